@@ -1,0 +1,1 @@
+"""The ``tagae::`` torch ops."""

@@ -1,0 +1,1 @@
+"""Features, state, autoencoder, scoring, calibration, meta-model and training of TAGAE (no Ray, no HTTP in here)."""

@@ -1,0 +1,274 @@
+"""One instant of a mesh as arrays."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from model.errors import InvalidSnapshot
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from torch_geometric.data import Data
+
+NODE_METRICS = (
+    "request_rate",  # 1/s
+    "error_rate",  # 0..1
+    "p50_latency",  # s
+    "p99_latency",  # s
+    "cpu_utilization",  # 0..1
+    "memory_utilization",  # 0..1
+    "active_connections",
+)
+EDGE_METRICS = ("requests_per_second", "error_rate", "p50_latency", "p99_latency")
+RATIOS = frozenset({"error_rate", "cpu_utilization", "memory_utilization"})
+
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """Something somebody decided: a deploy, a scaling, a retirement. ``service`` is a node id."""
+
+    kind: str
+    service: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class MeshSnapshot:
+    """One instant of a mesh: N services, E calls.
+
+    Build it with :meth:`create`, which checks it; the arrays are read-only from then on.
+
+    Attributes:
+        node_ids: N unique ids ``namespace/service`` (the namespace ends at the first slash).
+        edge_index: int64 ``[2, E]``, source and destination of each call; no call twice.
+        node_features: float32 ``[N, 7]`` in the order of ``NODE_METRICS``; 0 where not observed.
+        node_observed: bool ``[N, 7]``.
+        edge_features: float32 ``[E, 4]`` in the order of ``EDGE_METRICS``; 0 where not observed.
+        edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
+        observed_at: the instant, UTC.
+        changes: planned changes announced since the snapshot before.
+    """
+
+    node_ids: tuple[str, ...]
+    edge_index: IntArray
+    node_features: FloatArray
+    node_observed: BoolArray
+    edge_features: FloatArray
+    edge_observed: BoolArray
+    observed_at: datetime
+    changes: tuple[PlannedChange, ...] = ()
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        node_ids: Sequence[str],
+        edge_index: ArrayLike,
+        node_features: ArrayLike,
+        edge_features: ArrayLike,
+        observed_at: datetime,
+        changes: Sequence[PlannedChange] = (),
+    ) -> "MeshSnapshot":
+        """Check and freeze a snapshot; NaN in a feature means "not observed".
+
+        Args:
+            node_ids: N ids ``namespace/service``.
+            edge_index: ``[2, E]`` positions in ``node_ids``.
+            node_features: ``[N, 7]``, NaN where not observed.
+            edge_features: ``[E, 4]``, NaN where not observed.
+            observed_at: a time with a zone.
+            changes: planned changes since the snapshot before.
+
+        Raises:
+            InvalidSnapshot: with the place of the first thing that is wrong.
+        """
+        if observed_at.tzinfo is None:
+            raise InvalidSnapshot(
+                f"observed_at: expected a time with a zone, came {observed_at.isoformat()}; add Z or an offset",
+                place=("observed_at",),
+            )
+        nodes = np.array(node_features, dtype=np.float32).reshape(-1, len(NODE_METRICS))
+        edges = np.array(edge_features, dtype=np.float32).reshape(-1, len(EDGE_METRICS))
+        index = np.array(edge_index, dtype=np.int64).reshape(2, -1)
+        ids = tuple(node_ids)
+        _check_ids(ids, len(nodes))
+        _check_edges(ids, index, len(edges))
+        node_observed = _check_values("nodes", nodes, NODE_METRICS)
+        edge_observed = _check_values("edges", edges, EDGE_METRICS)
+        unmeasured = np.flatnonzero(~edge_observed[:, 0])
+        if len(unmeasured):
+            raise InvalidSnapshot(
+                f"edge {unmeasured[0]}: requests_per_second is missing; a call that was not measured is left out",
+                place=("edges", int(unmeasured[0]), EDGE_METRICS[0]),
+            )
+        for array in (nodes, edges, index, node_observed, edge_observed):
+            array.setflags(write=False)
+        return cls(
+            ids, index, nodes, node_observed, edges, edge_observed, observed_at.astimezone(UTC), tuple(changes)
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.node_ids)
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return int(self.edge_index.shape[1])
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex digest of the content, the time left out: equal content, equal digest."""
+        h = hashlib.blake2b(digest_size=16)
+        h.update("\n".join(self.node_ids).encode())
+        for array in (
+            self.edge_index,
+            self.node_features,
+            self.node_observed,
+            self.edge_features,
+            self.edge_observed,
+        ):
+            h.update(array.tobytes())
+        h.update(repr(self.changes).encode())
+        return h.hexdigest()
+
+    def take(self, nodes: ArrayLike, edges: ArrayLike) -> "MeshSnapshot":
+        """The sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them).
+
+        Raises:
+            InvalidSnapshot: if an edge has an end outside ``nodes``.
+        """
+        node_rows = np.asarray(nodes, dtype=np.int64)
+        edge_rows = np.asarray(edges, dtype=np.int64)
+        position = np.full(self.num_nodes, -1, dtype=np.int64)
+        position[node_rows] = np.arange(len(node_rows))
+        index = position[self.edge_index[:, edge_rows]]
+        if (index < 0).any():
+            edge = int(edge_rows[np.flatnonzero((index < 0).any(axis=0))[0]])
+            raise InvalidSnapshot(
+                f"take: edge {edge} has an end outside the {len(node_rows)} chosen nodes; choose both ends or leave it",
+                place=("edges", edge),
+            )
+        return MeshSnapshot(
+            tuple(self.node_ids[i] for i in node_rows),
+            index,
+            self.node_features[node_rows],
+            self.node_observed[node_rows],
+            self.edge_features[edge_rows],
+            self.edge_observed[edge_rows],
+            self.observed_at,
+            self.changes,
+        )
+
+    def to_pyg(self) -> "Data":
+        """A ``torch_geometric.data.Data`` with ``x [N, 7]``, ``edge_attr [E, 4]``, their masks and ``node_ids``."""
+        import torch
+        from torch_geometric.data import Data
+
+        def tensor(array: NDArray[Any]) -> torch.Tensor:
+            return torch.from_numpy(array.copy())
+
+        return Data(
+            x=tensor(self.node_features),
+            edge_index=tensor(self.edge_index),
+            edge_attr=tensor(self.edge_features),
+            x_observed=tensor(self.node_observed),
+            edge_attr_observed=tensor(self.edge_observed),
+            node_ids=list(self.node_ids),
+        )
+
+    def to_networkx(self) -> "nx.DiGraph":
+        """A ``networkx.DiGraph`` keyed by node id; observed metrics are attributes of nodes and edges."""
+        import networkx as nx
+
+        graph = nx.DiGraph(observed_at=self.observed_at)
+        for i, name in enumerate(self.node_ids):
+            graph.add_node(name, **_observed(NODE_METRICS, self.node_features[i], self.node_observed[i]))
+        for e, (source, destination) in enumerate(self.edge_index.T):
+            graph.add_edge(
+                self.node_ids[source],
+                self.node_ids[destination],
+                **_observed(EDGE_METRICS, self.edge_features[e], self.edge_observed[e]),
+            )
+        return graph
+
+
+def namespace_of(node_id: str) -> str:
+    """``shop`` of ``shop/cart``."""
+    return node_id.split("/", 1)[0]
+
+
+def _observed(names: Sequence[str], values: FloatArray, observed: BoolArray) -> dict[str, float]:
+    return {n: float(v) for n, v, o in zip(names, values, observed, strict=True) if o}
+
+
+def _check_ids(ids: tuple[str, ...], rows: int) -> None:
+    if len(ids) != rows:
+        raise InvalidSnapshot(f"expected one row of features for each of {len(ids)} services, came {rows}", place=())
+    if not ids:
+        raise InvalidSnapshot("expected at least one service, came none; an empty mesh has no verdict", place=("nodes",))
+    seen: dict[str, int] = {}
+    for i, name in enumerate(ids):
+        namespace, slash, service = name.partition("/")
+        if not (namespace and slash and service):
+            raise InvalidSnapshot(
+                f"node {i}: expected an id 'namespace/service' with both parts filled, came {name!r}",
+                place=("nodes", i),
+            )
+        if seen.setdefault(name, i) != i:
+            raise InvalidSnapshot(
+                f"node {i}: {name!r} was already given as node {seen[name]}; send each service once", place=("nodes", i)
+            )
+
+
+def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
+    count = index.shape[1]
+    if count != rows:
+        raise InvalidSnapshot(f"expected one row of features for each of {count} calls, came {rows}", place=())
+    if not count:
+        return
+    outside = np.flatnonzero(((index < 0) | (index >= len(ids))).any(axis=0))
+    if len(outside):
+        e = int(outside[0])
+        raise InvalidSnapshot(
+            f"edge {e}: ends {index[:, e].tolist()} are not both positions of the {len(ids)} services",
+            place=("edges", e),
+        )
+    key = index[0] * len(ids) + index[1]
+    order = np.argsort(key, kind="stable")
+    repeats = np.flatnonzero(np.diff(key[order]) == 0)
+    if len(repeats):
+        first, again = (int(e) for e in order[repeats[0] : repeats[0] + 2])
+        raise InvalidSnapshot(
+            f"edge {again}: the call {ids[index[0, again]]!r} to {ids[index[1, again]]!r} was already given as edge "
+            f"{first}; send each call once",
+            place=("edges", again),
+        )
+
+
+def _check_values(kind: str, values: FloatArray, names: Sequence[str]) -> BoolArray:
+    """Refuse impossible values, set NaN to 0 in place and return the mask of what was observed."""
+    observed = ~np.isnan(values)
+    values[~observed] = 0.0
+    upper = np.array([1.0 if n in RATIOS else np.finfo(np.float32).max for n in names], dtype=np.float32)
+    wrong = (values < 0) | (values > upper)
+    if wrong.any():
+        row, column = (int(x) for x in np.argwhere(wrong)[0])
+        expected = "a ratio from 0 to 1" if names[column] in RATIOS else "a finite number, 0 or more"
+        raise InvalidSnapshot(
+            f"{kind[:-1]} {row}: {names[column]}: expected {expected}, came {values[row, column]:g}; "
+            "leave out what was not observed",
+            place=(kind, row, names[column]),
+        )
+    return observed

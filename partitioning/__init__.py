@@ -1,0 +1,1 @@
+"""Plans that cut a mesh into parts: pure functions on numpy arrays."""

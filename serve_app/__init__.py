@@ -1,0 +1,1 @@
+"""Telemetry, wire, settings, Ray deployments, state stores and the command line."""
