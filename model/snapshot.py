@@ -113,9 +113,7 @@ class MeshSnapshot:
             )
         for array in (nodes, edges, index, node_observed, edge_observed):
             array.setflags(write=False)
-        return cls(
-            ids, index, nodes, node_observed, edges, edge_observed, observed_at.astimezone(UTC), tuple(changes)
-        )
+        return cls(ids, index, nodes, node_observed, edges, edge_observed, observed_at.astimezone(UTC), tuple(changes))
 
     @property
     def num_nodes(self) -> int:
@@ -217,7 +215,9 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
     if len(ids) != rows:
         raise InvalidSnapshot(f"expected one row of features for each of {len(ids)} services, came {rows}", place=())
     if not ids:
-        raise InvalidSnapshot("expected at least one service, came none; an empty mesh has no verdict", place=("nodes",))
+        raise InvalidSnapshot(
+            "expected at least one service, came none; an empty mesh has no verdict", place=("nodes",)
+        )
     seen: dict[str, int] = {}
     for i, name in enumerate(ids):
         namespace, slash, service = name.partition("/")
