@@ -1,0 +1,1 @@
+"""Where a mesh's state is kept between snapshots, behind one ``StateStore``."""

@@ -1,0 +1,328 @@
+"""Between documents and the house's own types: the only file that names both sides.
+
+Snapshots also have a packed form for stores and for hops between deployments: safetensors, which holds arrays and
+strings and can execute nothing.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError
+
+from model.errors import InvalidSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, PlannedChange
+from model.verdict import Incident, Reason, Suspect, Verdict
+from serve_app.errors import CorruptState, DocumentTooLarge, InvalidDocument, MalformedDocument
+from serve_app.schemas import (
+    CallDocument,
+    ChangeDocument,
+    IncidentDocument,
+    ReasonDocument,
+    SnapshotDocument,
+    SuspectDocument,
+    VerdictDocument,
+)
+
+ERRORS_LISTED = 20  # of a document with thousands of wrong places a client needs the first few
+PACKED_FORMAT = "tagae.snapshot/1"
+_WIRE_PLACES = {"nodes": "services", "edges": "calls"}
+_WIRE_WORDS = {"node": "service", "edge": "call"}
+
+
+def decode_snapshot_json(body: bytes, *, max_services: int | None = None, max_calls: int | None = None) -> MeshSnapshot:
+    """One JSON snapshot document as a checked snapshot.
+
+    Raises:
+        MalformedDocument: the body is not JSON.
+        InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
+        DocumentTooLarge: more services or calls than given.
+    """
+    try:
+        document = SnapshotDocument.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid_document(error) from None
+    return decode_snapshot(document, max_services=max_services, max_calls=max_calls)
+
+
+def decode_snapshot(
+    document: SnapshotDocument, *, max_services: int | None = None, max_calls: int | None = None
+) -> MeshSnapshot:
+    """A snapshot document as a checked snapshot.
+
+    Raises:
+        InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
+        DocumentTooLarge: more services or calls than given.
+    """
+    _check_size("services", len(document.services), max_services)
+    _check_size("calls", len(document.calls), max_calls)
+    ids = [f"{service['namespace']}/{service['name']}" for service in document.services]
+    metrics: list[Mapping[str, Any]] = [service.get("metrics", {}) for service in document.services]
+    try:
+        return MeshSnapshot.create(
+            node_ids=ids,
+            edge_index=_edge_index(document.calls, ids),
+            node_features=_columns(metrics, NODE_METRICS),
+            edge_features=_columns(document.calls, EDGE_METRICS),
+            observed_at=document.observed_at,
+            changes=[PlannedChange(change.kind, change.service, change.reason) for change in document.changes],
+        )
+    except InvalidSnapshot as error:
+        raise _on_the_wire(error) from error
+
+
+def invalid_document(error: ValidationError) -> InvalidDocument:
+    """What pydantic found, with JSON pointers; for JSON that does not parse a :class:`MalformedDocument`."""
+    found = error.errors(include_url=False, include_context=False)
+    if found[0]["type"] == "json_invalid":
+        return MalformedDocument(f"expected a JSON document, came {found[0]['msg']}; send UTF-8 JSON")
+    errors = [{"pointer": _pointer(e["loc"]), "detail": _detail(e)} for e in found[:ERRORS_LISTED]]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    first = errors[0]
+    return InvalidDocument(
+        f"{first['pointer'] or 'document'}: {first['detail']}{more}", pointer=first["pointer"], errors=errors
+    )
+
+
+def encode_snapshot(snapshot: MeshSnapshot) -> dict[str, Any]:
+    """The JSON document of a snapshot, as a client sends it; what was not observed is left out."""
+    nodes = _dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
+    calls = _dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
+    ends = snapshot.edge_index.T.tolist()
+    document: dict[str, Any] = {
+        "observed_at": snapshot.observed_at.isoformat(),
+        "services": [
+            dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=metrics)
+            for name, metrics in zip(snapshot.node_ids, nodes, strict=True)
+        ],
+        "calls": [
+            {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **metrics}
+            for (source, destination), metrics in zip(ends, calls, strict=True)
+        ],
+    }
+    if snapshot.changes:
+        document["changes"] = [_change(change).model_dump() for change in snapshot.changes]
+    return document
+
+
+def encode_verdict(verdict: Verdict) -> VerdictDocument:
+    """The document of a verdict; numbers without a value (NaN, infinite) become null where the schema allows it."""
+    return VerdictDocument(
+        observed_at=verdict.observed_at,
+        sequence=verdict.sequence,
+        status=verdict.status.value,
+        mesh_score=verdict.mesh_score,
+        threshold=_finite(verdict.threshold),
+        probability=verdict.probability,
+        suspects=_suspects(verdict.suspects, verdict.observed_at),
+        incidents=[_incident(incident, verdict.observed_at) for incident in verdict.incidents],
+        coverage=verdict.coverage,
+        missing_parts=list(verdict.missing_parts),
+        model=verdict.model_digest,
+    )
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The verdict as one line of JSON, without the line's end: a line of ``tagae score --output``."""
+    return encode_verdict(verdict).model_dump_json()
+
+
+def reason_text(reason: Reason, observed_at: datetime) -> str:
+    """``p99_latency 1.20 s, expected 0.08 s, since 03:12 UTC``: a sentence for whoever is on call."""
+    unit = _unit(reason)
+    if reason.metric == "structure":
+        what = f"calls from {reason.source}" if reason.source else "calls"
+        return f"{what} that do not belong here, {_since(reason.since, observed_at)}"
+    what = f"{reason.metric} of calls from {reason.source}" if reason.source else reason.metric
+    observed, expected = (_quantity(value, *unit) for value in (reason.observed, reason.expected))
+    return f"{what} {observed}, expected {expected}, {_since(reason.since, observed_at)}"
+
+
+def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
+    """A snapshot as safetensors bytes, exact to the bit."""
+    arrays = {
+        "edge_index": snapshot.edge_index.astype(np.int32),
+        "node_features": np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan)),
+        "edge_features": np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan)),
+    }
+    changes = [[change.kind, change.service, change.reason] for change in snapshot.changes]
+    metadata = {
+        "format": PACKED_FORMAT,
+        "observed_at": snapshot.observed_at.isoformat(),
+        "node_ids": json.dumps(snapshot.node_ids, ensure_ascii=False),
+        "changes": json.dumps(changes, ensure_ascii=False),
+    }
+    return bytes(safetensors.numpy.save(arrays, metadata))
+
+
+def unpack_snapshot(packed: bytes) -> MeshSnapshot:
+    """The snapshot of :func:`pack_snapshot`.
+
+    Raises:
+        CorruptState: for other bytes.
+    """
+    try:
+        arrays = safetensors.numpy.load(packed)
+        header = json.loads(packed[8 : 8 + int.from_bytes(packed[:8], "little")])  # safetensors: length, JSON, data
+        metadata = header.get("__metadata__", {})
+        if metadata.get("format") != PACKED_FORMAT:
+            raise ValueError(f"format {metadata.get('format')!r}")
+        return MeshSnapshot.create(
+            node_ids=json.loads(metadata["node_ids"]),
+            observed_at=datetime.fromisoformat(metadata["observed_at"]),
+            changes=[PlannedChange(*change) for change in json.loads(metadata["changes"])],
+            **{name: arrays[name] for name in ("edge_index", "node_features", "edge_features")},
+        )
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CorruptState(
+            f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, came {error!r}; delete the mesh, "
+            "new snapshots rebuild its state"
+        ) from error
+
+
+def _check_size(what: str, count: int, limit: int | None) -> None:
+    if limit is not None and count > limit:
+        raise DocumentTooLarge(
+            f"{what}: expected at most {limit}, came {count}; raise limits.max_{what} or split the mesh",
+            pointer=f"/{what}",
+        )
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float32]:
+    """``[rows, names]``, NaN for None; beyond float32 is infinite, which the snapshot's check refuses."""
+    columns = [np.array([row.get(name) for row in rows], dtype=np.float64) for name in names]
+    with np.errstate(over="ignore"):
+        return np.stack(columns, axis=1).astype(np.float32)
+
+
+def _edge_index(calls: Sequence[CallDocument], ids: Sequence[str]) -> NDArray[np.int64]:
+    position = {name: i for i, name in enumerate(ids)}
+    index = np.array(
+        [
+            [position.get(call["source"], -1) for call in calls],
+            [position.get(call["destination"], -1) for call in calls],
+        ],
+        dtype=np.int64,
+    )
+    unknown = np.argwhere(index.T < 0)
+    if len(unknown):
+        errors = [
+            _unknown_end(calls[row], row, ("source", "destination")[end], len(ids)) for row, end in unknown.tolist()
+        ]
+        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors[:ERRORS_LISTED])
+    return index
+
+
+def _unknown_end(call: CallDocument, row: int, end: Literal["source", "destination"], services: int) -> dict[str, str]:
+    return {
+        "pointer": f"/calls/{row}/{end}",
+        "detail": f"call {row}: {end} {call[end]!r} is not among the services ({services} given); "
+        "add it or drop the call",
+    }
+
+
+def _on_the_wire(error: InvalidSnapshot) -> InvalidDocument:
+    """The model's error in the words and places of the document."""
+    place: tuple[Any, ...] = error.details.get("place", ())
+    message = error.message
+    if place and place[0] == "nodes" and len(place) == 3:
+        pointer = _pointer(("services", place[1], "metrics", place[2]))
+    else:
+        pointer = _pointer((_WIRE_PLACES.get(place[0], place[0]), *place[1:]) if place else ())
+    for inside, outside in _WIRE_WORDS.items():
+        if len(place) > 1 and message.startswith(f"{inside} {place[1]}"):
+            message = outside + message.removeprefix(inside)
+    return InvalidDocument(message, pointer=pointer, errors=[{"pointer": pointer, "detail": message}])
+
+
+def _pointer(place: Sequence[str | int]) -> str:
+    """JSON pointer, RFC 6901."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
+
+
+def _detail(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return f"{error['loc'][-1]!r} is not a field of this document; correct the name or leave it out"
+    if error["type"] == "missing":
+        return f"{error['loc'][-1]!r} is required and was not given"
+    return f"{error['msg'].removeprefix('Value error, ')}, came {json.dumps(error['input'], default=str)[:80]}"
+
+
+def _dicts(names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[dict[str, float]]:
+    return [
+        {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
+        for row, mask in zip(values.tolist(), observed.tolist(), strict=True)
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _change(change: PlannedChange) -> ChangeDocument:
+    return ChangeDocument(kind=change.kind, service=change.service, reason=change.reason)
+
+
+def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[SuspectDocument]:
+    return [
+        SuspectDocument(
+            service=suspect.service,
+            score=suspect.score,
+            reasons=[_reason(reason, observed_at) for reason in suspect.reasons],
+        )
+        for suspect in suspects
+    ]
+
+
+def _reason(reason: Reason, observed_at: datetime) -> ReasonDocument:
+    return ReasonDocument(
+        metric=reason.metric,
+        source=reason.source or None,
+        observed=_finite(reason.observed),
+        expected=_finite(reason.expected),
+        since=reason.since,
+        text=reason_text(reason, observed_at),
+    )
+
+
+def _incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
+    return IncidentDocument(
+        id=incident.id,
+        since=incident.since,
+        severity=incident.severity.value,
+        score=incident.score,
+        suspects=_suspects(incident.suspects, observed_at),
+        affected=list(incident.affected),
+        changes=[_change(change) for change in incident.changes],
+    )
+
+
+def _unit(reason: Reason) -> tuple[float, str]:
+    """(factor, unit) fit for both values of a reason, so that they can be compared at a glance."""
+    if reason.metric in RATIOS:
+        return 100.0, "%"
+    if reason.metric.endswith("_latency"):
+        largest = max(filter(math.isfinite, (reason.observed, reason.expected)), default=0.0)
+        return (1.0, " s") if largest >= 1.0 else (1000.0, " ms")
+    return 1.0, "/s" if reason.metric in ("request_rate", "requests_per_second") else ""
+
+
+def _quantity(value: float, factor: float, unit: str) -> str:
+    if not math.isfinite(value):
+        return "not observed"
+    scaled = value * factor
+    if 0 < scaled < 0.01:
+        return f"below 0.01{unit}"
+    digits = 0 if scaled >= 100 or scaled == round(scaled) else 1 if scaled >= 10 else 2
+    return f"{scaled:,.{digits}f}{unit}"
+
+
+def _since(since: datetime, observed_at: datetime) -> str:
+    recent = observed_at - since < timedelta(hours=24)
+    return f"since {since:%H:%M} UTC" if recent else f"since {since:%Y-%m-%d %H:%M} UTC"

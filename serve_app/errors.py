@@ -1,0 +1,162 @@
+"""Errors of the serving floor, and what each error of the house is called over HTTP.
+
+    ServeError
+    ├── InvalidDocument          content that contradicts itself or the schema
+    │   └── MalformedDocument    not JSON at all
+    ├── DocumentTooLarge         more services, calls or bytes than the settings allow
+    ├── BadMeshName              a name that cannot stand in a path, a file and a label
+    ├── UnknownMesh              nothing is stored under this name
+    ├── StaleSnapshot            older than the newest snapshot counted
+    ├── SameTimeOtherContent     a second, different snapshot for an instant already judged
+    ├── StoreConflict            somebody else advanced the mesh in between
+    ├── Overloaded               the queue is full; come back later
+    ├── DeadlineExceeded         the answer would have come too late
+    ├── NoCapacity               nobody is there to do the work
+    ├── CorruptState             stored bytes that cannot be read back
+    ├── BadRecording             a recording folder that cannot be read or written
+    └── BadSettings              a setting that does not exist or has an impossible value
+
+Catch ``ServeError`` for anything this floor refuses. Errors cross process boundaries (Ray pickles them), so each
+carries one text and keyword details, and rebuilds itself from both, as ``model.errors`` does. Details with a meaning
+of their own: ``pointer`` (JSON pointer, RFC 6901), ``errors`` (a list of ``{"pointer", "detail"}``) and
+``retry_after_seconds``. Details must be picklable and plain.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from model.errors import IncompatibleWeights, InvalidSnapshot, ModelError, OutOfOrder
+from serve_app.schemas import FieldError, Problem
+
+
+class ServeError(Exception):
+    """What was expected, what came, where, and what to do about it."""
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __reduce__(self) -> tuple[Callable[..., "ServeError"], tuple[str]]:
+        return partial(type(self), **self.details), (self.message,)
+
+
+class InvalidDocument(ServeError):
+    """A document whose content is refused; ``details["pointer"]`` says where."""
+
+
+class MalformedDocument(InvalidDocument):
+    """Bytes that are not the format they claim to be."""
+
+
+class DocumentTooLarge(ServeError):
+    """A document beyond the limits of the settings."""
+
+
+class BadMeshName(ServeError):
+    """A mesh name outside the allowed alphabet."""
+
+
+class UnknownMesh(ServeError):
+    """Nothing is stored under this mesh name."""
+
+
+class StaleSnapshot(ServeError):
+    """A snapshot older than the newest one counted; the message names the newest."""
+
+
+class SameTimeOtherContent(ServeError):
+    """A snapshot for an instant that was judged already, with other content."""
+
+
+class StoreConflict(ServeError):
+    """The stored mesh is not the one this write was computed from; load it again and repeat."""
+
+
+class Overloaded(ServeError):
+    """More work than the bounded queues take; ``details["retry_after_seconds"]`` says when to come back."""
+
+
+class DeadlineExceeded(ServeError):
+    """The request's deadline passed before the verdict was there."""
+
+
+class NoCapacity(ServeError):
+    """No replica is alive or ready to do the work."""
+
+
+class CorruptState(ServeError):
+    """Stored bytes that cannot be read back."""
+
+
+class BadRecording(ServeError):
+    """A recording that cannot be read or written."""
+
+
+class BadSettings(ServeError):
+    """A setting that does not exist or has an impossible value."""
+
+
+class Answer(NamedTuple):
+    """How an error is told over HTTP: status, stable slug (the end of the problem's ``type``), title."""
+
+    status: int
+    code: str
+    title: str
+
+
+ANSWERS: dict[type[Exception], Answer] = {
+    MalformedDocument: Answer(400, "malformed-document", "The body is not well formed"),
+    BadMeshName: Answer(400, "bad-mesh-name", "The mesh name is not allowed"),
+    UnknownMesh: Answer(404, "unknown-mesh", "There is no such mesh"),
+    StaleSnapshot: Answer(409, "stale-snapshot", "The snapshot is older than the newest one"),
+    OutOfOrder: Answer(409, "out-of-order", "The snapshot is older than the newest one"),
+    SameTimeOtherContent: Answer(409, "same-time-other-content", "This instant was judged with other content"),
+    StoreConflict: Answer(409, "store-conflict", "The mesh was changed by somebody else"),
+    DocumentTooLarge: Answer(413, "document-too-large", "The document is larger than this service takes"),
+    InvalidDocument: Answer(422, "invalid-document", "The document's content is not valid"),
+    InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
+    BadRecording: Answer(422, "bad-recording", "The recording cannot be read"),
+    Overloaded: Answer(429, "overloaded", "The service has more work than it takes"),
+    IncompatibleWeights: Answer(500, "incompatible-weights", "The stored state or weights do not fit this version"),
+    CorruptState: Answer(500, "corrupt-state", "The stored state cannot be read"),
+    BadSettings: Answer(500, "bad-settings", "The service is not configured correctly"),
+    ModelError: Answer(500, "model-error", "The model refused its input"),
+    ServeError: Answer(500, "serve-error", "The service failed"),
+    NoCapacity: Answer(503, "no-capacity", "Nobody is there to do the work"),
+    DeadlineExceeded: Answer(504, "deadline-exceeded", "The verdict was not there in time"),
+}
+
+UNEXPECTED = Answer(500, "unexpected", "An unexpected error")
+
+
+def answer(error: BaseException) -> Answer:
+    """The row of the nearest class in ``ANSWERS``; ``UNEXPECTED`` for what is not the house's own."""
+    return next((ANSWERS[cls] for cls in type(error).__mro__ if cls in ANSWERS), UNEXPECTED)
+
+
+def problem(error: BaseException) -> Problem:
+    """The RFC 9457 body of an error.
+
+    An error that came back through Ray (a ``RayTaskError`` that also is its cause's class) reads like its cause. The
+    text of an unexpected error stays in the log: it may hold what a caller should not see.
+    """
+    row = answer(error)
+    if row is UNEXPECTED:
+        return Problem(type=_type(row), title=row.title, status=row.status, detail="see the log of the service")
+    message: str = getattr(error, "message", str(error))
+    details: dict[str, Any] = getattr(error, "details", {})
+    return Problem(
+        type=_type(row),
+        title=row.title,
+        status=row.status,
+        detail=message,
+        pointer=details.get("pointer"),
+        errors=[FieldError(**e) for e in details.get("errors", ())],
+        retry_after_seconds=details.get("retry_after_seconds"),
+    )
+
+
+def _type(row: Answer) -> str:
+    return f"urn:tagae:problem:{row.code}"

@@ -1,0 +1,280 @@
+"""Everything that can be configured, in one frozen model nested by subject.
+
+Order, last wins: defaults; one TOML file (``config``, or ``TAGAE_CONFIG``); environment; values passed to ``Settings``
+(command-line flags, Ray's ``args:``). In the environment ``TAGAE_MODEL__WINDOW_SIZE`` is ``model.window_size``; a few
+plain names work too (``PLAIN_NAMES`` and ``USE_GPU``), below the nested ones. A nested name that is no setting is an
+error; other ``TAGAE_*`` variables are left alone, as Kubernetes sets some for a Service named ``tagae``.
+
+The floors below never import this: they are handed plain values.
+"""
+
+import math
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from serve_app.errors import BadSettings
+
+PREFIX = "TAGAE_"
+PLAIN_NAMES = {
+    "TAGAE_WINDOW_SIZE": ("model", "window_size"),
+    "TAGAE_ANOMALY_PERCENTILE": ("model", "anomaly_percentile"),
+}
+USE_GPU = {"true": "cuda", "1": "cuda", "yes": "cuda", "false": "cpu", "0": "cpu", "no": "cpu"}
+Location = Annotated[Path, AfterValidator(Path.expanduser)]
+
+
+class Subject(BaseModel):
+    """One group of settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class ModelSettings(Subject):
+    """The detector."""
+
+    window_size: int = Field(120, ge=10, le=10_000, description="W, snapshots in the sliding window")
+    anomaly_percentile: float = Field(99.0, gt=50, lt=100, description="of the mesh score's history: the threshold")
+    weights: Location | None = Field(None, description="checkpoint; none: the one that ships with the package")
+    warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before the first judgement")
+    threads: int = Field(1, ge=1, description="threads of one scoring process")
+
+
+class AlertSettings(Subject):
+    """What pages."""
+
+    false_pages_per_day: float | None = Field(None, gt=0, description="budget; none: grows with the mesh, see budget()")
+    confirm_snapshots: int = Field(2, ge=1, description="k: anomalous snapshots, of the last n, that open an incident")
+    window_snapshots: int = Field(3, ge=1, description="n")
+    clear_snapshots: int = Field(4, ge=1, description="quiet snapshots in a row that close an incident")
+    mute_after_deletion_intervals: int = Field(2, ge=0, description="a planned deletion mutes its neighbours so long")
+
+    @model_validator(mode="after")
+    def _confirm_fits(self) -> Self:
+        if self.confirm_snapshots > self.window_snapshots:
+            raise ValueError(
+                f"confirm_snapshots: expected at most window_snapshots ({self.window_snapshots}), "
+                f"came {self.confirm_snapshots}"
+            )
+        return self
+
+    def budget(self, services: int) -> float:
+        """False pages a day that a mesh of so many services may cause.
+
+        ``false_pages_per_day`` where it is set, else ``max(1, sqrt(services / 50))``: 1 up to 50 services, 2 at 200,
+        6.3 at 2,000. Growing linearly would page the people on call of a large mesh around the clock; not growing at
+        all would blind the detector, since each service then gets an ever smaller share.
+        """
+        return self.false_pages_per_day or max(1.0, math.sqrt(services / 50))
+
+
+class PartitionSettings(Subject):
+    """How a large mesh is cut."""
+
+    max_services: int = Field(2000, ge=2, description="core services of one part; smaller meshes are not cut")
+    groups: int = Field(2, ge=1, description="G: concurrent scoring calls a snapshot's parts are packed into")
+    seed: int = Field(0, ge=0)
+
+
+class ScorerSettings(Subject):
+    """The scoring replicas."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    num_replicas: int = Field(2, ge=1)
+    num_cpus: float = Field(0.5, ge=0, description="claimed per replica; below 1 lets the house share two cores")
+    num_gpus: float = Field(0.5, ge=0, le=1, description="claimed per replica where the device is cuda")
+    max_batch_size: int = Field(8, ge=1, description="groups of parts, of any mesh, scored in one pass")
+    batch_wait_seconds: float = Field(0.002, ge=0, le=1, description="longest wait for a fuller batch")
+
+
+class ServeSettings(Subject):
+    """The front of the service."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    deadline_seconds: float = Field(5.0, gt=0, description="work past it is dropped")
+    ingress_replicas: int = Field(1, ge=1)
+    session_replicas: int = Field(2, ge=1, description="two, so that a mesh is answered while one is replaced")
+    max_ongoing_requests: int = Field(200, ge=1, description="per replica; Serve's default of 5 is too few for streams")
+    max_queued_requests: int = Field(400, ge=1, description="beyond it: 429 with Retry-After")
+
+
+def _state_directory() -> Path:
+    """XDG base directory specification: state that should survive restarts but is not worth a backup."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tagae"
+
+
+class StoreSettings(Subject):
+    """Where the meshes' state is kept."""
+
+    kind: Literal["local"] = Field("local", description="local: a directory of one node")
+    path: Location = Field(default_factory=_state_directory, description="directory of the local store")
+
+
+class LimitSettings(Subject):
+    """What one request may bring."""
+
+    max_services: int = Field(20_000, ge=1)
+    max_calls: int = Field(200_000, ge=0)
+    max_body_bytes: int = Field(32 * 2**20, ge=1024)
+
+
+class Settings(BaseSettings):
+    """All settings; ``Settings()`` reads file and environment, ``Settings(scorer={"device": "cpu"})`` overrides them.
+
+    Ray validates ``args:`` into this class and so gets the same order. :func:`load` has errors in the house's words.
+    """
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True
+    )
+
+    config: Location | None = Field(None, description="TOML file with settings")
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    alert: AlertSettings = Field(default_factory=AlertSettings)
+    partition: PartitionSettings = Field(default_factory=PartitionSettings)
+    scorer: ScorerSettings = Field(default_factory=ScorerSettings)
+    serve: ServeSettings = Field(default_factory=ServeSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The layers as pydantic-settings wants them: first wins."""
+        return tuple(InitSettingsSource(settings_cls, layer.values) for layer in reversed(_layers(init_settings())))
+
+
+class Layer(NamedTuple):
+    """Nested values and the place they were given in."""
+
+    origin: str
+    values: dict[str, Any]
+
+
+class Origin(NamedTuple):
+    """One setting: dotted name, value in force, and ``default``, ``file``, ``environment`` or ``override``."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in force.
+
+    Args:
+        config: a TOML file; None: ``TAGAE_CONFIG``, or none at all.
+        overrides: nested values that win over everything else.
+
+    Raises:
+        BadSettings: names every wrong setting, what is allowed and where the value came from.
+    """
+    given = _given(config, overrides)
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise BadSettings("\n".join(_complaint(e, _layers(given)) for e in error.errors())) from None
+
+
+def sources(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Origin]:
+    """Every setting with its value and where it came from; arguments and errors as of :func:`load`."""
+    values = load(config, overrides).model_dump()
+    layers = _layers(_given(config, overrides))
+    return [Origin(".".join(path), value, _origin(path, layers)) for path, value in _leaves(values)]
+
+
+def _given(config: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {**(overrides or {}), **({} if config is None else {"config": config})}
+
+
+def _layers(overrides: dict[str, Any]) -> list[Layer]:
+    """Later wins; the defaults are the model's own."""
+    environment = _environment()
+    config = overrides.get("config") or environment.get("config")
+    return [
+        Layer("file", _file(Path(config).expanduser()) if config else {}),
+        Layer("environment", environment),
+        Layer("override", overrides),
+    ]
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadSettings(
+            f"config {path}: expected a readable TOML file, came {error}; correct it or TAGAE_CONFIG"
+        ) from error
+
+
+def _environment() -> dict[str, Any]:
+    for name in os.environ:
+        subject = name.upper().removeprefix(PREFIX).split("__")[0].lower()
+        if name.upper().startswith(PREFIX) and "__" in name and subject not in Settings.model_fields:
+            raise BadSettings(f"{name}: there is no subject {subject!r}; expected one of {_names(Settings)}")
+    try:
+        values: dict[str, Any] = EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        raise BadSettings(
+            f"environment: {error}; a whole subject is JSON, single settings are easier to write"
+        ) from error
+    plain = [(place, os.environ.get(name)) for name, place in PLAIN_NAMES.items()]
+    for (subject, field), value in [*plain, (("scorer", "device"), _device())]:
+        if value:
+            values.setdefault(subject, {}).setdefault(field, value)
+    return values
+
+
+def _device() -> str | None:
+    value = os.environ.get("USE_GPU")
+    if value and value.lower() not in USE_GPU:
+        raise BadSettings(f"USE_GPU: expected one of {', '.join(USE_GPU)}, came {value!r}; correct it or remove it")
+    return USE_GPU[value.lower()] if value else None
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
+    """Of a leaf, or of the last layer that says anything about a subject."""
+    for layer in reversed(layers):
+        if any(given[: len(path)] == path for given, _ in _leaves(layer.values)):
+            return layer.origin
+    return "default"
+
+
+def _complaint(error: Any, layers: list[Layer]) -> str:
+    path = tuple(str(part) for part in error["loc"])
+    origin = _origin(path, layers)
+    if error["type"] == "extra_forbidden":
+        return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_subject(path))}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(path)} (from {origin}): {message}; came {error['input']!r}"
+
+
+def _subject(path: tuple[str, ...]) -> type[BaseModel]:
+    field = Settings.model_fields.get(path[0])
+    return field.annotation if len(path) > 1 and field and isinstance(field.annotation, type) else Settings
+
+
+def _names(model: type[BaseModel]) -> str:
+    return ", ".join(model.model_fields)

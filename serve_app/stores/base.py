@@ -1,0 +1,125 @@
+"""The seam between the sessions and whatever keeps their state."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from serve_app.errors import BadMeshName
+
+_MESH_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+
+
+def check_mesh_name(name: str) -> str:
+    """``name`` itself if it can stand in a path, a metric's label and a key: the house's only check of mesh names.
+
+    Raises:
+        BadMeshName: for anything else.
+    """
+    if not _MESH_NAME.fullmatch(name):
+        raise BadMeshName(
+            f"mesh name: expected 1 to 63 of a-z, 0-9, '.', '_' and '-', first and last a letter or a digit, "
+            f"came {name[:80]!r}; rename the mesh"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMesh:
+    """What is kept of one mesh beside its ring of snapshots.
+
+    Attributes:
+        mesh: its name.
+        revision: changes with every write, never repeats in one store: the token of compare-and-set.
+        sequence: snapshots counted; 0 where only a baseline was set.
+        observed_at: time of the newest snapshot, None before the first.
+        digest: content digest of the newest snapshot, empty before the first.
+        state: the O(1) state, opaque.
+        verdict: the newest verdict, opaque, empty before the first.
+    """
+
+    mesh: str
+    revision: int
+    sequence: int
+    observed_at: datetime | None
+    digest: str
+    state: bytes
+    verdict: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVerdict:
+    """The verdict of one counted snapshot and the digest of that snapshot's content."""
+
+    digest: str
+    verdict: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSummary:
+    """One stored mesh in a list; ``verdict`` is the newest one, opaque."""
+
+    mesh: str
+    sequence: int
+    observed_at: datetime | None
+    verdict: bytes
+
+
+class StateStore(Protocol):
+    """State of meshes, written through before a verdict is answered. Blobs are opaque bytes.
+
+    Every method raises ``BadMeshName`` for a name outside the alphabet, ``CorruptState`` for a store that cannot be
+    read, and ``Overloaded`` where the store stayed busy. Instances may be used from several threads, a store from
+    several processes.
+    """
+
+    def load(self, mesh: str) -> StoredMesh | None:
+        """The newest state, or None where nothing is stored."""
+
+    def append(
+        self,
+        mesh: str,
+        *,
+        sequence: int,
+        observed_at: datetime,
+        snapshot: bytes,
+        digest: str,
+        state: bytes,
+        verdict: bytes,
+        keep: int,
+        revision: int | None = None,
+    ) -> int:
+        """Count one snapshot: append it and its verdict, replace the state, drop snapshots beyond the last ``keep``.
+
+        All of it happens or nothing. Pass the ``revision`` the state was computed from (0 for a mesh not stored), so
+        that a baseline set in between is not overwritten; None compares the sequence alone.
+
+        Returns:
+            The new revision.
+
+        Raises:
+            StoreConflict: unless the stored sequence is ``sequence - 1`` (0 = none) and the revision is the given one.
+        """
+
+    def replace(self, mesh: str, state: bytes, *, revision: int) -> int:
+        """Replace the state without counting a snapshot (a baseline); ``revision`` 0 for a mesh not stored.
+
+        Returns:
+            The new revision.
+
+        Raises:
+            StoreConflict: unless the stored revision is the given one.
+        """
+
+    def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
+        """The verdict of the kept snapshot of this instant, None if there is none."""
+
+    def window(self, mesh: str) -> Iterator[bytes]:
+        """The kept snapshots, oldest first, as of the first ``next``; read one at a time."""
+
+    def meshes(self) -> list[MeshSummary]:
+        """All stored meshes by name."""
+
+    def delete(self, mesh: str) -> bool:
+        """Forget a mesh; False where nothing was stored."""
