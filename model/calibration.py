@@ -1,0 +1,83 @@
+"""From deviations to improbabilities.
+
+Two steps. The network's expectation takes away the share of a deviation that the neighbours explain. What is left is
+compared with the tail of the series' own past: above ``TAIL_START`` a generalised Pareto (Pickands 1975; Siffer et al.,
+KDD 2017), whose shape ships with the weights per channel and whose rate and scale lean from the shipped ones to the
+series' own as its history grows. The result is *surprise*, ``-log10 p``: 3 is one in a thousand, for any series.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.features import Array
+from model.state import EXCEED_COUNT, EXCEED_SUM, SEEN, TAIL_MEMORY, TAIL_START
+
+RATE_WEIGHT = 200.0  # snapshots that the shipped rate of exceedances counts for
+SCALE_WEIGHT = 10.0  # exceedances that the shipped mean excess counts for
+EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
+SURPRISE_LIMIT = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Shipped tails of C channels: share of snapshots above ``TAIL_START``, mean excess there, Pareto shape."""
+
+    rate: Array
+    mean_excess: Array
+    shape: Array
+
+    @classmethod
+    def of_excesses(cls, excesses: list[Array], counts: list[int]) -> "Tail":
+        """Fit to the excesses over ``TAIL_START`` of C channels on normal traffic.
+
+        Args:
+            excesses: per channel, what exceeded and by how much.
+            counts: per channel, how many levels were looked at.
+
+        Shape by probability-weighted moments (Hosking and Wallis 1987), kept within 0 and .4: thinner tails than
+        exponential are not believed, and heavier ones have no usable quantiles.
+        """
+        rate, mean, shape = [], [], []
+        for x, n in zip(excesses, counts, strict=True):
+            rate.append((len(x) + 1.0) / (n + 100.0))
+            mean.append((float(np.sum(x)) + 1.0) / (len(x) + 1.0))
+            shape.append(_pareto_shape(np.sort(x)) if len(x) >= 50 else 0.2)
+        return cls(*(np.array(v, np.float32) for v in (rate, mean, shape)))
+
+    def surprise(self, level: Array, filters: Array) -> Array:
+        """``-log10 p`` of levels ``[N, C]`` (non-negative) given each series' filters ``[N, C, slots]``, from 0 to 15.
+
+        Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
+        little, and only the tail decides.
+        """
+        seen = np.minimum(filters[:, :, SEEN], TAIL_MEMORY)
+        rate = (filters[:, :, EXCEED_COUNT] + self.rate * RATE_WEIGHT) / (seen + RATE_WEIGHT)
+        excess = (filters[:, :, EXCEED_SUM] + self.mean_excess * SCALE_WEIGHT) / (
+            filters[:, :, EXCEED_COUNT] + SCALE_WEIGHT
+        )
+        start = -np.log10(np.minimum(rate, 0.5))
+        shape = np.maximum(self.shape, 1e-3)
+        over = np.maximum(level - TAIL_START, 0) / (excess * (1 - shape))
+        tail = np.log10(1 + shape * over) / shape
+        body = np.clip(level / TAIL_START, 0, 1)
+        surprise: Array = np.minimum(start * body + tail, SURPRISE_LIMIT).astype(np.float32)
+        return surprise
+
+
+def explained_share(deviation: Array, expected: Array) -> Array:
+    """Share of each deviation that its expectation explains, 0 to .7: the expectation's projection on it.
+
+    Args:
+        deviation, expected: ``[N, C]`` sigmas. Deviations of about one sigma are noise: nothing is explained of them.
+    """
+    share = deviation * expected / (deviation * deviation + 1)
+    return np.clip(share, 0, EXPLAINED_AT_MOST).astype(np.float32)
+
+
+def _pareto_shape(x: Array) -> float:
+    """Generalised Pareto shape of sorted excesses by probability-weighted moments."""
+    n = len(x)
+    first = float(x.mean())
+    second = float((x * (1 - (np.arange(n) + 0.65) / n)).mean())
+    return float(np.clip(2 - first / max(first - 2 * second, 1e-9), 0.0, 0.4))

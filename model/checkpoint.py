@@ -1,0 +1,100 @@
+"""Checkpoints: one safetensors file of weights, tails, feature schema and provenance. Nothing in it is executed."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from model.autoencoder import Autoencoder, AutoencoderConfig
+from model.calibration import Tail
+from model.errors import IncompatibleWeights
+from model.features import SCHEMA, FeatureSchema
+from model.meta import MetaModel
+
+SHIPPED = Path(__file__).parent / "weights" / "tagae.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Everything that was learned.
+
+    Attributes:
+        network: the autoencoder.
+        meta: the meta-model.
+        node_tail, edge_tail: shipped tails per channel.
+        page_offset: surprise added to the page level so that normal training traffic keeps the budget.
+        provenance: how it was made: seed, data, versions.
+        digest: of the file's content; names the model in verdicts.
+    """
+
+    network: Autoencoder
+    meta: MetaModel
+    node_tail: Tail
+    edge_tail: Tail
+    page_offset: float = 0.0
+    provenance: dict[str, str] = field(default_factory=dict)
+    digest: str = ""
+
+    def to(self, device: torch.device) -> "Checkpoint":
+        """With the autoencoder on ``device``; the meta-model is small and stays on the CPU."""
+        self.network.to(device)
+        return self
+
+
+def save(checkpoint: Checkpoint, path: Path) -> None:
+    """Write a checkpoint; a reader never sees half of it."""
+    tensors = {f"network.{k}": v.contiguous().cpu() for k, v in checkpoint.network.state_dict().items()}
+    tensors |= {f"meta.{k}": v.contiguous().cpu() for k, v in checkpoint.meta.state_dict().items()}
+    for name, tail in (("node_tail", checkpoint.node_tail), ("edge_tail", checkpoint.edge_tail)):
+        for key in ("rate", "mean_excess", "shape"):
+            tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(getattr(tail, key)))
+    metadata = {
+        "schema": SCHEMA.to_json(),
+        "config": json.dumps(asdict(checkpoint.network.config)),
+        "page_offset": repr(checkpoint.page_offset),
+        "provenance": json.dumps(checkpoint.provenance, sort_keys=True),
+    }
+    part = path.with_suffix(".part")
+    save_file(tensors, part, metadata)
+    part.replace(path)
+
+
+def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint:
+    """Read a checkpoint.
+
+    Args:
+        path: of the file; the shipped weights by default.
+        device: for the autoencoder; the CPU by default.
+
+    Raises:
+        IncompatibleWeights: there is no such file, it is no checkpoint, or it was made for another feature schema.
+    """
+    if not path.is_file():
+        raise IncompatibleWeights(f"weights: expected a file at {path}, found none; run `tagae train` or give its path")
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+        FeatureSchema.from_json(metadata["schema"]).require(SCHEMA, f"weights {path}")
+        network = Autoencoder(AutoencoderConfig(**json.loads(metadata["config"])))
+        network.load_state_dict(_prefixed(tensors, "network."))
+        meta = MetaModel()
+        meta.load_state_dict(_prefixed(tensors, "meta."))
+        tails = [Tail(**{k: v.numpy() for k, v in _prefixed(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")]
+        offset, provenance = float(metadata["page_offset"]), json.loads(metadata["provenance"])
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError, RuntimeError) as error:
+        raise IncompatibleWeights(
+            f"weights {path}: expected a checkpoint of this version, came something else ({error}); train again"
+        ) from error
+    digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    network.eval().to(device or torch.device("cpu"))
+    return Checkpoint(network, meta.eval(), tails[0], tails[1], offset, provenance, digest)
+
+
+def _prefixed(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

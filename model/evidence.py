@@ -1,0 +1,347 @@
+"""What speaks for and against each service: its own series, the calls into it, the calls out of it, its neighbours.
+
+Computed over the whole mesh from calibrated surprises; only the services worth a look travel on to the meta-model.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.calibration import Tail, explained_share
+from model.features import (
+    CONNECTIONS,
+    CPU,
+    CPU_PER_REQUEST,
+    EDGE_CHANNELS,
+    ERROR,
+    MEMORY,
+    NODE_CHANNELS,
+    OWN_TIME,
+    P50,
+    P99,
+    RATE,
+    Array,
+    Channel,
+)
+from model.incidents import DELETIONS, AlertPolicy, IncidentMemory
+from model.scoring import PartitionScore
+from model.snapshot import BoolArray, IntArray
+from model.state import SEEN, Deviation, MeshState, Observation, tail_level
+
+KINDS = (
+    "latency", "latency_raw", "error", "error_raw", "own_time", "rise", "fall", "resources", "connections",
+    "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure",
+)  # fmt: skip
+K = len(KINDS)
+MOST_CANDIDATES = 256
+WORTH_A_LOOK = 2.0  # surprise: one in a hundred
+REASONS = 3
+YOUNG = 10  # snapshots; a call seen less often is judged by the structure
+SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
+SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS))
+
+
+@dataclass(frozen=True, slots=True)
+class Surprises:
+    """Calibrated surprise of every series of a mesh, ``-log10 p`` from 0 to 15.
+
+    Attributes:
+        node, edge: ``[N, 9]``, ``[E, 5]``: what the neighbours do not explain.
+        node_raw, edge_raw: explained or not.
+        node_expected, edge_expected: transformed units: where each series should have been.
+    """
+
+    node: Array
+    edge: Array
+    node_raw: Array
+    edge_raw: Array
+    node_expected: Array
+    edge_expected: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The services worth a look, M of them, worst first, and what the meta-model needs of the rest.
+
+    Attributes:
+        names: their ids.
+        kinds: float32 ``[M, K]``, surprises by ``KINDS``.
+        blame: ``[M]`` the network's logits.
+        page: ``[M]`` page scores.
+        affected: ``[M]`` unexplained or explained, does it show symptoms.
+        calls: int64 ``[2, C]`` calls among them, rows of the candidates.
+        series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1 none.
+        caller: int64 ``[M, 3]`` for a series of a call: the caller's index in ``callers``; -1 its own metric.
+        observed, expected: ``[M, 3]`` in the metric's unit.
+        callers: ids that ``caller`` names.
+        counts: how many services have a page score above 2, 3 and 5.
+        services: scored services.
+        total: all services present.
+    """
+
+    names: tuple[str, ...]
+    kinds: Array
+    blame: Array
+    page: Array
+    affected: Array
+    calls: IntArray
+    series: IntArray
+    caller: IntArray
+    observed: Array
+    expected: Array
+    callers: tuple[str, ...]
+    counts: tuple[int, int, int]
+    services: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Scores of all parts put together: expectations ``[N, 9]``, ``[E, 5]``, structure ``[E]`` (NaN between parts),
+    blame ``[N]``, and which services were scored ``[N]``."""
+
+    node_expected: Array
+    edge_expected: Array
+    structure: Array
+    blame: Array
+    scored: BoolArray
+
+
+def surprises(
+    state: MeshState, observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail
+) -> Surprises:
+    """Surprise of every series, before and after what the neighbours explain is taken away."""
+    node = _surprise(observation.node, decoded.node_expected, state.node_filters, node_tail, NODE_CHANNELS)
+    edge = _surprise(observation.edge, decoded.edge_expected, state.edge_filters, edge_tail, EDGE_CHANNELS)
+    return Surprises(node[0], edge[0], node[1], edge[1], node[2], edge[2])
+
+
+def _surprise(
+    deviation: Deviation, expected: Array, filters: Array, tail: Tail, channels: tuple[Channel, ...]
+) -> tuple[Array, Array, Array]:
+    share = explained_share(deviation.now, expected)
+    level = np.maximum(tail_level(deviation.level, channels), 0)
+    left = tail.surprise(level * (1 - share), filters) * deviation.observed
+    raw = tail.surprise(level, filters) * deviation.observed
+    centre = deviation.expected + share * deviation.now * deviation.spread
+    return left, raw, centre
+
+
+def assembled(state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray) -> Decoded:
+    """Parts' scores laid on the mesh.
+
+    Args:
+        state: whose rows they are laid on.
+        scores: each part's core services and owned calls, as rows of the state, and its score.
+        crossing: calls between parts, whose structure no part can know.
+    """
+    nodes, edges = len(state.node_ids), state.edge_index.shape[1]
+    decoded = Decoded(
+        np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
+        np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
+        np.zeros(edges, np.float32),
+        np.zeros(nodes, np.float32),
+        np.zeros(nodes, bool),
+    )
+    for core, owned, score in scores:
+        decoded.node_expected[core], decoded.edge_expected[owned] = score.node_expected, score.edge_expected
+        decoded.structure[owned], decoded.blame[core] = score.structure, score.blame
+        decoded.scored[core] = True
+    decoded.structure[crossing] = np.nan
+    return decoded
+
+
+def gather(
+    state: MeshState, observation: Observation, decoded: Decoded, surprise: Surprises, policy: AlertPolicy
+) -> Evidence:
+    """Evidence of every service, and the candidates among them."""
+    node, edge = observation.node, observation.edge
+    kinds = _kinds(state, observation, decoded, surprise)
+    page = page_score(kinds) * _leniency(state, policy) * decoded.scored
+    affected = kinds[:, [1, 3, 9, 10, 14]].max(axis=1) * decoded.scored
+    interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
+    worst = np.argsort(-interest, kind="stable")[:MOST_CANDIDATES]
+    keep = worst[(interest[worst] > WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
+    row = np.full(len(page), -1)
+    row[keep] = np.arange(len(keep))
+    calls = row[state.edge_index]
+    series, caller, observed, expected = _strongest_series(state, node, edge, surprise, keep)
+    heard = sorted(set(caller[caller >= 0].tolist()))
+    position = {c: i for i, c in enumerate(heard)}
+    present = observation.node_present
+    return Evidence(
+        tuple(state.node_ids[i] for i in keep),
+        kinds[keep],
+        decoded.blame[keep],
+        page[keep].astype(np.float32),
+        affected[keep].astype(np.float32),
+        calls[:, (calls >= 0).all(axis=0) & (calls[0] != calls[1])],
+        series,
+        np.vectorize(lambda c: position.get(c, -1), otypes=[np.int64])(caller) if caller.size else caller,
+        observed,
+        expected,
+        tuple(state.node_ids[c] for c in heard),
+        (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
+        int((decoded.scored & present).sum()),
+        int(present.sum()),
+    )
+
+
+def page_score(kinds: Array) -> Array:
+    """``[N]``: the stronger of latency and errors, own or of the calls in, or a disappearance, and .3 of the second.
+
+    Load and resources are context: they page nobody, whatever they do.
+    """
+    latency = np.maximum(kinds[:, 0], kinds[:, 9])
+    error = np.maximum(kinds[:, 2], kinds[:, 10])
+    strong = np.sort(np.stack([latency, error, kinds[:, 14]], axis=1), axis=1)
+    score: Array = strong[:, 2] + np.float32(0.3) * strong[:, 1]
+    return score
+
+
+def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surprises) -> Array:
+    """``[N, K]`` evidence by kind."""
+    node, edge = observation.node, observation.edge
+    source, destination = state.edge_index
+    count = len(state.node_ids)
+    material, raw_material = _material(node, s.node_expected), _material(node, node.expected)
+    call_material = _material(edge, s.edge_expected)
+    rising = node.level[:, RATE] > 0
+    kinds = np.zeros((count, K), np.float32)
+    kinds[:, 0] = _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1])
+    kinds[:, 1] = _either(s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1])
+    kinds[:, 2] = s.node[:, ERROR] * material[2]
+    kinds[:, 3] = s.node_raw[:, ERROR] * raw_material[2]
+    kinds[:, 4] = s.node[:, OWN_TIME]
+    kinds[:, 5] = s.node[:, RATE] * rising
+    kinds[:, 6] = s.node_raw[:, RATE] * ~rising
+    kinds[:, 7] = s.node[:, [CPU, MEMORY, CPU_PER_REQUEST]].max(axis=1)
+    kinds[:, 8] = s.node[:, CONNECTIONS]
+    call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
+    kinds[:, 9] = _worst(call_latency, destination, count)
+    kinds[:, 10] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
+    kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.level[:, RATE] > 0), source, count)
+    symptom = kinds[:, [1, 3, 9, 10]].max(axis=1)
+    kinds[:, 12] = _worst(symptom[destination], source, count)
+    kinds[:, 13] = _worst(symptom[source], destination, count)
+    kinds[:, 14] = _vanished(state, node, s.node_raw[:, RATE])
+    kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)
+    return kinds
+
+
+def _material(d: Deviation, expected: Array) -> tuple[Array, Array, Array]:
+    """How much p50, p99 and errors matter, 0 to 1: rare is not enough. Latency counts fully 35% above expectation,
+    errors two percentage points above it."""
+    over = d.value - expected
+    ratio = 1 / (1 + np.exp(-d.value[:, ERROR])) - 1 / (1 + np.exp(-expected[:, ERROR]))
+    return (
+        np.clip((over[:, P50] - 0.05) / 0.25, 0, 1),
+        np.clip((over[:, P99] - 0.05) / 0.25, 0, 1),
+        np.clip((ratio - 0.003) / 0.017, 0, 1),
+    )
+
+
+def _either(a: Array, b: Array) -> Array:
+    """The worse of two tests of one thing, paying for having looked twice."""
+    worse: Array = np.maximum(np.maximum(a, b) - np.float32(np.log10(2)), 0)
+    return worse
+
+
+def _worst(values: Array, group: IntArray, count: int) -> Array:
+    """Largest value of each group less ``log10`` of its size (Bonferroni): a hub is looked at many times."""
+    worst = np.zeros(count, np.float32)
+    np.maximum.at(worst, group, values)
+    sizes = np.bincount(group, minlength=count)
+    return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)
+
+
+def _vanished(state: MeshState, node: Deviation, surprise: Array) -> Array:
+    """Disappearance of a busy service, unless it was planned."""
+    gone = (state.node_absent > 0) & (node.expected[:, RATE] > np.log(1.05))
+    planned = {change.service for change, _ in state.memory.changes if change.kind in DELETIONS}
+    if planned and gone.any():
+        gone &= np.fromiter((name not in planned for name in state.node_ids), bool, len(gone))
+    vanished: Array = surprise * gone
+    return vanished
+
+
+def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded, count: int) -> Array:
+    """Young calls between settled services that the structure does not expect, at both ends."""
+    young = young_calls(state, observation) & np.isfinite(decoded.structure)
+    unlikely = unlikelihood(decoded.structure[young])
+    worst = np.zeros(count, np.float32)
+    for ends in state.edge_index[:, young]:
+        np.maximum.at(worst, ends, unlikely)
+    return worst
+
+
+def young_calls(state: MeshState, observation: Observation) -> BoolArray:
+    """``[E]``: calls new between services that are not: those that the structure has something to say about."""
+    young = observation.edge_present & (state.edge_filters[:, RATE, SEEN] < YOUNG)
+    settled = state.node_filters[:, RATE, SEEN] >= YOUNG
+    result: BoolArray = young & settled[state.edge_index].all(axis=0)
+    return result
+
+
+def unlikelihood(logits: Array) -> Array:
+    """``-log10 sigmoid(logit)``: how little a call was to be expected."""
+    decades: Array = np.log10(1 + np.exp(-logits.clip(-30, 30)))
+    return decades
+
+
+def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
+    """Factor on page scores: 0 around a planned deletion for two intervals, softer at any other planned change."""
+    factor = np.ones(len(state.node_ids), np.float32)
+    if not state.memory.changes:
+        return factor
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    for change, age in state.memory.changes:
+        i = row.get(change.service)
+        if i is None:
+            continue
+        if change.kind in DELETIONS and age <= policy.mute_intervals:
+            source, destination = state.edge_index
+            factor[np.concatenate([[i], destination[source == i], source[destination == i]])] = 0
+        elif change.kind not in DELETIONS and age <= policy.soften_intervals:
+            factor[i] *= policy.soften
+    return factor
+
+
+def _strongest_series(
+    state: MeshState, node: Deviation, edge: Deviation, s: Surprises, keep: IntArray
+) -> tuple[IntArray, IntArray, Array, Array]:
+    """Per candidate its three strongest series: index into ``SERIES``, calling service, observed and expected."""
+    own = s.node[keep]
+    table = np.concatenate([own, np.zeros((len(keep), 3), np.float32)], axis=1)  # [M, 12]
+    worst_call = np.full((len(keep), 3), -1)
+    row = np.full(len(state.node_ids), -1)
+    row[keep] = np.arange(len(keep))
+    into = np.flatnonzero(row[state.edge_index[1]] >= 0)
+    target = row[state.edge_index[1, into]]
+    for j, c in enumerate(SYMPTOMS):
+        strength = s.edge[into, c]
+        order = np.argsort(strength, kind="stable")  # the strongest is written last
+        worst_call[target[order], j] = into[order]
+        table[target[order], 9 + j] = strength[order]
+    best = np.argsort(-table, axis=1, kind="stable")[:, :REASONS]
+    strength = np.take_along_axis(table, best, axis=1)
+    shape = best.shape
+    caller = np.full(shape, -1)
+    observed, expected = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    for m, k in np.argwhere(strength >= 1.0):
+        series = best[m, k]
+        if series < len(NODE_CHANNELS):
+            channel = NODE_CHANNELS[series]
+            value, centre = node.value[keep[m], series], s.node_expected[keep[m], series]
+        else:
+            call, c = worst_call[m, series - len(NODE_CHANNELS)], SYMPTOMS[series - len(NODE_CHANNELS)]
+            channel, value, centre = EDGE_CHANNELS[c], edge.value[call, c], s.edge_expected[call, c]
+            caller[m, k] = state.edge_index[0, call]
+        observed[m, k], expected[m, k] = channel.inverse(float(value)), channel.inverse(float(centre))
+    return np.where(strength >= 1.0, best, -1), caller, observed, expected
+
+
+def changes_near(memory: IncidentMemory, members: set[str]) -> list[int]:
+    """Indices of the remembered changes of these services, newest first."""
+    near = [i for i, (change, _) in enumerate(memory.changes) if change.service in members]
+    return sorted(near, key=lambda i: memory.changes[i][1])

@@ -1,0 +1,248 @@
+"""What the network sees of a snapshot: channels, their units, transforms and noise.
+
+A *channel* is one number of a service or of a call, transformed so that a difference of one step means the same at any
+level. Seven channels of a service are its metrics; two are ratios that do not move with the load and therefore carry
+from mesh to mesh: ``own_time`` (its latency without its callees') and ``cpu_per_request``. Four channels of a call are
+its metrics, the fifth is its ``weight``: its share of the source's outgoing traffic.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.errors import IncompatibleWeights
+from model.snapshot import BoolArray, FloatArray, IntArray
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel.
+
+    Attributes:
+        name: the metric's name on the wire, or the ratio's.
+        unit: of the value before the transform.
+        transform: ``log`` is log(x + offset); ``logit`` is log((x + offset) / (1 - x + offset)).
+        offset: smallest value that matters, in the channel's unit; keeps zero finite.
+        floor: smallest spread, in transformed units: deviations below it are never strange.
+        prior: spread assumed of a channel never seen before, in transformed units.
+        two_sided: a fall is as strange as a rise (traffic); otherwise only a rise is (latency, errors).
+    """
+
+    name: str
+    unit: str
+    transform: str
+    offset: float
+    floor: float
+    prior: float
+    two_sided: bool = False
+
+    def forward(self, x: Array) -> Array:
+        """Into transformed units."""
+        if self.transform == "log":
+            return np.asarray(np.log(x + np.float32(self.offset)), dtype=np.float32)
+        odds: Array = (x + np.float32(self.offset)) / (1 - x + np.float32(self.offset))
+        return np.asarray(np.log(odds), dtype=np.float32)
+
+    def inverse(self, y: float) -> float:
+        """Back into the channel's unit; never below zero."""
+        if self.transform == "log":
+            return max(float(np.exp(min(y, 60.0))) - self.offset, 0.0)
+        ratio = float(np.exp(np.clip(y, -60.0, 60.0)))
+        return float(np.clip((ratio * (1 + self.offset) - self.offset) / (1 + ratio), 0.0, 1.0))
+
+
+NODE_CHANNELS = (
+    Channel("request_rate", "1/s", "log", 0.05, 0.05, 0.2, two_sided=True),
+    Channel("error_rate", "ratio", "logit", 0.005, 0.10, 0.3),
+    Channel("p50_latency", "s", "log", 2e-4, 0.05, 0.15),
+    Channel("p99_latency", "s", "log", 2e-4, 0.08, 0.25),
+    Channel("cpu_utilization", "ratio", "log", 0.02, 0.05, 0.2),
+    Channel("memory_utilization", "ratio", "log", 0.02, 0.03, 0.1),
+    Channel("active_connections", "1", "log", 1.0, 0.10, 0.2),
+    Channel("own_time", "s", "log", 2e-4, 0.10, 0.25),
+    Channel("cpu_per_request", "s", "log", 1e-4, 0.08, 0.25),
+)
+EDGE_CHANNELS = (
+    Channel("requests_per_second", "1/s", "log", 0.05, 0.05, 0.25, two_sided=True),
+    Channel("error_rate", "ratio", "logit", 0.005, 0.10, 0.3),
+    Channel("p50_latency", "s", "log", 2e-4, 0.05, 0.15),
+    Channel("p99_latency", "s", "log", 2e-4, 0.08, 0.25),
+    Channel("weight", "ratio", "log", 0.01, 0.05, 0.15, two_sided=True),
+)
+RATE, ERROR, P50, P99, CPU, MEMORY, CONNECTIONS, OWN_TIME, CPU_PER_REQUEST = range(9)
+WEIGHT = 4  # the first four channels of a call are named like those of a service
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSchema:
+    """Ordered channels and their version; part of every checkpoint and saved state."""
+
+    version: int = 1
+    node: tuple[Channel, ...] = NODE_CHANNELS
+    edge: tuple[Channel, ...] = EDGE_CHANNELS
+
+    def to_json(self) -> str:
+        """As text, for a checkpoint's metadata."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote."""
+        fields = json.loads(text)
+        return cls(
+            fields["version"],
+            tuple(Channel(**c) for c in fields["node"]),
+            tuple(Channel(**c) for c in fields["edge"]),
+        )
+
+    def require(self, other: "FeatureSchema", what: str) -> None:
+        """Refuse ``what`` if it was made for another schema, naming the first difference.
+
+        Raises:
+            IncompatibleWeights: the schemas differ.
+        """
+        if self == other:
+            return
+        for kind in ("node", "edge"):
+            ours, theirs = getattr(self, kind), getattr(other, kind)
+            for i in range(max(len(ours), len(theirs))):
+                a, b = ours[i : i + 1], theirs[i : i + 1]
+                if a != b:
+                    raise IncompatibleWeights(
+                        f"{what}: {kind} channel {i}: expected {a[0] if a else 'none'}, came {b[0] if b else 'none'}; "
+                        "train again, or use the version that made it"
+                    )
+        raise IncompatibleWeights(
+            f"{what}: expected feature schema {self.version}, came {other.version}; train again, or use the version "
+            "that made it"
+        )
+
+
+SCHEMA = FeatureSchema()
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelValues:
+    """Transformed channels of one instant, with the sampling noise that counts bring into them.
+
+    Attributes:
+        node: ``[N, 9]``, transformed units; 0 where not observed.
+        node_observed: bool ``[N, 9]``.
+        node_noise: ``[N, 9]`` variance of the sampling noise, transformed units squared.
+        edge, edge_observed, edge_noise: the same, ``[E, 5]``.
+    """
+
+    node: Array
+    node_observed: BoolArray
+    node_noise: Array
+    edge: Array
+    edge_observed: BoolArray
+    edge_noise: Array
+
+
+def channel_values(
+    node_features: FloatArray,
+    node_observed: BoolArray,
+    edge_features: FloatArray,
+    edge_observed: BoolArray,
+    edge_index: IntArray,
+    interval_seconds: float,
+) -> ChannelValues:
+    """Channels of every service and call.
+
+    Args:
+        node_features, node_observed: ``[N, 7]`` metrics and what of them was observed.
+        edge_features, edge_observed: ``[E, 4]`` likewise.
+        edge_index: ``[2, E]``.
+        interval_seconds: the time over which requests were counted, s; sets the sampling noise.
+    """
+    count = len(node_features)
+    source = edge_index[0]
+    node = np.empty((count, len(NODE_CHANNELS)), np.float32)
+    observed = np.zeros(node.shape, bool)
+    node[:, :OWN_TIME], observed[:, :OWN_TIME] = node_features, node_observed
+    node[:, OWN_TIME], observed[:, OWN_TIME] = _own_time(
+        node_features, node_observed, edge_features, edge_observed, source
+    )
+    rate, cpu = node_features[:, RATE], node_features[:, CPU]
+    node[:, CPU_PER_REQUEST] = cpu / np.maximum(rate, 0.05)
+    observed[:, CPU_PER_REQUEST] = node_observed[:, CPU] & node_observed[:, RATE] & (rate > 0.05)
+
+    edge = np.empty((edge_index.shape[1], len(EDGE_CHANNELS)), np.float32)
+    edge_seen = np.ones(edge.shape, bool)
+    edge[:, :WEIGHT], edge_seen[:, :WEIGHT] = edge_features, edge_observed
+    calls = edge_features[:, RATE]
+    outgoing = np.bincount(source, calls, count).astype(np.float32)
+    edge[:, WEIGHT] = calls / np.maximum(outgoing[source], 1e-6)
+    edge_seen[:, WEIGHT] = outgoing[source] > 0.05
+
+    node_rate = np.where(node_observed[:, RATE], rate, np.bincount(edge_index[1], calls, count)).astype(np.float32)
+    node_noise = _noise(node, node_rate * np.float32(interval_seconds), NODE_CHANNELS, interval_seconds)
+    edge_noise = _noise(edge, calls * np.float32(interval_seconds), EDGE_CHANNELS, interval_seconds)
+    # The share of a source's traffic is a proportion of its outgoing count.
+    total = np.maximum(outgoing[source] * np.float32(interval_seconds), 1)
+    share = edge[:, WEIGHT]
+    edge_noise[:, WEIGHT] = share * (1 - share) / total / (share + np.float32(EDGE_CHANNELS[WEIGHT].offset)) ** 2
+    return ChannelValues(
+        _transformed(node, observed, NODE_CHANNELS),
+        observed,
+        node_noise,
+        _transformed(edge, edge_seen, EDGE_CHANNELS),
+        edge_seen,
+        edge_noise,
+    )
+
+
+def _own_time(
+    node: FloatArray, node_observed: BoolArray, edge: FloatArray, edge_observed: BoolArray, source: IntArray
+) -> tuple[Array, BoolArray]:
+    """Median latency less the callees' (calls per request x their latency), never below a twentieth of it.
+
+    Calls made side by side count as if made in turn; the ratio is compared with its own past, so a constant factor
+    does not matter.
+    """
+    count = len(node)
+    measured = edge_observed[:, P50]
+    waited = np.bincount(source, np.where(measured, edge[:, RATE] * edge[:, P50], 0), count)
+    calls = np.bincount(source, edge[:, RATE], count)
+    blind = np.bincount(source, np.where(measured, 0, edge[:, RATE]), count)
+    rate = node[:, RATE]
+    known = node_observed[:, RATE] & node_observed[:, P50] & (rate > 0.05) & (blind <= 0.05 * calls)
+    latency = node[:, P50]
+    own = latency - waited / np.maximum(rate, 0.05)
+    return np.maximum(own, 0.05 * latency).astype(np.float32), known
+
+
+def _transformed(values: Array, observed: BoolArray, channels: tuple[Channel, ...]) -> Array:
+    columns = [c.forward(values[:, i]) for i, c in enumerate(channels)]
+    return np.where(observed, np.stack(columns, axis=1), np.float32(0)).astype(np.float32)
+
+
+def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interval_seconds: float) -> Array:
+    """Variance that counting ``requests`` brings into each channel, by the delta method.
+
+    A count n has variance n (one more, so that zero is no certainty); a proportion p has p(1-p)/n, with one
+    pseudo-count so that no error among few requests is no certainty; a quantile q of a log-normal with sigma .5
+    (typical of latencies) has q(1-q)/(n f²), f its density.
+    """
+    n = np.maximum(requests, 1)
+    noise = np.zeros_like(values)
+    for i, channel in enumerate(channels):
+        x, offset = values[:, i], np.float32(channel.offset)
+        if channel.name in ("request_rate", "requests_per_second"):
+            noise[:, i] = (x + 1 / interval_seconds) / interval_seconds / (x + offset) ** 2
+        elif channel.name == "error_rate":
+            p = (x * n + 0.5) / (n + 1)
+            noise[:, i] = p * (1 - p) / n * (1 / (p + offset) + 1 / (1 - p + offset)) ** 2
+        elif channel.name in ("p50_latency", "own_time"):
+            noise[:, i] = 0.39 / n  # 0.25 / (0.798 ** 2)
+        elif channel.name == "p99_latency":
+            noise[:, i] = 3.5 / n  # 0.0099 / (0.0533 ** 2)
+        elif channel.name in ("cpu_per_request", "active_connections"):
+            noise[:, i] = 1 / n
+    return noise

@@ -1,0 +1,208 @@
+"""From anomalous services to incidents: groups that hang together, followed from snapshot to snapshot.
+
+A service is *hot* while its page score is above the page level, *confirmed* when it was hot in k of the last n
+snapshots. Hot and affected services that call each other form a group; a group with a confirmed service is an incident.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+
+from model.features import Array
+from model.snapshot import BoolArray, IntArray, PlannedChange
+from model.verdict import Severity
+
+DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPolicy:
+    """When to page.
+
+    Attributes:
+        false_pages_per_day: budget; None: 1 up to 50 services, then with the square root of their number.
+        confirm: hot snapshots (k) ...
+        confirm_of: ... of the last so many (n) that confirm a service.
+        clear: snapshots without a confirmed service after which an incident ends.
+        percentile: of the mesh scores without alerts, the shown threshold.
+        history: mesh scores kept for it.
+        mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
+        soften_intervals: snapshots for which another planned change softens its service's score ...
+        soften: ... by this factor.
+        warm_up: snapshots seen before a verdict is given.
+    """
+
+    false_pages_per_day: float | None = None
+    confirm: int = 2
+    confirm_of: int = 3
+    clear: int = 4
+    percentile: float = 99.0
+    history: int = 2000
+    mute_intervals: int = 2
+    soften_intervals: int = 8
+    soften: float = 0.8
+    warm_up: int = 10
+
+    def budget(self, services: int) -> float:
+        """False pages allowed a day in a mesh of so many services."""
+        if self.false_pages_per_day is not None:
+            return self.false_pages_per_day
+        return max(1.0, float(np.sqrt(services / 50)))
+
+    def page_level(self, services: int, interval_seconds: float) -> float:
+        """Surprise that chance reaches as often as the budget allows: ``log10(services x snapshots per day / budget)``
+        (one test per service and snapshot)."""
+        return float(np.log10(services * 86400 / interval_seconds / self.budget(services)))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIncident:
+    """An incident as remembered between snapshots; ``members`` are services that were part of it so far."""
+
+    id: str
+    since: datetime
+    severity: Severity
+    members: tuple[str, ...]
+    quiet: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentMemory:
+    """What paging remembers of a mesh.
+
+    Attributes:
+        scores: mesh scores without alerts, oldest first.
+        hot: per service that was hot in the last n snapshots: bits (1 = newest) and when the streak began.
+        open: incidents that page.
+        changes: planned changes of the last snapshots, with how many snapshots ago they came.
+    """
+
+    scores: tuple[float, ...] = ()
+    hot: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    open: tuple[OpenIncident, ...] = ()
+    changes: tuple[tuple[PlannedChange, int], ...] = ()
+
+    def involved(self, node_ids: Sequence[str]) -> BoolArray:
+        """Which of these services belong to an open incident: what they show is no past to learn from."""
+        members = {name for incident in self.open for name in incident.members}
+        if not members:
+            return np.zeros(len(node_ids), bool)
+        return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
+
+    def aged(self, changes: Iterable[PlannedChange], keep: int) -> "IncidentMemory":
+        """One snapshot later, with the changes announced in it; those older than ``keep`` snapshots are dropped."""
+        older = ((change, age + 1) for change, age in self.changes if age + 1 < keep)
+        return replace(self, changes=(*older, *((change, 0) for change in changes)))
+
+    def threshold(self, percentile: float) -> float:
+        """Percentile of the scores without alerts; 0 while there are none."""
+        return float(np.percentile(self.scores, percentile)) if self.scores else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Services that deviate and call each other: rows of the candidates."""
+
+    rows: IntArray
+    confirmed: bool
+
+
+def warmed(
+    memory: IncidentMemory, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
+) -> tuple[dict[str, tuple[int, datetime]], BoolArray]:
+    """Which candidates are confirmed, and the hot services' bits one snapshot later."""
+    mask = (1 << policy.confirm_of) - 1
+    bits = {name: ((b << 1) & mask, since) for name, (b, since) in memory.hot.items()}
+    for name, score in zip(names, scores, strict=True):
+        if score > level:
+            before, since = bits.get(name, (0, at))
+            bits[name] = (before | 1, since if before else at)
+    bits = {name: value for name, value in bits.items() if value[0]}
+    confirmed = np.array([bits.get(n, (0, at))[0].bit_count() >= policy.confirm for n in names], bool)
+    return bits, confirmed
+
+
+def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Group]:
+    """Connected components of the members along direct calls, those with a confirmed service first.
+
+    Args:
+        member: ``[M]`` hot or affected candidates.
+        confirmed: ``[M]``.
+        calls: ``[2, C]`` rows of candidates that call each other.
+    """
+    root = np.arange(len(member))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            root[i] = root[root[i]]
+            i = int(root[i])
+        return i
+
+    for a, b in calls[:, member[calls].all(axis=0)].T:
+        root[find(int(a))] = find(int(b))
+    rows: dict[int, list[int]] = {}
+    for i in np.flatnonzero(member):
+        rows.setdefault(find(int(i)), []).append(int(i))
+    found = [Group(np.array(r), bool(confirmed[r].any())) for r in rows.values()]
+    return sorted(found, key=lambda g: not g.confirmed)
+
+
+def follow(
+    memory: IncidentMemory,
+    found: Sequence[Group],
+    names: Sequence[str],
+    since: Sequence[datetime],
+    severities: Sequence[Severity],
+    policy: AlertPolicy,
+) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
+    """Match groups to open incidents by shared services: incidents are born, grow, merge into the oldest, and end.
+
+    Args:
+        memory: with the open incidents.
+        found: today's groups; an unconfirmed one can keep an incident's services in view, not begin one.
+        names: candidates' ids.
+        since: per group, when its first evidence was seen.
+        severities: per group.
+        policy: for how long an incident stays open without a confirmed service.
+
+    Returns:
+        The incidents open now, and the group each of them has in this snapshot, by incident id.
+    """
+    open_now = {incident.id: incident for incident in memory.open}
+    seen: dict[str, Group] = {}
+    for group, began, severity in zip(found, since, severities, strict=True):
+        members = {names[i] for i in group.rows}
+        touched = sorted((i for i in open_now.values() if members & set(i.members)), key=lambda i: (i.since, i.id))
+        if not touched and not group.confirmed:
+            continue
+        home = touched[0] if touched else _born(names, group, began, severity)
+        for merged in touched[1:]:
+            members |= set(merged.members)
+            severity = max(severity, merged.severity, key=list(Severity).index)
+            del open_now[merged.id]
+            seen.pop(merged.id, None)
+        open_now[home.id] = replace(
+            home,
+            severity=max(home.severity, severity, key=list(Severity).index),
+            members=tuple(sorted(set(home.members) | members)),
+            quiet=0 if group.confirmed else home.quiet,
+        )
+        earlier = seen.get(home.id)
+        rows = group.rows if earlier is None else np.concatenate([earlier.rows, group.rows])
+        seen[home.id] = Group(rows, group.confirmed or (earlier is not None and earlier.confirmed))
+    ended = {i for i in open_now if not (i in seen and seen[i].confirmed) and open_now[i].quiet + 1 >= policy.clear}
+    alive = tuple(
+        incident if incident.id in seen and seen[incident.id].confirmed else replace(incident, quiet=incident.quiet + 1)
+        for incident in open_now.values()
+        if incident.id not in ended
+    )
+    return alive, {i: group for i, group in seen.items() if i not in ended}
+
+
+def _born(names: Sequence[str], group: Group, began: datetime, severity: Severity) -> OpenIncident:
+    members = tuple(sorted(names[i] for i in group.rows))
+    mark = hashlib.blake2b("\n".join((began.isoformat(), *members)).encode(), digest_size=4).hexdigest()
+    return OpenIncident(f"{began:%Y%m%dT%H%M%SZ}-{mark}", began, severity, members)

@@ -1,0 +1,243 @@
+"""The meta-model: parts' evidence in, the cluster's verdict out. Small, trained, milliseconds."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model.autoencoder import Autoencoder
+from model.evidence import KINDS, SERIES, Evidence, K, changes_near, unlikelihood
+from model.features import Array
+from model.incidents import AlertPolicy, Group, IncidentMemory, follow, groups, warmed
+from model.layers import perceptron
+from model.snapshot import BoolArray, IntArray
+from model.verdict import Incident, Reason, Severity, Status, Suspect, Verdict
+
+RANK_INPUTS = 2 * K + 1
+DETECT_INPUTS = 8
+MOST_SUSPECTS = 10
+AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
+STRUCTURE = KINDS.index("structure")
+
+
+class MetaModel(nn.Module):
+    """Two small perceptrons: whose doing (a score per candidate, compared within its group) and how sure we are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rank = perceptron(RANK_INPUTS, 32, 1)
+        self.detect = perceptron(DETECT_INPUTS, 16, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingCalls:
+    """Calls between parts: both ends' embeddings meet only here.
+
+    Attributes:
+        embeddings: float32 ``[B, D]`` of services at the boundary.
+        ends: int64 ``[2, X]`` rows of ``embeddings``: source and destination.
+        candidates: int64 ``[2, X]`` rows of the evidence; -1: not a candidate.
+        young: bool ``[X]``: to be judged by the structure.
+    """
+
+    embeddings: Array
+    ends: IntArray
+    candidates: IntArray
+    young: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the verdict needs to know beside the evidence.
+
+    Attributes:
+        observed_at: the snapshot's time.
+        sequence: snapshots counted, this one included.
+        learned: snapshots learned from, this one included.
+        interval_seconds: between snapshots, s.
+        missing_parts: parts that gave no answer.
+    """
+
+    observed_at: datetime
+    sequence: int
+    learned: int
+    interval_seconds: float
+    missing_parts: tuple[int, ...] = ()
+
+
+def decode_crossing(network: Autoencoder, crossing: CrossingCalls) -> Array:
+    """Structure logits ``[X]`` of the calls between parts."""
+    device = next(network.parameters()).device
+    z = torch.from_numpy(np.array(crossing.embeddings)).to(device)
+    source, target = torch.from_numpy(np.array(crossing.ends)).to(device)
+    with torch.inference_mode():
+        logits: Array = network.structure(z, z, source, target).cpu().numpy()
+    return logits
+
+
+def with_crossing(evidence: Evidence, crossing: CrossingCalls, logits: Array) -> Evidence:
+    """Evidence that also knows how unlikely the young calls between parts are."""
+    kinds = evidence.kinds.copy()
+    unlikely = unlikelihood(logits) * crossing.young
+    for ends in crossing.candidates:
+        known = ends >= 0
+        np.maximum.at(kinds[:, STRUCTURE], ends[known], unlikely[known])
+    return replace(evidence, kinds=kinds)
+
+
+def judge(
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: Circumstances, level: float
+) -> tuple[Verdict, IncidentMemory]:
+    """The verdict of one snapshot.
+
+    Args:
+        meta: trained.
+        evidence: of the services worth a look, calls between parts included.
+        memory: what paging remembered, aged to this snapshot.
+        policy: when to page.
+        when: time, sequence and what is missing.
+        level: page level, surprise.
+
+    Returns:
+        The verdict and what paging remembers next. Nothing is paged while warming up.
+    """
+    mesh_score = float(evidence.page.max(initial=0.0))
+    warming = when.learned < policy.warm_up
+    score = np.zeros_like(evidence.page) if warming else evidence.page
+    hot, confirmed = warmed(memory, evidence.names, score, level, policy, when.observed_at)
+    memory = replace(memory, hot=hot)
+    member = (score > level) | confirmed | ((evidence.affected > AFFECTED_SHARE * level) & (not warming))
+    found = groups(member, confirmed, evidence.calls)
+    since = [_began(memory, evidence, g, when.observed_at) for g in found]
+    severities = [_severity(evidence, g, level) for g in found]
+    open_incidents, groups_now = follow(memory, found, evidence.names, since, severities, policy)
+    memory = replace(memory, open=open_incidents)
+    incidents = tuple(
+        _described(meta, evidence, memory, i, groups_now.get(open_incident.id), when)
+        for i, open_incident in enumerate(open_incidents)
+    )
+    threshold = memory.threshold(policy.percentile)
+    if not incidents:
+        memory = replace(memory, scores=(*memory.scores, mesh_score)[-policy.history :])
+    coverage = evidence.services / evidence.total if evidence.total else 1.0
+    verdict = Verdict(
+        when.observed_at,
+        when.sequence,
+        _status(bool(incidents), warming, coverage),
+        mesh_score,
+        threshold,
+        probability(meta, evidence, memory, level),
+        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when.observed_at),
+        incidents,
+        coverage,
+        when.missing_parts,
+    )
+    return verdict, memory
+
+
+def _status(anomalous: bool, warming: bool, coverage: float) -> Status:
+    if anomalous:
+        return Status.ANOMALOUS
+    if warming:
+        return Status.WARMING_UP
+    return Status.PARTIAL if coverage < 1 else Status.NORMAL
+
+
+def _began(memory: IncidentMemory, evidence: Evidence, group: Group, now: datetime) -> datetime:
+    starts = [memory.hot[evidence.names[i]][1] for i in group.rows if evidence.names[i] in memory.hot]
+    return min(starts, default=now)
+
+
+def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
+    """Critical: twice the page level over three services; major: either of them; else minor."""
+    strong = bool(evidence.page[group.rows].max() > 2 * level)
+    wide = len(group.rows) >= 3
+    return Severity.CRITICAL if strong and wide else Severity.MAJOR if strong or wide else Severity.MINOR
+
+
+def _described(
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, index: int, group: Group | None, when: Circumstances
+) -> Incident:
+    """An open incident as the verdict tells it; one that is quiet now keeps its services."""
+    open_incident = memory.open[index]
+    row = {name: i for i, name in enumerate(evidence.names)}
+    rows = group.rows if group else np.array([row[m] for m in open_incident.members if m in row], np.int64)
+    near = _with_neighbours(rows, evidence.calls)
+    changes = changes_near(memory, set(open_incident.members))
+    return Incident(
+        open_incident.id,
+        open_incident.since,
+        open_incident.severity,
+        float(evidence.page[rows].max(initial=0.0)),
+        suspects(meta, evidence, near, memory, when.observed_at),
+        tuple(evidence.names[i] for i in rows) if group else open_incident.members,
+        tuple(memory.changes[i][0] for i in changes),
+    )
+
+
+def _with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
+    """A group and who calls it or is called by it: the culprit may show nothing itself."""
+    touching = np.isin(calls, rows).any(axis=0)
+    near: IntArray = np.union1d(rows, calls[:, touching].ravel()).astype(np.int64)
+    return near
+
+
+def suspects(
+    meta: MetaModel, evidence: Evidence, rows: IntArray, memory: IncidentMemory, now: datetime
+) -> tuple[Suspect, ...]:
+    """Of these candidates, those whose doing it may be, best first, with reasons."""
+    if not len(rows):
+        return ()
+    with torch.inference_mode():
+        share = torch.softmax(meta.rank(rank_inputs(evidence, rows)).squeeze(1), 0).numpy()
+    best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
+    return tuple(
+        Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, now)) for i in best
+    )
+
+
+def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> tuple[Reason, ...]:
+    since = memory.hot.get(evidence.names[row], (0, now))[1]
+    reasons = []
+    for k, series in enumerate(evidence.series[row]):
+        if series < 0:
+            continue
+        caller = int(evidence.caller[row, k])
+        reasons.append(
+            Reason(
+                SERIES[series],
+                float(evidence.observed[row, k]),
+                float(evidence.expected[row, k]),
+                since,
+                evidence.callers[caller] if caller >= 0 else "",
+            )
+        )
+    return tuple(reasons)
+
+
+def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
+    """``[R, RANK_INPUTS]``: evidence of each candidate, as it is and beside the strongest of its group; no level, no
+    age, no size of the mesh."""
+    kinds = evidence.kinds[rows]
+    beside = kinds / np.maximum(kinds.max(axis=0, initial=0), 1.0)
+    blame = evidence.blame[rows] - evidence.blame[rows].max(initial=0)
+    table = np.concatenate([kinds / 5, beside, np.clip(blame, -10, 10)[:, None] / 5], axis=1)
+    return torch.from_numpy(table.astype(np.float32))
+
+
+def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
+    """Probability that an incident is in progress, 0 to 1."""
+    with torch.inference_mode():
+        logit = meta.detect(detect_inputs(evidence, memory, level))
+    return float(torch.sigmoid(logit))
+
+
+def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> Tensor:
+    """``[DETECT_INPUTS]``: the three worst page scores beside the page level, how many deviate, and for how long."""
+    top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
+    streak = max((bits.bit_count() for bits, _ in memory.hot.values()), default=0)
+    symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)
+    counts = np.log1p(np.array(evidence.counts[1:]))
+    return torch.from_numpy(np.concatenate([top, symptoms, counts, [streak]]).astype(np.float32))

@@ -1,0 +1,438 @@
+"""The memory of one mesh: O(1) filters per service and call, and the ring of the last W snapshots.
+
+State is an argument and a return value, never a buffer of a module. :func:`observe` is the one step: it lays a snapshot
+on the table of known services and calls, says how far each channel is from its own past, and returns the next state.
+Everything here is computed over the whole mesh, before any cut.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.errors import OutOfOrder
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, Channel, ChannelValues, channel_values
+from model.incidents import IncidentMemory
+from model.snapshot import BoolArray, IntArray, MeshSnapshot
+
+# Slots of a filter, one row of them per channel. Variances are in transformed units squared.
+CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, EXCEED_COUNT, EXCEED_SUM, SEEN = range(9)
+SLOTS = 9
+
+FAST = 1 / 20  # forgetting per snapshot: half-life 14 snapshots
+SLOW = 1 / 130  # half-life 90 snapshots
+SHORT_RATE, LONG_RATE = 1 / 4, 1 / 16  # trajectories over 4 and 16 snapshots
+PRIOR_WEIGHT = 8  # snapshots that the starting variance counts for
+CLIP = 2.0  # Huber's k: an outlier moves centre and variance like a deviation of two sigmas
+CLIP_CONSISTENCY = 1.29  # 1 / E[min(z², 4)] for a normal z
+LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
+TAIL_START = 2.5  # deviations above it are the tail that calibration models
+TAIL_MEMORY = 1000  # snapshots over which tails are counted
+GAP_INTERVALS = 3.0  # a longer silence resets trajectories
+
+
+@dataclass(frozen=True, slots=True)
+class MeshState:
+    """What is known of a mesh between two snapshots.
+
+    Attributes:
+        node_ids: known services, in the order they were first seen (N of them; absent ones stay W snapshots).
+        edge_index: int64 ``[2, E]`` known calls: those of the window, present or vanished.
+        node_filters, edge_filters: float32 ``[N, 9, 9]`` and ``[E, 5, 9]``: a filter per channel.
+        node_absent, edge_absent: int32, snapshots since last present.
+        attended_callers, attended_callees: bool ``[E]``: does the destination hear this caller, the source this callee.
+        sequence: snapshots counted.
+        learned: snapshots that baselines were learned from, those of a warm-up included.
+        observed_at: the newest counted snapshot.
+        learned_at: the newest one learned from.
+        interval_seconds: time between snapshots as seen, s.
+        content: digest of the newest counted snapshot.
+        window: the last W snapshots, oldest first.
+        memory: open incidents and what paging and the threshold remember.
+    """
+
+    node_ids: tuple[str, ...] = ()
+    edge_index: IntArray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
+    node_filters: Array = field(default_factory=lambda: np.zeros((0, len(NODE_CHANNELS), SLOTS), np.float32))
+    edge_filters: Array = field(default_factory=lambda: np.zeros((0, len(EDGE_CHANNELS), SLOTS), np.float32))
+    node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    attended_callees: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    sequence: int = 0
+    learned: int = 0
+    observed_at: datetime | None = None
+    learned_at: datetime | None = None
+    interval_seconds: float = 15.0
+    content: str = ""
+    window: tuple[MeshSnapshot, ...] = ()
+    memory: IncidentMemory = field(default_factory=IncidentMemory)
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """How far each channel of N rows is from its own past; C channels.
+
+    Attributes:
+        now: float32 ``[N, C]`` sigmas, this snapshot.
+        short, long: ``[N, C]`` the same averaged over 4 and 16 snapshots, this one included.
+        past_short, past_long: ``[N, C]`` those averages before this snapshot.
+        observed: bool ``[N, C]``: measured now and known before.
+        value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
+    """
+
+    now: Array
+    short: Array
+    long: Array
+    past_short: Array
+    past_long: Array
+    observed: BoolArray
+    value: Array
+    expected: Array
+    spread: Array
+
+    @property
+    def level(self) -> Array:
+        """``[N, C]``: deviations over 1, 4 and 16 snapshots, each scaled to unit variance of white noise, averaged."""
+        mean: Array = (self.now + self.short * np.float32(7**0.5) + self.long * np.float32(31**0.5)) / np.float32(3)
+        return mean
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A snapshot laid on the table of a mesh: what scoring needs, for the whole mesh, before any cut.
+
+    Attributes:
+        node, edge: deviations of services ``[N, 9]`` and calls ``[E, 5]``.
+        standing: float32 ``[N, 9]``: robust z-score among the mesh's services now, cut at ±8.
+        node_present, edge_present: bool: in this snapshot.
+    """
+
+    node: Deviation
+    edge: Deviation
+    standing: Array
+    node_present: BoolArray
+    edge_present: BoolArray
+
+
+def observe(
+    state: MeshState, snapshot: MeshSnapshot, *, window_size: int, neighbours: int, counted: bool = True
+) -> tuple[Observation, MeshState]:
+    """Lay ``snapshot`` on the table and learn from it.
+
+    Args:
+        state: of the mesh; not changed.
+        snapshot: newer than any counted one.
+        window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
+        neighbours: a service hears at most so many callers and callees, those with most traffic.
+        counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring alone.
+
+    Raises:
+        OutOfOrder: a counted snapshot that is not newer than the last one.
+    """
+    if counted and state.observed_at is not None and snapshot.observed_at <= state.observed_at:
+        raise OutOfOrder(
+            f"observed_at: expected a time after the newest snapshot, {state.observed_at.isoformat()}, came "
+            f"{snapshot.observed_at.isoformat()}; send snapshots in order",
+            newest=state.observed_at.isoformat(),
+        )
+    state = _clocked(state, snapshot)
+    state, node_rows, edge_rows = _laid(state, snapshot, window_size)
+    values = _aligned(state, snapshot, node_rows, edge_rows)
+    state = _started(state, values, neighbours)
+    muted = state.memory.involved(state.node_ids)
+    node, node_filters = _filtered(
+        state.node_filters, values.node, values.node_observed, values.node_noise, muted, NODE_CHANNELS
+    )
+    edge_muted: BoolArray = muted[state.edge_index[0]] | muted[state.edge_index[1]]
+    edge, edge_filters = _filtered(
+        state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, EDGE_CHANNELS
+    )
+    observation = Observation(
+        node, edge, _standing(values.node, values.node_observed), state.node_absent == 0, state.edge_absent == 0
+    )
+    state = replace(
+        state,
+        node_filters=node_filters,
+        edge_filters=edge_filters,
+        learned=state.learned + 1,
+        learned_at=snapshot.observed_at,
+    )
+    if not counted:
+        return observation, state
+    return observation, replace(
+        state,
+        sequence=state.sequence + 1,
+        observed_at=snapshot.observed_at,
+        content=snapshot.digest,
+        window=(*state.window, _interned(snapshot, state.window))[-window_size:],
+    )
+
+
+def _interned(snapshot: MeshSnapshot, window: Sequence[MeshSnapshot]) -> MeshSnapshot:
+    """Share names and topology with the snapshot before, so that the ring holds them once."""
+    if not window or snapshot.node_ids != window[-1].node_ids:
+        return snapshot
+    last = window[-1]
+    same = np.array_equal(snapshot.edge_index, last.edge_index)
+    return replace(snapshot, node_ids=last.node_ids, edge_index=last.edge_index if same else snapshot.edge_index)
+
+
+def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
+    """Follow the interval; after a gap, or a jump back to another period, trajectories start afresh."""
+    if state.learned_at is None:
+        return state
+    elapsed = (snapshot.observed_at - state.learned_at).total_seconds()
+    interval = state.interval_seconds
+    if elapsed > 0 and (state.learned == 1 or elapsed < interval / 3):
+        interval = elapsed
+    elif 0 < elapsed <= GAP_INTERVALS * interval:
+        interval += 0.1 * (elapsed - interval)
+    if 0 < elapsed <= GAP_INTERVALS * interval:
+        return replace(state, interval_seconds=interval)
+    node_filters, edge_filters = state.node_filters.copy(), state.edge_filters.copy()
+    node_filters[:, :, SHORT : LONG + 1] = 0
+    edge_filters[:, :, SHORT : LONG + 1] = 0
+    return replace(state, interval_seconds=interval, node_filters=node_filters, edge_filters=edge_filters)
+
+
+def _laid(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tuple[MeshState, IntArray, IntArray]:
+    """Add new services and calls to the table, forget those absent for W snapshots, count absences.
+
+    Returns the state and the table's row of each service and call of the snapshot.
+    """
+    if (
+        state.node_ids == snapshot.node_ids
+        and np.array_equal(state.edge_index, snapshot.edge_index)
+        and not state.node_absent.any()
+        and not state.edge_absent.any()
+    ):
+        return state, np.arange(snapshot.num_nodes), np.arange(snapshot.num_edges)
+    state = _forgotten(state, window_size)
+    row_of = {name: row for row, name in enumerate(state.node_ids)}
+    new_names = [name for name in snapshot.node_ids if name not in row_of]
+    row_of.update((name, len(state.node_ids) + i) for i, name in enumerate(new_names))
+    node_rows = np.fromiter((row_of[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
+    width = max(len(row_of), 1)
+    known = state.edge_index[0] * width + state.edge_index[1]
+    ends = node_rows[snapshot.edge_index]
+    keys = ends[0] * width + ends[1]
+    order = np.argsort(known)
+    place = np.searchsorted(known, keys, sorter=order)
+    found = np.zeros(len(keys), bool)
+    inside = place < len(known)
+    found[inside] = known[order[place[inside]]] == keys[inside]
+    edge_rows = np.empty(len(keys), np.int64)
+    edge_rows[found] = order[place[found]]
+    edge_rows[~found] = len(known) + np.arange((~found).sum())
+    node_absent = np.append(state.node_absent + 1, np.zeros(len(new_names), np.int32)).astype(np.int32)
+    edge_absent = np.append(state.edge_absent + 1, np.zeros((~found).sum(), np.int32)).astype(np.int32)
+    node_absent[node_rows] = 0
+    edge_absent[edge_rows] = 0
+    return (
+        replace(
+            state,
+            node_ids=(*state.node_ids, *new_names),
+            edge_index=np.concatenate([state.edge_index, ends[:, ~found]], axis=1),
+            node_absent=node_absent,
+            edge_absent=edge_absent,
+        ),
+        node_rows,
+        edge_rows,
+    )
+
+
+def _forgotten(state: MeshState, window_size: int) -> MeshState:
+    """Without the services and calls absent for more than W snapshots."""
+    nodes = state.node_absent < window_size
+    edges = (state.edge_absent < window_size) & nodes[state.edge_index].all(axis=0)
+    if nodes.all() and edges.all():
+        return state
+    position = np.cumsum(nodes) - 1
+    return replace(
+        state,
+        node_ids=tuple(name for name, keep in zip(state.node_ids, nodes, strict=True) if keep),
+        edge_index=position[state.edge_index[:, edges]],
+        node_filters=state.node_filters[nodes],
+        edge_filters=state.edge_filters[edges],
+        node_absent=state.node_absent[nodes],
+        edge_absent=state.edge_absent[edges],
+        attended_callers=state.attended_callers[edges],
+        attended_callees=state.attended_callees[edges],
+    )
+
+
+def _aligned(state: MeshState, snapshot: MeshSnapshot, node_rows: IntArray, edge_rows: IntArray) -> ChannelValues:
+    """Channels on the table's rows; whoever is absent is observed to carry no traffic, and nothing else."""
+    nodes, edges = len(state.node_ids), state.edge_index.shape[1]
+    node_features = _scattered(snapshot.node_features, node_rows, nodes)
+    node_observed = _scattered(snapshot.node_observed, node_rows, nodes)
+    edge_features = _scattered(snapshot.edge_features, edge_rows, edges)
+    edge_observed = _scattered(snapshot.edge_observed, edge_rows, edges)
+    absent, gone = state.node_absent > 0, state.edge_absent > 0
+    node_observed[absent, RATE] = True
+    edge_observed[gone, RATE] = True
+    values = channel_values(
+        node_features, node_observed, edge_features, edge_observed, state.edge_index, state.interval_seconds
+    )
+    values.node_noise[absent] = 0  # nothing was counted: absence is no sample
+    values.edge_noise[gone] = 0
+    return values
+
+
+def _scattered(values: NDArray[Any], rows: IntArray, count: int) -> NDArray[Any]:
+    out = np.zeros((count, values.shape[1]), values.dtype)
+    out[rows] = values
+    return out
+
+
+def _started(state: MeshState, values: ChannelValues, neighbours: int) -> MeshState:
+    """Give new rows their first filters, and choose anew who is heard when the topology has moved."""
+    new_nodes = len(state.node_ids) - len(state.node_filters)
+    new_edges = state.edge_index.shape[1] - len(state.edge_filters)
+    if not new_nodes and not new_edges and len(state.attended_callers) == len(state.edge_filters):
+        return state
+    node_filters = np.concatenate([state.node_filters, _fresh(new_nodes, state.node_filters, NODE_CHANNELS)])
+    edge_filters = np.concatenate([state.edge_filters, _fresh(new_edges, state.edge_filters, EDGE_CHANNELS)])
+    if new_nodes and len(state.node_filters):
+        _start_from_neighbours(node_filters, len(state.node_filters), state.edge_index)
+    traffic = np.where(edge_filters[:, RATE, SEEN] > 0, edge_filters[:, RATE, SLOW_CENTRE], values.edge[:, RATE])
+    return replace(
+        state,
+        node_filters=node_filters,
+        edge_filters=edge_filters,
+        attended_callers=strongest(traffic, state.edge_index[1], neighbours),
+        attended_callees=strongest(traffic, state.edge_index[0], neighbours),
+    )
+
+
+def _fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
+    """Filters of rows never seen: the mesh's median variance, or the channel's prior in a mesh never seen."""
+    filters = np.zeros((count, len(channels), SLOTS), np.float32)
+    for c, channel in enumerate(channels):
+        settled = known[known[:, c, SEEN] >= PRIOR_WEIGHT, c, SLOW_VARIANCE] if len(known) else np.empty(0)
+        variance = float(np.median(settled)) if len(settled) >= 5 else channel.prior**2
+        filters[:, c, [VARIANCE, SLOW_VARIANCE]] = variance
+    return filters
+
+
+def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> None:
+    """A new service starts from the mean of its callers' and callees' filters; only its centre is its own."""
+    source, destination = edge_index
+    total = np.zeros((len(filters) - known, *filters.shape[1:]), np.float64)
+    count = np.zeros(len(filters) - known)
+    for new, old in ((source, destination), (destination, source)):
+        pairs = (new >= known) & (old < known)
+        np.add.at(total, new[pairs] - known, filters[old[pairs]])
+        np.add.at(count, new[pairs] - known, 1)
+    linked = count > 0
+    filters[known:][linked] = total[linked] / count[linked, None, None]
+    filters[known:, :, SEEN] = 0
+
+
+def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
+    """Mark, in each group, the ``most`` rows with most traffic (ties: the earlier row).
+
+    A cap on very large neighbourhoods: a hub hears its strongest callers only. It is a property of the model, chosen
+    when the topology moves and kept until it moves again, the same for a whole mesh and for its parts.
+    """
+    marked = np.ones(len(group), bool)
+    sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
+    if not len(sizes) or sizes.max() <= most:
+        return marked
+    order = np.lexsort((-traffic, group))
+    start = np.cumsum(sizes) - sizes
+    rank = np.empty(len(group), np.int64)
+    rank[order] = np.arange(len(group)) - start[group[order]]
+    return rank < most
+
+
+def _filtered(
+    filters: Array, value: Array, measured: BoolArray, noise: Array, muted: BoolArray, channels: tuple[Channel, ...]
+) -> tuple[Deviation, Array]:
+    """Deviation of each value from its filters, and the filters that have seen it.
+
+    Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
+    pair; the deviation is the one nearer zero, so that what either baseline knows is not strange.
+    """
+    filters = filters.copy()
+    seen = filters[:, :, SEEN]
+    floor = np.array([c.floor**2 for c in channels], np.float32)
+    first = measured & (seen == 0)
+    for slot in (CENTRE, SLOW_CENTRE):
+        filters[:, :, slot] = np.where(first, value, filters[:, :, slot])
+    known = measured & (seen > 0)
+    fast, spread = _score(value, filters, CENTRE, noise, floor)
+    slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor)
+    nearer = np.abs(slow) < np.abs(fast)
+    now = np.where(known & (np.sign(fast) == np.sign(slow)), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
+    past_short, past_long = filters[:, :, SHORT].copy(), filters[:, :, LONG].copy()
+    expected = np.where(nearer, filters[:, :, SLOW_CENTRE], filters[:, :, CENTRE])
+    _learn(filters, CENTRE, value, spread, FAST, measured)
+    _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, measured)
+    filters[:, :, SHORT] += np.where(measured, now - past_short, -past_short) * np.float32(SHORT_RATE)
+    filters[:, :, LONG] += np.where(measured, now - past_long, -past_long) * np.float32(LONG_RATE)
+    filters[:, :, SEEN] += measured
+    deviation = Deviation(
+        now.astype(np.float32),
+        filters[:, :, SHORT].copy(),
+        filters[:, :, LONG].copy(),
+        past_short,
+        past_long,
+        known,
+        value,
+        expected,
+        np.where(nearer, slow_spread, spread),
+    )
+    _count_tail(filters, deviation, muted, channels)
+    return deviation, filters
+
+
+def _score(value: Array, filters: Array, centre: int, noise: Array, floor: Array) -> tuple[Array, Array]:
+    """Deviation in sigmas and the sigma: learned variance or sampling noise, whichever is more, above the floor."""
+    variance = np.maximum(filters[:, :, centre + 1], noise) + floor
+    variance *= 1 + 1 / np.maximum(filters[:, :, SEEN], 1)  # the centre itself is uncertain while it is young
+    spread: Array = np.sqrt(variance)
+    deviation: Array = (value - filters[:, :, centre]) / spread
+    return deviation, spread
+
+
+def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: float, measured: BoolArray) -> None:
+    """Move one pair of centre and variance, in place; what is young moves faster, as a plain mean would."""
+    seen = filters[:, :, SEEN]
+    reach = np.float32(CLIP) * spread
+    innovation = np.where(measured, np.clip(value - filters[:, :, centre], -reach, reach), 0)
+    change = np.float32(CLIP_CONSISTENCY) * innovation**2 - filters[:, :, centre + 1]
+    filters[:, :, centre + 1] += np.where(measured, np.maximum(forget, 1 / (seen + PRIOR_WEIGHT)) * change, 0)
+    filters[:, :, centre] += np.maximum(forget, 1 / (seen + 1)) * innovation
+
+
+def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray, channels: tuple[Channel, ...]) -> None:
+    """Count deviations above ``TAIL_START`` and their excess, in place; rows in an open incident teach nothing."""
+    excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
+    forget = np.where(deviation.observed & ~muted[:, None], np.float32(1 / TAIL_MEMORY), np.float32(0))
+    above = (excess > 0) & (forget > 0)
+    filters[:, :, EXCEED_COUNT] += above - forget * filters[:, :, EXCEED_COUNT]
+    filters[:, :, EXCEED_SUM] += np.where(above, excess, 0) - forget * filters[:, :, EXCEED_SUM]
+
+
+def tail_level(level: Array, channels: tuple[Channel, ...]) -> Array:
+    """``[N, C]``: how far on the side that counts: either side for traffic, above for everything else."""
+    two_sided = np.array([c.two_sided for c in channels])
+    return np.where(two_sided, np.abs(level), level)
+
+
+def _standing(value: Array, observed: BoolArray) -> Array:
+    """Robust z-score of each channel among the mesh's services now: median and 1.4826 MAD, cut at ±8."""
+    standing = np.zeros_like(value)
+    for c in range(value.shape[1]):
+        rows = observed[:, c]
+        if rows.sum() < 3:
+            continue
+        column = value[rows, c]
+        distance = column - np.median(column)
+        standing[rows, c] = distance / (1.4826 * np.median(np.abs(distance)) + 0.05)
+    return standing.clip(-8, 8)

@@ -1,0 +1,216 @@
+"""The whole path as ordinary function calls in one process, without Ray.
+
+    MeshSnapshot -> lay -> PartitionTask[] -> score -> PartitionScore[] -> weigh -> Evidence -> combine -> Verdict
+
+The Ray deployments only spread these steps over replicas: the session lays and weighs, the scorers score, the
+meta-model combines.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.checkpoint import Checkpoint
+from model.evidence import Evidence, assembled, gather, surprises, young_calls
+from model.features import RATE, Array
+from model.incidents import AlertPolicy, IncidentMemory
+from model.meta import Circumstances, CrossingCalls, decode_crossing, judge, with_crossing
+from model.scoring import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
+from model.snapshot import IntArray, MeshSnapshot, namespace_of
+from model.state import SLOW_CENTRE, MeshState, Observation, observe
+from model.verdict import Verdict
+from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a mesh is scored.
+
+    Attributes:
+        window_size: W, snapshots kept.
+        max_services: core services of a part at most; a mesh up to this size is one part.
+        partition_seed: of METIS.
+        policy: when to page.
+    """
+
+    window_size: int = 120
+    max_services: int = 2000
+    partition_seed: int = 0
+    policy: AlertPolicy = field(default_factory=AlertPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A mesh between two snapshots: its state, and the plan it was last cut by (derived; made again when lost)."""
+
+    state: MeshState = field(default_factory=MeshState)
+    plan: PartitionPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A snapshot laid on its mesh, cut and ready to be scored."""
+
+    mesh: Mesh
+    observation: Observation
+    tasks: tuple[PartitionTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the meta-model is asked: everything :func:`combine` needs."""
+
+    evidence: Evidence
+    crossing: CrossingCalls | None
+    memory: IncidentMemory
+    when: Circumstances
+    level: float
+
+
+def advance(
+    checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
+) -> tuple[Verdict, Mesh]:
+    """One snapshot through the whole path: its verdict and the mesh after it.
+
+    Raises:
+        OutOfOrder: the snapshot is not newer than the last one counted.
+    """
+    laid = lay(checkpoint, mesh, snapshot, options, counted=counted)
+    case = weigh(checkpoint, laid, score(checkpoint.network, laid.tasks), snapshot, options)
+    verdict, memory = combine(checkpoint, case, options.policy)
+    return verdict, settled(laid.mesh, memory, counted=counted)
+
+
+def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True) -> Laid:
+    """Deviations of the whole mesh, its plan, and one task per part."""
+    policy = options.policy
+    memory = mesh.state.memory.aged(snapshot.changes, max(policy.soften_intervals, policy.mute_intervals) + 1)
+    observation, state = observe(
+        replace(mesh.state, memory=memory),
+        snapshot,
+        window_size=options.window_size,
+        neighbours=checkpoint.network.config.neighbours,
+        counted=counted,
+    )
+    cut = _plan(mesh, state, options)
+    return Laid(Mesh(state, cut), observation, _tasks(state, observation, cut))
+
+
+def weigh(
+    checkpoint: Checkpoint, laid: Laid, scores: Sequence[PartitionScore], snapshot: MeshSnapshot, options: Options
+) -> Case:
+    """Calibrate what the parts said against each series' own past, and gather the evidence.
+
+    Args:
+        checkpoint: with the shipped tails.
+        laid: what the scores are of.
+        scores: of all parts, or of those that answered.
+        snapshot: the one laid.
+        options: when to page.
+    """
+    state, cut = laid.mesh.state, laid.mesh.plan
+    assert cut is not None  # lay made it
+    answered = {s.part for s in scores}
+    decoded = assembled(
+        state,
+        [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores],
+        cut.crossing,
+    )
+    surprise = surprises(state, laid.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
+    evidence = gather(state, laid.observation, decoded, surprise, options.policy)
+    when = Circumstances(
+        snapshot.observed_at,
+        state.sequence,
+        state.learned,
+        state.interval_seconds,
+        tuple(p for p in range(len(cut.parts)) if p not in answered),
+    )
+    level = options.policy.page_level(len(state.node_ids), state.interval_seconds) + checkpoint.page_offset
+    return Case(evidence, _crossing(laid, scores, evidence), state.memory, when, level)
+
+
+def combine(checkpoint: Checkpoint, case: Case, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+    """The cluster's verdict from the parts' evidence; calls between parts are decoded here."""
+    evidence = case.evidence
+    if case.crossing is not None:
+        evidence = with_crossing(evidence, case.crossing, decode_crossing(checkpoint.network, case.crossing))
+    verdict, memory = judge(checkpoint.meta, evidence, case.memory, policy, case.when, case.level)
+    return replace(verdict, model_digest=checkpoint.digest), memory
+
+
+def settled(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
+    """The mesh after its verdict. A warm-up leaves scores for the threshold, and no incident."""
+    if not counted:
+        memory = replace(memory, hot={}, open=(), changes=())
+    return replace(mesh, state=replace(mesh.state, memory=memory))
+
+
+def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
+    """The plan of before while the topology stands; else changed locally."""
+    names = {n: i for i, n in enumerate(dict.fromkeys(namespace_of(name) for name in state.node_ids))}
+    namespaces = np.fromiter((names[namespace_of(name)] for name in state.node_ids), np.int64, len(state.node_ids))
+    topology = (namespaces, state.edge_index)
+    heard = (state.attended_callers, state.attended_callees)
+    if mesh.plan is not None and mesh.plan.digest == topology_digest(*topology, *heard):
+        return mesh.plan
+    weight = np.exp(state.edge_filters[:, RATE, SLOW_CENTRE].astype(np.float64))
+    if mesh.plan is None or len(state.node_ids) <= options.max_services:
+        return plan(*topology, weight, *heard, options.max_services, options.partition_seed)
+    row = {name: i for i, name in enumerate(mesh.state.node_ids)}
+    kept = np.fromiter((row.get(name, -1) for name in state.node_ids), np.int64, len(state.node_ids))
+    return rebalance(mesh.plan, kept, *topology, weight, *heard, options.max_services, options.partition_seed)
+
+
+def _tasks(state: MeshState, observation: Observation, cut: PartitionPlan) -> tuple[PartitionTask, ...]:
+    """One task per part: its rows of the inputs, which were computed over the whole mesh."""
+    nodes, edges = node_inputs(observation), edge_inputs(observation)
+    boundary = np.zeros(len(state.node_ids), bool)
+    boundary[state.edge_index[:, cut.crossing]] = True
+    return tuple(_task(state, nodes, edges, part, boundary, index) for index, part in enumerate(cut.parts))
+
+
+def _task(
+    state: MeshState, nodes: Array, edges: Array, part: Partition, boundary: NDArray[np.bool_], index: int
+) -> PartitionTask:
+    rows = part.nodes
+    calls = np.concatenate([part.owned_edges, np.setdiff1d(part.edges, part.owned_edges, assume_unique=True)])
+    position = np.empty(len(state.node_ids), np.int32)
+    position[rows] = np.arange(len(rows), dtype=np.int32)
+    return PartitionTask(
+        nodes[rows],
+        edges[calls],
+        position[state.edge_index[:, calls]],
+        state.attended_callers[calls],
+        state.attended_callees[calls],
+        len(part.core),
+        len(part.owned_edges),
+        np.flatnonzero(boundary[part.core]),
+        index,
+    )
+
+
+def _crossing(laid: Laid, scores: Sequence[PartitionScore], evidence: Evidence) -> CrossingCalls | None:
+    """The calls between parts that answered, with the embeddings of their ends."""
+    state, cut = laid.mesh.state, laid.mesh.plan
+    assert cut is not None  # lay made it
+    if not len(cut.crossing) or not scores:
+        return None
+    place = np.full(len(state.node_ids), -1)
+    offset = 0
+    for s in scores:
+        rows: IntArray = cut.parts[s.part].core[laid.tasks[s.part].boundary]
+        place[rows] = offset + np.arange(len(rows))
+        offset += len(rows)
+    ends = place[state.edge_index[:, cut.crossing]]
+    known = (ends >= 0).all(axis=0)
+    calls = cut.crossing[known]
+    row = {name: i for i, name in enumerate(evidence.names)}
+    candidate = np.fromiter((row.get(name, -1) for name in state.node_ids), np.int64, len(state.node_ids))
+    return CrossingCalls(
+        np.concatenate([s.embeddings for s in scores]),
+        ends[:, known],
+        candidate[state.edge_index[:, calls]],
+        young_calls(state, laid.observation)[calls],
+    )
