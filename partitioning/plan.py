@@ -1,0 +1,171 @@
+"""Plans: which services a part scores, and what it must read to do so."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partitioning.graph import BoolArray, FloatArray, IntArray, check_limit, check_mesh, stable_order
+from partitioning.halo import closure
+from partitioning.quality import Quality, measure
+from partitioning.strategies import by_namespace
+
+LAYERS = 2  # graph-attention layers of the model: an exact halo is as deep
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """One part of a mesh, as positions in the mesh's arrays; all int64, ascending, read-only.
+
+    Attributes:
+        core: services whose embeddings and scores come from this part; each service is core of exactly one part.
+        halo: services that are only read.
+        edges: calls that the part reads: the attended calls within two layers of its core, and its owned calls. Both
+            ends are in core or halo.
+        owned_edges: calls that this part scores: those whose destination is core. Each call is owned by exactly one
+            part.
+    """
+
+    core: IntArray
+    halo: IntArray
+    edges: IntArray
+    owned_edges: IntArray
+
+    @property
+    def nodes(self) -> IntArray:
+        """Core, then halo: rows ``[:len(core)]`` of whatever is computed on them are the part's own."""
+        return np.concatenate([self.core, self.halo])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionPlan:
+    """How a mesh of N services and E calls is cut.
+
+    Attributes:
+        parts: the parts; none has more core services than the limit.
+        part_of: int64 ``[N]``, the part whose core holds each service.
+        crossing: int64, ids of the calls whose ends are in different parts, ascending.
+        digest: :func:`topology_digest` of the mesh it was made for; it fits no other.
+        quality: figures now.
+        fresh_quality: figures of the last plan from scratch, which local changes are compared with.
+    """
+
+    parts: tuple[Partition, ...]
+    part_of: IntArray
+    crossing: IntArray
+    digest: str
+    quality: Quality
+    fresh_quality: Quality
+
+
+def plan(
+    namespaces: IntArray,
+    edge_index: IntArray,
+    edge_weight: FloatArray,
+    attended_callers: BoolArray,
+    attended_callees: BoolArray,
+    limit: int = 2000,
+    seed: int = 0,
+) -> PartitionPlan:
+    """Cut a mesh from scratch: along namespaces, each part with an exact two-hop halo.
+
+    A mesh of up to ``limit`` services is one part without a halo. The same arguments give the same plan.
+
+    Args:
+        namespaces: int ``[N]``, equal numbers for services of one namespace.
+        edge_index: int ``[2, E]``, source and destination of each call.
+        edge_weight: ``[E]``, traffic of each call in any unit, at least 0.
+        attended_callers: bool ``[E]``, the destination hears the source (see :func:`partitioning.halo.closure`).
+        attended_callees: bool ``[E]``, the source hears the destination.
+        limit: most core services of a part.
+        seed: of METIS, 0 to 2^31 - 1.
+
+    Raises:
+        InvalidGraph: if an argument has a wrong shape, type or value.
+        MissingMetis: if the mesh is above the limit and no METIS is installed.
+    """
+    check_limit(limit, seed)
+    check_mesh(namespaces, edge_index, edge_weight, attended_callers, attended_callees)
+    part_of = by_namespace(namespaces, edge_index, edge_weight, limit, seed)
+    return assemble(part_of, namespaces, edge_index, edge_weight, attended_callers, attended_callees)
+
+
+def assemble(
+    part_of: IntArray,
+    namespaces: IntArray,
+    edge_index: IntArray,
+    edge_weight: FloatArray,
+    attended_callers: BoolArray,
+    attended_callees: BoolArray,
+) -> PartitionPlan:
+    """The plan of a given assignment of services to parts 0..P-1, none empty; other arguments as in :func:`plan`."""
+    source, destination = edge_index
+    count = int(part_of.max()) + 1 if len(part_of) else 0
+    cores = _groups(part_of, count)
+    owned = _groups(part_of[destination], count)
+    parts = tuple(
+        _part(core, edges, edge_index, attended_callers, attended_callees, len(part_of))
+        for core, edges in zip(cores, owned, strict=True)
+    )
+    crossing = np.flatnonzero(part_of[source] != part_of[destination])
+    quality = measure(
+        crossing,
+        edge_weight,
+        [len(part.core) for part in parts],
+        [len(part.halo) for part in parts],
+        [len(part.edges) for part in parts],
+    )
+    digest = topology_digest(namespaces, edge_index, attended_callers, attended_callees)
+    return PartitionPlan(parts, _frozen(part_of), _frozen(crossing), digest, quality, quality)
+
+
+def topology_digest(
+    namespaces: IntArray, edge_index: IntArray, attended_callers: BoolArray, attended_callees: BoolArray
+) -> str:
+    """Hex digest of what a plan depends on but traffic: equal digests, and the plan still fits.
+
+    Args:
+        namespaces: int ``[N]``.
+        edge_index: int ``[2, E]``.
+        attended_callers: bool ``[E]``.
+        attended_callees: bool ``[E]``.
+    """
+    h = hashlib.blake2b(digest_size=16)
+    h.update(f"{len(namespaces)} {edge_index.shape[1]}".encode())  # else one array could lend bytes to the next
+    for integers in (namespaces, edge_index):
+        h.update(np.ascontiguousarray(integers, dtype=np.int64).data)
+    for mask in (attended_callers, attended_callees):
+        h.update(np.packbits(mask).data)
+    return h.hexdigest()
+
+
+def _part(
+    core: IntArray,
+    owned_edges: IntArray,
+    edge_index: IntArray,
+    attended_callers: BoolArray,
+    attended_callees: BoolArray,
+    num_nodes: int,
+) -> Partition:
+    inside = np.zeros(num_nodes, dtype=np.bool_)
+    inside[core] = True
+    nodes, edges = closure(inside, edge_index, attended_callers, attended_callees, LAYERS)
+    # A call that nobody attends is still scored, from the features of both its ends.
+    nodes[edge_index[0, owned_edges]] = True
+    edges[owned_edges] = True
+    halo = np.flatnonzero(nodes & ~inside)
+    return Partition(_frozen(core), _frozen(halo), _frozen(np.flatnonzero(edges)), _frozen(owned_edges))
+
+
+def _groups(labels: IntArray, count: int) -> list[IntArray]:
+    """Positions of each label 0..count-1, ascending."""
+    order = stable_order(labels, count)
+    ends = np.cumsum(np.bincount(labels, minlength=count))
+    return np.split(order, ends[:-1]) if count else []
+
+
+def _frozen(array: NDArray[np.int64]) -> IntArray:
+    array = array.copy() if array.base is not None else array
+    array.setflags(write=False)
+    return array
