@@ -1,0 +1,82 @@
+"""A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored apart."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from model.errors import IncompatibleWeights
+from model.features import SCHEMA, FeatureSchema
+from model.incidents import IncidentMemory, OpenIncident
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.state import MeshState
+from model.verdict import Severity
+
+ARRAYS = (
+    "edge_index", "node_filters", "edge_filters", "node_absent", "edge_absent", "attended_callers", "attended_callees",
+)  # fmt: skip
+TIMES = ("observed_at", "learned_at")
+PLAIN = ("node_ids", "sequence", "learned", "interval_seconds", "content")
+
+
+def pack_state(state: MeshState) -> bytes:
+    """All of the state but its ring of snapshots."""
+    document = {key: getattr(state, key) for key in PLAIN}
+    document |= {key: value and value.isoformat() for key in TIMES for value in [getattr(state, key)]}
+    document["memory"] = _memory_document(state.memory)
+    document["schema"] = SCHEMA.to_json()
+    tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in ARRAYS}
+    tensors["scores"] = np.array(state.memory.scores, np.float64)
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    return save(tensors)
+
+
+def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
+    """Read what :func:`pack_state` wrote, and give it its ring.
+
+    Raises:
+        IncompatibleWeights: the bytes are no state, or of another feature schema.
+    """
+    try:
+        tensors = load(data)
+        document = json.loads(tensors["document"].tobytes())
+        FeatureSchema.from_json(document["schema"]).require(SCHEMA, "saved state")
+        fields: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
+        fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
+        fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
+        fields["memory"] = _memory(document["memory"], tuple(tensors["scores"].tolist()))
+        return MeshState(**fields, window=tuple(window))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, IncompatibleWeights):
+            raise
+        raise IncompatibleWeights(
+            f"saved state: expected {len(ARRAYS)} arrays and a document, came something else ({error}); delete the "
+            "mesh and let it warm up again"
+        ) from error
+
+
+def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
+    return {
+        "hot": {name: [bits, since.isoformat()] for name, (bits, since) in memory.hot.items()},
+        "open": [asdict(i) | {"since": i.since.isoformat()} for i in memory.open],
+        "changes": [[asdict(change), age] for change, age in memory.changes],
+    }
+
+
+def _memory(document: dict[str, Any], scores: tuple[float, ...]) -> IncidentMemory:
+    return IncidentMemory(
+        scores,
+        {name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document["hot"].items()},
+        tuple(
+            OpenIncident(
+                i["id"], datetime.fromisoformat(i["since"]), Severity(i["severity"]), tuple(i["members"]), i["quiet"]
+            )
+            for i in document["open"]
+        ),
+        tuple((PlannedChange(**change), age) for change, age in document["changes"]),
+    )
