@@ -4,9 +4,10 @@
 
 Meshes come from the project's simulator: 150 services a namespace on average, at least one namespace above the limit,
 four calls a service, and shared services that every namespace calls.
-The two-hop halo is shown uncapped and with a neighbourhood cap K: a service hears only the K callers and the K callees
-with the most traffic. Bytes are those sent to and from the scorers for one snapshot. Times are medians of ``--repeat``
-plans from scratch, one thread.
+The two-hop halo is shown uncapped and with neighbourhood caps: K means that a service hears only the K callers and the
+K callees with the most traffic; K+k that of its callers at most K of its own namespace and k of others are heard.
+Bytes are inputs and exchanged embeddings of one snapshot (results weigh the same either way). Times are medians of
+``--repeat`` plans from scratch; state the thread count with them.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 
 from partitioning import PartitionPlan, closure, plan
 from serve_app.sources.topology import MeshSpec, generate_topology
+
+Mask = NDArray[np.bool_]
 
 LIMIT = 2000
 PER_NAMESPACE = 150
@@ -41,22 +44,39 @@ class Mesh:
 
 
 @dataclass(frozen=True, slots=True)
+class Cap:
+    """How many callers and callees a service hears; ``foreign`` callers are counted apart where it is given."""
+
+    near: int | None = None
+    foreign: int | None = None
+
+    def __str__(self) -> str:
+        if self.near is None:
+            return "-"
+        return str(self.near) if self.foreign is None else f"{self.near}+{self.foreign}"
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table."""
+    """One line of the table; its fields are the columns of the JSON."""
 
     services: int
     calls: int
-    halo: str
-    cap: int | None
-    rounds: int
     parts: int
+    halo: str
+    cap: str
+    rounds: int
     replication: float
-    largest_replication: float
-    calls_computed: float
+    largest_part: int  # services, core and halo
+    calls_computed: float  # by all parts, over the mesh's calls, in one round
     megabytes: float
     plan_ms: float
     traffic_cut: float
     balance: float
+
+
+HEADER = "services   calls  parts  halo     cap rounds  repl. largest calls x     MB plan ms  cut   balance"
+CAPS = (Cap(), Cap(64), Cap(32), Cap(16), Cap(8), Cap(4), Cap(32, 2), Cap(32, 1), Cap(32, 0), Cap(16, 0))
 
 
 def make_mesh(services: int, seed: int) -> Mesh:
@@ -73,7 +93,19 @@ def make_mesh(services: int, seed: int) -> Mesh:
     return Mesh(topology.namespace, np.stack([topology.source, topology.destination]), weight)
 
 
-def strongest(groups: NDArray[np.int64], weight: NDArray[np.float64], cap: int | None) -> NDArray[np.bool_]:
+def attended(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
+    """``(attended_callers, attended_callees)`` under a cap."""
+    source, destination = mesh.edge_index
+    callees = strongest(source, mesh.edge_weight, cap.near)
+    if cap.foreign is None:
+        return strongest(destination, mesh.edge_weight, cap.near), callees
+    foreign = mesh.namespaces[source] != mesh.namespaces[destination]
+    group = 2 * destination + foreign
+    near = strongest(group, mesh.edge_weight, cap.near) & ~foreign
+    return near | (strongest(group, mesh.edge_weight, cap.foreign) & foreign), callees
+
+
+def strongest(groups: NDArray[np.int64], weight: NDArray[np.float64], cap: int | None) -> Mask:
     """The ``cap`` heaviest calls of each group, ties by position; all of them without a cap."""
     if cap is None:
         return np.ones(len(groups), dtype=np.bool_)
@@ -85,46 +117,40 @@ def strongest(groups: NDArray[np.int64], weight: NDArray[np.float64], cap: int |
     return kept
 
 
-def measure(mesh: Mesh, cap: int | None, repeat: int) -> Iterator[Row]:
+def measure(mesh: Mesh, cap: Cap, repeat: int) -> Iterator[Row]:
     """The one-round row and the two-round row of one cap."""
-    callers = strongest(mesh.edge_index[1], mesh.edge_weight, cap)
-    callees = strongest(mesh.edge_index[0], mesh.edge_weight, cap)
+    callers, callees = attended(mesh, cap)
     times = []
     for _ in range(repeat):
         begin = time.perf_counter()
         made = plan(mesh.namespaces, mesh.edge_index, mesh.edge_weight, callers, callees, limit=LIMIT)
         times.append((time.perf_counter() - begin) * 1e3)
     check(mesh, made)
-    halos = [len(part.halo) for part in made.parts]
+    plan_ms = statistics.median(times)
+    nodes = [len(part.core) + len(part.halo) for part in made.parts]
     edges = [len(part.edges) for part in made.parts]
-    sent = (len(mesh.namespaces) + sum(halos)) * NODE_BYTES + sum(edges) * EDGE_BYTES
-    yield _row(mesh, made, "2 hops", cap, 1, halos, edges, sent, statistics.median(times))
-    yield _two_rounds(mesh, made, callers, callees, cap, statistics.median(times))
+    yield _row(mesh, made, cap, 1, nodes, edges, sum(nodes) * NODE_BYTES + sum(edges) * EDGE_BYTES, plan_ms)
+    nodes, edges, boundary = _one_hop(mesh, made, callers, callees)
+    # A scorer keeps nothing between the rounds, so the inputs go twice; each boundary embedding comes back once.
+    inputs = sum(nodes) * NODE_BYTES + sum(edges) * EDGE_BYTES
+    exchanged = (boundary + sum(nodes) - len(mesh.namespaces)) * EMBEDDING_BYTES
+    yield _row(mesh, made, cap, 2, nodes, edges, 2 * inputs + exchanged, plan_ms)
 
 
-def _two_rounds(
-    mesh: Mesh,
-    made: PartitionPlan,
-    callers: NDArray[np.bool_],
-    callees: NDArray[np.bool_],
-    cap: int | None,
-    plan_ms: float,
-) -> Row:
-    """Same cut, halo of one hop. A scorer keeps nothing between the rounds, so the inputs go twice."""
-    halos, edges = [], []
+def _one_hop(mesh: Mesh, made: PartitionPlan, callers: Mask, callees: Mask) -> tuple[list[int], list[int], int]:
+    """Services and calls of each part of the same cut with a halo of one hop, and services in any halo."""
+    nodes, edges = [], []
     boundary = np.zeros(len(mesh.namespaces), dtype=np.bool_)
     for part in made.parts:
         core = np.zeros(len(mesh.namespaces), dtype=np.bool_)
         core[part.core] = True
-        nodes, attended = closure(core, mesh.edge_index, callers, callees, hops=1)
-        nodes[mesh.edge_index[0, part.owned_edges]] = True
-        attended[part.owned_edges] = True
-        boundary |= nodes & ~core
-        halos.append(int(nodes.sum()) - len(part.core))
-        edges.append(int(attended.sum()))
-    inputs = (len(mesh.namespaces) + sum(halos)) * NODE_BYTES + sum(edges) * EDGE_BYTES
-    exchanged = (int(boundary.sum()) + sum(halos)) * EMBEDDING_BYTES
-    return _row(mesh, made, "1 hop", cap, 2, halos, edges, 2 * inputs + exchanged, plan_ms)
+        seen, read = closure(core, mesh.edge_index, callers, callees, hops=1)
+        seen[mesh.edge_index[0, part.owned_edges]] = True
+        read[part.owned_edges] = True
+        boundary |= seen & ~core
+        nodes.append(int(seen.sum()))
+        edges.append(int(read.sum()))
+    return nodes, edges, int(boundary.sum())
 
 
 def check(mesh: Mesh, made: PartitionPlan) -> None:
@@ -142,24 +168,22 @@ def check(mesh: Mesh, made: PartitionPlan) -> None:
 def _row(
     mesh: Mesh,
     made: PartitionPlan,
-    halo: str,
-    cap: int | None,
+    cap: Cap,
     rounds: int,
-    halos: list[int],
+    nodes: list[int],
     edges: list[int],
     sent: int,
     plan_ms: float,
 ) -> Row:
-    cores = [len(part.core) for part in made.parts]
     return Row(
         services=len(mesh.namespaces),
         calls=mesh.edge_index.shape[1],
-        halo=halo,
-        cap=cap,
-        rounds=rounds,
         parts=len(made.parts),
-        replication=1 + sum(halos) / sum(cores),
-        largest_replication=max(1 + h / c for h, c in zip(halos, cores, strict=True)),
+        halo="2 hops" if rounds == 1 else "1 hop",
+        cap=str(cap),
+        rounds=rounds,
+        replication=sum(nodes) / len(mesh.namespaces),
+        largest_part=max(nodes),
         calls_computed=sum(edges) / mesh.edge_index.shape[1],
         megabytes=sent / 1e6,
         plan_ms=plan_ms,
@@ -168,28 +192,31 @@ def _row(
     )
 
 
+def line(row: Row) -> str:
+    """One line under ``HEADER``."""
+    return (
+        f"{row.services:8d} {row.calls:7d} {row.parts:6d}  {row.halo:6s} {row.cap:>5} {row.rounds:6d} "
+        f"{row.replication:6.2f} {row.largest_part:7d} {row.calls_computed:7.2f} {row.megabytes:6.1f} "
+        f"{row.plan_ms:7.1f} {row.traffic_cut:5.3f} {row.balance:7.2f}"
+    )
+
+
 def main() -> None:
     """Print the table, and JSON lines to a file if asked."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--sizes", type=int, nargs="+", default=[6000, 20000, 100000])
-    arguments.add_argument("--caps", type=int, nargs="+", default=[0, 64, 32, 16, 8, 4], help="0: no cap")
+    arguments.add_argument("--sizes", type=int, nargs="+", default=[6_000, 20_000, 100_000])
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--repeat", type=int, default=3)
-    arguments.add_argument("--json", type=Path)
+    arguments.add_argument("--json", type=Path, help="write JSON lines here")
     chosen = arguments.parse_args()
     rows = []
-    print("services   calls  parts  halo    cap rounds  repl. (worst)  calls x     MB  plan ms   cut  balance")
+    print(HEADER)
     for services in chosen.sizes:
         mesh = make_mesh(services, chosen.seed)
-        for cap in chosen.caps:
-            for row in measure(mesh, cap or None, chosen.repeat):
+        for cap in CAPS:
+            for row in measure(mesh, cap, chosen.repeat):
                 rows.append(row)
-                print(
-                    f"{row.services:8d} {row.calls:7d} {row.parts:6d}  {row.halo:6s} {row.cap or '-':>4}"
-                    f" {row.rounds:6d}  {row.replication:5.2f} ({row.largest_replication:5.2f})"
-                    f" {row.calls_computed:8.2f} {row.megabytes:6.1f} {row.plan_ms:8.1f} {row.traffic_cut:5.3f} {row.balance:8.2f}",
-                    flush=True,
-                )
+                print(line(row), flush=True)
     if chosen.json:
         chosen.json.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
 

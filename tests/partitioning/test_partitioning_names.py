@@ -1,0 +1,15 @@
+"""What the package offers is what it says it offers."""
+
+from types import ModuleType
+
+import partitioning
+
+
+def test_all_names_what_is_there() -> None:
+    public = {
+        name
+        for name, value in vars(partitioning).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert public == set(partitioning.__all__)
+    assert partitioning.__all__ == sorted(partitioning.__all__, key=lambda name: (name.islower(), name))
