@@ -1,0 +1,115 @@
+"""The laws behind the simulator: waiting, retries, quantiles. Pure functions on arrays."""
+
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+Z99 = NormalDist().inv_cdf(0.99)
+_Z_OF_MAXIMUM = np.array([0.0] + [NormalDist().inv_cdf(min(0.99, n / (n + 1))) for n in range(1, 101)])
+
+
+def wait_and_blocking(utilisation: Floats, workers: Floats, places: Floats) -> tuple[Floats, Floats]:
+    """Mean wait of one replica's queue, in units of (service time / workers), and the share of requests it refuses.
+
+    The M/M/1/K queue gives both, smoothly through overload: L = x/(1-x) - (K+1) x^(K+1) / (1-x^(K+1)) and
+    P = (1-x) x^K / (1-x^(K+1)) (Kleinrock, Queueing Systems I, 3.6). For m workers the wait below saturation is
+    multiplied by x^(sqrt(2(m+1))-2), which turns M/M/1 into Sakasegawa's approximation of M/M/m (1977).
+
+    Args:
+        utilisation: offered load over capacity, 0 or more, any shape.
+        workers: m of one replica; fewer than one wait like one.
+        places: K of one replica, waiting and served.
+    """
+    x = np.clip(utilisation, 1e-4, 20.0)
+    x = np.where(np.abs(x - 1.0) < 1e-4, 1.0 - 1e-4, x)
+    power = x**places
+    denominator = 1.0 - power * x
+    blocked = (1.0 - x) * power / denominator
+    in_system = x / (1.0 - x) - (places + 1.0) * power * x / denominator
+    in_queue = np.maximum(in_system - (1.0 - (1.0 - x) / denominator), 0.0)
+    wait = in_queue / (x * np.maximum(1.0 - blocked, 1e-9))
+    return wait * np.minimum(x, 1.0) ** (np.sqrt(2.0 * (np.maximum(workers, 1.0) + 1.0)) - 2.0), blocked
+
+
+def normal_cdf(z: Floats) -> Floats:
+    """The standard normal distribution, within 1.4e-4 (Bowling et al. 2009)."""
+    z = np.clip(z, -8.0, 8.0)
+    return 1.0 / (1.0 + np.exp(-(1.5976 * z + 0.07056 * z * z * z)))
+
+
+def log_spread(p50: Floats, p99: Floats) -> Floats:
+    """Sigma of the lognormal with these two quantiles."""
+    return np.maximum(np.log(p99 / p50) / Z99, 0.02)
+
+
+def share_above(limit: Floats, p50: Floats, p99: Floats) -> Floats:
+    """Share of a lognormal with these quantiles above ``limit`` (calls that time out)."""
+    return normal_cdf(-np.log(limit / p50) / log_spread(p50, p99))
+
+
+def retry(failing: Floats, retries: Floats, budget: Floats) -> tuple[Floats, Floats]:
+    """Attempts for each call, and the share of calls that still fail, when attempts fail with ``failing``.
+
+    Without a budget r retries make 1 + f + ... + f^r attempts and leave f^(r+1) failing. A budget of b grants at
+    most b retries for each call (Envoy's and Linkerd's retry budgets); what it refuses keeps its first failure.
+    """
+    f = np.minimum(failing, 1.0 - 1e-9)
+    left = f**retries
+    wanted = f * (1.0 - left) / (1.0 - f)
+    granted = np.minimum(wanted, budget)
+    kept = np.divide(granted, wanted, out=np.ones_like(wanted), where=wanted > 0)
+    return 1.0 + granted, f * (1.0 - kept + kept * left)
+
+
+def draw_poisson(mean: Floats, z: Floats, u: Floats) -> Floats:
+    """Poisson counts from one normal and one uniform each.
+
+    A fixed number of draws each (numpy's own sampler takes as many as it needs), so two runs that differ in one
+    service get the same noise everywhere else. Small means by inverse transform, large ones by the normal with
+    its first Cornish-Fisher correction.
+    """
+    counts = np.maximum(np.rint(mean + np.sqrt(mean) * z + (z * z - 1.0) / 6.0), 0.0)
+    small = np.flatnonzero(mean < 10.0)
+    m, above = mean[small], u[small]
+    probability = np.exp(-m)
+    cumulative = probability.copy()
+    found = np.zeros(len(small))
+    for k in range(1, 40):
+        beyond = above > cumulative
+        if not beyond.any():
+            break
+        found += beyond
+        probability = probability * m / k
+        cumulative += probability
+    counts[small] = found
+    return counts
+
+
+def draw_binomial(count: Floats, share: Floats, z: Floats, u: Floats) -> Floats:
+    """How many of ``count`` fail, each with probability ``share``; same economy of draws as :func:`draw_poisson`.
+
+    Rare or frequent outcomes are Poisson (Le Cam), the rest normal with the binomial's variance.
+    """
+    rare = np.minimum(share, 1.0 - share)
+    mean = count * rare
+    normal = np.rint(mean + np.sqrt(mean * (1.0 - rare)) * z)
+    hits = np.clip(np.where(mean < 10.0, draw_poisson(np.minimum(mean, 10.0), z, u), normal), 0.0, count)
+    return np.where(share > 0.5, count - hits, hits)
+
+
+def measure_quantiles(p50: Floats, p99: Floats, count: Floats, z50: Floats, z99: Floats) -> tuple[Floats, Floats]:
+    """The quantiles that ``count`` requests would show; NaN where there was none.
+
+    Order statistics of a lognormal: sd of a log quantile is sigma sqrt(q(1-q)/n) / phi(z_q). Fewer than a hundred
+    requests have no 99th percentile, their maximum stands for it.
+    """
+    n = np.maximum(count, 1.0)
+    sigma = log_spread(p50, p99)
+    tail = np.take(_Z_OF_MAXIMUM, np.minimum(n, 100.0).astype(np.int64))
+    median = p50 * np.exp(sigma * np.minimum(1.253 / np.sqrt(n), 1.0) * z50)
+    high = p50 * np.exp(sigma * (tail + np.minimum(3.73 / np.sqrt(n), 0.6) * z99))
+    seen = count > 0
+    return np.where(seen, median, np.nan), np.where(seen, np.maximum(high, median), np.nan)

@@ -1,0 +1,158 @@
+"""A simulated service mesh as a source of snapshots. Latency and errors emerge from load, queues and calls."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.sources.faults import Fault, apply_faults
+from serve_app.sources.load import DAY, Noise, Variation, draw_variation, entry_factor, first_noise, next_noise
+from serve_app.sources.measurement import Coverage, draw_coverage, measure, memory_now
+from serve_app.sources.mesh import build_mesh, usual_conditions
+from serve_app.sources.operations import Change, Fleet, advance, begin, first_fleet, serving
+from serve_app.sources.physics import Conditions, Mesh, Response, respond
+from serve_app.sources.queueing import Floats
+from serve_app.sources.topology import Ints, MeshSpec
+
+BURN_IN = 20  # ticks before the first snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRun:
+    """Where a run stands: passed into each tick and returned from it."""
+
+    fleet: Fleet
+    noise: Noise
+    attempts: Floats
+
+
+class Simulator:
+    """A mesh that can be watched: a :class:`~serve_app.sources.base.SnapshotSource`.
+
+    Equal specs give equal runs. A fault or a change alters what follows from it and no random draw: services it
+    does not reach show the same values with and without it.
+    """
+
+    def __init__(
+        self,
+        spec: MeshSpec,
+        faults: Sequence[Fault] = (),
+        changes: Sequence[Change] = (),
+        snapshots: int | None = None,
+    ) -> None:
+        """
+        Args:
+            spec: the mesh.
+            faults, changes: by snapshot index.
+            snapshots: after how many it ends; None never ends.
+
+        Raises:
+            ValueError: if a fault or change names a service that the mesh does not have.
+        """
+        self.spec = spec
+        self.mesh: Mesh = build_mesh(spec)
+        self._length = snapshots
+        self._position = {name: i for i, name in enumerate(self.mesh.topology.node_ids)}
+        self._edge_index = np.stack([self.mesh.topology.source, self.mesh.topology.destination])
+        self._variation: Variation = draw_variation(spec, self.mesh.topology, spec.stream(2))
+        self._coverage: Coverage = draw_coverage(spec, len(self.mesh.topology.source), spec.stream(3))
+        self._faults: tuple[Fault, ...] = ()
+        self._changes: dict[int, tuple[Change, ...]] = {}
+        self.schedule(*faults, *changes)
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two snapshots, s."""
+        return self.spec.interval_seconds
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """N ids ``namespace/service``."""
+        return self.mesh.topology.node_ids
+
+    @property
+    def calls(self) -> Ints:
+        """int64 ``[2, E]``, source and destination of each call."""
+        return self._edge_index
+
+    def schedule(self, *events: Fault | Change) -> None:
+        """Add faults and changes, also while snapshots are being drawn; those of the past have no effect.
+
+        Raises:
+            ValueError: if one names a service that the mesh does not have.
+        """
+        for event in events:
+            if event.service not in self._position:
+                raise ValueError(
+                    f"{event.kind}: {event.service!r} is not among the {len(self._position)} services of the mesh; "
+                    "see node_ids"
+                )
+        self._faults += tuple(e for e in events if isinstance(e, Fault))
+        for change in (e for e in events if isinstance(e, Change)):
+            self._changes[change.at] = (*self._changes.get(change.at, ()), change)
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        """The snapshots from the first one on; each call begins the run anew."""
+        noise_rng, measurement_rng = self.spec.stream(4), self.spec.stream(5)
+        run = MeshRun(
+            first_fleet(self.mesh, noise_rng),
+            first_noise(self.mesh.topology, noise_rng),
+            np.ones(len(self.mesh.topology.source)),
+        )
+        index = -BURN_IN
+        while self._length is None or index < self._length:
+            changes = self._changes.get(index, ())
+            run, now, truth, replicas = self._tick(run, index, changes, noise_rng)
+            if index >= 0:
+                yield self._observe(run, index, now, truth, replicas, changes, measurement_rng)
+            index += 1
+
+    def _time(self, index: int) -> datetime:
+        return self.spec.start + timedelta(seconds=index * self.spec.interval_seconds)
+
+    def _tick(
+        self, run: MeshRun, index: int, changes: Sequence[Change], rng: np.random.Generator
+    ) -> tuple[MeshRun, Conditions, Response, Floats]:
+        """One interval: noise moves, people act, the mesh responds, the controllers see it."""
+        noise = next_noise(self._variation, run.noise, rng)
+        load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
+        fleet = begin(run.fleet, changes, self._position, self.interval_seconds)
+        replicas, slow = serving(fleet)
+        usual = usual_conditions(self.mesh)
+        pace = slow * np.exp(self._variation.service * noise.service) * noise.hiccup
+        now = replace(
+            usual,
+            entry=usual.entry * load,
+            calls_per_request=usual.calls_per_request * np.exp(self._variation.call * noise.call),
+            cpu_time=usual.cpu_time * pace,
+            delay=usual.delay * pace,
+            replicas=replicas,
+            attempts=run.attempts,
+        )
+        now = apply_faults(self._faults, index, self.mesh, self._position, now)
+        truth = respond(self.mesh, now)
+        fleet = advance(self.mesh, fleet, truth.utilisation, self.interval_seconds)
+        return MeshRun(fleet, noise, truth.attempts), now, truth, replicas
+
+    def _observe(
+        self,
+        run: MeshRun,
+        index: int,
+        now: Conditions,
+        truth: Response,
+        replicas: Floats,
+        changes: Sequence[Change],
+        rng: np.random.Generator,
+    ) -> MeshSnapshot:
+        memory = memory_now(self.mesh, run.fleet, self._variation, run.noise)
+        nodes, edges = measure(self.mesh, now.entry, truth, replicas, memory, self._coverage, self.spec, rng)
+        return MeshSnapshot.create(
+            node_ids=self.node_ids,
+            edge_index=self._edge_index,
+            node_features=nodes,
+            edge_features=edges,
+            observed_at=self._time(index),
+            changes=[PlannedChange(c.kind, c.service, c.reason) for c in changes],
+        )

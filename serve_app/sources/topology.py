@@ -1,0 +1,277 @@
+"""Random topologies of service meshes: namespaces, layers, names and calls."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GATEWAYS = ("gateway", "ingress", "edge")
+FRONTS = ("web", "storefront", "mobile", "bff", "console", "checkout", "portal")
+MIDDLES = ("cart", "orders", "pricing", "search", "catalog", "payments", "shipping", "accounts", "basket", "offers")
+LEAVES = ("tax", "stock", "currency", "images", "reviews", "email", "fraud", "geo", "ranking", "rates", "coupons")
+STORES = ("orders-db", "users-db", "items-db", "events-db", "sessions-cache", "items-cache", "ledger-db", "queue")
+SHARED_SERVICES = ("auth", "config", "flags", "identity")
+SHARED_STORES = ("shared-db", "shared-cache", "audit-log", "message-bus")
+SUBJECTS = ("shop", "pay", "media", "travel", "bank", "games", "news", "fleet", "health", "ads", "maps", "social")
+PLATFORM = "platform"
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSpec:
+    """What a simulated mesh is like. Equal specs give equal meshes and equal snapshots.
+
+    Attributes:
+        services: N, 20 to 6,000 are what it is made for.
+        namespaces: how many, ``platform`` with the shared services included; drawn from the seed if None.
+        calls_per_service: mean out-degree, E / N.
+        namespace_skew: Zipf exponent of the sizes of namespaces; drawn from 0.9 to 1.5 if None.
+        interval_seconds: time between two snapshots, s.
+        seed: of everything random.
+        start: time of the first snapshot, with a zone.
+        without_resources: share of services without cpu and memory metrics.
+        without_connections: share of services without active connections.
+        without_call_latency: share of calls without latencies.
+        dropout: probability that one value of one snapshot is missing.
+        hiccups_per_hour: short slowdowns (collections, noisy neighbours) an hour and service; benign.
+    """
+
+    services: int = 60
+    namespaces: int | None = None
+    calls_per_service: float = 4.0
+    namespace_skew: float | None = None
+    interval_seconds: float = 15.0
+    seed: int = 0
+    start: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    without_resources: float = 0.1
+    without_connections: float = 0.15
+    without_call_latency: float = 0.05
+    dropout: float = 0.002
+    hiccups_per_hour: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.services < 8:
+            raise ValueError(f"services: expected at least 8, came {self.services}; smaller meshes have no layers")
+        if not 1.0 <= self.calls_per_service <= (self.services - 1) / 6:
+            raise ValueError(
+                f"calls_per_service: expected 1 to {(self.services - 1) / 6:.1f} for {self.services} services, "
+                f"came {self.calls_per_service}; a layered mesh holds no more"
+            )
+        if self.namespaces is not None and not 1 <= self.namespaces <= self.services // 4:
+            raise ValueError(
+                f"namespaces: expected 1 to {self.services // 4} for {self.services} services, came {self.namespaces}"
+            )
+        if self.interval_seconds <= 0:
+            raise ValueError(f"interval_seconds: expected a time above 0, came {self.interval_seconds}")
+        if self.start.tzinfo is None:
+            raise ValueError(f"start: expected a time with a zone, came {self.start.isoformat()}; add tzinfo=UTC")
+
+    def stream(self, purpose: int) -> np.random.Generator:
+        """The generator of one purpose; streams of different purposes do not touch each other."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Who calls whom. Services are sorted by layer, calls by their source: a layer is a slice of both.
+
+    Attributes:
+        node_ids: N ids ``namespace/service``; the service's name alone is unique too.
+        namespace: int64 ``[N]``, number of the namespace.
+        layer: int64 ``[N]``, ascending; a call goes to a deeper layer, so the graph is a DAG.
+        shared: bool ``[N]``, services and stores of the platform, called from everywhere.
+        source, destination: int64 ``[E]``, positions in ``node_ids``.
+        calls_per_request: float64 ``[E]``, mean calls for each request the source answers.
+        node_slices, call_slices: one slice per layer, of services and of the calls they make.
+    """
+
+    node_ids: tuple[str, ...]
+    namespace: Ints
+    layer: Ints
+    shared: NDArray[np.bool_]
+    source: Ints
+    destination: Ints
+    calls_per_request: Floats
+    node_slices: tuple[slice, ...]
+    call_slices: tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Services before they are named, sorted by (namespace, layer): candidates of a call are then a range."""
+
+    namespace: Ints
+    layer: Ints
+    shared: NDArray[np.bool_]
+    depth: int
+
+    def first(self, namespace: Ints, layer: Ints) -> Ints:
+        """Position of the first service of a namespace in this or a deeper layer."""
+        rank = self.namespace * (self.depth + 1) + self.layer
+        return np.searchsorted(rank, namespace * (self.depth + 1) + layer)
+
+
+def generate_topology(spec: MeshSpec, rng: np.random.Generator) -> Topology:
+    """Draw a mesh.
+
+    Every service below the gateways has a caller of its own namespace; further calls are drawn with heavy-tailed
+    popularity, a drawn share of them to the platform's shared services and a few percent across namespaces.
+    """
+    plan = _draw_services(spec, rng)
+    source, destination = _draw_calls(plan, round(spec.services * spec.calls_per_service), rng)
+    order = np.argsort(plan.layer, kind="stable")
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    source, destination = position[source], position[destination]
+    by_source = np.lexsort((destination, source))
+    source, destination = source[by_source], destination[by_source]
+    names = _names(plan, rng)
+    layer = plan.layer[order]
+    bounds = np.searchsorted(layer, np.arange(plan.depth + 1))
+    call_bounds = np.searchsorted(source, bounds)
+    return Topology(
+        node_ids=tuple(names[i] for i in order),
+        namespace=plan.namespace[order],
+        layer=layer,
+        shared=plan.shared[order],
+        source=source,
+        destination=destination,
+        calls_per_request=_draw_calls_per_request(source, spec.services, rng),
+        node_slices=tuple(slice(a, b) for a, b in pairwise(bounds)),
+        call_slices=tuple(slice(a, b) for a, b in pairwise(call_bounds)),
+    )
+
+
+def _draw_services(spec: MeshSpec, rng: np.random.Generator) -> _Plan:
+    sizes, shared = _draw_namespace_sizes(spec, rng)
+    namespace = np.repeat(np.arange(len(sizes)), sizes)
+    depth = int(rng.integers(4, 6) if spec.services < 100 else rng.integers(5, 9))
+    weights = np.concatenate([[0.03], rng.dirichlet(np.full(depth - 2, 4.0)) * 0.77, [0.20]])
+    layer = rng.choice(depth, size=spec.services, p=weights)
+    is_shared = np.zeros(spec.services, dtype=np.bool_)
+    is_shared[spec.services - shared :] = True
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    layer[first] = 0
+    layer[is_shared] = np.where(rng.random(shared) < 0.35, depth - 2, depth - 1)
+    layer[-1] = depth - 1  # at least one shared store
+    order = np.lexsort((layer, namespace))
+    return _Plan(namespace[order], layer[order], is_shared[order], depth)
+
+
+def _draw_namespace_sizes(spec: MeshSpec, rng: np.random.Generator) -> tuple[Ints, int]:
+    """Zipf sizes, the platform (if there is a second namespace) last; and the number of shared services."""
+    shared = max(2, round(spec.services * rng.uniform(0.004, 0.012)))
+    wanted = spec.namespaces or max(2, round(spec.services / rng.uniform(15, 60)))
+    skew = spec.namespace_skew if spec.namespace_skew is not None else rng.uniform(0.9, 1.5)
+    if wanted == 1:
+        return np.array([spec.services]), shared
+    count = wanted - 1
+    smallest = min(3, (spec.services - shared) // count)
+    share = np.arange(1, count + 1) ** -float(skew)
+    free = spec.services - shared - smallest * count
+    sizes = smallest + np.floor(share / share.sum() * free).astype(np.int64)
+    sizes[0] += spec.services - shared - sizes.sum()
+    return np.concatenate([sizes, [shared]]), shared
+
+
+def _draw_calls(plan: _Plan, wanted: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """E distinct calls: first one caller for each service, then heavy-tailed extra ones until there are enough."""
+    count = len(plan.layer)
+    keys = np.unique(np.concatenate([_backbone(plan, rng), _calls_to_shared(plan, rng)]))
+    to_shared, across = rng.uniform(0.10, 0.22), rng.uniform(0.01, 0.07)
+    activity = np.where((plan.layer < plan.depth - 1) & ~plan.shared, rng.lognormal(0, 1.0, count), 0.0)
+    popularity = np.concatenate([[0.0], np.cumsum(np.where(plan.shared, 0.0, rng.lognormal(0, 1.2, count)))])
+    for _ in range(60):
+        missing = wanted - len(keys)
+        if missing <= 0:
+            break
+        source = rng.choice(count, size=2 * missing + 16, p=activity / activity.sum())
+        kind = rng.random(len(source))
+        destination = _draw_within(plan, source, popularity, rng)
+        destination = np.where(kind < to_shared, _draw_shared(plan, len(source), rng), destination)
+        elsewhere = np.searchsorted(popularity, rng.random(len(source)) * popularity[-1], side="right") - 1
+        destination = np.where(kind > 1 - across, elsewhere, destination)
+        valid = (destination >= 0) & (plan.layer[destination] > plan.layer[source])
+        drawn = np.unique(source[valid] * count + destination[valid])
+        fresh = drawn[~np.isin(drawn, keys)]
+        keys = np.concatenate([keys, rng.permutation(fresh)[:missing]])
+    return keys // count, keys % count
+
+
+def _backbone(plan: _Plan, rng: np.random.Generator) -> Ints:
+    """One caller from the same namespace for every service below the gateways, from the layer above if there is one."""
+    callee = np.flatnonzero((plan.layer > 0) & ~plan.shared)
+    namespace, layer = plan.namespace[callee], plan.layer[callee]
+    end = plan.first(namespace, layer)
+    above = plan.first(namespace, layer - 1)
+    start = np.where(above < end, above, plan.first(namespace, np.zeros_like(layer)))
+    # Squaring the uniform favours the first of the range: a few callers fan out to many.
+    caller = start + np.floor(rng.random(len(callee)) ** 2 * (end - start)).astype(np.int64)
+    return caller * len(plan.layer) + callee
+
+
+def _calls_to_shared(plan: _Plan, rng: np.random.Generator) -> Ints:
+    """At least two callers for each shared service, so that none is idle; and a store behind each that has none."""
+    hub = np.repeat(np.flatnonzero(plan.shared), 2)
+    callers = np.flatnonzero(~plan.shared & (plan.layer < plan.depth - 2))
+    into = rng.choice(callers, size=len(hub)) * len(plan.layer) + hub
+    services = np.flatnonzero(plan.shared & (plan.layer < plan.depth - 1))
+    stores = np.flatnonzero(plan.shared & (plan.layer == plan.depth - 1))
+    return np.concatenate([into, services * len(plan.layer) + rng.choice(stores, size=len(services))])
+
+
+def _draw_within(plan: _Plan, source: Ints, popularity: Floats, rng: np.random.Generator) -> Ints:
+    """A deeper service of the source's own namespace by popularity; -1 where there is none."""
+    namespace, layer = plan.namespace[source], plan.layer[source]
+    start, end = plan.first(namespace, layer + 1), plan.first(namespace + 1, np.zeros_like(layer))
+    low, high = popularity[start], popularity[end]
+    found = np.searchsorted(popularity, low + rng.random(len(source)) * (high - low), side="right") - 1
+    return np.where(high > low, found, -1)
+
+
+def _draw_shared(plan: _Plan, size: int, rng: np.random.Generator) -> Ints:
+    hubs = np.flatnonzero(plan.shared)
+    weights = np.arange(1, len(hubs) + 1) ** -0.8
+    return hubs[rng.choice(len(hubs), size=size, p=weights / weights.sum())]
+
+
+def _draw_calls_per_request(source: Ints, count: int, rng: np.random.Generator) -> Floats:
+    """Uneven shares of a source's fan-out, whose sum does not depend on its out-degree: load stays finite."""
+    share = rng.lognormal(0, 1.1, len(source))
+    share /= np.bincount(source, share, count)[source]
+    fan_out = rng.lognormal(np.log(rng.uniform(1.2, 2.2)), 0.35, count)
+    return np.clip(share * fan_out[source], 0.004, 4.0)
+
+
+def _names(plan: _Plan, rng: np.random.Generator) -> list[str]:
+    words = np.array([*SUBJECTS])[rng.permutation(len(SUBJECTS))]
+    alone = plan.namespace[-1] == 0
+    namespaces = [f"{words[i % len(words)]}-{i + 1:02d}" for i in range(plan.namespace[-1] + 1)]
+    if not alone:
+        namespaces[-1] = PLATFORM
+    picks = rng.integers(0, 1 << 30, len(plan.layer))
+    used: Counter[str] = Counter()
+    names = []
+    for namespace, layer, shared, pick in zip(plan.namespace, plan.layer, plan.shared, picks, strict=True):
+        vocabulary = _vocabulary(int(layer), plan.depth, bool(shared))
+        word = vocabulary[pick % len(vocabulary)]
+        used[word] += 1
+        names.append(f"{namespaces[namespace]}/{word}-{used[word]}")
+    return names
+
+
+def _vocabulary(layer: int, depth: int, shared: bool) -> tuple[str, ...]:
+    if shared:
+        return SHARED_STORES if layer == depth - 1 else SHARED_SERVICES
+    if layer == 0:
+        return GATEWAYS
+    if layer == depth - 1:
+        return STORES
+    if layer == 1:
+        return FRONTS
+    return LEAVES if layer == depth - 2 else MIDDLES
