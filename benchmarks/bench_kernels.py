@@ -1,0 +1,167 @@
+"""How long the ``tagae::`` ops take, beside PyTorch Geometric's GATv2Conv in eager mode in the same run.
+
+    python benchmarks/bench_kernels.py [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51] [--allocator stock]
+
+One JSON line per size and pass. Both contenders are a whole layer on the same weights: two projections of 128 features,
+then attention of 4 heads of 32 channels over edges with 16 temporal features. GATv2Conv lets those into the logits
+only; ``layer_ms`` has them in the value too, which is work that the other does not do. ``attend_ms`` is the op alone.
+Before any time is taken both are compared with float64, and the larger error is refused. Calls alternate, so
+a noisy neighbour meets both; times are medians in milliseconds. Graphs have power-law in-degrees.
+
+Doubt it: a median of alternating calls in one process shares the allocator and the caches between the contenders.
+"""
+
+import argparse
+import copy
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch_geometric
+from torch import Tensor
+from torch_geometric.nn import GATv2Conv
+
+import kernels
+
+FEATURES, HEADS, CHANNELS, TIMES = 128, 4, 32, 16
+SLOPE = 0.2
+LARGEST_ERROR = 1e-5  # of values of order 1, against float64
+# Otherwise glibc gives large blocks back to the kernel after each op, which costs plain torch several times its time.
+TUNED = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+
+
+class Layer(torch.nn.Module):
+    """What a caller builds around ``attend``, on the weights of a GATv2Conv."""
+
+    def __init__(self, convolution: GATv2Conv) -> None:
+        super().__init__()
+        self.convolution = convolution
+        self.value_weight = torch.nn.Parameter(torch.zeros(HEADS, TIMES, CHANNELS))
+
+    def forward(self, x: Tensor, trajectory: Tensor, csr: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        c = self.convolution
+        weight, attention = c.lin_edge.weight, c.att[0]
+        values, sums = kernels.attend(c.lin_r(x), c.lin_l(x), trajectory, weight, attention, *csr, SLOPE)
+        return values + torch.einsum("nht,htc->nhc", sums, self.value_weight).flatten(1)
+
+
+def graph(nodes: int, edges: int) -> tuple[Tensor, Tensor]:
+    """``edge_index [2, E]`` sorted by target, and its ``indptr``."""
+    generator = torch.Generator().manual_seed(nodes)
+    popularity = (torch.arange(nodes) + 1.0).pow(-0.6)[torch.randperm(nodes, generator=generator)]
+    targets = torch.multinomial(popularity, edges, replacement=True, generator=generator).sort().values
+    sources = torch.randint(nodes, (edges,), generator=generator)
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(targets, minlength=nodes).cumsum(0)])
+    return torch.stack([sources, targets]), indptr
+
+
+def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
+    """The layer, PyG's layer and the op alone on one graph, the first two checked against float64."""
+    torch.manual_seed(0)
+    edge_index, indptr = graph(nodes, edges)
+    x, trajectory = torch.randn(nodes, FEATURES), torch.randn(edges, TIMES)
+    convolution = GATv2Conv(FEATURES, CHANNELS, HEADS, add_self_loops=False, bias=False, edge_dim=TIMES)
+    layer = Layer(convolution)
+    csr = indptr, edge_index[0].contiguous(), torch.arange(edges)
+    calls = {
+        "layer": lambda: layer(x, trajectory, csr),
+        "pyg": lambda: convolution(x, edge_index, edge_attr=trajectory),
+    }
+    with torch.inference_mode():
+        results = {name: call() for name, call in calls.items()}
+        truth = copy.deepcopy(convolution).double()(x.double(), edge_index, edge_attr=trajectory.double())
+        for name, result in results.items():
+            error = float((result - truth).abs().max())
+            if not error <= LARGEST_ERROR:
+                raise SystemExit(
+                    f"{name}: expected at most {LARGEST_ERROR} from float64, came {error}; times mean nothing"
+                )
+        query, key = convolution.lin_r(x), convolution.lin_l(x)
+    weight, attention = convolution.lin_edge.weight, convolution.att[0]
+    calls["attend"] = lambda: kernels.attend(query, key, trajectory, weight, attention, *csr, SLOPE)[0]
+    return calls
+
+
+def small_ops(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
+    """The decoder's products and the neighbours' means on 64-dimensional embeddings."""
+    edge_index, indptr = graph(nodes, edges)
+    source, target = torch.randn(nodes, 64), torch.randn(nodes, 64)
+    i, j = edge_index[1], edge_index[0].contiguous()
+    return {
+        "edge_dot": lambda: kernels.edge_dot(source, target, i, j),
+        "segment_mean": lambda: kernels.segment_mean(source, indptr, j),
+    }
+
+
+def medians(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+    """Milliseconds of each call, the calls taking turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(repeat + 3):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn >= 3:
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return {f"{name}_ms": round(statistics.median(taken), 3) for name, taken in times.items()}
+
+
+def rows(nodes: int, edges: int, repeat: int) -> list[dict[str, object]]:
+    """Inference, and forward with backward, on one size."""
+    calls = contenders(nodes, edges)
+    with torch.inference_mode():
+        inference = medians(calls | small_ops(nodes, edges), repeat)
+    training = medians(
+        {name: lambda f=calls[name]: f().square().sum().backward() for name in ("layer", "pyg")}, max(5, repeat // 5)
+    )
+    return [
+        {"pass": name, "nodes": nodes, "edges": edges, **taken, "vs_pyg": round(taken["pyg_ms"] / taken["layer_ms"], 2)}
+        for name, taken in (("inference", inference), ("forward and backward", training))
+    ]
+
+
+def conditions(allocator: str) -> dict[str, object]:
+    """What the times depend on."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return {
+        "backend": kernels.backend(),
+        "device": "cpu",
+        "threads": torch.get_num_threads(),
+        "allocator": allocator,
+        "torch": torch.__version__,
+        "pyg": torch_geometric.__version__,
+        "commit": commit.stdout.strip() or None,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", default=["100x400", "500x3000", "1000x8000", "2000x20000"], metavar="NxE")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=51)
+    parser.add_argument("--allocator", choices=["tuned", "stock"], default="tuned")
+    options = parser.parse_args()
+    wanted = TUNED if options.allocator == "tuned" else {}
+    if {name: os.environ[name] for name in TUNED if name in os.environ} != wanted:
+        rest = {name: value for name, value in os.environ.items() if name not in TUNED}
+        os.execve(sys.executable, [sys.executable, *sys.argv], rest | wanted)  # glibc reads them once, at the start
+    torch.set_num_threads(options.threads)
+    for size in options.sizes:
+        nodes, edges = map(int, size.split("x"))
+        for row in rows(nodes, edges, options.repeat):
+            print(json.dumps({"benchmark": "kernels", **row, **conditions(options.allocator)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Inputs, the slow oracle and the tolerances that the tests of the ops share."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.cuda)] if torch.cuda.is_available() else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Largest accepted ``|a - b|``: ``absolute + relative * |b|``."""
+
+    relative: float
+    absolute: float
+    reason: str
+
+
+TOLERANCES = {
+    torch.float64: Tolerance(1e-10, 1e-12, "the same sums in another order, at most some hundred terms of order 1"),
+    torch.float32: Tolerance(1e-5, 5e-6, "rounding of the same sums: 2^-24 times some ten to hundred terms of order 1"),
+}
+
+
+def assert_near(actual: Tensor, expected: Tensor) -> None:
+    """``actual`` is ``expected`` within the tolerance of its own type; shapes are equal."""
+    tolerance = TOLERANCES[actual.dtype]
+    torch.testing.assert_close(
+        actual.cpu(), expected.to(actual.dtype).cpu(), rtol=tolerance.relative, atol=tolerance.absolute
+    )
+
+
+def neighbourhoods(counts: list[int]) -> Tensor:
+    """``indptr`` of nodes with so many slots each."""
+    return torch.tensor([0, *counts]).cumsum(0)
+
+
+# Slots per node: what a mesh can look like. The hub has more slots than one block of edges at 128 channels.
+SHAPES = {
+    "no node": [],
+    "one node alone": [0],
+    "one node calling itself": [1],
+    "empty graph": [0, 0, 0, 0],
+    "isolated nodes at both ends": [0, 2, 0, 3, 0],
+    "ordinary": [1, 3, 2, 4, 1, 2, 5],
+    "hub": [1, 900, 0, 2],
+}
+
+
+def attend_inputs(
+    counts: list[int], *, heads: int = 4, channels: int = 8, times: int = 5, spare: int = 3, seed: int = 0
+) -> tuple[Tensor, ...]:
+    """Random float64 arguments of ``attend`` but the slope: as many neighbours as targets, ``spare`` unused edges."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes, slots, width = len(counts), sum(counts), heads * channels
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return (
+        normal(nodes, width),
+        normal(nodes, width),
+        normal(slots + spare, times),
+        normal(width, times) / math.sqrt(times),
+        normal(heads, channels) / math.sqrt(channels),
+        neighbourhoods(counts),
+        torch.randint(max(nodes, 1), (slots,), generator=generator),
+        torch.randperm(slots + spare, generator=generator)[:slots],
+    )
+
+
+def cast(tensors: tuple[Tensor, ...], dtype: torch.dtype, device: str = "cpu") -> tuple[Tensor, ...]:
+    """Float tensors as ``dtype``, index tensors as they are, all on ``device``."""
+    return tuple(t.to(device, dtype if t.is_floating_point() else t.dtype) for t in tensors)
+
+
+def strided(tensor: Tensor) -> Tensor:
+    """The same values with every stride doubled."""
+    wide = tensor.new_zeros([2 * size for size in tensor.shape])
+    view = wide[tuple(slice(None, None, 2) for _ in tensor.shape)]
+    view.copy_(tensor)
+    return view
+
+
+def attend_slowly(
+    query: Tensor,
+    key: Tensor,
+    trajectory: Tensor,
+    trajectory_weight: Tensor,
+    attention: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor,
+    negative_slope: float,
+) -> tuple[Tensor, Tensor]:
+    """The docstring of ``kernels.attend`` read aloud: one node, one head, one slot at a time."""
+    heads, channels = attention.shape
+    values = torch.zeros(len(query), heads, channels, dtype=query.dtype)
+    trajectories = torch.zeros(len(query), heads, trajectory.shape[1], dtype=query.dtype)
+    for i in range(len(query)):
+        slots = range(int(indptr[i]), int(indptr[i + 1]))
+        for h in range(heads):
+            columns = slice(h * channels, (h + 1) * channels)
+            logits = []
+            for s in slots:
+                u = query[i] + key[indices[s]] + trajectory_weight @ trajectory[edges[s]]
+                leaky = [x if x > 0 else negative_slope * x for x in u[columns].tolist()]
+                logits.append(math.fsum(a * x for a, x in zip(attention[h].tolist(), leaky, strict=True)))
+            exps = [math.exp(x - max(logits)) for x in logits]
+            for s, exp in zip(slots, exps, strict=True):
+                alpha = exp / math.fsum(exps)
+                values[i, h] += alpha * key[indices[s], columns]
+                trajectories[i, h] += alpha * trajectory[edges[s]]
+    return values.flatten(1), trajectories

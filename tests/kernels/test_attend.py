@@ -1,0 +1,312 @@
+"""``attend``: worked by hand, against a slow loop, against PyTorch Geometric, and its gradients."""
+
+import math
+
+import pytest
+import torch
+from kernel_cases import DEVICES, SHAPES, assert_near, attend_inputs, attend_slowly, cast, neighbourhoods, strided
+from torch import Tensor
+
+import kernels
+
+SLOPE = 0.25
+
+# One head of one channel, attention 1, trajectories of one number with weight 1: u = query + key + trajectory.
+# name: query, key, trajectory, indptr, indices, edges, values, trajectories
+BY_HAND = {
+    "one slot has weight 1": ([1.0], [7.0], [3.0], [0, 1], [0], [0], [7.0], [3.0]),
+    "no slot gives zeros": ([1.0], [7.0], [3.0], [0, 0], [], [], [0.0], [0.0]),
+    # logits 1 + 1 and 1 + 1
+    "equal logits share": ([1.0], [1.0, 1.0], [0.0, 0.0], [0, 2], [0, 1], [0, 1], [1.0], [0.0]),
+    # logits 0 and ln 3: weights 1/4 and 3/4
+    "weights one to three": (
+        [0.0],
+        [0.0, math.log(3)],
+        [0.0],
+        [0, 2],
+        [0, 1],
+        [0, 0],
+        [0.75 * math.log(3)],
+        [0.0],
+    ),
+    # keys equal, trajectories 0 and ln 3: weights 1/4 and 3/4 from the trajectory alone
+    "the trajectory decides": (
+        [0.0],
+        [2.0],
+        [0.0, math.log(3)],
+        [0, 2],
+        [0, 0],
+        [0, 1],
+        [2.0],
+        [0.75 * math.log(3)],
+    ),
+    # u = 0 and -4 ln 3; the slope 1/4 makes the logits 0 and -ln 3: weights 3/4 and 1/4
+    "below zero the slope counts": (
+        [0.0],
+        [0.0, -4 * math.log(3)],
+        [0.0],
+        [0, 2],
+        [0, 1],
+        [0, 0],
+        [-math.log(3)],
+        [0.0],
+    ),
+    # edges name rows 2 and 0 of the trajectories, row 1 belongs to nobody
+    "edges choose rows": (
+        [0.0, 0.0],
+        [5.0, 6.0],
+        [1.0, 99.0, 2.0],
+        [0, 1, 2],
+        [1, 0],
+        [2, 0],
+        [6.0, 5.0],
+        [2.0, 1.0],
+    ),
+    # logits 0, 0 and ln 2: weights 1/4, 1/4 and 1/2
+    "a repeated slot counts again": (
+        [0.0],
+        [0.0, math.log(2)],
+        [0.0],
+        [0, 3],
+        [0, 0, 1],
+        [0, 0, 0],
+        [math.log(2) / 2],
+        [0.0],
+    ),
+    # logits of a thousand do not overflow
+    "large logits": (
+        [0.0],
+        [1000.0, 1000.0 - math.log(3)],
+        [0.0],
+        [0, 2],
+        [0, 1],
+        [0, 0],
+        [1000 - math.log(3) / 4],
+        [0.0],
+    ),
+    # nor do logits of minus two thousand vanish
+    "large negative logits": ([-8000.0], [2.0, 2.0], [1.0], [0, 2], [0, 1], [0, 0], [2.0], [1.0]),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", BY_HAND.values(), ids=BY_HAND.keys())
+def test_by_hand(case: tuple[list[float], ...], dtype: torch.dtype, device: str) -> None:
+    query, key, trajectory, indptr, indices, edges, values, trajectories = case
+
+    def column(numbers: list[float]) -> Tensor:
+        return torch.tensor(numbers, dtype=dtype, device=device).view(-1, 1)
+
+    def positions(numbers: list[float]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int64, device=device)
+
+    one = torch.ones(1, 1, dtype=dtype, device=device)
+    result = kernels.attend(
+        column(query),
+        column(key),
+        column(trajectory),
+        one,
+        one,
+        positions(indptr),
+        positions(indices),
+        positions(edges),
+        SLOPE,
+    )
+    assert_near(result[0], column(values))
+    assert_near(result[1], column(trajectories).unsqueeze(2))
+
+
+def test_heads_do_not_mix() -> None:
+    # Two heads of two channels: head 0 looks at its first channel, head 1 is blind and shares equally.
+    key = torch.tensor([[0.0, 10.0, 1.0, 2.0], [math.log(3), 20.0, 3.0, 4.0]])
+    query, trajectory, weight = torch.zeros(1, 4), torch.tensor([[4.0], [8.0]]), torch.zeros(4, 1)
+    attention = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    slots = torch.tensor([0, 1])
+    values, trajectories = kernels.attend(query, key, trajectory, weight, attention, torch.tensor([0, 2]), slots, slots)
+    assert_near(values, torch.tensor([[0.75 * math.log(3), 17.5, 2.0, 3.0]]))
+    assert_near(trajectories, torch.tensor([[[7.0], [6.0]]]))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("counts", SHAPES.values(), ids=SHAPES.keys())
+def test_against_the_slow_loop(counts: list[int], dtype: torch.dtype, device: str) -> None:
+    inputs = attend_inputs(counts)
+    expected = attend_slowly(*inputs, SLOPE)
+    result = kernels.attend(*cast(inputs, dtype, device), SLOPE)
+    for actual, truth in zip(result, expected, strict=True):
+        assert actual.dtype == dtype
+        assert actual.is_contiguous()
+        assert_near(actual, truth)
+
+
+def test_a_hub_across_blocks_of_edges() -> None:
+    inputs = attend_inputs([3, 1800, 5], heads=4, channels=32, times=16)
+    for actual, truth in zip(kernels.attend(*inputs, SLOPE), attend_slowly(*inputs, SLOPE), strict=True):
+        assert_near(actual, truth)
+
+
+def test_more_neighbours_than_targets() -> None:
+    query, *rest = attend_inputs(SHAPES["ordinary"])
+    indptr = rest[4][:4]
+    slots = int(indptr[-1])
+    inputs = (query[:3], *rest[:4], indptr, rest[5][:slots], rest[6][:slots])
+    for actual, truth in zip(kernels.attend(*inputs, SLOPE), attend_slowly(*inputs, SLOPE), strict=True):
+        assert_near(actual, truth)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_strides_do_not_matter(device: str) -> None:
+    inputs = cast(attend_inputs(SHAPES["ordinary"]), torch.float64, device)
+    apart = tuple(strided(t) for t in inputs)
+    assert not any(t.is_contiguous() for t in apart)
+    for actual, truth in zip(kernels.attend(*apart, SLOPE), kernels.attend(*inputs, SLOPE), strict=True):
+        assert_near(actual, truth)
+
+
+@pytest.mark.parametrize("mode", ["inference", "gradients"])
+def test_same_input_same_bits(mode: str) -> None:
+    inputs = cast(attend_inputs([40] * 60, channels=32), torch.float32)
+    kept = tuple(t.clone() for t in inputs)
+
+    def run() -> list[Tensor]:
+        if mode == "inference":
+            with torch.inference_mode():
+                return list(kernels.attend(*inputs, SLOPE))
+        leaves = [t.clone().requires_grad_() for t in inputs[:5]]
+        values, trajectories = kernels.attend(*leaves, *inputs[5:], SLOPE)
+        return list(torch.autograd.grad(values.square().sum() + trajectories.square().sum(), leaves))
+
+    for first, second in zip(run(), run(), strict=True):
+        assert torch.equal(first, second)
+    assert all(torch.equal(a, b) for a, b in zip(inputs, kept, strict=True))
+
+
+def test_relabelling_permutes_and_changes_nothing_else() -> None:
+    query, key, trajectory, weight, attention, indptr, indices, edges = attend_inputs(SHAPES["ordinary"])
+    order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
+    new_name = order.argsort()
+    slots = torch.cat([torch.arange(int(indptr[i]), int(indptr[i + 1])) for i in order])
+    relabelled = neighbourhoods(indptr.diff()[order].tolist())
+    result = kernels.attend(
+        query[order], key[order], trajectory, weight, attention, relabelled, new_name[indices[slots]], edges[slots]
+    )
+    whole = kernels.attend(query, key, trajectory, weight, attention, indptr, indices, edges)
+    for actual, truth in zip(result, whole, strict=True):
+        assert_near(actual, truth[order])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("counts", [SHAPES["ordinary"], SHAPES["isolated nodes at both ends"], SHAPES["empty graph"]])
+def test_gradients(counts: list[int], device: str) -> None:
+    inputs = cast(attend_inputs(counts, heads=2, channels=3, times=2), torch.float64, device)
+    leaves = tuple(t.requires_grad_() for t in inputs[:5])
+    assert torch.autograd.gradcheck(lambda *x: kernels.attend(*x, *inputs[5:], SLOPE), leaves, nondet_tol=1e-12)
+
+
+def test_gradients_across_blocks_of_edges() -> None:
+    inputs = attend_inputs([3, 1800, 5], heads=4, channels=32, times=16)
+    leaves = [t.clone().requires_grad_() for t in inputs[:5]]
+    plain = [t.clone().requires_grad_() for t in inputs[:5]]
+    weights = torch.randn(3, 128, dtype=torch.float64), torch.randn(3, 4, 16, dtype=torch.float64)
+    grads = [
+        torch.autograd.grad(sum((w * x).sum() for w, x in zip(weights, result, strict=True)), variables)
+        for result, variables in (
+            (kernels.attend(*leaves, *inputs[5:], SLOPE), leaves),
+            (attend_openly(*plain, *inputs[5:], SLOPE), plain),
+        )
+    ]
+    for actual, truth in zip(*grads, strict=True):
+        assert_near(actual, truth)
+
+
+def test_a_second_derivative_is_refused() -> None:
+    inputs = attend_inputs(SHAPES["ordinary"])
+    query = inputs[0].requires_grad_()
+    values, _ = kernels.attend(query, *inputs[1:], SLOPE)
+    (grad,) = torch.autograd.grad(values.square().sum(), query, create_graph=True)
+    with pytest.raises(kernels.NotDifferentiable, match="second derivative"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("edge_dim", [None, 5], ids=["no trajectory", "trajectory in the logits"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_values_equal_gatv2conv(dtype: torch.dtype, edge_dim: int | None) -> None:
+    nn = pytest.importorskip("torch_geometric.nn", reason="PyTorch Geometric is not installed; it is only the oracle")
+    counts = [3, 0, 1, 7, 4, 2]
+    inputs = attend_inputs(counts, heads=4, channels=8, times=5)
+    x = torch.randn(len(counts), 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    layer = nn.GATv2Conv(6, 8, heads=4, add_self_loops=False, bias=False, edge_dim=edge_dim, negative_slope=SLOPE)
+    layer = layer.double()
+    _, _, trajectory, weight, _, indptr, indices, edges = inputs
+    targets = torch.repeat_interleave(torch.arange(len(counts)), indptr.diff())
+    if edge_dim:
+        with torch.no_grad():
+            layer.lin_edge.weight.copy_(weight)
+    else:
+        weight = torch.zeros_like(weight)
+    attributes = trajectory[edges] if edge_dim else None
+    with torch.inference_mode():
+        expected = layer(x, torch.stack([indices, targets]), edge_attr=attributes)
+        arguments = (layer.lin_r(x), layer.lin_l(x), trajectory, weight, layer.att[0], indptr, indices, edges)
+        values, _ = kernels.attend(*cast(arguments, dtype), SLOPE)
+    assert_near(values, expected)
+
+
+# argument, what it becomes, what the text must say
+WRONG = {
+    "query too narrow": ("query", lambda t: t[:, 1:], r"query: expected size 32 .*H\*C of attention.*\[7, 31\]"),
+    "key too narrow": ("key", lambda t: t[:, 1:], r"key: expected size 32"),
+    "key of another type": ("key", lambda t: t.float(), r"key: expected torch.float64 as query has"),
+    "half precision": ("query", lambda t: t.half(), r"query: expected float32 or float64, came torch.float16"),
+    "trajectory too wide": ("trajectory", lambda t: torch.cat([t, t], 1), r"trajectory: expected size 5"),
+    "weight transposed": ("trajectory_weight", lambda t: t.t(), r"trajectory_weight: expected size 32"),
+    "attention with a leading 1": ("attention", lambda t: t[None], r"attention: expected shape \[H, C\]"),
+    "attention without heads": ("attention", lambda t: t[:0], r"attention: expected no empty dimension"),
+    "indptr of another graph": ("indptr", lambda t: t[:-1], r"indptr: expected size 8 .*N \+ 1"),
+    "indptr int32": ("indptr", lambda t: t.int(), r"indptr: expected int64, came torch.int32"),
+    "indptr not from 0": ("indptr", lambda t: t + 1, r"indptr: expected offsets from 0 to 18"),
+    "indptr not to E": ("indptr", lambda t: t.clamp(max=17), r"indptr: expected offsets from 0 to 18"),
+    "indptr falling": ("indptr", lambda t: t[[0, 2, 1, 3, 4, 5, 6, 7]], r"indptr: .*never fall, came 4 before 1"),
+    "indices as columns": ("indices", lambda t: t[:, None], r"indices: expected one dimension"),
+    "indices outside": ("indices", lambda t: t + 7, r"indices: expected rows of key, 0 to 6, came \d+ at slot 0"),
+    "indices negative": ("indices", lambda t: t - 7, r"indices: expected rows of key"),
+    "edges too few": ("edges", lambda t: t[1:], r"edges: expected size 18"),
+    "edges outside": ("edges", lambda t: t + 21, r"edges: expected rows of trajectory, 0 to 20"),
+}
+NAMES = ("query", "key", "trajectory", "trajectory_weight", "attention", "indptr", "indices", "edges")
+
+
+@pytest.mark.parametrize(("argument", "change", "text"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments_are_named(argument: str, change, text: str) -> None:
+    inputs = dict(zip(NAMES, attend_inputs(SHAPES["ordinary"]), strict=True))
+    inputs[argument] = change(inputs[argument])
+    with pytest.raises(kernels.InvalidArgument, match=f"attend: {text}") as caught:
+        kernels.attend(**inputs)
+    assert caught.value.details == {"argument": argument}
+
+
+def attend_openly(
+    query: Tensor,
+    key: Tensor,
+    trajectory: Tensor,
+    trajectory_weight: Tensor,
+    attention: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor,
+    negative_slope: float,
+) -> tuple[Tensor, Tensor]:
+    """The same in differentiable torch, one node at a time: what autograd makes of the contract itself."""
+    heads, channels = attention.shape
+    values, trajectories = [], []
+    for i in range(len(query)):
+        slots = slice(int(indptr[i]), int(indptr[i + 1]))
+        neighbour, time = key[indices[slots]], trajectory[edges[slots]]
+        u = (query[i] + neighbour + time @ trajectory_weight.t()).view(-1, heads, channels)
+        logits = (torch.nn.functional.leaky_relu(u, negative_slope) * attention).sum(2)
+        alpha = logits.softmax(0)
+        values.append((alpha.unsqueeze(2) * neighbour.view(-1, heads, channels)).sum(0).view(-1))
+        trajectories.append(alpha.t() @ time)
+    return torch.stack(values), torch.stack(trajectories)

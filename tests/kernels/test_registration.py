@@ -1,0 +1,171 @@
+"""The ops as torch sees them: schemas, fakes, compile, export, inference mode, and which bodies run."""
+
+import inspect
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from kernel_cases import DEVICES, SHAPES, assert_near, attend_inputs, cast
+from torch import Tensor
+
+import kernels
+from kernels import _registry, fake, ops, reference
+
+GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both ends", "ordinary")
+
+
+def samples(op: str, graph: str, dtype: torch.dtype) -> tuple[object, ...]:
+    """Arguments of ``torch.ops.tagae.<op>`` on one of the shared graphs."""
+    inputs = cast(attend_inputs(SHAPES[graph], heads=2, channels=3, times=2), dtype)
+    query, key, trajectory, _, _, indptr, indices, _ = inputs
+    targets = torch.repeat_interleave(torch.arange(len(query)), indptr.diff())
+    grads = torch.ones_like(query), torch.ones(len(query), 2, 2, dtype=dtype)
+    return {
+        "attend": (*inputs, 0.2),
+        "attend_backward": (*grads, *inputs, 0.2),
+        "edge_dot": (query, key, targets, indices),
+        "edge_dot_backward": (trajectory[: len(indices), 0], query, key, targets, indices),
+        "segment_mean": (key, indptr, indices),
+        "segment_mean_backward": (query, indptr, indices, len(key)),
+    }[op]
+
+
+def requiring_grad(arguments: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(
+        a.detach().clone().requires_grad_() if isinstance(a, Tensor) and a.is_floating_point() else a for a in arguments
+    )
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("op", _registry.SCHEMAS)
+def test_opcheck(op: str, graph: str) -> None:
+    torch.library.opcheck(getattr(torch.ops.tagae, op).default, samples(op, graph, torch.float64))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("op", ["attend", "edge_dot", "segment_mean"])
+def test_opcheck_with_gradients(op: str, graph: str) -> None:
+    torch.library.opcheck(getattr(torch.ops.tagae, op).default, requiring_grad(samples(op, graph, torch.float32)))
+
+
+@pytest.mark.parametrize("op", _registry.SCHEMAS)
+def test_one_op_one_name_in_every_place(op: str) -> None:
+    schema = getattr(torch.ops.tagae, op).default._schema
+    names = [argument.name for argument in schema.arguments]
+    assert str(schema) == f"tagae::{op}{_registry.SCHEMAS[op]}"
+    for place in (reference, fake) if op.endswith("_backward") else (reference, fake, ops):
+        assert list(inspect.signature(getattr(place, op)).parameters) == names
+
+
+class Pass(torch.nn.Module):
+    """Each op once, with an ordinary torch op between them."""
+
+    def forward(self, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        indptr, indices = inputs[5], inputs[6]
+        values, trajectories = kernels.attend(*inputs, 0.2)
+        mean = kernels.segment_mean(values.tanh(), indptr, indices)
+        return kernels.edge_dot(mean, values, targets, indices) + trajectories.sum()
+
+
+def pass_inputs(counts: list[int], device: str = "cpu") -> tuple[tuple[Tensor, ...], Tensor]:
+    inputs = cast(attend_inputs(counts), torch.float32, device)
+    indptr = inputs[5]
+    return inputs, torch.repeat_interleave(torch.arange(len(counts), device=device), indptr.diff())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiles_whole_and_for_every_size(device: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(Pass(), fullgraph=True, dynamic=True, backend="aot_eager")
+    for graph in ("ordinary", "hub"):
+        arguments = pass_inputs(SHAPES[graph], device)
+        assert_near(compiled(*arguments), Pass()(*arguments))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        compiled(*pass_inputs([4, 0, 9, 2, 2], device))
+
+
+# torch 2.13's inductor imports a module of torch that uses what torch has deprecated.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_gradients(backend: str) -> None:
+    torch._dynamo.reset()
+    inputs, targets = pass_inputs(SHAPES["ordinary"])
+
+    def gradients(function: object) -> tuple[Tensor, ...]:
+        leaves = tuple(t.clone().requires_grad_() for t in inputs[:5])
+        return torch.autograd.grad(function((*leaves, *inputs[5:]), targets).tanh().sum(), leaves)
+
+    compiled = torch.compile(Pass(), fullgraph=True, backend=backend)
+    for actual, expected in zip(gradients(compiled), gradients(Pass()), strict=True):
+        assert_near(actual, expected)
+
+
+def test_exports_with_the_ops_by_name() -> None:
+    inputs, targets = pass_inputs(SHAPES["ordinary"])
+    auto = torch.export.Dim.AUTO
+    moving = ({0: auto}, {0: auto}, {0: auto}, None, None, {0: auto}, {0: auto}, {0: auto})
+    program = torch.export.export(Pass(), (inputs, targets), dynamic_shapes=(moving, {0: auto}))
+    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert {"tagae.attend.default", "tagae.segment_mean.default", "tagae.edge_dot.default"} <= called
+    other = pass_inputs(SHAPES["hub"])
+    assert_near(program.module()(*other), Pass()(*other))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_runs_under_inference_mode(device: str) -> None:
+    arguments = pass_inputs(SHAPES["ordinary"], device)
+    with torch.inference_mode():
+        result = Pass()(*arguments)
+    assert result.is_inference()
+    assert_near(result, Pass()(*arguments))
+
+
+def test_two_threads_give_the_same_bits_again() -> None:
+    arguments = pass_inputs([30] * 200)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        first, second = Pass()(*arguments), Pass()(*arguments)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("setting", [None, "", "reference"])
+def test_the_reference_runs(setting: str | None) -> None:
+    assert _registry.choose_backend(setting) == "reference"
+    assert kernels.backend() == "reference"
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [("require", "expected a compiled library .* came none"), ("cuda", "expected reference, require, .* came 'cuda'")],
+)
+def test_a_setting_that_cannot_be_met_stops_the_import(setting: str, text: str) -> None:
+    with pytest.raises(kernels.UnavailableBackend, match=text):
+        _registry.choose_backend(setting)
+    run = subprocess.run(
+        [sys.executable, "-c", "import kernels"],
+        env={**os.environ, "TAGAE_KERNELS": setting},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "UnavailableBackend: TAGAE_KERNELS" in run.stderr
+
+
+@pytest.mark.parametrize("error", [kernels.InvalidArgument, kernels.UnavailableBackend, kernels.NotDifferentiable])
+def test_errors_survive_a_process_boundary(error: type[kernels.KernelError]) -> None:
+    back = pickle.loads(pickle.dumps(error("attend: key: wrong", argument="key")))
+    assert type(back) is error
+    assert isinstance(back, kernels.KernelError)
+    assert (str(back), back.details) == ("attend: key: wrong", {"argument": "key"})
+
+
+def test_exported_names_are_there() -> None:
+    assert sorted(kernels.__all__) == kernels.__all__
+    assert all(hasattr(kernels, name) for name in kernels.__all__)
