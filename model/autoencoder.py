@@ -38,7 +38,7 @@ class AutoencoderConfig:
         embedding: width of the second, D.
         heads: attention heads, H.
         trajectory: width of a call's temporal embedding, T.
-        neighbours: callers and callees that a service hears at most, those with most traffic.
+        neighbours: callers and callees that a service hears at most (:func:`model.state.heard`).
         slope: LeakyReLU's.
     """
 
@@ -46,7 +46,7 @@ class AutoencoderConfig:
     embedding: int = 64
     heads: int = 4
     trajectory: int = 16
-    neighbours: int = 32
+    neighbours: int = 8
     slope: float = 0.2
 
 

@@ -164,7 +164,7 @@ def _described(
     open_incident = memory.open[index]
     row = {name: i for i, name in enumerate(evidence.names)}
     rows = group.rows if group else np.array([row[m] for m in open_incident.members if m in row], np.int64)
-    near = _with_neighbours(rows, evidence.calls)
+    near = with_neighbours(rows, evidence.calls)
     changes = changes_near(memory, set(open_incident.members))
     return Incident(
         open_incident.id,
@@ -177,7 +177,7 @@ def _described(
     )
 
 
-def _with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
+def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
     """A group and who calls it or is called by it: the culprit may show nothing itself."""
     touching = np.isin(calls, rows).any(axis=0)
     near: IntArray = np.union1d(rows, calls[:, touching].ravel()).astype(np.int64)

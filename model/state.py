@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, Channel, ChannelValues, channel_values
 from model.incidents import IncidentMemory
-from model.snapshot import BoolArray, IntArray, MeshSnapshot
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 
 # Slots of a filter, one row of them per channel. Variances are in transformed units squared.
 CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, EXCEED_COUNT, EXCEED_SUM, SEEN = range(9)
@@ -127,7 +127,7 @@ def observe(
         state: of the mesh; not changed.
         snapshot: newer than any counted one.
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
-        neighbours: a service hears at most so many callers and callees, those with most traffic.
+        neighbours: a service hears at most so many callers and callees; see :func:`heard`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring alone.
 
     Raises:
@@ -300,13 +300,37 @@ def _started(state: MeshState, values: ChannelValues, neighbours: int) -> MeshSt
     if new_nodes and len(state.node_filters):
         _start_from_neighbours(node_filters, len(state.node_filters), state.edge_index)
     traffic = np.where(edge_filters[:, RATE, SEEN] > 0, edge_filters[:, RATE, SLOW_CENTRE], values.edge[:, RATE])
+    foreign = _foreign(state.node_ids, state.edge_index)
     return replace(
         state,
         node_filters=node_filters,
         edge_filters=edge_filters,
-        attended_callers=strongest(traffic, state.edge_index[1], neighbours),
-        attended_callees=strongest(traffic, state.edge_index[0], neighbours),
+        attended_callers=heard(traffic, state.edge_index[1], foreign, neighbours),
+        attended_callees=heard(traffic, state.edge_index[0], foreign, neighbours),
     )
+
+
+def _foreign(node_ids: Sequence[str], edge_index: IntArray) -> BoolArray:
+    """Which calls go from one namespace to another."""
+    number: dict[str, int] = {}
+    namespace = np.array([number.setdefault(namespace_of(name), len(number)) for name in node_ids], np.int64)
+    foreign: BoolArray = namespace[edge_index[0]] != namespace[edge_index[1]]
+    return foreign
+
+
+def heard(traffic: Array, listener: IntArray, foreign: BoolArray, most: int) -> BoolArray:
+    """Which calls each service hears on one side: its strongest, and of a crowd at most one from another namespace.
+
+    The cap is a property of the model: chosen when the topology moves, kept until it moves again, the same for a whole
+    mesh and for its parts. Without its second half every part of a cut mesh reads whoever calls the shared services
+    (partitioning/README.md has the figures).
+    """
+    marked = strongest(traffic, listener, most)
+    crowded = np.bincount(listener, minlength=1)[listener] > most
+    rows = np.flatnonzero(foreign)
+    first_foreign = np.zeros(len(listener), bool)
+    first_foreign[rows] = strongest(traffic[rows], listener[rows], 1)
+    return marked & (~crowded | ~foreign | first_foreign)
 
 
 def _fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
@@ -334,11 +358,7 @@ def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> 
 
 
 def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
-    """Mark, in each group, the ``most`` rows with most traffic (ties: the earlier row).
-
-    A cap on very large neighbourhoods: a hub hears its strongest callers only. It is a property of the model, chosen
-    when the topology moves and kept until it moves again, the same for a whole mesh and for its parts.
-    """
+    """Mark, in each group, the ``most`` rows with most traffic (ties: the earlier row)."""
     marked = np.ones(len(group), bool)
     sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
     if not len(sizes) or sizes.max() <= most:

@@ -149,6 +149,8 @@ def settled(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
 
 def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     """The plan of before while the topology stands; else changed locally."""
+    if mesh.plan is not None and state.edge_index is mesh.state.edge_index and state.node_ids is mesh.state.node_ids:
+        return mesh.plan
     names = {n: i for i, n in enumerate(dict.fromkeys(namespace_of(name) for name in state.node_ids))}
     namespaces = np.fromiter((names[namespace_of(name)] for name in state.node_ids), np.int64, len(state.node_ids))
     topology = (namespaces, state.edge_index)
