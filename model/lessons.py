@@ -1,0 +1,184 @@
+"""What the meta-model learns from: runs scored by the trained autoencoder, with the page level set in between."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from model.checkpoint import Checkpoint
+from model.dataset import SETTLE, Moment, TrainingRun, watched
+from model.evidence import Evidence, assembled, gather, surprises
+from model.incidents import AlertPolicy, IncidentMemory, warmed
+from model.meta import AFFECTED_SHARE, Circumstances, MetaModel, detect_inputs, judge, rank_inputs, with_neighbours
+from model.scoring import score, whole_mesh
+from model.snapshot import IntArray
+
+NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
+OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One scored snapshot of a run: its evidence, the page level without offset, and the truth."""
+
+    evidence: Evidence
+    level: float
+    interval_seconds: float
+    moment: Moment
+
+    @property
+    def culprit(self) -> str:
+        """Node id of where trouble starts; empty when nothing is wrong."""
+        return self.moment.fault.service if self.moment.fault else ""
+
+
+def lesson(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None = None) -> list[Scene]:
+    """A run scored snapshot by snapshot, the start left out in which nothing is known yet."""
+    policy = policy or AlertPolicy()
+    scenes: list[Scene] = []
+    memory = IncidentMemory()
+
+    def remembered() -> IncidentMemory:
+        return memory
+
+    for index, moment in enumerate(watched(run, checkpoint.network.config, remembered)):
+        memory = memory.aged(moment.snapshot.changes, policy.soften_intervals + 1)
+        state = replace(moment.state, memory=memory)
+        (said,) = score(checkpoint.network, [whole_mesh(state, moment.observation)])
+        everyone, every_call = np.arange(len(state.node_ids)), np.arange(state.edge_index.shape[1])
+        decoded = assembled(state, [(everyone, every_call, said)], NO_CALLS_BETWEEN_PARTS)
+        surprise = surprises(state, moment.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
+        evidence = gather(state, moment.observation, decoded, surprise, policy)
+        level = policy.page_level(len(state.node_ids), state.interval_seconds)
+        when = Circumstances(moment.snapshot.observed_at, index + 1, index + 1, state.interval_seconds)
+        _, memory = judge(checkpoint.meta, evidence, memory, policy, when, level)
+        if index >= SETTLE:
+            scenes.append(Scene(evidence, level, state.interval_seconds, moment))
+    return scenes
+
+
+def fit_page_offset(lessons: Sequence[Sequence[Scene]]) -> tuple[float, float, float]:
+    """The least offset of the page level at which normal traffic keeps its budget of false pages.
+
+    Returns:
+        The offset, and promised and observed false pages a day at it.
+    """
+    policy = AlertPolicy()
+    allowed = days = 0.0
+    peaks = []
+    for scenes in lessons:
+        normal = [s for s in scenes if s.moment.normal]
+        span = sum(s.interval_seconds for s in normal) / 86400
+        days += span
+        allowed += span * policy.budget(len(scenes[0].moment.state.node_ids)) if scenes else 0.0
+        peaks.append(_confirmed_excess(scenes, policy))
+    events = np.array([sum(_events(p, offset, policy.clear) for p in peaks) for offset in OFFSETS])
+    best = int(np.argmax(events <= allowed)) if (events <= allowed).any() else len(OFFSETS) - 1
+    return float(OFFSETS[best]), allowed / max(days, 1e-9), float(events[best]) / max(days, 1e-9)
+
+
+def _confirmed_excess(scenes: Sequence[Scene], policy: AlertPolicy) -> list[float]:
+    """Per normal snapshot the offset that just keeps every service unconfirmed: the k-th largest of its last n page
+    scores, over the level."""
+    recent: list[dict[str, float]] = []
+    excess = []
+    for scene in scenes:
+        recent = [*recent, dict(zip(scene.evidence.names, scene.evidence.page.tolist(), strict=True))]
+        recent = recent[-policy.confirm_of :]
+        if not scene.moment.normal:
+            recent = []
+            continue
+        names = {name for scores in recent for name in scores}
+        kth = (sorted((s.get(n, 0.0) for s in recent), reverse=True)[: policy.confirm] for n in names)
+        worst = max((scores[-1] for scores in kth if len(scores) == policy.confirm), default=0.0)
+        excess.append(worst - scene.level)
+    return excess
+
+
+def _events(excess: Sequence[float], offset: float, clear: int) -> int:
+    """How many times the excess goes above the offset after at least ``clear`` snapshots below it."""
+    count, quiet = 0, clear
+    for value in excess:
+        if value > offset:
+            count += quiet >= clear
+            quiet = 0
+        else:
+            quiet += 1
+    return count
+
+
+def train_meta(
+    meta: MetaModel, lessons: Sequence[Sequence[Scene]], offset: float, steps: int, seed: int, progress: Progress
+) -> tuple[dict[str, list[float]], float]:
+    """Fit the ranking by cross-entropy within each group and the probability by binary cross-entropy.
+
+    Returns:
+        Losses per step by name, and the share of training groups whose culprit is ranked first.
+    """
+    rank_data, detect_data = _meta_data(lessons, offset)
+    torch.manual_seed(seed)
+    optimiser = torch.optim.AdamW(meta.parameters(), lr=3e-3, weight_decay=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    history: dict[str, list[float]] = {"ranking": [], "probability": []}
+    generator = np.random.default_rng(seed)
+    inputs = torch.stack([x for x, _, _ in detect_data])
+    truth = torch.tensor([float(y) for _, y, _ in detect_data])
+    weight = torch.tensor([w for _, _, w in detect_data])
+    for step in range(1, steps + 1):
+        picked = generator.integers(0, len(rank_data), 64)
+        ranking = _rank_loss(meta, [rank_data[i] for i in picked])
+        rows = torch.from_numpy(generator.integers(0, len(truth), 512))
+        logits = meta.detect(inputs[rows]).squeeze(1)
+        probability = functional.binary_cross_entropy_with_logits(logits, truth[rows], weight[rows])
+        optimiser.zero_grad()
+        (ranking + probability).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+        history["ranking"].append(float(ranking.detach()))
+        history["probability"].append(float(probability.detach()))
+        progress("training the meta-model", step, steps)
+    with torch.inference_mode():
+        first = [int(meta.rank(x).argmax()) == culprit for x, culprit, _ in rank_data]
+    return history, float(np.mean(first))
+
+
+def _meta_data(
+    lessons: Sequence[Sequence[Scene]], offset: float
+) -> tuple[list[tuple[Tensor, int, float]], list[tuple[Tensor, bool, float]]]:
+    """Groups with the culprit's place in them and the weight of its fault; mesh summaries with what was true."""
+    policy = AlertPolicy()
+    ranks, detections = [], []
+    for scenes in lessons:
+        memory = IncidentMemory()
+        for scene in scenes:
+            evidence, level = scene.evidence, scene.level + offset
+            at = scene.moment.snapshot.observed_at
+            hot, _ = warmed(memory, evidence.names, evidence.page, level, policy, at)
+            memory = replace(memory, hot=hot)
+            fault = scene.moment.fault
+            if fault or scene.moment.normal:
+                detections.append((detect_inputs(evidence, memory, level), fault is not None, 1.0))
+            if fault and fault.service in evidence.names:
+                rows = _suspected(evidence, level)
+                place = np.flatnonzero(rows == evidence.names.index(fault.service))
+                length = (fault.end - fault.start).total_seconds() / scene.interval_seconds
+                if len(place) and len(rows) > 1:
+                    ranks.append((rank_inputs(evidence, rows), int(place[0]), 1.0 / length))
+    return ranks, detections
+
+
+def _suspected(evidence: Evidence, level: float) -> IntArray:
+    """Whoever would be in an incident now, and their neighbours."""
+    shown = (evidence.page > level) | (evidence.affected > AFFECTED_SHARE * level)
+    return with_neighbours(np.flatnonzero(shown), evidence.calls)
+
+
+def _rank_loss(meta: MetaModel, picked: list[tuple[Tensor, int, float]]) -> Tensor:
+    scores = meta.rank(torch.cat([x for x, _, _ in picked])).squeeze(1).split([len(x) for x, _, _ in picked])
+    losses = [-w * functional.log_softmax(s, 0)[culprit] for s, (_, culprit, w) in zip(scores, picked, strict=True)]
+    return torch.stack(losses).sum() / sum(w for _, _, w in picked)

@@ -1,0 +1,207 @@
+"""Training, in three steps that follow each other.
+
+1. The autoencoder learns normal traffic: expectations and structure from normal snapshots only. Faults, whose origin is
+   known, teach it blame and nothing else.
+2. Tails are fitted to what normal traffic exceeds, and the page level is set so that normal traffic keeps the budget.
+3. The meta-model learns from injected faults: whose doing, and how sure.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from model.autoencoder import C_EDGE, C_NODE, Autoencoder, AutoencoderConfig, Decoding, MeshGraph
+from model.calibration import Tail
+from model.checkpoint import Checkpoint
+from model.dataset import SETTLE, Example, TrainingRun, examples, shuffled, watched
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel
+from model.lessons import fit_page_offset, lesson, train_meta
+from model.meta import MetaModel
+from model.scoring import batched
+from model.state import SEEN, TAIL_START, Deviation, tail_level
+
+NON_CALLS = 5  # sampled for each call
+
+Progress = Callable[[str, int, int], None]  # what, done, of how many
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How long and how much.
+
+    Attributes:
+        seed: of weights, order and sampling.
+        steps: of the autoencoder.
+        batch: snapshots a step.
+        rate: peak learning rate; one warm-up and one cosine to zero.
+        every: normal snapshots between two examples.
+        meta_steps: of the meta-model.
+    """
+
+    seed: int = 0
+    steps: int = 1500
+    batch: int = 12
+    rate: float = 2e-3
+    every: int = 6
+    meta_steps: int = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What training saw.
+
+    Attributes:
+        losses: of the autoencoder per step, by name.
+        meta_losses: of the meta-model per step, by name.
+        pages_promised_per_day, pages_observed_per_day: on the normal part of the runs.
+        culprit_first: share of training faults whose culprit was ranked first, every snapshot of a fault counted.
+    """
+
+    losses: dict[str, list[float]]
+    meta_losses: dict[str, list[float]]
+    pages_promised_per_day: float
+    pages_observed_per_day: float
+    culprit_first: float
+
+
+def train(
+    runs: Sequence[TrainingRun],
+    options: TrainingOptions,
+    provenance: dict[str, str],
+    progress: Progress,
+    config: AutoencoderConfig | None = None,
+) -> tuple[Checkpoint, TrainingReport]:
+    """From runs to a checkpoint. The same runs and options give the same weights on the same machine.
+
+    Args:
+        runs: normal ones and ones with faults; read twice.
+        options: how long and how much.
+        provenance: written into the checkpoint.
+        progress: called as work is done.
+        config: sizes of the network.
+    """
+    torch.manual_seed(options.seed)
+    network = Autoencoder(config or AutoencoderConfig())
+    data: list[Example] = []
+    tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
+    for done, run in enumerate(runs, 1):
+        data += _read(run, network.config, options.every, tails)
+        progress("reading runs", done, len(runs))
+    losses = _train_network(network, data, options, progress)
+    checkpoint = Checkpoint(network.eval(), MetaModel().eval(), tails[0].fit(), tails[1].fit(), 0.0, provenance)
+    lessons = []
+    for done, run in enumerate(runs, 1):
+        lessons.append(lesson(checkpoint, run))
+        progress("scoring runs", done, len(runs))
+    offset, promised, observed = fit_page_offset(lessons)
+    meta_losses, first = train_meta(checkpoint.meta, lessons, offset, options.meta_steps, options.seed, progress)
+    report = TrainingReport(losses, meta_losses, promised, observed, first)
+    return replace(checkpoint, page_offset=offset), report
+
+
+class _TailCounts:
+    """Collects what exceeded the start of the tail on normal traffic, channel by channel."""
+
+    def __init__(self, channels: int) -> None:
+        self.excesses: list[list[Array]] = [[] for _ in range(channels)]
+        self.counts = [0] * channels
+
+    def add(self, deviation: Deviation, filters: Array, channels: tuple[Channel, ...]) -> None:
+        level = tail_level(deviation.level, channels)
+        known = deviation.observed & (filters[:, :, SEEN] > SETTLE)
+        for c, excess in enumerate((level - TAIL_START).T):
+            seen = excess[known[:, c]]
+            self.excesses[c].append(seen[seen > 0])
+            self.counts[c] += len(seen)
+
+    def fit(self) -> Tail:
+        return Tail.of_excesses([np.concatenate(x) for x in self.excesses], self.counts)
+
+
+def _read(
+    run: TrainingRun, config: AutoencoderConfig, every: int, tails: tuple[_TailCounts, _TailCounts]
+) -> list[Example]:
+    """Examples of one run; its normal snapshots are counted into the tails."""
+    found = []
+    for index, moment in enumerate(watched(run, config)):
+        if moment.normal:
+            tails[0].add(moment.observation.node, moment.state.node_filters, NODE_CHANNELS)
+            tails[1].add(moment.observation.edge, moment.state.edge_filters, EDGE_CHANNELS)
+        found += examples(moment, index, every)
+    return found
+
+
+def _train_network(
+    network: Autoencoder, data: list[Example], options: TrainingOptions, progress: Progress
+) -> dict[str, list[float]]:
+    """Adam over shuffled batches; the losses of each step, by name."""
+    optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.rate, total_steps=options.steps, pct_start=0.05)
+    batches = shuffled(len(data), min(options.batch, len(data)), np.random.default_rng(options.seed))
+    history: dict[str, list[float]] = {"expectation": [], "structure": [], "blame": []}
+    for step, rows in enumerate(islice(batches, options.steps), 1):
+        batch = [data[i] for i in rows]
+        graph = batched([e.task for e in batch], torch.device("cpu"))
+        losses = _losses(network, graph, batch)
+        optimiser.zero_grad()
+        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        for name, loss in losses.items():
+            history[name].append(float(loss.detach()))
+        progress("training the autoencoder", step, options.steps)
+    return history
+
+
+def _losses(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
+    """Expectation and structure on normal snapshots, blame on faulty ones."""
+    said: Decoding = network(graph)
+    sizes = torch.tensor([len(e.task.nodes) for e in batch])
+    normal = torch.repeat_interleave(torch.tensor([e.culprit < 0 for e in batch]), sizes)  # [N]
+    normal_calls = normal[graph.edge_index[0]]
+    return {
+        "expectation": _expectation_loss(said.node_expected, graph.nodes, C_NODE, normal)
+        + _expectation_loss(said.edge_expected, graph.edges, C_EDGE, normal_calls),
+        "structure": _structure_loss(network, said.embeddings, graph, sizes, normal_calls),
+        "blame": _blame_loss(said.blame, batch, sizes),
+    }
+
+
+def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int, normal: Tensor) -> Tensor:
+    """Huber loss against the deviations now, in asinh of sigmas, where they were observed and all was normal."""
+    now, observed = inputs[:, :channels], inputs[:, channels : 2 * channels]
+    mask = observed * normal[:, None]
+    error = functional.smooth_l1_loss(expected, now, reduction="none") * mask
+    return error.sum() / mask.sum().clamp(min=1)
+
+
+def _structure_loss(network: Autoencoder, z: Tensor, graph: MeshGraph, sizes: Tensor, normal_calls: Tensor) -> Tensor:
+    """Mean squared error of sigmoid(Z_source Z_target^T) over calls and five sampled non-calls for each."""
+    source, target = graph.edge_index[:, normal_calls]
+    total = int(sizes.sum())
+    first = (torch.cumsum(sizes, 0) - sizes).repeat_interleave(sizes)[source]  # first node of the same mesh
+    extent = sizes.repeat_interleave(sizes)[source]
+    draw = torch.rand(NON_CALLS, len(source))
+    other = (first + (draw * extent).long()).flatten()
+    repeated = source.repeat(NON_CALLS)
+    called = torch.isin(repeated * total + other, graph.edge_index[0] * total + graph.edge_index[1])
+    wanted = ~called & (other != repeated)
+    there = torch.sigmoid(network.structure(z, z, source, target))
+    absent = torch.sigmoid(network.structure(z, z, repeated[wanted], other[wanted]))
+    return ((1 - there).square().sum() + absent.square().sum()) / max(len(there) + len(absent), 1)
+
+
+def _blame_loss(blame: Tensor, batch: list[Example], sizes: Tensor) -> Tensor:
+    """Cross-entropy of the culprit among the services of its mesh, each fault weighing the same."""
+    losses, weights = [blame.sum() * 0], 0.0
+    for logits, example in zip(torch.split(blame, sizes.tolist()), batch, strict=True):
+        if example.culprit >= 0:
+            losses.append(-example.weight * functional.log_softmax(logits, 0)[example.culprit])
+            weights += example.weight
+    return torch.stack(losses).sum() / max(weights, 1e-6)
