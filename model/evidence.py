@@ -23,10 +23,11 @@ from model.features import (
     Array,
     Channel,
 )
+from model.filters import SEEN, Deviation, tail_level
 from model.incidents import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring import PartitionScore
 from model.snapshot import BoolArray, IntArray
-from model.state import SEEN, Deviation, MeshState, Observation, tail_level
+from model.state import MeshState, Observation
 
 KINDS = (
     "latency", "latency_raw", "error", "error_raw", "own_time", "rise", "fall", "resources", "connections",
@@ -277,8 +278,8 @@ def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded
 
 def young_calls(state: MeshState, observation: Observation) -> BoolArray:
     """``[E]``: calls new between services that are not: those that the structure has something to say about."""
-    young = observation.edge_present & (state.edge_filters[:, RATE, SEEN] < YOUNG)
-    settled = state.node_filters[:, RATE, SEEN] >= YOUNG
+    young = observation.edge_present & (state.edge_filters[SEEN, :, RATE] < YOUNG)
+    settled = state.node_filters[SEEN, :, RATE] >= YOUNG
     result: BoolArray = young & settled[state.edge_index].all(axis=0)
     return result
 

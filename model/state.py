@@ -14,23 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.errors import OutOfOrder
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, Channel, ChannelValues, channel_values
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, ChannelValues, channel_values
+from model.filters import LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, filtered, fresh
 from model.incidents import IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 
-# Slots of a filter, one row of them per channel. Variances are in transformed units squared.
-CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, EXCEED_COUNT, EXCEED_SUM, SEEN = range(9)
-SLOTS = 9
-
-FAST = 1 / 20  # forgetting per snapshot: half-life 14 snapshots
-SLOW = 1 / 130  # half-life 90 snapshots
-SHORT_RATE, LONG_RATE = 1 / 4, 1 / 16  # trajectories over 4 and 16 snapshots
-PRIOR_WEIGHT = 8  # snapshots that the starting variance counts for
-CLIP = 2.0  # Huber's k: an outlier moves centre and variance like a deviation of two sigmas
-CLIP_CONSISTENCY = 1.29  # 1 / E[min(z², 4)] for a normal z
-LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
-TAIL_START = 2.5  # deviations above it are the tail that calibration models
-TAIL_MEMORY = 1000  # snapshots over which tails are counted
 GAP_INTERVALS = 3.0  # a longer silence resets trajectories
 
 
@@ -41,7 +29,7 @@ class MeshState:
     Attributes:
         node_ids: known services, in the order they were first seen (N of them; absent ones stay W snapshots).
         edge_index: int64 ``[2, E]`` known calls: those of the window, present or vanished.
-        node_filters, edge_filters: float32 ``[N, 9, 9]`` and ``[E, 5, 9]``: a filter per channel.
+        node_filters, edge_filters: float32 ``[9, N, 9]`` and ``[9, E, 5]``: a filter per channel.
         node_absent, edge_absent: int32, snapshots since last present.
         attended_callers, attended_callees: bool ``[E]``: does the destination hear this caller, the source this callee.
         sequence: snapshots counted.
@@ -56,8 +44,8 @@ class MeshState:
 
     node_ids: tuple[str, ...] = ()
     edge_index: IntArray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
-    node_filters: Array = field(default_factory=lambda: np.zeros((0, len(NODE_CHANNELS), SLOTS), np.float32))
-    edge_filters: Array = field(default_factory=lambda: np.zeros((0, len(EDGE_CHANNELS), SLOTS), np.float32))
+    node_filters: Array = field(default_factory=lambda: np.zeros((SLOTS, 0, len(NODE_CHANNELS)), np.float32))
+    edge_filters: Array = field(default_factory=lambda: np.zeros((SLOTS, 0, len(EDGE_CHANNELS)), np.float32))
     node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
@@ -70,35 +58,6 @@ class MeshState:
     content: str = ""
     window: tuple[MeshSnapshot, ...] = ()
     memory: IncidentMemory = field(default_factory=IncidentMemory)
-
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """How far each channel of N rows is from its own past; C channels.
-
-    Attributes:
-        now: float32 ``[N, C]`` sigmas, this snapshot.
-        short, long: ``[N, C]`` the same averaged over 4 and 16 snapshots, this one included.
-        past_short, past_long: ``[N, C]`` those averages before this snapshot.
-        observed: bool ``[N, C]``: measured now and known before.
-        value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
-    """
-
-    now: Array
-    short: Array
-    long: Array
-    past_short: Array
-    past_long: Array
-    observed: BoolArray
-    value: Array
-    expected: Array
-    spread: Array
-
-    @property
-    def level(self) -> Array:
-        """``[N, C]``: deviations over 1, 4 and 16 snapshots, each scaled to unit variance of white noise, averaged."""
-        mean: Array = (self.now + self.short * np.float32(7**0.5) + self.long * np.float32(31**0.5)) / np.float32(3)
-        return mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +103,11 @@ def observe(
     values = _aligned(state, snapshot, node_rows, edge_rows)
     state = _started(state, values, neighbours)
     muted = state.memory.involved(state.node_ids)
-    node, node_filters = _filtered(
+    node, node_filters = filtered(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, NODE_CHANNELS
     )
     edge_muted: BoolArray = muted[state.edge_index[0]] | muted[state.edge_index[1]]
-    edge, edge_filters = _filtered(
+    edge, edge_filters = filtered(
         state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, EDGE_CHANNELS
     )
     observation = Observation(
@@ -194,8 +153,8 @@ def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
     if 0 < elapsed <= GAP_INTERVALS * interval:
         return replace(state, interval_seconds=interval)
     node_filters, edge_filters = state.node_filters.copy(), state.edge_filters.copy()
-    node_filters[:, :, SHORT : LONG + 1] = 0
-    edge_filters[:, :, SHORT : LONG + 1] = 0
+    node_filters[SHORT : LONG + 1] = 0
+    edge_filters[SHORT : LONG + 1] = 0
     return replace(state, interval_seconds=interval, node_filters=node_filters, edge_filters=edge_filters)
 
 
@@ -256,8 +215,8 @@ def _forgotten(state: MeshState, window_size: int) -> MeshState:
         state,
         node_ids=tuple(name for name, keep in zip(state.node_ids, nodes, strict=True) if keep),
         edge_index=position[state.edge_index[:, edges]],
-        node_filters=state.node_filters[nodes],
-        edge_filters=state.edge_filters[edges],
+        node_filters=state.node_filters[:, nodes],
+        edge_filters=state.edge_filters[:, edges],
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
         attended_callers=state.attended_callers[edges],
@@ -291,15 +250,16 @@ def _scattered(values: NDArray[Any], rows: IntArray, count: int) -> NDArray[Any]
 
 def _started(state: MeshState, values: ChannelValues, neighbours: int) -> MeshState:
     """Give new rows their first filters, and choose anew who is heard when the topology has moved."""
-    new_nodes = len(state.node_ids) - len(state.node_filters)
-    new_edges = state.edge_index.shape[1] - len(state.edge_filters)
-    if not new_nodes and not new_edges and len(state.attended_callers) == len(state.edge_filters):
+    known_nodes, known_edges = state.node_filters.shape[1], state.edge_filters.shape[1]
+    new_nodes = len(state.node_ids) - known_nodes
+    new_edges = state.edge_index.shape[1] - known_edges
+    if not new_nodes and not new_edges and len(state.attended_callers) == known_edges:
         return state
-    node_filters = np.concatenate([state.node_filters, _fresh(new_nodes, state.node_filters, NODE_CHANNELS)])
-    edge_filters = np.concatenate([state.edge_filters, _fresh(new_edges, state.edge_filters, EDGE_CHANNELS)])
-    if new_nodes and len(state.node_filters):
-        _start_from_neighbours(node_filters, len(state.node_filters), state.edge_index)
-    traffic = np.where(edge_filters[:, RATE, SEEN] > 0, edge_filters[:, RATE, SLOW_CENTRE], values.edge[:, RATE])
+    node_filters = np.concatenate([state.node_filters, fresh(new_nodes, state.node_filters, NODE_CHANNELS)], axis=1)
+    edge_filters = np.concatenate([state.edge_filters, fresh(new_edges, state.edge_filters, EDGE_CHANNELS)], axis=1)
+    if new_nodes and known_nodes:
+        _start_from_neighbours(node_filters, known_nodes, state.edge_index)
+    traffic = np.where(edge_filters[SEEN, :, RATE] > 0, edge_filters[SLOW_CENTRE, :, RATE], values.edge[:, RATE])
     foreign = _foreign(state.node_ids, state.edge_index)
     return replace(
         state,
@@ -333,28 +293,20 @@ def heard(traffic: Array, listener: IntArray, foreign: BoolArray, most: int) -> 
     return marked & (~crowded | ~foreign | first_foreign)
 
 
-def _fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
-    """Filters of rows never seen: the mesh's median variance, or the channel's prior in a mesh never seen."""
-    filters = np.zeros((count, len(channels), SLOTS), np.float32)
-    for c, channel in enumerate(channels):
-        settled = known[known[:, c, SEEN] >= PRIOR_WEIGHT, c, SLOW_VARIANCE] if len(known) else np.empty(0)
-        variance = float(np.median(settled)) if len(settled) >= 5 else channel.prior**2
-        filters[:, c, [VARIANCE, SLOW_VARIANCE]] = variance
-    return filters
-
-
 def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> None:
     """A new service starts from the mean of its callers' and callees' filters; only its centre is its own."""
     source, destination = edge_index
-    total = np.zeros((len(filters) - known, *filters.shape[1:]), np.float64)
-    count = np.zeros(len(filters) - known)
+    count = filters.shape[1] - known
+    total = np.zeros((count, filters.shape[0], filters.shape[2]), np.float64)
+    links = np.zeros(count)
     for new, old in ((source, destination), (destination, source)):
         pairs = (new >= known) & (old < known)
-        np.add.at(total, new[pairs] - known, filters[old[pairs]])
-        np.add.at(count, new[pairs] - known, 1)
-    linked = count > 0
-    filters[known:][linked] = total[linked] / count[linked, None, None]
-    filters[known:, :, SEEN] = 0
+        np.add.at(total, new[pairs] - known, filters[:, old[pairs]].swapaxes(0, 1))
+        np.add.at(links, new[pairs] - known, 1)
+    linked = np.flatnonzero(links)
+    mean = total[linked] / links[linked, None, None]
+    filters[:, known + linked] = mean.swapaxes(0, 1)
+    filters[SEEN, known:] = 0
 
 
 def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
@@ -368,81 +320,6 @@ def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
     rank = np.empty(len(group), np.int64)
     rank[order] = np.arange(len(group)) - start[group[order]]
     return rank < most
-
-
-def _filtered(
-    filters: Array, value: Array, measured: BoolArray, noise: Array, muted: BoolArray, channels: tuple[Channel, ...]
-) -> tuple[Deviation, Array]:
-    """Deviation of each value from its filters, and the filters that have seen it.
-
-    Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
-    pair; the deviation is the one nearer zero, so that what either baseline knows is not strange.
-    """
-    filters = filters.copy()
-    seen = filters[:, :, SEEN]
-    floor = np.array([c.floor**2 for c in channels], np.float32)
-    first = measured & (seen == 0)
-    for slot in (CENTRE, SLOW_CENTRE):
-        filters[:, :, slot] = np.where(first, value, filters[:, :, slot])
-    known = measured & (seen > 0)
-    fast, spread = _score(value, filters, CENTRE, noise, floor)
-    slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor)
-    nearer = np.abs(slow) < np.abs(fast)
-    now = np.where(known & (np.sign(fast) == np.sign(slow)), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
-    past_short, past_long = filters[:, :, SHORT].copy(), filters[:, :, LONG].copy()
-    expected = np.where(nearer, filters[:, :, SLOW_CENTRE], filters[:, :, CENTRE])
-    _learn(filters, CENTRE, value, spread, FAST, measured)
-    _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, measured)
-    filters[:, :, SHORT] += np.where(measured, now - past_short, -past_short) * np.float32(SHORT_RATE)
-    filters[:, :, LONG] += np.where(measured, now - past_long, -past_long) * np.float32(LONG_RATE)
-    filters[:, :, SEEN] += measured
-    deviation = Deviation(
-        now.astype(np.float32),
-        filters[:, :, SHORT].copy(),
-        filters[:, :, LONG].copy(),
-        past_short,
-        past_long,
-        known,
-        value,
-        expected,
-        np.where(nearer, slow_spread, spread),
-    )
-    _count_tail(filters, deviation, muted, channels)
-    return deviation, filters
-
-
-def _score(value: Array, filters: Array, centre: int, noise: Array, floor: Array) -> tuple[Array, Array]:
-    """Deviation in sigmas and the sigma: learned variance or sampling noise, whichever is more, above the floor."""
-    variance = np.maximum(filters[:, :, centre + 1], noise) + floor
-    variance *= 1 + 1 / np.maximum(filters[:, :, SEEN], 1)  # the centre itself is uncertain while it is young
-    spread: Array = np.sqrt(variance)
-    deviation: Array = (value - filters[:, :, centre]) / spread
-    return deviation, spread
-
-
-def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: float, measured: BoolArray) -> None:
-    """Move one pair of centre and variance, in place; what is young moves faster, as a plain mean would."""
-    seen = filters[:, :, SEEN]
-    reach = np.float32(CLIP) * spread
-    innovation = np.where(measured, np.clip(value - filters[:, :, centre], -reach, reach), 0)
-    change = np.float32(CLIP_CONSISTENCY) * innovation**2 - filters[:, :, centre + 1]
-    filters[:, :, centre + 1] += np.where(measured, np.maximum(forget, 1 / (seen + PRIOR_WEIGHT)) * change, 0)
-    filters[:, :, centre] += np.maximum(forget, 1 / (seen + 1)) * innovation
-
-
-def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray, channels: tuple[Channel, ...]) -> None:
-    """Count deviations above ``TAIL_START`` and their excess, in place; rows in an open incident teach nothing."""
-    excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
-    forget = np.where(deviation.observed & ~muted[:, None], np.float32(1 / TAIL_MEMORY), np.float32(0))
-    above = (excess > 0) & (forget > 0)
-    filters[:, :, EXCEED_COUNT] += above - forget * filters[:, :, EXCEED_COUNT]
-    filters[:, :, EXCEED_SUM] += np.where(above, excess, 0) - forget * filters[:, :, EXCEED_SUM]
-
-
-def tail_level(level: Array, channels: tuple[Channel, ...]) -> Array:
-    """``[N, C]``: how far on the side that counts: either side for traffic, above for everything else."""
-    two_sided = np.array([c.two_sided for c in channels])
-    return np.where(two_sided, np.abs(level), level)
 
 
 def _standing(value: Array, observed: BoolArray) -> Array:

@@ -20,10 +20,10 @@ from model.calibration import Tail
 from model.checkpoint import Checkpoint
 from model.dataset import SETTLE, Example, TrainingRun, examples, shuffled, watched
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel
+from model.filters import SEEN, TAIL_START, Deviation, tail_level
 from model.lessons import fit_page_offset, lesson, train_meta
 from model.meta import MetaModel
 from model.scoring import batched
-from model.state import SEEN, TAIL_START, Deviation, tail_level
 
 NON_CALLS = 5  # sampled for each call
 
@@ -113,7 +113,7 @@ class _TailCounts:
 
     def add(self, deviation: Deviation, filters: Array, channels: tuple[Channel, ...]) -> None:
         level = tail_level(deviation.level, channels)
-        known = deviation.observed & (filters[:, :, SEEN] > SETTLE)
+        known = deviation.observed & (filters[SEEN] > SETTLE)
         for c, excess in enumerate((level - TAIL_START).T):
             seen = excess[known[:, c]]
             self.excesses[c].append(seen[seen > 0])

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from model.checkpoint import Checkpoint
 from model.evidence import Evidence, assembled, gather, surprises, young_calls
 from model.features import RATE, Array
+from model.filters import SLOW_CENTRE
 from model.incidents import AlertPolicy, IncidentMemory
 from model.meta import Circumstances, CrossingCalls, decode_crossing, judge, with_crossing
 from model.scoring import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
 from model.snapshot import IntArray, MeshSnapshot, namespace_of
-from model.state import SLOW_CENTRE, MeshState, Observation, observe
+from model.state import MeshState, Observation, observe
 from model.verdict import Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
 
@@ -157,7 +158,7 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     heard = (state.attended_callers, state.attended_callees)
     if mesh.plan is not None and mesh.plan.digest == topology_digest(*topology, *heard):
         return mesh.plan
-    weight = np.exp(state.edge_filters[:, RATE, SLOW_CENTRE].astype(np.float64))
+    weight = np.exp(state.edge_filters[SLOW_CENTRE, :, RATE].astype(np.float64))
     if mesh.plan is None or len(state.node_ids) <= options.max_services:
         return plan(*topology, weight, *heard, options.max_services, options.partition_seed)
     row = {name: i for i, name in enumerate(mesh.state.node_ids)}

@@ -1,0 +1,140 @@
+"""Filters: what one channel of one service or call remembers, and how far it is from it now.
+
+A filter is nine numbers, O(1) per snapshot: a fast and a slow pair of robust centre and variance, the deviation
+averaged over 4 and 16 snapshots (its trajectory), how often and how far it went into the tail, and how often it was
+seen. The filters of N rows and C channels are one array ``[9, N, C]``: a slot is contiguous.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.features import Array, Channel
+from model.snapshot import BoolArray
+
+# Slots of a filter. Variances are in transformed units squared.
+CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, EXCEED_COUNT, EXCEED_SUM, SEEN = range(9)
+SLOTS = 9
+
+FAST = 1 / 20  # forgetting per snapshot: half-life 14 snapshots
+SLOW = 1 / 130  # half-life 90 snapshots
+SHORT_RATE, LONG_RATE = 1 / 4, 1 / 16  # trajectories over 4 and 16 snapshots
+PRIOR_WEIGHT = 8  # snapshots that the starting variance counts for
+CLIP = 2.0  # Huber's k: an outlier moves centre and variance like a deviation of two sigmas
+CLIP_CONSISTENCY = 1.29  # 1 / E[min(z², 4)] for a normal z
+LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
+TAIL_START = 2.5  # deviations above it are the tail that calibration models
+TAIL_MEMORY = 1000  # snapshots over which tails are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """How far each channel of N rows is from its own past; C channels.
+
+    Attributes:
+        now: float32 ``[N, C]`` sigmas, this snapshot.
+        short, long: ``[N, C]`` the same averaged over 4 and 16 snapshots, this one included.
+        past_short, past_long: ``[N, C]`` those averages before this snapshot.
+        observed: bool ``[N, C]``: measured now and known before.
+        value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
+    """
+
+    now: Array
+    short: Array
+    long: Array
+    past_short: Array
+    past_long: Array
+    observed: BoolArray
+    value: Array
+    expected: Array
+    spread: Array
+
+    @property
+    def level(self) -> Array:
+        """``[N, C]``: deviations over 1, 4 and 16 snapshots, each scaled to unit variance of white noise, averaged."""
+        mean: Array = (self.now + self.short * np.float32(7**0.5) + self.long * np.float32(31**0.5)) / np.float32(3)
+        return mean
+
+
+def fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
+    """Filters of rows never seen: the mesh's median variance, or the channel's prior in a mesh never seen."""
+    filters = np.zeros((SLOTS, count, len(channels)), np.float32)
+    for c, channel in enumerate(channels):
+        settled = known[SLOW_VARIANCE, known[SEEN, :, c] >= PRIOR_WEIGHT, c]
+        filters[[VARIANCE, SLOW_VARIANCE], :, c] = np.median(settled) if len(settled) >= 5 else channel.prior**2
+    return filters
+
+
+def filtered(
+    filters: Array, value: Array, measured: BoolArray, noise: Array, muted: BoolArray, channels: tuple[Channel, ...]
+) -> tuple[Deviation, Array]:
+    """Deviation of each value from its filters, and the filters that have seen it.
+
+    Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
+    pair; the deviation is the one nearer zero, so that what either baseline knows is not strange.
+    """
+    filters = filters.copy()
+    seen = filters[SEEN]
+    floor = np.array([c.floor**2 for c in channels], np.float32)
+    first = measured & (seen == 0)
+    for slot in (CENTRE, SLOW_CENTRE):
+        filters[slot] = np.where(first, value, filters[slot])
+    known = measured & (seen > 0)
+    fast, spread = _score(value, filters, CENTRE, noise, floor)
+    slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor)
+    nearer = np.abs(slow) < np.abs(fast)
+    now = np.where(known & (np.sign(fast) == np.sign(slow)), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
+    past_short, past_long = filters[SHORT].copy(), filters[LONG].copy()
+    expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
+    _learn(filters, CENTRE, value, spread, FAST, measured)
+    _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, measured)
+    filters[SHORT] += np.where(measured, now - past_short, -past_short) * np.float32(SHORT_RATE)
+    filters[LONG] += np.where(measured, now - past_long, -past_long) * np.float32(LONG_RATE)
+    filters[SEEN] += measured
+    deviation = Deviation(
+        now.astype(np.float32),
+        filters[SHORT].copy(),
+        filters[LONG].copy(),
+        past_short,
+        past_long,
+        known,
+        value,
+        expected,
+        np.where(nearer, slow_spread, spread),
+    )
+    _count_tail(filters, deviation, muted, channels)
+    return deviation, filters
+
+
+def _score(value: Array, filters: Array, centre: int, noise: Array, floor: Array) -> tuple[Array, Array]:
+    """Deviation in sigmas and the sigma: learned variance or sampling noise, whichever is more, above the floor."""
+    variance = np.maximum(filters[centre + 1], noise) + floor
+    variance *= 1 + 1 / np.maximum(filters[SEEN], 1)  # the centre itself is uncertain while it is young
+    spread: Array = np.sqrt(variance)
+    deviation: Array = (value - filters[centre]) / spread
+    return deviation, spread
+
+
+def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: float, measured: BoolArray) -> None:
+    """Move one pair of centre and variance, in place; what is young moves faster, as a plain mean would."""
+    seen = filters[SEEN]
+    reach = np.float32(CLIP) * spread
+    innovation = np.where(measured, np.clip(value - filters[centre], -reach, reach), 0)
+    change = np.float32(CLIP_CONSISTENCY) * innovation**2 - filters[centre + 1]
+    filters[centre + 1] += np.where(measured, np.maximum(forget, 1 / (seen + PRIOR_WEIGHT)) * change, 0)
+    filters[centre] += np.maximum(forget, 1 / (seen + 1)) * innovation
+
+
+def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray, channels: tuple[Channel, ...]) -> None:
+    """Count deviations above ``TAIL_START`` and their excess, in place; rows in an open incident teach nothing."""
+    excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
+    forget = np.where(deviation.observed & ~muted[:, None], np.float32(1 / TAIL_MEMORY), np.float32(0))
+    above = (excess > 0) & (forget > 0)
+    filters[EXCEED_COUNT] += above - forget * filters[EXCEED_COUNT]
+    filters[EXCEED_SUM] += np.where(above, excess, 0) - forget * filters[EXCEED_SUM]
+
+
+def tail_level(level: Array, channels: tuple[Channel, ...]) -> Array:
+    """``[N, C]``: how far on the side that counts: either side for traffic, above for everything else."""
+    two_sided = np.array([c.two_sided for c in channels])
+    return np.where(two_sided, np.abs(level), level)
