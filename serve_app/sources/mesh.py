@@ -20,6 +20,7 @@ from serve_app.sources.queueing import Floats
 from serve_app.sources.topology import MeshSpec, Topology, generate_topology
 
 TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, what people configure
+LONGEST_WAIT = 2.0  # s, queues are no longer than servers are willing to work off
 PEAK = 1.4  # load at the busiest hour over the mean: capacity is bought for it
 _STRIDES = np.array([s for s in range(1, SCENARIOS) if s % 2 and s % 5])  # coprime to 50
 _Z = np.array([NormalDist().inv_cdf((s + 0.5) / SCENARIOS) for s in range(SCENARIOS)])
@@ -135,7 +136,8 @@ def _buy_capacity(services: ServiceParameters, rate: Floats, rng: np.random.Gene
     workers = np.maximum(needed / replicas, 0.25)
     autoscaled = rng.random(count) < rng.uniform(0.3, 0.7)
     most = np.where(autoscaled, np.ceil(replicas * rng.uniform(1.3, 2.5, count)), replicas)
-    return replace(services, workers=workers, replicas=replicas, max_replicas=most)
+    places = np.clip(LONGEST_WAIT * workers / services.cpu_time, 12.0, services.places)
+    return replace(services, workers=workers, replicas=replicas, max_replicas=most, places=places)
 
 
 def _set_timeouts(

@@ -102,8 +102,7 @@ def first_fleet(mesh: Mesh, rng: np.random.Generator) -> Fleet:
     replicas = mesh.services.replicas
     zeros = np.zeros_like(replicas)
     age = rng.exponential(30.0, len(replicas))
-    fewest = np.maximum(1.0, np.ceil(0.7 * replicas))
-    return Fleet(replicas, fewest, replicas, zeros, mesh.usual_utilisation, zeros, age, np.ones_like(replicas))
+    return Fleet(replicas, replicas, replicas, zeros, mesh.usual_utilisation, zeros, age, np.ones_like(replicas))
 
 
 def begin(fleet: Fleet, changes: Sequence[Change], position: Mapping[str, int], interval: float) -> Fleet:
@@ -124,18 +123,19 @@ def begin(fleet: Fleet, changes: Sequence[Change], position: Mapping[str, int], 
     return replace(fleet, fewest=fewest, ordered=ordered, due=due, rollouts=tuple(rollouts))
 
 
-def serving(fleet: Fleet) -> tuple[Floats, Floats]:
-    """Replicas that serve and the factor on own time, ``[N]`` each, while rollouts restart some of them.
+def serving(fleet: Fleet) -> tuple[Floats, Floats, Floats]:
+    """Replicas that serve, the factor on own time and the factor by which cold replicas stall, ``[N]`` each.
 
     A new replica comes before an old one goes (maxSurge), so capacity dips by part of one replica only.
     """
-    replicas, slow = fleet.replicas.copy(), fleet.speed.copy()
+    replicas, speed, stall = fleet.replicas.copy(), fleet.speed.copy(), np.ones_like(fleet.speed)
     for rollout in fleet.rollouts:
         i = rollout.service
         replicas[i] -= min(0.4, 0.2 * replicas[i])
-        cold = COLD / rollout.batches if rollout.done % rollout.batch_ticks == 0 else 0.0
-        slow[i] *= rollout.factor ** (rollout.done / (rollout.batches * rollout.batch_ticks)) * (1.0 + cold)
-    return replicas, slow
+        speed[i] *= rollout.factor ** (rollout.done / (rollout.batches * rollout.batch_ticks))
+        if rollout.done % rollout.batch_ticks == 0:
+            stall[i] *= 1.0 + COLD / rollout.batches
+    return replicas, speed, stall
 
 
 def advance(mesh: Mesh, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:

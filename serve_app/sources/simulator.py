@@ -119,15 +119,17 @@ class Simulator:
         noise = next_noise(self._variation, run.noise, rng)
         load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
         fleet = begin(run.fleet, changes, self._position, self.interval_seconds)
-        replicas, slow = serving(fleet)
+        replicas, speed, stall = serving(fleet)
         usual = usual_conditions(self.mesh)
-        pace = slow * np.exp(self._variation.service * noise.service) * noise.hiccup
+        pace = speed * np.exp(self._variation.service * noise.service)
+        # Cold starts and hiccups are waiting, not work: they take time and no capacity.
+        stalled = (stall * noise.hiccup - 1.0) * (usual.cpu_time + usual.delay)
         now = replace(
             usual,
             entry=usual.entry * load,
             calls_per_request=usual.calls_per_request * np.exp(self._variation.call * noise.call),
             cpu_time=usual.cpu_time * pace,
-            delay=usual.delay * pace,
+            delay=(usual.delay + stalled) * pace,
             replicas=replicas,
             attempts=run.attempts,
         )
