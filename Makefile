@@ -1,0 +1,40 @@
+# What people and CI run, one line each. `make` alone lists them.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+
+# One thread a process and an allocator that keeps its blocks: what that is worth stands in kernels/README.md.
+export OMP_NUM_THREADS ?= 1
+export MALLOC_MMAP_MAX_ ?= 0
+export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+export MALLOC_TOP_PAD_ ?= 268435456
+
+.PHONY: help setup demo test check bench train clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+setup: .venv/.stamp  ## .venv with all that is needed; PYTHON=... picks the interpreter (3.11 or 3.12)
+
+demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1
+	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once)
+
+test: .venv/.stamp  ## all tests; ARGS="-m 'not slow and not ray'" for the quick ones
+	$(BIN)/pytest $(ARGS)
+
+check: .venv/.stamp  ## what CI runs: format, lint, types, tests
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest $(ARGS)
+
+bench: .venv/.stamp  ## the figures of README
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+train: .venv/.stamp  ## the shipped weights, anew
+	$(BIN)/tagae train
+
+clean:  ## everything that was made here, but recordings in out/
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.stamp: pyproject.toml setup.py constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11 or 3.12 on PATH, found none; give one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version)" && date +%s > .setup-began && $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' && touch $@ && echo "set up in $$(($$(date +%s) - $$(cat .setup-began))) s" && rm .setup-began

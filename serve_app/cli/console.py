@@ -1,0 +1,98 @@
+"""What every command shows in the same way: progress, errors, the summary of scored snapshots."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from model.errors import ModelError
+from serve_app.errors import ServeError
+from serve_app.schemas import IncidentDocument, VerdictDocument
+
+T = TypeVar("T")
+STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}
+
+
+def for_people() -> Console:
+    """The console on stderr; stdout is for results that programs read."""
+    return Console(stderr=True, highlight=False)
+
+
+def explain(error: Exception) -> None:
+    """An error as one clear paragraph on stderr."""
+    for_people().print(f"[bold red]tagae:[/] {escape(_words(error))}", soft_wrap=True)
+
+
+def bars() -> Progress:
+    """Progress bars on stderr; none where stderr is not a terminal."""
+    console = for_people()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
+    """``things`` with a bar; ``total`` None is not known."""
+    with bars() as shown:
+        yield from shown.track(things, total=total, description=what)
+
+
+class Tally:
+    """What a person wants to know after a run: statuses, and each incident as it was at its strongest."""
+
+    def __init__(self) -> None:
+        self.statuses: Counter[str] = Counter()
+        self.incidents: dict[str, IncidentDocument] = {}
+
+    def add(self, verdict: VerdictDocument) -> None:
+        """Count one verdict."""
+        self.statuses[verdict.status] += 1
+        for incident in verdict.incidents:
+            strongest = self.incidents.get(incident.id)
+            if strongest is None or incident.score > strongest.score:
+                self.incidents[incident.id] = incident
+
+    def show(self, shown: int = 20) -> None:
+        """Print the summary on stderr."""
+        console = for_people()
+        counts = ", ".join(f"[{STATUS_STYLE.get(s, '')}]{n} {s}[/]" for s, n in self.statuses.most_common())
+        console.print(f"{self.statuses.total()} snapshots: {counts or 'nothing to score'}")
+        if not self.incidents:
+            console.print("no incidents")
+            return
+        table = Table(title=f"incidents: {len(self.incidents)}", title_justify="left", box=None, pad_edge=False)
+        for name in ("since (UTC)", "severity", "score", "first suspects", "why the first"):
+            table.add_column(name, no_wrap=name == "since (UTC)", justify="right" if name == "score" else "left")
+        for incident in list(self.incidents.values())[:shown]:
+            table.add_row(*_incident_row(incident))
+        console.print(table)
+        if len(self.incidents) > shown:
+            console.print(f"and {len(self.incidents) - shown} more")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, (ServeError, ModelError)):
+        return error.message
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"unexpected {type(error).__name__}: {error}. `tagae --debug COMMAND ...` shows where; please report it"
+
+
+def _incident_row(incident: IncidentDocument) -> tuple[str, ...]:
+    first = incident.suspects[0] if incident.suspects else None
+    return (
+        f"{incident.since:%Y-%m-%d %H:%M}",
+        incident.severity,
+        f"{incident.score:.1f}",
+        escape(", ".join(suspect.service for suspect in incident.suspects[:3])),
+        escape(first.reasons[0].text) if first and first.reasons else "",
+    )

@@ -1,0 +1,43 @@
+"""``tagae demo``: the whole path in one terminal."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def demo(
+    services: Annotated[
+        int, typer.Option(metavar="N", min=20, help="Of the mesh; above 2,000 it is cut into parts.")
+    ] = 60,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the mesh and of what happens to it.")] = 0,
+    once: Annotated[
+        bool, typer.Option("--once", help="End after the first fault; the exit code says how it went.")
+    ] = False,
+    speed: Annotated[
+        float, typer.Option(metavar="X", min=0, help="Times real time, after the warm-up; 0: as fast as it goes.")
+    ] = 75.0,
+) -> None:
+    """Watch it work: a simulated mesh, sent over HTTP to a service started for it.
+
+    A deploy and a scale-out, which must not page; then a fault, which must, with the culprit named; then on to the
+    next one, until Ctrl-C. Nothing is trained and nothing is left behind.
+
+    With --once the exit code is 0 only if the fault was found, its service was among the first three suspects, and
+    nothing else paged; otherwise 1, with the reason.
+
+    \b
+    Example:
+      tagae demo
+      tagae demo --services 3000 --once
+    """
+    from serve_app.demo import demonstrate
+
+    console = Console(highlight=False)
+    try:
+        judgement = demonstrate(console, services=services, seed=seed, once=once, speed=speed)
+    except KeyboardInterrupt:
+        return
+    console.print(judgement.reason, style="bold green" if judgement.passed else "bold red", soft_wrap=True)
+    if not judgement.passed:
+        raise typer.Exit(1)

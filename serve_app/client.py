@@ -1,0 +1,125 @@
+"""A client of a running service: snapshots in, verdict documents or the house's own errors out."""
+
+import json
+import time
+from typing import Any, Self
+
+import httpx
+
+from model.snapshot import MeshSnapshot
+from serve_app.codec import encode_snapshot
+from serve_app.errors import ANSWERS, NoCapacity, ServeError
+from serve_app.schemas import MeshDocument, VerdictDocument
+
+_RAISED = {f"urn:tagae:problem:{row.code}": cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
+_PASSING = (429, 503)  # statuses that promise a better time
+
+
+class Client:
+    """One connection to one service; a context manager.
+
+    Sending a snapshot twice is safe (the service answers with the stored verdict), so what was refused for want of
+    capacity or broken off on the way is sent again until ``patience_seconds`` have passed.
+
+    Args:
+        url: such as ``http://127.0.0.1:8000``.
+        timeout_seconds: of one attempt.
+        patience_seconds: of all attempts of one call together.
+        transport: instead of the network.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_seconds: float = 30.0,
+        patience_seconds: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._patience = patience_seconds
+        self._http = httpx.Client(base_url=self.url, timeout=timeout_seconds, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def push(self, mesh: str, snapshot: MeshSnapshot) -> VerdictDocument:
+        """Score one snapshot.
+
+        Raises:
+            ServeError: the class the service raised, with its words; ``NoCapacity`` where nobody answers.
+        """
+        response = self._send("POST", f"/v1/meshes/{mesh}/snapshots", _body(snapshot))
+        return VerdictDocument.model_validate_json(response.content)
+
+    def baseline(self, mesh: str, snapshot: MeshSnapshot) -> None:
+        """Let a snapshot set baselines and calibration; it does not count and has no verdict. Errors as ``push``."""
+        self._send("POST", f"/v1/meshes/{mesh}/baseline", _body(snapshot))
+
+    def verdict(self, mesh: str) -> VerdictDocument:
+        """The newest verdict. Errors as ``push``."""
+        return VerdictDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}/verdict").content)
+
+    def meshes(self) -> list[MeshDocument]:
+        """All meshes the service knows. Errors as ``push``."""
+        return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
+
+    def delete(self, mesh: str) -> None:
+        """Forget a mesh. Errors as ``push``."""
+        self._send("DELETE", f"/v1/meshes/{mesh}")
+
+    def metrics(self) -> str:
+        """The service's metrics in Prometheus' text form. Errors as ``push``."""
+        return self._send("GET", "/metrics").text
+
+    def _send(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                response = self._http.request(method, path, content=content, headers=_HEADERS)
+            except httpx.UnsupportedProtocol as error:
+                raise NoCapacity(f"url {self.url}: expected http://HOST:PORT; {error}") from None
+            except httpx.TransportError as error:
+                if isinstance(error, httpx.ConnectError) or time.monotonic() > until:
+                    raise NoCapacity(
+                        f"no answer from {self.url}: {error or type(error).__name__}; start it with `tagae serve`, "
+                        "or correct the URL"
+                    ) from None
+                continue
+            if response.status_code not in _PASSING or time.monotonic() > until:
+                return _checked(response)
+            time.sleep(min(_retry_after(response), max(0.0, until - time.monotonic())))
+
+
+_HEADERS = {"content-type": "application/json"}
+
+
+def _body(snapshot: MeshSnapshot) -> bytes:
+    return json.dumps(encode_snapshot(snapshot), separators=(",", ":")).encode()
+
+
+def _retry_after(response: httpx.Response) -> float:
+    given = response.headers.get("retry-after", "")
+    return float(given) if given.replace(".", "", 1).isdigit() else 0.5
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    """The response, or the error that the service raised."""
+    if response.is_success:
+        return response
+    try:
+        problem: dict[str, Any] = dict(response.json())
+    except (ValueError, TypeError):
+        problem = {}
+    detail = problem.get("detail") or response.text[:200] or response.reason_phrase
+    raised = _RAISED.get(problem.get("type", ""), ServeError)
+    raise raised(
+        f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **_details(problem)
+    )
+
+
+def _details(problem: dict[str, Any]) -> dict[str, Any]:
+    return {name: problem[name] for name in ("pointer", "errors", "retry_after_seconds") if problem.get(name)}

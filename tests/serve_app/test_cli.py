@@ -1,0 +1,243 @@
+"""The command line as a person meets it: real recordings, exit codes, words. Serve itself: test_cli_service.py."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from model.checkpoint import SHIPPED, load
+from serve_app.cli import app
+from serve_app.cli.configure import overrides
+from serve_app.codec import verdict_line
+from serve_app.errors import BadSettings
+from serve_app.pipeline import Mesh, advance, options
+from serve_app.recording import RecordingReader
+from serve_app.settings import Settings, sources
+
+SNAPSHOTS = 30
+CONTRACT = {
+    "observed_at", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage",
+}  # fmt: skip
+COMMANDS = [(), ("demo",), ("serve",), ("score",), ("simulate",), ("train",), ("config",), ("config", "show")]
+
+
+def tagae(*args: object) -> Result:
+    """One run of the command, its streams apart."""
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "shop"
+    result = tagae(
+        "simulate", folder, "--services", 24, "--calls-per-service", 3, "--snapshots", SNAPSHOTS, "--seed", 5
+    )
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_teaches(command: tuple[str, ...]) -> None:
+    result = tagae(*command, "--help")
+    assert result.exit_code == 0
+    if command not in ((), ("config",)):
+        assert "Example:" in result.stdout
+        assert f"tagae {' '.join(command)}" in result.stdout
+
+
+def test_version() -> None:
+    result = tagae("--version")
+    assert (result.exit_code, result.stdout) == (0, "tagae 0.1.0\n")
+
+
+def test_a_wrong_command_line_is_exit_code_2() -> None:
+    for args in (("nonsense",), ("score",), ("simulate", "x", "--snapshots", 0)):
+        assert tagae(*args).exit_code == 2
+
+
+# simulate
+
+
+def test_simulate_writes_a_recording(recording: Path) -> None:
+    reader = RecordingReader(recording)
+    snapshots = list(reader.snapshots())
+    assert len(snapshots) == SNAPSHOTS
+    assert {snapshot.num_nodes for snapshot in snapshots} == {24}
+    assert reader.interval_seconds == 15.0
+    assert reader.meta["seed"] == 5
+
+
+def test_simulate_is_the_same_for_the_same_seed(recording: Path, tmp_path: Path) -> None:
+    for seed, same in ((5, True), (6, False)):
+        folder = tmp_path / str(seed)
+        tagae("simulate", folder, "--services", 24, "--calls-per-service", 3, "--snapshots", 3, "--seed", seed)
+        pairs = zip(RecordingReader(folder).snapshots(), RecordingReader(recording).snapshots(), strict=False)
+        assert all(a.digest == b.digest for a, b in pairs) == same
+
+
+def test_simulate_labels_what_it_did(tmp_path: Path) -> None:
+    result = tagae(
+        "simulate", tmp_path / "storm", "--services", 20, "--calls-per-service", 2, "--snapshots", 120,
+        "--first-fault", 5, "--fault", "error_burst", "--churn-per-hour", 40,
+    )  # fmt: skip
+    assert result.exit_code == 0
+    reader = RecordingReader(tmp_path / "storm")
+    snapshots = {snapshot.observed_at: snapshot for snapshot in reader.snapshots()}
+    labels = reader.incidents()
+    assert labels
+    assert {label.kind for label in labels} == {"error_burst"}
+    for label in labels:
+        culprit = f"{label.details['root_cause_namespace']}/{label.root_cause_service}"
+        first = snapshots[label.start]
+        row = first.node_ids.index(culprit)
+        assert first.node_features[row, 1] > 0.1
+    assert {change.kind for _, change in reader.changes()} <= {"deploy", "scale_out", "scale_in"}
+    assert reader.changes()
+    assert f"faults: {len(labels)}" in result.stderr
+
+
+def test_simulate_can_stay_calm(tmp_path: Path) -> None:
+    assert tagae("simulate", tmp_path / "calm", "--services", 20, "--calls-per-service", 2, "--snapshots", 3,
+                 "--no-faults", "--churn-per-hour", 0).exit_code == 0  # fmt: skip
+    reader = RecordingReader(tmp_path / "calm")
+    assert (reader.incidents(), reader.changes()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--fault", "flood"), "latency_injection, error_burst"),
+        (("--services", 5), "expected at least 8, came 5"),
+        (("--interval", 0), "expected a time above 0"),
+    ],
+)
+def test_simulate_refuses_the_impossible(args: tuple[object, ...], words: str, tmp_path: Path) -> None:
+    result = tagae("simulate", tmp_path / "x", *args)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+    assert not (tmp_path / "x").exists()
+
+
+def test_simulate_keeps_what_is_there(recording: Path) -> None:
+    result = tagae("simulate", recording)
+    assert result.exit_code == 1
+    assert "choose another" in result.stderr
+    assert len(list(RecordingReader(recording).snapshots())) == SNAPSHOTS
+
+
+# score
+
+
+def test_score_writes_what_the_pipeline_says_and_nothing_else(recording: Path) -> None:
+    result = tagae("score", recording)
+    assert result.exit_code == 0
+    checkpoint, mesh, expected = load(SHIPPED), Mesh(), []
+    for snapshot in RecordingReader(recording).snapshots():
+        verdict, mesh = advance(checkpoint, mesh, snapshot, options(Settings()))
+        expected.append(verdict_line(verdict))
+    assert result.stdout.splitlines() == expected
+    assert f"{SNAPSHOTS} snapshots: " in result.stderr
+
+
+def test_lines_keep_the_contract(recording: Path, tmp_path: Path) -> None:
+    result = tagae("score", recording, "--output", tmp_path / "verdicts.jsonl")
+    assert (result.exit_code, result.stdout) == (0, "")
+    lines = [json.loads(text) for text in (tmp_path / "verdicts.jsonl").read_text().splitlines()]
+    assert len(lines) == SNAPSHOTS
+    for line in lines:
+        assert set(line) >= CONTRACT
+        scores = [suspect["score"] for suspect in line["suspects"]]
+        assert scores == sorted(scores, reverse=True)
+        assert line["status"] in ("normal", "anomalous", "warming_up", "partial")
+
+
+def test_a_warm_up_replaces_warming_up(recording: Path) -> None:
+    cold = [json.loads(text)["status"] for text in tagae("score", recording).stdout.splitlines()]
+    warm = tagae("score", recording, "--warmup", recording)
+    lines = [json.loads(text) for text in warm.stdout.splitlines()]
+    assert cold[0] == "warming_up"
+    assert "warming_up" not in {line["status"] for line in lines}
+    assert [line["sequence"] for line in lines] == list(range(1, SNAPSHOTS + 1))
+
+
+def test_weights_can_be_given(recording: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.safetensors").write_bytes(SHIPPED.read_bytes())
+    assert (
+        tagae("score", recording, "--weights", tmp_path / "mine.safetensors").stdout == tagae("score", recording).stdout
+    )
+    (tmp_path / "bad.safetensors").write_bytes(b"no weights at all")
+    result = tagae("score", recording, "--weights", tmp_path / "bad.safetensors")
+    assert result.exit_code == 1
+    assert "expected a checkpoint of this version" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("nowhere",), 1, "it is not a recording"),
+        (("RECORDING", "--warmup", "nowhere"), 1, "it is not a recording"),
+        (("RECORDING", "--weights", "nowhere.safetensors"), 1, "found none"),
+        (("RECORDING", "--output", "no/such/folder/v.jsonl"), 1, "No such file or directory"),
+        (("RECORDING", "--config", "nowhere.toml"), 1, "expected a readable TOML file"),
+        (("RECORDING", "--set", "model.windw_size=3"), 1, "no such setting"),
+        (("RECORDING", "--set", "model.window_size"), 1, "expected NAME=VALUE"),
+        (("RECORDING", "--mesh", "prod"), 2, "only with --url"),
+        (("RECORDING", "--url", "http://127.0.0.1:9", "--weights", "w"), 2, "the service's own"),
+        (("RECORDING", "--url", "http://127.0.0.1:9"), 1, "start it with `tagae serve`"),
+        (("RECORDING", "--url", "localhost"), 1, "expected http://HOST:PORT"),
+    ],
+)
+def test_score_fails_with_one_paragraph(args: tuple[str, ...], code: int, words: str, recording: Path) -> None:
+    result = tagae("score", *(str(recording) if arg == "RECORDING" else arg for arg in args))
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+    assert "Traceback" not in result.stderr
+    if code == 1:
+        assert result.stderr.startswith("tagae: ")
+        assert result.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = tagae("--debug", "score", "nowhere")
+    assert type(result.exception).__name__ == "BadRecording"
+
+
+# config
+
+
+def test_config_show_is_a_configuration_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAGAE_WINDOW_SIZE", "60")
+    result = tagae("config", "show", "--set", "scorer.device=cpu")
+    assert result.exit_code == 0
+    assert "window_size = 60  # environment" in result.stdout
+    assert 'device = "cpu"  # override' in result.stdout
+    monkeypatch.delenv("TAGAE_WINDOW_SIZE")
+    (tmp_path / "tagae.toml").write_text(result.stdout)
+    read = {origin.name: origin.value for origin in sources(tmp_path / "tagae.toml") if origin.name != "config"}
+    given = sources(None, {"scorer": {"device": "cpu"}, "model": {"window_size": 60}})
+    assert read == {origin.name: origin.value for origin in given if origin.name != "config"}
+    assert tomllib.loads(result.stdout)["serve"]["port"] == 8000
+
+
+def test_config_show_names_the_wrong_setting() -> None:
+    result = tagae("config", "show", "--set", "model.window_size=3")
+    assert result.exit_code == 1
+    assert "model.window_size (from override)" in result.stderr
+
+
+def test_assignments_are_read_as_toml() -> None:
+    nested = overrides(
+        ["model.window_size=60", "scorer.device=cpu", "alert.false_pages_per_day = 0.5"],
+        port=("serve.port", 0),
+        host=("serve.host", None),
+    )
+    assert nested == {
+        "model": {"window_size": 60},
+        "scorer": {"device": "cpu"},
+        "alert": {"false_pages_per_day": 0.5},
+        "serve": {"port": 0},
+    }
+    with pytest.raises(BadSettings, match="expected NAME=VALUE"):
+        overrides(["=3"])

@@ -1,0 +1,143 @@
+"""The client against a transport that answers like the service: what is sent, and which error comes back."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.client import Client
+from serve_app.codec import decode_snapshot_json
+from serve_app.errors import ANSWERS, NoCapacity, Overloaded, ServeError, StaleSnapshot, UnknownMesh, problem
+from serve_app.schemas import VerdictDocument
+
+NAN = float("nan")
+SNAPSHOT = MeshSnapshot.create(
+    node_ids=["shop/web", "shop/cart"],
+    edge_index=[[0], [1]],
+    node_features=[[9.0, 0.0, 0.1, 0.2, NAN, NAN, NAN], [4.0, 0.0, 0.1, 0.2, 0.5, NAN, NAN]],
+    edge_features=[[4.0, NAN, NAN, NAN]],
+    observed_at=datetime(2026, 3, 1, 3, 12, tzinfo=UTC),
+    changes=[PlannedChange("deploy", "shop/cart", "v2")],
+)
+VERDICT = VerdictDocument(
+    observed_at=SNAPSHOT.observed_at,
+    sequence=1,
+    status="warming_up",
+    mesh_score=0.0,
+    threshold=None,
+    probability=0.0,
+    suspects=[],
+    incidents=[],
+    coverage=1.0,
+    missing_parts=[],
+    model="abc",
+)
+
+
+def client(answer: Callable[[httpx.Request], httpx.Response], patience_seconds: float = 5.0) -> Client:
+    return Client("http://service/", patience_seconds=patience_seconds, transport=httpx.MockTransport(answer))
+
+
+def refusal(error: ServeError, **headers: str) -> httpx.Response:
+    body = problem(error)
+    return httpx.Response(body.status, content=body.model_dump_json(), headers=headers)
+
+
+def test_push_sends_the_snapshot_and_reads_the_verdict() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/snapshots")
+        assert request.headers["content-type"] == "application/json"
+        assert decode_snapshot_json(request.content).digest == SNAPSHOT.digest
+        return httpx.Response(200, content=VERDICT.model_dump_json())
+
+    with client(answer) as service:
+        assert service.push("prod", SNAPSHOT) == VERDICT
+
+
+def test_the_other_calls_have_their_routes() -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append((request.method, request.url.path))
+        return httpx.Response(
+            200, content=json.dumps([]) if request.url.path == "/v1/meshes" else VERDICT.model_dump_json()
+        )
+
+    with client(answer) as service:
+        service.baseline("prod", SNAPSHOT)
+        assert service.verdict("prod") == VERDICT
+        assert service.meshes() == []
+        service.delete("prod")
+    assert asked == [
+        ("POST", "/v1/meshes/prod/baseline"),
+        ("GET", "/v1/meshes/prod/verdict"),
+        ("GET", "/v1/meshes"),
+        ("DELETE", "/v1/meshes/prod"),
+    ]
+
+
+@pytest.mark.parametrize("cls", [cls for cls in ANSWERS if issubclass(cls, ServeError)], ids=lambda cls: cls.__name__)
+def test_every_refusal_comes_back_as_itself(cls: type[ServeError]) -> None:
+    error = cls("what was expected, what came", pointer="/calls/3")
+    with client(lambda _: refusal(error), patience_seconds=0.0) as service, pytest.raises(cls) as caught:
+        service.push("prod", SNAPSHOT)
+    assert type(caught.value) is cls
+    assert "what was expected, what came" in caught.value.message
+    assert caught.value.details["pointer"] == "/calls/3"
+
+
+def test_overload_is_waited_out() -> None:
+    answers = [refusal(Overloaded("full"), **{"retry-after": "0"})] * 2
+    answers.append(httpx.Response(200, content=VERDICT.model_dump_json()))
+    with client(lambda _: answers.pop(0)) as service:
+        assert service.push("prod", SNAPSHOT) == VERDICT
+    assert not answers
+
+
+def test_overload_without_end_is_an_error() -> None:
+    refused = refusal(Overloaded("full"), **{"retry-after": "0"})
+    with client(lambda _: refused, patience_seconds=0.01) as service, pytest.raises(Overloaded, match="full"):
+        service.push("prod", SNAPSHOT)
+
+
+def test_other_refusals_are_not_repeated() -> None:
+    answers = [refusal(StaleSnapshot("too old"))]
+    with client(lambda _: answers.pop(0)) as service, pytest.raises(StaleSnapshot):
+        service.push("prod", SNAPSHOT)
+
+
+def test_a_broken_answer_is_asked_for_again() -> None:
+    calls = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        calls.append(request)
+        if len(calls) == 1:
+            raise httpx.RemoteProtocolError("server disconnected")
+        return httpx.Response(200, content=VERDICT.model_dump_json())
+
+    with client(answer) as service:
+        assert service.push("prod", SNAPSHOT) == VERDICT
+
+
+def test_nobody_there_is_said_at_once() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with client(answer) as service, pytest.raises(NoCapacity, match=r"no answer from http://service: refused"):
+        service.meshes()
+
+
+def test_an_answer_of_somebody_else_is_told() -> None:
+    with (
+        client(lambda _: httpx.Response(502, text="bad gateway")) as service,
+        pytest.raises(ServeError, match="502: bad"),
+    ):
+        service.meshes()
+
+
+def test_unknown_mesh() -> None:
+    with client(lambda _: refusal(UnknownMesh("no such mesh"))) as service, pytest.raises(UnknownMesh):
+        service.verdict("prod")

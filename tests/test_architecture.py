@@ -1,0 +1,141 @@
+"""The rules of the house that can be read off the source: floors, who may import what, sizes, names."""
+
+import ast
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FLOORS = {
+    "kernels": {"kernels"},
+    "partitioning": {"partitioning"},
+    "model": {"model", "kernels"},
+    "serve_app": {"serve_app", "model", "partitioning", "kernels"},
+}
+ROOMS = {  # who may import what; a folder ends with a slash
+    "ray": ("serve_app/app.py", "serve_app/deployments/"),
+    "fastapi": ("serve_app/deployments/ingress.py", "serve_app/deployments/problems.py"),
+    "starlette": ("serve_app/deployments/ingress.py", "serve_app/deployments/problems.py"),
+    "pydantic": ("serve_app/settings.py", "serve_app/schemas.py", "serve_app/codec.py", "serve_app/app.py"),
+    "pydantic_core": ("serve_app/settings.py", "serve_app/codec.py"),
+    "pydantic_settings": ("serve_app/settings.py",),
+    "torch": ("kernels/", "model/", "serve_app/"),
+    "pyarrow": ("serve_app/recording.py",),
+    "pymetis": ("partitioning/",),
+    "typer": ("serve_app/cli/",),
+}
+ENVIRONMENT = ("serve_app/settings.py", "serve_app/deployments/local.py", "kernels/_registry.py")
+UNSAFE = {"eval", "exec", "pickle.load", "pickle.loads", "torch.load"}
+LONGEST = 450  # lines
+
+Found = Iterator[tuple[int, str]]  # line, what
+
+
+def imports(tree: ast.AST) -> Found:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, (node.module or ".").split(".")[0]
+
+
+def imports_up_or_sideways(name: str, tree: ast.Module) -> Found:
+    allowed = FLOORS[name.split("/")[0]]
+    yield from ((at, what) for at, what in imports(tree) if what in (*FLOORS, "") and what not in allowed)
+
+
+def imports_out_of_room(name: str, tree: ast.Module) -> Found:
+    yield from ((at, what) for at, what in imports(tree) if what in ROOMS and not name.startswith(ROOMS[what]))
+
+
+def imports_of_pyg_at_module_level(name: str, tree: ast.Module) -> Found:
+    late = {at for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for at, _ in imports(f)}
+    late |= {
+        at
+        for f in tree.body
+        if isinstance(f, ast.If) and "TYPE_CHECKING" in ast.unparse(f.test)
+        for at, _ in imports(f)
+    }
+    yield from ((at, what) for at, what in imports(tree) if what == "torch_geometric" and at not in late)
+
+
+def reads_of_the_environment(name: str, tree: ast.Module) -> Found:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and name not in ENVIRONMENT:
+            yield node.lineno, node.attr
+
+
+def unsafe_calls(name: str, tree: ast.Module) -> Found:
+    calls = ((node.lineno, ast.unparse(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    yield from ((at, what) for at, what in calls if what in UNSAFE)
+
+
+def names_that_say_nothing(name: str, tree: ast.Module) -> Found:
+    if re.search(r"/(utils|helpers|common)\.py$", name):
+        yield 1, name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and re.search(r"(Manager|Handler|Processor)$", node.name):
+            yield node.lineno, node.name
+
+
+RULES = [
+    imports_up_or_sideways,
+    imports_out_of_room,
+    imports_of_pyg_at_module_level,
+    reads_of_the_environment,
+    unsafe_calls,
+    names_that_say_nothing,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_nowhere(rule: Callable[[str, ast.Module], Found]) -> None:
+    files = [path for package in FLOORS for path in sorted((ROOT / package).rglob("*.py"))]
+    assert len(files) > 30, "the packages are not where this test looks"
+    broken = [
+        f"{name}:{at}: {what}"
+        for name, path in ((path.relative_to(ROOT).as_posix(), path) for path in files)
+        for at, what in rule(name, ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not broken
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "source"),
+    [
+        (imports_up_or_sideways, "model/x.py", "def f():\n    from serve_app.codec import y"),
+        (imports_up_or_sideways, "partitioning/x.py", "import kernels"),
+        (imports_out_of_room, "serve_app/pipeline.py", "import ray"),
+        (imports_out_of_room, "partitioning/plan.py", "from torch import Tensor"),
+        (imports_of_pyg_at_module_level, "model/x.py", "from torch_geometric.data import Data"),
+        (reads_of_the_environment, "model/x.py", "import os\nx = os.environ['X']"),
+        (unsafe_calls, "model/x.py", "x = torch.load(path)"),
+        (names_that_say_nothing, "model/utils.py", ""),
+        (names_that_say_nothing, "model/x.py", "class StateManager: ..."),
+    ],
+)
+def test_each_rule_sees_what_it_forbids(rule: Callable[[str, ast.Module], Found], name: str, source: str) -> None:
+    assert list(rule(name, ast.parse(source)))
+
+
+def test_no_file_outgrows_its_room() -> None:
+    files = [path for folder in (*FLOORS, "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
+
+
+@pytest.mark.parametrize("package", ["kernels", "partitioning", "serve_app.cli", "serve_app.demo"])
+def test_all_is_what_is_there(package: str) -> None:
+    """Every public name that a package's own file brings in is promised, and every promise is kept."""
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    brought = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert all(hasattr(module, name) for name in module.__all__)
+    assert sorted(module.__all__) == module.__all__
+    if not package.startswith("serve_app"):
+        assert set(module.__all__) == brought
