@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.features import Array
-from model.filters import EXCEED_COUNT, EXCEED_SUM, SEEN, TAIL_MEMORY, TAIL_START
+from model.filters import TAIL_MEMORY, TAIL_START, Deviation
 
 RATE_WEIGHT = 200.0  # snapshots that the shipped rate of exceedances counts for
 SCALE_WEIGHT = 10.0  # exceedances that the shipped mean excess counts for
@@ -45,15 +45,15 @@ class Tail:
             shape.append(_pareto_shape(np.sort(x)) if len(x) >= 50 else 0.2)
         return cls(*(np.array(v, np.float32) for v in (rate, mean, shape)))
 
-    def surprise(self, level: Array, filters: Array) -> Array:
-        """``-log10 p`` of levels ``[N, C]`` (non-negative) given each series' filters ``[slots, N, C]``, from 0 to 15.
+    def surprise(self, level: Array, past: Deviation) -> Array:
+        """``-log10 p`` of levels ``[N, C]`` (non-negative) given what each series did before, from 0 to 15.
 
         Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
         little, and only the tail decides.
         """
-        seen = np.minimum(filters[SEEN], TAIL_MEMORY)
-        rate = (filters[EXCEED_COUNT] + self.rate * RATE_WEIGHT) / (seen + RATE_WEIGHT)
-        excess = (filters[EXCEED_SUM] + self.mean_excess * SCALE_WEIGHT) / (filters[EXCEED_COUNT] + SCALE_WEIGHT)
+        seen = np.minimum(past.seen, TAIL_MEMORY)
+        rate = (past.exceed_count + self.rate * RATE_WEIGHT) / (seen + RATE_WEIGHT)
+        excess = (past.exceed_sum + self.mean_excess * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
         start = -np.log10(np.minimum(rate, 0.5))
         shape = np.maximum(self.shape, 1e-3)
         over = np.maximum(level - TAIL_START, 0) / (excess * (1 - shape))

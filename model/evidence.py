@@ -108,22 +108,20 @@ class Decoded:
     scored: BoolArray
 
 
-def surprises(
-    state: MeshState, observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail
-) -> Surprises:
+def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail) -> Surprises:
     """Surprise of every series, before and after what the neighbours explain is taken away."""
-    node = _surprise(observation.node, decoded.node_expected, state.node_filters, node_tail, NODE_CHANNELS)
-    edge = _surprise(observation.edge, decoded.edge_expected, state.edge_filters, edge_tail, EDGE_CHANNELS)
+    node = _surprise(observation.node, decoded.node_expected, node_tail, NODE_CHANNELS)
+    edge = _surprise(observation.edge, decoded.edge_expected, edge_tail, EDGE_CHANNELS)
     return Surprises(node[0], edge[0], node[1], edge[1], node[2], edge[2])
 
 
 def _surprise(
-    deviation: Deviation, expected: Array, filters: Array, tail: Tail, channels: tuple[Channel, ...]
+    deviation: Deviation, expected: Array, tail: Tail, channels: tuple[Channel, ...]
 ) -> tuple[Array, Array, Array]:
     share = explained_share(deviation.now, expected)
     level = np.maximum(tail_level(deviation.level, channels), 0)
-    left = tail.surprise(level * (1 - share), filters) * deviation.observed
-    raw = tail.surprise(level, filters) * deviation.observed
+    left = tail.surprise(level * (1 - share), deviation) * deviation.observed
+    raw = tail.surprise(level, deviation) * deviation.observed
     centre = deviation.expected + share * deviation.now * deviation.spread
     return left, raw, centre
 

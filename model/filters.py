@@ -25,6 +25,7 @@ CLIP_CONSISTENCY = 1.29  # 1 / E[min(z², 4)] for a normal z
 LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
 TAIL_START = 2.5  # deviations above it are the tail that calibration models
 TAIL_MEMORY = 1000  # snapshots over which tails are counted
+EXCESS_LIMIT = 5.0  # no exceedance counts for more, sigmas
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Deviation:
         past_short, past_long: ``[N, C]`` those averages before this snapshot.
         observed: bool ``[N, C]``: measured now and known before.
         value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
+        seen, exceed_count, exceed_sum: ``[N, C]`` before this snapshot: what calibration compares with, so that
+            nothing is made less strange by having just been seen.
     """
 
     now: Array
@@ -48,6 +51,9 @@ class Deviation:
     value: Array
     expected: Array
     spread: Array
+    seen: Array
+    exceed_count: Array
+    exceed_sum: Array
 
     @property
     def level(self) -> Array:
@@ -73,8 +79,8 @@ def filtered(
     Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
     pair; the deviation is the one nearer zero, so that what either baseline knows is not strange.
     """
-    filters = filters.copy()
-    seen = filters[SEEN]
+    before, filters = filters, filters.copy()
+    seen = before[SEEN]
     floor = np.array([c.floor**2 for c in channels], np.float32)
     first = measured & (seen == 0)
     for slot in (CENTRE, SLOW_CENTRE):
@@ -84,7 +90,7 @@ def filtered(
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor)
     nearer = np.abs(slow) < np.abs(fast)
     now = np.where(known & (np.sign(fast) == np.sign(slow)), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
-    past_short, past_long = filters[SHORT].copy(), filters[LONG].copy()
+    past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
     _learn(filters, CENTRE, value, spread, FAST, measured)
     _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, measured)
@@ -101,6 +107,9 @@ def filtered(
         value,
         expected,
         np.where(nearer, slow_spread, spread),
+        seen,
+        before[EXCEED_COUNT],
+        before[EXCEED_SUM],
     )
     _count_tail(filters, deviation, muted, channels)
     return deviation, filters
@@ -126,12 +135,16 @@ def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: flo
 
 
 def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray, channels: tuple[Channel, ...]) -> None:
-    """Count deviations above ``TAIL_START`` and their excess, in place; rows in an open incident teach nothing."""
+    """Count how often and how far deviations went above ``TAIL_START``, in place.
+
+    Exceedances are declustered (the first of a spell counts) and cut, so that one long or gross spell does not make the
+    next one normal; rows in an open incident teach nothing.
+    """
     excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
     forget = np.where(deviation.observed & ~muted[:, None], np.float32(1 / TAIL_MEMORY), np.float32(0))
-    above = (excess > 0) & (forget > 0)
+    above = (excess > 0) & (forget > 0) & (np.abs(deviation.past_short) < 1)
     filters[EXCEED_COUNT] += above - forget * filters[EXCEED_COUNT]
-    filters[EXCEED_SUM] += np.where(above, excess, 0) - forget * filters[EXCEED_SUM]
+    filters[EXCEED_SUM] += np.where(above, np.minimum(excess, EXCESS_LIMIT), 0) - forget * filters[EXCEED_SUM]
 
 
 def tail_level(level: Array, channels: tuple[Channel, ...]) -> Array:

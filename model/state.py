@@ -141,7 +141,7 @@ def _interned(snapshot: MeshSnapshot, window: Sequence[MeshSnapshot]) -> MeshSna
 
 
 def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
-    """Follow the interval; after a gap, or a jump back to another period, trajectories start afresh."""
+    """Follow the interval; after a gap, or a jump to another period, trajectories and incidents start afresh."""
     if state.learned_at is None:
         return state
     elapsed = (snapshot.observed_at - state.learned_at).total_seconds()
@@ -155,7 +155,13 @@ def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
     node_filters, edge_filters = state.node_filters.copy(), state.edge_filters.copy()
     node_filters[SHORT : LONG + 1] = 0
     edge_filters[SHORT : LONG + 1] = 0
-    return replace(state, interval_seconds=interval, node_filters=node_filters, edge_filters=edge_filters)
+    return replace(
+        state,
+        interval_seconds=interval,
+        node_filters=node_filters,
+        edge_filters=edge_filters,
+        memory=replace(state.memory, hot={}, open=()),
+    )
 
 
 def _laid(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tuple[MeshState, IntArray, IntArray]:

@@ -20,7 +20,7 @@ from model.calibration import Tail
 from model.checkpoint import Checkpoint
 from model.dataset import SETTLE, Example, TrainingRun, examples, shuffled, watched
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel
-from model.filters import SEEN, TAIL_START, Deviation, tail_level
+from model.filters import TAIL_START, Deviation, tail_level
 from model.lessons import fit_page_offset, lesson, train_meta
 from model.meta import MetaModel
 from model.scoring import batched
@@ -88,10 +88,13 @@ def train(
     torch.manual_seed(options.seed)
     network = Autoencoder(config or AutoencoderConfig())
     data: list[Example] = []
+    teachers = [i for i, run in enumerate(runs) if run.faults]
+    of_blame, of_meta = set(teachers[::2]), set(teachers[1::2])  # blame is no news on faults that it was learned from
     tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
-    for done, run in enumerate(runs, 1):
-        data += _read(run, network.config, options.every, tails)
-        progress("reading runs", done, len(runs))
+    for index, run in enumerate(runs):
+        found = _read(run, network.config, options.every, tails)
+        data += [e for e in found if e.culprit < 0 or index in of_blame]
+        progress("reading runs", index + 1, len(runs))
     losses = _train_network(network, data, options, progress)
     checkpoint = Checkpoint(network.eval(), MetaModel().eval(), tails[0].fit(), tails[1].fit(), 0.0, provenance)
     lessons = []
@@ -99,7 +102,8 @@ def train(
         lessons.append(lesson(checkpoint, run))
         progress("scoring runs", done, len(runs))
     offset, promised, observed = fit_page_offset(lessons)
-    meta_losses, first = train_meta(checkpoint.meta, lessons, offset, options.meta_steps, options.seed, progress)
+    held_back = [scenes for i, scenes in enumerate(lessons) if i in of_meta or i not in of_blame]
+    meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
     report = TrainingReport(losses, meta_losses, promised, observed, first)
     return replace(checkpoint, page_offset=offset), report
 
@@ -111,9 +115,9 @@ class _TailCounts:
         self.excesses: list[list[Array]] = [[] for _ in range(channels)]
         self.counts = [0] * channels
 
-    def add(self, deviation: Deviation, filters: Array, channels: tuple[Channel, ...]) -> None:
+    def add(self, deviation: Deviation, channels: tuple[Channel, ...]) -> None:
         level = tail_level(deviation.level, channels)
-        known = deviation.observed & (filters[SEEN] > SETTLE)
+        known = deviation.observed & (deviation.seen > SETTLE) & (np.abs(deviation.past_short) < 1)
         for c, excess in enumerate((level - TAIL_START).T):
             seen = excess[known[:, c]]
             self.excesses[c].append(seen[seen > 0])
@@ -130,8 +134,8 @@ def _read(
     found = []
     for index, moment in enumerate(watched(run, config)):
         if moment.normal:
-            tails[0].add(moment.observation.node, moment.state.node_filters, NODE_CHANNELS)
-            tails[1].add(moment.observation.edge, moment.state.edge_filters, EDGE_CHANNELS)
+            tails[0].add(moment.observation.node, NODE_CHANNELS)
+            tails[1].add(moment.observation.edge, EDGE_CHANNELS)
         found += examples(moment, index, every)
     return found
 

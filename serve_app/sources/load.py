@@ -9,7 +9,7 @@ from serve_app.sources.queueing import Floats
 from serve_app.sources.topology import MeshSpec, Topology
 
 DAY = 86_400.0  # s
-HICCUP_TICKS = 2.0  # mean length
+HICCUP_TICKS = 1.5  # mean length of a hiccup; longer ones would be incidents
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def next_noise(variation: Variation, noise: Noise, rng: np.random.Generator) -> 
     call = rng.standard_normal(calls)
     begins, ends, size = rng.random((3, services))
     hiccup = np.where(ends < variation.hiccup_ends, 1.0, noise.hiccup)
-    hiccup = np.where(begins < variation.hiccup, 1.2 + 1.5 * size * size, hiccup)
+    hiccup = np.where(begins < variation.hiccup, 1.1 + size * size, hiccup)
     return Noise(
         keep * noise.entry + new * entry,
         keep * noise.service + new * service,
