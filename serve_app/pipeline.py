@@ -23,6 +23,7 @@ from model.snapshot import IntArray, MeshSnapshot, namespace_of
 from model.state import MeshState, Observation, observe
 from model.verdict import Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
+from serve_app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,21 @@ class Options:
     max_services: int = 2000
     partition_seed: int = 0
     policy: AlertPolicy = field(default_factory=AlertPolicy)
+
+
+def options(settings: Settings) -> Options:
+    """The settings as the pipeline wants them."""
+    alert, model = settings.alert, settings.model
+    policy = AlertPolicy(
+        false_pages_per_day=alert.false_pages_per_day,
+        confirm=alert.confirm_snapshots,
+        confirm_of=alert.window_snapshots,
+        clear=alert.clear_snapshots,
+        percentile=model.anomaly_percentile,
+        mute_intervals=alert.mute_after_deletion_intervals,
+        warm_up=model.warm_up_snapshots,
+    )
+    return Options(model.window_size, settings.partition.max_services, settings.partition.seed, policy)
 
 
 @dataclass(frozen=True, slots=True)

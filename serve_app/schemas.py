@@ -172,6 +172,23 @@ class MeshDocument(Document):
     status: str = Field(examples=["normal"])
 
 
+class IncidentsDocument(Document):
+    """The open incidents of a mesh as of its newest snapshot."""
+
+    observed_at: Instant
+    incidents: list[IncidentDocument] = Field(description="worst first; empty where nothing pages")
+
+
+class HealthDocument(Document):
+    """What answers, and what it works with; null is "does not answer yet"."""
+
+    status: str = Field(examples=["ok"])
+    version: str = Field(examples=["0.1.0"])
+    device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
+    kernels: str | None = Field(None, description="`compiled-cuda`, `compiled-cpu` or `reference`")
+    model: str | None = Field(None, description="digest of the weights")
+
+
 class FieldError(Document):
     """One place in a document and what is wrong there."""
 

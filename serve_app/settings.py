@@ -96,7 +96,9 @@ class ScorerSettings(Subject):
     num_cpus: float = Field(0.5, ge=0, description="claimed per replica; below 1 lets the house share two cores")
     num_gpus: float = Field(0.5, ge=0, le=1, description="claimed per replica where the device is cuda")
     max_batch_size: int = Field(8, ge=1, description="groups of parts, of any mesh, scored in one pass")
-    batch_wait_seconds: float = Field(0.002, ge=0, le=1, description="longest wait for a fuller batch")
+    batch_wait_seconds: float = Field(
+        0.0, ge=0, le=1, description="longest wait for a fuller batch; groups that come during a pass batch anyway"
+    )
 
 
 class ServeSettings(Subject):
@@ -109,6 +111,9 @@ class ServeSettings(Subject):
     session_replicas: int = Field(2, ge=1, description="two, so that a mesh is answered while one is replaced")
     max_ongoing_requests: int = Field(200, ge=1, description="per replica; Serve's default of 5 is too few for streams")
     max_queued_requests: int = Field(400, ge=1, description="beyond it: 429 with Retry-After")
+    session_memory_bytes: int = Field(
+        512 * 2**20, ge=0, description="of meshes held by one session replica; the others wait in the store"
+    )
 
 
 def _state_directory() -> Path:

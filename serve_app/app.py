@@ -1,0 +1,151 @@
+"""The Ray Serve application: ``serve run serve_app.app:build``, with settings as ``scorer.num_replicas=4``.
+
+There is no ``from __future__ import annotations`` here: Ray would then hand ``build`` a plain dict, unchecked.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve import Application, Deployment
+from ray.serve.config import BackpressureConfig, RequestRouterConfig
+
+from serve_app.deployments import local
+from serve_app.deployments.calling import RETRY_AFTER_SECONDS
+from serve_app.deployments.ingress import Ingress
+from serve_app.deployments.meta import MetaModel
+from serve_app.deployments.scorer import Scorer
+from serve_app.deployments.session import MeshSession
+from serve_app.errors import BadSettings, NoCapacity
+from serve_app.settings import Settings
+
+__all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
+
+NAME = "tagae"  # of the application in Serve
+LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole house fits two cores
+READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
+HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
+STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
+
+
+class Arguments(Settings):
+    """The settings as Ray's command line gives them: dotted names (``scorer.num_replicas=4``) or nested values."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**nested(values))
+
+
+def build(args: Arguments) -> Application:
+    """What Ray is given to run; it validates ``args`` into the type named here. Errors as of :func:`application`."""
+    return application(Settings.model_construct(**dict(args)))
+
+
+def application(settings: Settings) -> Application:
+    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel.
+
+    Raises:
+        BadSettings: the settings do not fit this cluster.
+    """
+    _require_one_node(settings)
+    scorer = _scorer(settings).bind(settings, _device(settings))
+    front = settings.serve
+    meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
+    session = _light(
+        MeshSession,
+        num_replicas=front.session_replicas,
+        max_ongoing_requests=front.max_ongoing_requests,
+        max_queued_requests=front.max_queued_requests,
+        request_router_config=RequestRouterConfig(request_router_class=STICKY),
+    ).bind(settings, scorer, meta)
+    return _light(
+        Ingress,
+        num_replicas=front.ingress_replicas,
+        # More than sessions take and queue, so that who is refused is refused in our words.
+        max_ongoing_requests=front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + READS,
+        max_queued_requests=front.max_queued_requests,
+        backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_SECONDS),
+    ).bind(settings, session)
+
+
+def start(settings: Settings) -> str:
+    """Run the service on this machine alone, with a Ray of its own, until :func:`stop`.
+
+    Returns:
+        Its URL, when it is ready.
+
+    Raises:
+        BadSettings: as of :func:`application`.
+        NoCapacity: told ``cuda`` on a machine without.
+        RuntimeError: a replica could not start; the text says why.
+    """
+    url = local.up(settings.serve.host, settings.serve.port)
+    try:
+        if settings.scorer.device == "cuda" and not _gpus():
+            raise NoCapacity("scorer.device: expected a GPU as told, Ray finds none here; use cpu or auto")
+        serve.run(application(settings), name=NAME, route_prefix="/", logging_config=local.QUIET)
+    except BaseException:
+        local.down()
+        raise
+    return url
+
+
+def stop() -> None:
+    """End what :func:`start` began; no process is left."""
+    local.down()
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``, beside what is nested already."""
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *subjects, field = name.split(".")
+        branch = tree
+        for subject in subjects:
+            branch[subject] = dict(branch.get(subject, {}))
+            branch = branch[subject]
+        branch[field] = {**branch.get(field, {}), **value} if isinstance(value, Mapping) else value
+    return tree
+
+
+def _scorer(settings: Settings) -> Deployment:
+    chosen = settings.scorer
+    return serve.deployment(
+        Scorer,
+        num_replicas=chosen.num_replicas,
+        ray_actor_options={
+            "num_cpus": chosen.num_cpus,
+            "num_gpus": chosen.num_gpus if _device(settings) == "cuda" else 0,
+        },
+        max_ongoing_requests=max(16, 2 * chosen.max_batch_size),  # a batch gathers while another is scored
+        max_queued_requests=settings.serve.max_queued_requests,
+        health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
+    )
+
+
+def _light(cls: Any, **options: Any) -> Deployment:
+    return serve.deployment(
+        cls,
+        ray_actor_options={"num_cpus": LIGHT_CPUS},
+        health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
+        **options,
+    )
+
+
+def _device(settings: Settings) -> str:
+    """``auto`` looks at the cluster: the node that runs ``build`` may be a head without a GPU."""
+    if settings.scorer.device != "auto":
+        return settings.scorer.device
+    return "cuda" if _gpus() else "cpu"
+
+
+def _gpus() -> float:
+    return float(ray.cluster_resources().get("GPU", 0))
+
+
+def _require_one_node(settings: Settings) -> None:
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    if settings.store.kind == "local" and nodes > 1:
+        raise BadSettings(
+            f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; run on one node"
+        )

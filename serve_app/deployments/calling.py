@@ -1,0 +1,68 @@
+"""One call to another deployment: within a deadline, repeated once if the replica died, in the house's own errors.
+
+Every call of the house may be repeated: scoring and combining are pure, and a push is idempotent.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
+
+from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
+
+RETRY_AFTER_SECONDS = 1.0
+
+
+def remaining_seconds(expires_at: float) -> float:
+    """Until a deadline (Unix time: the nodes of a cluster agree on it within ms), s; 0 once it has passed."""
+    return max(0.0, expires_at - time.time())
+
+
+async def ask(method: Any, *args: Any, expires_at: float) -> Any:
+    """What a method of a deployment handle answers.
+
+    Args:
+        method: such as ``handle.score``.
+        args: passed on.
+        expires_at: deadline, Unix time; the remote work is cancelled then.
+
+    Raises:
+        DeadlineExceeded: no answer until then.
+        NoCapacity: the replica died, and so did the one that was asked instead; or there is none.
+        Overloaded: its queue is full.
+        Exception: whatever the method raised, itself.
+    """
+    try:
+        try:
+            return await _answer(method, args, expires_at)
+        except RayActorError:
+            return await _answer(method, args, expires_at)
+    except (RayActorError, DeploymentUnavailableError) as error:
+        raise NoCapacity(
+            f"{method.deployment_name}: no replica could answer ({type(error).__name__}); try again, and look at "
+            "`serve status` if it lasts",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        ) from error
+
+
+async def _answer(method: Any, args: tuple[Any, ...], expires_at: float) -> Any:
+    response = method.remote(*args)
+    try:
+        async with asyncio.timeout(remaining_seconds(expires_at)):
+            return await response
+    except (TimeoutError, RequestCancelledError):
+        response.cancel()
+        raise DeadlineExceeded(
+            f"{method.deployment_name}: no answer before the deadline; try again, or raise serve.deadline_seconds"
+        ) from None
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+    except BackPressureError as error:
+        raise Overloaded(
+            f"{method.deployment_name}: its queue is full; come back later", retry_after_seconds=RETRY_AFTER_SECONDS
+        ) from error
+    except RayTaskError as error:
+        raise error.cause from None

@@ -1,0 +1,67 @@
+"""Ray and Serve on this machine alone, quiet: for ``tagae serve``, the demo, benchmarks and tests."""
+
+import logging
+import os
+import socket
+
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.schema import LoggingConfig
+
+QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
+LEAST_CPUS = 2  # that the application claims; fewer real ones share the time
+OBJECT_STORE_BYTES = 256 * 2**20
+# Read by Ray's own processes as they start. Tokens are for clusters; this one listens on loopback and dies with us.
+RAY_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
+}
+# glibc gives large blocks back to the kernel after each op and pays for them again at the next (PERFORMANCE.md).
+WORKER_ENVIRONMENT = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
+    "MALLOC_TOP_PAD_": str(256 * 2**20),
+}
+
+
+def up(host: str, port: int) -> str:
+    """Start Ray and Serve.
+
+    Args:
+        host: address to listen on.
+        port: 0 takes a free one.
+
+    Returns:
+        The URL of the front.
+    """
+    for name, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    ray.init(
+        num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env={"env_vars": WORKER_ENVIRONMENT},
+    )
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    port = port or _free_port(host)
+    serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=QUIET)
+    return f"http://{host}:{port}"
+
+
+def down() -> None:
+    """End the applications, then Ray with all its processes."""
+    if ray.is_initialized():
+        for name in serve.status().applications:
+            serve.delete(name)
+        ray.shutdown()
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

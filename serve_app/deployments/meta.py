@@ -1,0 +1,37 @@
+"""MetaModel: the evidence of all parts of one snapshot in, the cluster's verdict out. Light, on a CPU."""
+
+import asyncio
+
+import torch
+
+from model.checkpoint import SHIPPED, load
+from model.incidents import AlertPolicy, IncidentMemory
+from model.verdict import Verdict
+from serve_app.deployments.instruments import RayInstruments
+from serve_app.metrics import VERDICTS
+from serve_app.pipeline import Case, combine
+from serve_app.settings import Settings
+
+
+class MetaModel:
+    """Makes the verdicts, and counts them.
+
+    Raises:
+        IncompatibleWeights: the checkpoint cannot be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        torch.set_num_threads(settings.model.threads)
+        self._checkpoint = load(settings.model.weights or SHIPPED)
+        self._instruments = RayInstruments()
+
+    def digest(self) -> str:
+        """Of the weights."""
+        return self._checkpoint.digest
+
+    async def combine(self, case: Case, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        """The verdict of one snapshot and what paging remembers next. The policy travels with the case: the session
+        weighed the evidence by it."""
+        verdict, memory = await asyncio.to_thread(combine, self._checkpoint, case, policy)
+        self._instruments.count(VERDICTS, status=verdict.status.value)
+        return verdict, memory

@@ -1,0 +1,68 @@
+"""Every error of the HTTP interface as RFC 9457 ``application/problem+json``, in the answers and in OpenAPI."""
+
+import math
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from model.errors import ModelError
+from serve_app.errors import ANSWERS, InvalidDocument, ServeError, answer, problem
+from serve_app.metrics import REFUSALS
+from serve_app.schemas import Problem
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def install(http: FastAPI) -> None:
+    """Answer every error of ``http`` with a problem document."""
+    for kind in (ServeError, ModelError, Exception):
+        http.add_exception_handler(kind, _told)
+    http.add_exception_handler(HTTPException, _unroutable)
+    http.add_exception_handler(RequestValidationError, _unreadable)
+
+
+def documented(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that may answer with these errors."""
+    rows: dict[int | str, dict[str, Any]] = {}
+    for row in (ANSWERS[error] for error in errors):
+        before = rows.get(row.status, {}).get("description")
+        schema = {"$ref": "#/components/schemas/Problem"}
+        rows[row.status] = {
+            "description": f"{before}; {row.code}" if before else row.code,
+            "content": {MEDIA_TYPE: {"schema": schema}},
+        }
+    return rows
+
+
+def _told(request: Request, error: Exception) -> Response:
+    request.app.state.instruments.count(REFUSALS, code=answer(error).code)
+    return _response(problem(error))
+
+
+def _unroutable(request: Request, error: Exception) -> Response:
+    """No such route, or not with this method."""
+    assert isinstance(error, HTTPException)  # what it is registered for
+    status = HTTPStatus(error.status_code)
+    code = status.phrase.lower().replace(" ", "-")
+    request.app.state.instruments.count(REFUSALS, code=code)
+    detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
+    document = Problem(type=f"urn:tagae:problem:{code}", title=status.phrase, status=status, detail=detail)
+    return _response(document, dict(error.headers or {}))
+
+
+def _unreadable(request: Request, error: Exception) -> Response:
+    """A path or query parameter of the wrong type."""
+    assert isinstance(error, RequestValidationError)  # what it is registered for
+    first = error.errors()[0]
+    return _told(request, InvalidDocument(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+
+
+def _response(document: Problem, headers: dict[str, str] | None = None) -> Response:
+    headers = headers or {}
+    if document.retry_after_seconds is not None:
+        headers["retry-after"] = str(math.ceil(document.retry_after_seconds))
+    body = document.model_dump_json(exclude_none=True)
+    return Response(body, document.status, headers, MEDIA_TYPE)

@@ -1,0 +1,166 @@
+"""Scorer: parts of any mesh in, scores out. Pure, so that any replica may score any part and a repeat is safe."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from ray import serve
+
+from kernels import backend
+from model.autoencoder import Autoencoder
+from model.checkpoint import SHIPPED, Checkpoint, load
+from model.scoring import PartitionScore, PartitionTask, score
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.deployments.calling import remaining_seconds
+from serve_app.deployments.instruments import RayInstruments
+from serve_app.errors import DeadlineExceeded, NoCapacity
+from serve_app.metrics import INFERENCE, PARTS_SCORED
+from serve_app.pipeline import Mesh, Options, lay
+from serve_app.settings import ScorerSettings, Settings
+
+Group = tuple[PartitionTask, ...]
+Scores = tuple[PartitionScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What became of one group.
+
+    Attributes:
+        replica: who scored it.
+        scores: of its parts, in order.
+        seconds: of the pass that it was part of.
+    """
+
+    replica: str
+    scores: Scores
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, and the digest of the weights."""
+
+    device: str
+    kernels: str
+    model: str
+
+
+class Scorer:
+    """One scoring process; batches groups of parts across meshes.
+
+    Args:
+        settings: its ``model`` and ``scorer``.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        NoCapacity: told ``cuda``, and there is none.
+        IncompatibleWeights: the checkpoint cannot be read.
+    """
+
+    def __init__(self, settings: Settings, device: str) -> None:
+        torch.set_num_threads(settings.model.threads)
+        self._settings = settings.scorer
+        self._checkpoint = load(settings.model.weights or SHIPPED, found(device))
+        self._probe = probe(self._checkpoint)
+        self._replica: str = serve.get_replica_context().replica_id.unique_id
+        self._instruments = RayInstruments()
+        # Always the same thread: OpenMP keeps a pool for each thread that calls it.
+        self._thread = ThreadPoolExecutor(1, "score")
+        self._thread.submit(score, self._checkpoint.network, self._probe).result()  # warm, before it is ready
+        self._batched = serve.batch(
+            self._score_batch,
+            max_batch_size=settings.scorer.max_batch_size,
+            batch_wait_timeout_s=settings.scorer.batch_wait_seconds,
+        )
+
+    async def check_health(self) -> None:
+        """A real, small pass."""
+        await self._in_thread(score, self._checkpoint.network, self._probe)
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Batch size and wait, live: fields of ``ScorerSettings``."""
+        self._settings = ScorerSettings.model_validate({**self._settings.model_dump(), **user_config})
+        self._batched.set_max_batch_size(self._settings.max_batch_size)
+        self._batched.set_batch_wait_timeout_s(self._settings.batch_wait_seconds)
+
+    def equipment(self) -> Equipment:
+        """What this replica works with."""
+        device = next(self._checkpoint.network.parameters()).device
+        return Equipment(device.type, backend(), self._checkpoint.digest)
+
+    async def score(self, group: Group, expires_at: float) -> Scored:
+        """Score a group of parts, in one pass with whoever else is waiting.
+
+        Raises:
+            DeadlineExceeded: its turn came after ``expires_at`` (Unix time).
+        """
+        outcome: Scored | Exception = await self._batched((group, expires_at))
+        if isinstance(outcome, Exception):
+            raise outcome
+        self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
+        return outcome
+
+    async def _score_batch(self, requests: list[tuple[Group, float]]) -> list[Scored | Exception]:
+        """One outcome for each request. Nothing is raised, since that would fail the whole batch."""
+        in_time = [remaining_seconds(expires_at) > 0 for _, expires_at in requests]
+        live = [group for (group, _), alive in zip(requests, in_time, strict=True) if alive]
+        started = time.perf_counter()
+        outcomes = iter(await self._in_thread(score_groups, self._checkpoint.network, live))
+        seconds = time.perf_counter() - started
+        self._instruments.observe(INFERENCE, seconds)
+        return [self._told(next(outcomes), seconds) if alive else _late() for alive in in_time]
+
+    def _told(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:
+        return outcome if isinstance(outcome, Exception) else Scored(self._replica, outcome, seconds)
+
+    async def _in_thread(self, function: Any, *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _late() -> DeadlineExceeded:
+    return DeadlineExceeded("Scorer: the parts' turn came after their deadline; add replicas or send less")
+
+
+def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
+    """All groups in one pass; if that fails, each alone, so that a bad one spoils no other."""
+    if not groups:
+        return []
+    try:
+        scores = iter(score(network, [task for group in groups for task in group]))
+        return [tuple(next(scores) for _ in group) for group in groups]
+    except Exception as error:
+        if len(groups) == 1:
+            return [error]
+        return [outcome for group in groups for outcome in score_groups(network, [group])]
+
+
+def found(device: str) -> torch.device:
+    """The device, if it is there.
+
+    Raises:
+        NoCapacity: told ``cuda``, and there is none.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise NoCapacity(
+            "scorer.device: expected a CUDA device as told, this replica sees none; set scorer.num_gpus above 0, give "
+            "the node a GPU, or set scorer.device to cpu"
+        )
+    return torch.device(device)
+
+
+def probe(checkpoint: Checkpoint) -> Group:
+    """The smallest mesh with a call, ready to be scored."""
+    snapshot = MeshSnapshot.create(
+        node_ids=["probe/a", "probe/b"],
+        edge_index=[[0], [1]],
+        node_features=[[1.0] * len(NODE_METRICS)] * 2,
+        edge_features=[[1.0] * len(EDGE_METRICS)],
+        observed_at=datetime.fromtimestamp(0, UTC),
+    )
+    return lay(checkpoint, Mesh(), snapshot, Options()).tasks

@@ -1,0 +1,322 @@
+"""MeshSession: what is known of each mesh, and the way of a snapshot to its verdict.
+
+The store is the truth: state is written through with compare-and-set before an answer, so that two sessions cannot
+both advance a mesh. That a mesh comes to the same session each time only saves a read.
+"""
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+
+from model.checkpoint import SHIPPED, load
+from model.scoring import PartitionTask
+from model.snapshot import MeshSnapshot
+from model.storage import pack_state, unpack_state
+from serve_app.codec import encode_verdict, unpack_snapshot
+from serve_app.deployments.cache import Known, MeshCache
+from serve_app.deployments.calling import ask, remaining_seconds
+from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.record import Record, gauges
+from serve_app.deployments.scorer import Equipment, Group, Scored
+from serve_app.errors import (
+    DeadlineExceeded,
+    Overloaded,
+    SameTimeOtherContent,
+    ServeError,
+    StaleSnapshot,
+    StoreConflict,
+    UnknownMesh,
+)
+from serve_app.metrics import PARTS_MISSING, STAGE, MeshGauges
+from serve_app.pipeline import Case, Laid, Mesh, lay, options, settled, weigh
+from serve_app.settings import AlertSettings, Settings
+from serve_app.stores.local import LocalStore
+
+SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
+log = logging.getLogger("ray.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The answer to one snapshot.
+
+    Attributes:
+        verdict: its JSON document.
+        status: of the verdict; empty for a repeat, which is counted once.
+        seconds: by stage.
+        scorers: parts scored, by replica.
+        missing: parts without an answer.
+    """
+
+    verdict: bytes
+    status: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    scorers: dict[str, int] = field(default_factory=dict)
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One snapshot on its way.
+
+    Attributes:
+        mesh: name.
+        packed: the snapshot as the store keeps it.
+        expires_at: deadline, Unix time.
+        counted: False for a baseline.
+    """
+
+    mesh: str
+    packed: bytes
+    expires_at: float
+    counted: bool = True
+
+
+class MeshSession:
+    """Owner of some of the meshes.
+
+    Args:
+        settings: all of them.
+        scorer, meta: handles.
+
+    Raises:
+        IncompatibleWeights: the checkpoint cannot be read.
+        CorruptState: nor the store.
+    """
+
+    def __init__(self, settings: Settings, scorer: Any, meta: Any) -> None:
+        torch.set_num_threads(settings.model.threads)
+        self._settings = settings
+        self._options = options(settings)
+        self._checkpoint = load(settings.model.weights or SHIPPED)
+        self._store = LocalStore(settings.store.path)
+        self._cache = MeshCache(settings.serve.session_memory_bytes)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._scorer, self._meta = scorer, meta
+        self._instruments = RayInstruments()
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """When to page, live: fields of ``AlertSettings``."""
+        alert = AlertSettings.model_validate({**self._settings.alert.model_dump(), **user_config})
+        self._settings = self._settings.model_copy(update={"alert": alert})
+        self._options = options(self._settings)
+
+    async def push(self, mesh: str, packed: bytes, expires_at: float) -> Judged:
+        """Count a snapshot and judge it. A failed push changes nothing.
+
+        Raises:
+            SameTimeOtherContent: another snapshot of this instant was judged.
+            StaleSnapshot: it is older than the newest one.
+            ServeError: it could not be judged, or not in time.
+        """
+        return await self._advance(Push(mesh, packed, expires_at))
+
+    async def baseline(self, mesh: str, packed: bytes, expires_at: float) -> None:
+        """Let a snapshot set baselines and calibration; neither the mesh's clock nor its verdict move."""
+        await self._advance(Push(mesh, packed, expires_at, counted=False))
+
+    async def verdict(self, mesh: str) -> bytes:
+        """JSON of the newest verdict.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        stored = await asyncio.to_thread(self._store.load, mesh)
+        if stored is None:
+            raise _unknown(mesh)
+        if not stored.verdict:
+            raise UnknownMesh(f"mesh {mesh!r}: has a baseline and no verdict yet; push a snapshot")
+        return Record.unpack(stored.verdict).document
+
+    async def meshes(self) -> list[MeshGauges]:
+        """All meshes, of any session."""
+        return await asyncio.to_thread(lambda: [gauges(stored) for stored in self._store.meshes()])
+
+    async def delete(self, mesh: str) -> None:
+        """Forget a mesh.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        async with self._lock(mesh):
+            self._cache.drop(mesh)
+            if not await asyncio.to_thread(self._store.delete, mesh):
+                raise _unknown(mesh)
+
+    async def ready(self, expires_at: float) -> Equipment:
+        """Whether the store, a scorer and the meta-model answer; what the scorer works with."""
+        _, equipment, _ = await asyncio.gather(
+            asyncio.to_thread(self._store.load, "tagae-readiness"),
+            ask(self._scorer.equipment, expires_at=expires_at),
+            ask(self._meta.digest, expires_at=expires_at),
+        )
+        found: Equipment = equipment
+        return found
+
+    def _lock(self, mesh: str) -> asyncio.Lock:
+        """One step of a mesh at a time; the lock lives as long as somebody holds or awaits it."""
+        lock = self._locks.get(mesh)
+        if lock is None:
+            lock = self._locks[mesh] = asyncio.Lock()
+        return lock
+
+    async def _advance(self, push: Push) -> Judged:
+        async with self._lock(push.mesh):
+            try:
+                return await self._step(push)
+            except StoreConflict:  # another session was first: what is held here is of the past
+                self._cache.drop(push.mesh)
+                return await self._step(push)
+
+    async def _step(self, push: Push) -> Judged:
+        _in_time(push)
+        watch = Stopwatch()
+        with watch.stage("lay"):
+            begun = await asyncio.to_thread(self._begin, push)
+        if isinstance(begun, Judged):
+            return begun
+        known, snapshot, laid = begun
+        with watch.stage("score"):
+            scored = await self._score(laid.tasks, push.expires_at)
+        with watch.stage("weigh"):
+            case = await asyncio.to_thread(self._weigh, laid, scored, snapshot)
+        with watch.stage("combine"):
+            verdict, memory = await ask(self._meta.combine, case, self._options.policy, expires_at=push.expires_at)
+        _in_time(push)
+        after = settled(laid.mesh, memory, counted=push.counted)
+        record = Record(snapshot.num_nodes, encode_verdict(verdict).model_dump_json().encode())
+        with watch.stage("store"):
+            revision = await asyncio.to_thread(self._keep, push, known.revision, after, snapshot, record)
+        self._cache.put(push.mesh, Known(after, revision))
+        return self._judged(record, verdict.status.value, scored, case, watch)
+
+    def _begin(self, push: Push) -> Judged | tuple[Known, MeshSnapshot, Laid]:
+        """The stored verdict of a snapshot judged before, or what is needed to judge it now."""
+        snapshot = unpack_snapshot(push.packed)
+        known = self._cache.get(push.mesh) or self._load(push.mesh)
+        newest = known.mesh.state.observed_at
+        if push.counted and newest is not None and snapshot.observed_at <= newest:
+            return self._repeated(push.mesh, snapshot, newest.isoformat())
+        laid = lay(self._checkpoint, known.mesh, snapshot, self._options, counted=push.counted)
+        return known, snapshot, laid
+
+    def _load(self, mesh: str) -> Known:
+        """From the store. Another session may append between the two reads; then this revision is of the past, and
+        the write that follows is refused."""
+        stored = self._store.load(mesh)
+        if stored is None:
+            return Known(Mesh(), 0)
+        window = (unpack_snapshot(packed) for packed in self._store.window(mesh))
+        return Known(Mesh(unpack_state(stored.state, window)), stored.revision)
+
+    def _repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> Judged:
+        """The verdict of the same snapshot; what is not the same, or not known, is refused."""
+        judged = self._store.verdict_at(mesh, snapshot.observed_at)
+        if judged is None:
+            raise StaleSnapshot(
+                f"mesh {mesh!r}: expected a snapshot after the newest one, {newest}, came "
+                f"{snapshot.observed_at.isoformat()}; send snapshots in order",
+                pointer="/observed_at",
+            )
+        if judged.digest != snapshot.digest:
+            raise SameTimeOtherContent(
+                f"mesh {mesh!r}: {snapshot.observed_at.isoformat()} was judged with other content; the newest snapshot "
+                f"is of {newest}; send each instant once",
+                pointer="/observed_at",
+            )
+        return Judged(Record.unpack(judged.verdict).document)
+
+    async def _score(self, tasks: Sequence[PartitionTask], expires_at: float) -> list[Scored]:
+        """What the scorers answered in time; what they did not is missing, never a lost snapshot."""
+        until = time.time() + SCORING_SHARE * remaining_seconds(expires_at)
+        groups = balanced(tasks, self._settings.partition.groups)
+        calls = (ask(self._scorer.score, group, until, expires_at=until) for group in groups)
+        scored = []
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(answer, Overloaded):
+                raise answer
+            if isinstance(answer, Exception):
+                log.warning("a group of parts was not scored: %s", answer, exc_info=not isinstance(answer, ServeError))
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                scored.append(answer)
+        return scored
+
+    def _weigh(self, laid: Laid, scored: list[Scored], snapshot: MeshSnapshot) -> Case:
+        scores = sorted((s for answer in scored for s in answer.scores), key=lambda s: s.part)
+        return weigh(self._checkpoint, laid, scores, snapshot, self._options)
+
+    def _keep(self, push: Push, revision: int, mesh: Mesh, snapshot: MeshSnapshot, record: Record) -> int:
+        """Write through; the new revision."""
+        if not push.counted:
+            return self._store.replace(push.mesh, pack_state(mesh.state), revision=revision)
+        return self._store.append(
+            push.mesh,
+            sequence=mesh.state.sequence,
+            observed_at=snapshot.observed_at,
+            snapshot=push.packed,
+            digest=snapshot.digest,
+            state=pack_state(mesh.state),
+            verdict=record.pack(),
+            keep=self._options.window_size,
+            revision=revision,
+        )
+
+    def _judged(self, record: Record, status: str, scored: list[Scored], case: Case, watch: "Stopwatch") -> Judged:
+        missing = len(case.when.missing_parts)
+        scorers: dict[str, int] = {}
+        for answer in scored:
+            scorers[answer.replica] = scorers.get(answer.replica, 0) + len(answer.scores)
+        seconds = {**watch.seconds, "inference": max((answer.seconds for answer in scored), default=0.0)}
+        for stage, taken in watch.seconds.items():
+            self._instruments.observe(STAGE, taken, stage=stage)
+        self._instruments.count(PARTS_MISSING, missing)
+        return Judged(record.document, status, seconds, scorers, missing)
+
+
+class Stopwatch:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure what is inside."""
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
+
+
+def balanced(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
+    """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
+    (Graham's LPT rule, within 4/3 of the best)."""
+    groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
+    lightest = [(0, g) for g in range(len(groups))]
+    for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
+        load, g = lightest[0]
+        groups[g].append(task)
+        # A part without calls still costs its services.
+        heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
+    return [tuple(group) for group in groups]
+
+
+def _in_time(push: Push) -> None:
+    if remaining_seconds(push.expires_at) <= 0:
+        raise DeadlineExceeded(
+            f"mesh {push.mesh!r}: the deadline passed before the verdict was there; nothing was changed; try again, or "
+            "raise serve.deadline_seconds"
+        )
+
+
+def _unknown(mesh: str) -> UnknownMesh:
+    return UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")

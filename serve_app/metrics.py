@@ -1,0 +1,147 @@
+"""What the service tells Prometheus: every metric's name, meaning and labels, in this one place.
+
+With Ray each replica counts through ``ray.serve.metrics`` (``deployments/instruments.py``); Ray exports them as
+``ray_tagae_*`` with labels for application, deployment and replica. Without Ray, and on the ingress's ``/metrics``,
+``prometheus_client`` carries the same names. The meshes' gauges are made from the stored verdicts at each scrape, so
+that they are the same whichever replica answers and do not linger after a mesh is deleted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from model.verdict import Status
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# From a small mesh's stage to the default deadline.
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A counter, or a histogram where it has ``buckets``; names follow Prometheus' conventions."""
+
+    name: str
+    description: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+VERDICTS = Metric("tagae_verdicts_total", "Verdicts made, by status.", ("status",))
+PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the Scorer replica that did it.", ("scorer",))
+PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions without an answer in time.")
+INFERENCE = Metric("tagae_inference_seconds", "One pass of the network over a batch of partitions.", (), SECONDS)
+STAGE = Metric("tagae_stage_seconds", "One stage of one snapshot's way to its verdict.", ("stage",), SECONDS)
+REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by the problem's code.", ("code",))
+METRICS = (VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS)
+
+
+class Instruments(Protocol):
+    """Where measurements go."""
+
+    def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter."""
+
+    def observe(self, metric: Metric, value: float, **labels: str) -> None:
+        """Add one value to a histogram."""
+
+
+class PrometheusInstruments:
+    """Instruments of this process, for Prometheus to read.
+
+    Args:
+        constant: labels that every metric carries here, such as the replica.
+    """
+
+    def __init__(self, **constant: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # no second series beside each counter
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._constant = constant
+        self._counters = {m.name: self._counter(m) for m in METRICS if not m.buckets}
+        self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
+
+    def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
+        self._counters[metric.name].labels(**self._constant, **labels).inc(amount)
+
+    def observe(self, metric: Metric, value: float, **labels: str) -> None:
+        self._histograms[metric.name].labels(**self._constant, **labels).observe(value)
+
+    def text(self, meshes: Iterable["MeshGauges"] = ()) -> bytes:
+        """Everything counted here and the meshes' gauges, in Prometheus' text form (``CONTENT_TYPE``)."""
+        gauges = CollectorRegistry(auto_describe=False)
+        gauges.register(_MeshCollector(tuple(meshes)))
+        return generate_latest(self._registry) + generate_latest(gauges)
+
+    def _counter(self, metric: Metric) -> Counter:
+        return Counter(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
+
+    def _histogram(self, metric: Metric) -> Histogram:
+        labels = (*self._constant, *metric.labels)
+        return Histogram(metric.name, metric.description, labels, registry=self._registry, buckets=metric.buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshGauges:
+    """One mesh as its newest verdict shows it; the verdict's numbers are None before the first.
+
+    Attributes:
+        mesh: its name.
+        services: in the newest snapshot.
+        sequence: snapshots counted.
+        observed_at: of the newest snapshot.
+        status: of the newest verdict; ``warming_up`` before the first.
+        score, threshold, probability: of the newest verdict.
+        incidents: how many are open.
+    """
+
+    mesh: str
+    services: int
+    sequence: int
+    observed_at: datetime | None
+    status: str
+    score: float | None = None
+    threshold: float | None = None
+    probability: float | None = None
+    incidents: int = 0
+
+
+class _MeshCollector(Collector):
+    """Gauges of all meshes."""
+
+    def __init__(self, meshes: tuple[MeshGauges, ...]) -> None:
+        self._meshes = meshes
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, description, value in _GAUGES:
+            family = GaugeMetricFamily(f"tagae_mesh_{name}", description, labels=("mesh",))
+            for m in self._meshes:
+                if (measured := value(m)) is not None:
+                    family.add_metric((m.mesh,), measured)
+            yield family
+        status = GaugeMetricFamily(
+            "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
+        )
+        for m in self._meshes:
+            for known in Status:
+                status.add_metric((m.mesh, known.value), float(m.status == known.value))
+        yield status
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
+    ("score", "Strongest evidence, decades of improbability.", lambda m: m.score),
+    ("threshold", "Percentile of the score over quiet history.", lambda m: m.threshold),
+    ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
+    ("incidents", "Open incidents.", lambda m: m.incidents),
+    ("services", "Services in the newest snapshot.", lambda m: m.services),
+    ("sequence", "Snapshots counted.", lambda m: m.sequence),
+    (
+        "observed_timestamp_seconds",
+        "Time of the newest snapshot.",
+        lambda m: m.observed_at.timestamp() if m.observed_at else None,
+    ),
+)
