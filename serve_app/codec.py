@@ -14,6 +14,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from safetensors import SafetensorError
 
 from model.errors import InvalidSnapshot
@@ -151,6 +152,8 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
         "node_features": np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan)),
         "edge_features": np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan)),
     }
+    # safetensors writes memory as it lies, also where that is the transpose
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     changes = [[change.kind, change.service, change.reason] for change in snapshot.changes]
     metadata = {
         "format": PACKED_FORMAT,
@@ -246,7 +249,7 @@ def _pointer(place: Sequence[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
 
 
-def _detail(error: Any) -> str:
+def _detail(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return f"{error['loc'][-1]!r} is not a field of this document; correct the name or leave it out"
     if error["type"] == "missing":

@@ -135,7 +135,7 @@ def weigh(
         [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores],
         cut.crossing,
     )
-    surprise = surprises(state, laid.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
+    surprise = surprises(laid.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
     evidence = gather(state, laid.observation, decoded, surprise, options.policy)
     when = Circumstances(
         snapshot.observed_at,

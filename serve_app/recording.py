@@ -59,7 +59,7 @@ class LabelledIncident:
     Attributes:
         start, end: UTC.
         kind: the fault's kind in the recording's own words.
-        root_cause_service: name of the culprit as the recording gives it; often without its namespace.
+        root_cause_service: the culprit as the recording names it, often without its namespace; None if unknown.
         root_cause_metric: the metric that shows it, if the source says so.
         details: the recording's further columns.
     """
@@ -67,7 +67,7 @@ class LabelledIncident:
     start: datetime
     end: datetime
     kind: str
-    root_cause_service: str
+    root_cause_service: str | None = None
     root_cause_metric: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -122,26 +122,14 @@ class RecordingReader:
 
     def incidents(self) -> list[LabelledIncident]:
         """The labelled incidents by start; empty where the recording has none."""
-        path = self.path / "incidents.parquet"
-        if not path.exists():
-            return []
-        with _parquet(path) as file:
-            _require(path, file.schema_arrow.names, _INCIDENT_COLUMNS[:4])
-            rows = file.read().to_pylist()
-        return sorted((_incident(row) for row in rows), key=lambda incident: incident.start)
+        incidents = [_incident(row) for row in _listed(self.path / "incidents.parquet", _INCIDENT_COLUMNS[:3])]
+        return sorted(incidents, key=lambda incident: incident.start)
 
     def changes(self) -> list[tuple[datetime, PlannedChange]]:
         """The rows of events.parquet by time; empty where the recording has none."""
-        path = self.path / "events.parquet"
-        if not path.exists():
-            return []
-        with _parquet(path) as file:
-            _require(path, file.schema_arrow.names, ("time", "kind", "object"))
-            rows = file.read().to_pylist()
-        events = [
-            (_utc(row["time"]), PlannedChange(row["kind"], row["object"], row.get("reason") or "")) for row in rows
-        ]
-        return sorted(events, key=lambda event: event[0])
+        rows = _listed(self.path / "events.parquet", ("time", "kind", "object"))
+        changes = [(row["time"], PlannedChange(row["kind"], row["object"], row.get("reason") or "")) for row in rows]
+        return sorted(changes, key=lambda change: change[0])
 
     def _snapshot(self, nodes: "_Rows", calls: "_Rows | None", changes: list[PlannedChange]) -> MeshSnapshot:
         (ids,) = nodes.ids
@@ -307,7 +295,8 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 @contextmanager
 def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path) as file:
+        # pre_buffer, which is the default, would hold all column chunks of the file
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         raise BadRecording(f"{path}: expected a whole Parquet file, came {error}; write the recording again") from error
@@ -316,9 +305,34 @@ def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
 def _require(path: Path, present: Sequence[str], required: Sequence[str]) -> None:
     missing = [name for name in required if name not in present]
     if missing:
-        raise BadRecording(
-            f"{path}: expected the columns {', '.join(required)}, without {', '.join(missing)}; add them"
-        )
+        raise BadRecording(f"{path}: expected the columns {', '.join(required)}; add {', '.join(missing)}")
+
+
+def _listed(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a small file, times in UTC; none where the file is absent."""
+    if not path.exists():
+        return []
+    with _parquet(path) as file:
+        _require(path, file.schema_arrow.names, required)
+        table = file.read()
+    for i, column in enumerate(table.schema):
+        values = table.column(i)
+        if column.name in required and values.null_count:
+            raise BadRecording(f"{path}: {column.name}: expected a value in every row, came {values.null_count} nulls")
+        if column.name in ("time", "start", "end") or pa.types.is_timestamp(column.type):
+            table = table.set_column(i, column.name, _as_utc(path, column.name, values))
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+def _as_utc(path: Path, name: str, times: Any) -> Any:
+    if not pa.types.is_timestamp(times.type):
+        raise BadRecording(f"{path}: {name}: expected a timestamp column, came {times.type}; convert it")
+    instants = times if times.type.tz else times.cast(pa.timestamp(times.type.unit, tz="UTC"))
+    return instants.cast(_TIME, safe=False)
+
+
+def _plain(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +358,7 @@ def _instants(path: Path, keys: Sequence[str], metrics: Sequence[str]) -> Iterat
         columns = [name for name in ("time", *keys, *metrics) if name in present]
         held: list[_Rows] = []
         row = 0
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+        for batch in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
             times, features = _times(path, batch, row), _features(batch, metrics)
             ids = [
                 _node_ids(batch, service, namespace) for service, namespace in zip(keys[::2], keys[1::2], strict=True)
@@ -382,15 +396,13 @@ def _one_batch(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _times(path: Path, batch: pa.RecordBatch, row: int) -> NDArray[np.int64]:
     column = batch.column("time")
-    if not pa.types.is_timestamp(column.type) or column.null_count:
+    if column.null_count:
         raise BadRecording(
-            f"{path}: time: expected a timestamp in every row, came {column.type} with {column.null_count} nulls "
-            f"in rows {row} to {row + len(column)}; convert the column"
+            f"{path}: time: expected a value in every row, came {column.null_count} nulls in rows {row} to "
+            f"{row + len(column)}; leave such rows out"
         )
-    micros: NDArray[np.int64] = (
-        column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64()).to_numpy()
-    )
-    return micros
+    microseconds: NDArray[np.int64] = _as_utc(path, "time", column).cast(pa.int64()).to_numpy()
+    return microseconds
 
 
 def _features(rows: pa.RecordBatch, metrics: Sequence[str]) -> NDArray[np.float32]:
@@ -421,14 +433,8 @@ def _rows(
 
 
 def _incident(row: dict[str, Any]) -> LabelledIncident:
-    return LabelledIncident(
-        start=_utc(row["start"]),
-        end=_utc(row["end"]),
-        kind=row["kind"],
-        root_cause_service=row["root_cause_service"],
-        root_cause_metric=row.get("root_cause_metric"),
-        details={name: value for name, value in row.items() if name not in _INCIDENT_COLUMNS},
-    )
+    known: dict[str, Any] = {name: row.get(name) for name in _INCIDENT_COLUMNS}
+    return LabelledIncident(**known, details={name: value for name, value in row.items() if name not in known})
 
 
 def _incident_table(incidents: Sequence[LabelledIncident]) -> pa.Table:
@@ -437,10 +443,6 @@ def _incident_table(incidents: Sequence[LabelledIncident]) -> pa.Table:
     further = sorted({name for incident in incidents for name in incident.details})
     columns += [pa.array([incident.details.get(name) for incident in incidents]) for name in further]
     return pa.table(dict(zip([*_INCIDENT_COLUMNS, *further], columns, strict=True)))
-
-
-def _utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _datetime(microseconds: int) -> datetime:

@@ -12,10 +12,12 @@ import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -163,14 +165,16 @@ class Settings(BaseSettings):
         return tuple(InitSettingsSource(settings_cls, layer.values) for layer in reversed(_layers(init_settings())))
 
 
-class Layer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Layer:
     """Nested values and the place they were given in."""
 
     origin: str
     values: dict[str, Any]
 
 
-class Origin(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Origin:
     """One setting: dotted name, value in force, and ``default``, ``file``, ``environment`` or ``override``."""
 
     name: str
@@ -267,7 +271,7 @@ def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
     return "default"
 
 
-def _complaint(error: Any, layers: list[Layer]) -> str:
+def _complaint(error: ErrorDetails, layers: list[Layer]) -> str:
     path = tuple(str(part) for part in error["loc"])
     origin = _origin(path, layers)
     if error["type"] == "extra_forbidden":

