@@ -1,0 +1,76 @@
+"""What the documents promise to clients: the OpenAPI schema and strictness."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS
+from model.verdict import Severity, Status
+from serve_app.schemas import (
+    IncidentDocument,
+    MeshDocument,
+    Problem,
+    ServiceMetrics,
+    SnapshotDocument,
+    VerdictDocument,
+)
+
+SCHEMA = SnapshotDocument.model_json_schema()
+
+
+def _limits(field: dict[str, Any]) -> tuple[float | None, float | None]:
+    number = next(option for option in field.get("anyOf", [field]) if option["type"] == "number")
+    return number.get("minimum"), number.get("maximum")
+
+
+def test_the_metrics_are_those_of_the_model_with_their_ranges() -> None:
+    nodes = SCHEMA["$defs"]["ServiceMetrics"]["properties"]
+    edges = SCHEMA["$defs"]["CallDocument"]["properties"]
+    assert tuple(nodes) == NODE_METRICS
+    assert tuple(edges) == ("source", "destination", *EDGE_METRICS)
+    for name, field in [*nodes.items(), *((name, edges[name]) for name in EDGE_METRICS)]:
+        assert _limits(field) == (0, 1 if name in RATIOS else None), name
+
+
+def test_every_object_of_the_request_forbids_other_fields() -> None:
+    assert all(d["additionalProperties"] is False for d in (SCHEMA, *SCHEMA["$defs"].values()))
+
+
+def test_the_example_of_the_documentation_is_valid() -> None:
+    (example,) = SCHEMA["examples"]
+    assert SnapshotDocument.model_validate_json(json.dumps(example)).services[1]["name"] == "cart"
+
+
+def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
+    line = {"observed_at", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage"}
+    assert set(VerdictDocument.model_fields) == line | {"sequence", "missing_parts", "model"}
+    incident = {"id", "since", "severity", "score", "suspects", "affected", "changes"}
+    assert set(IncidentDocument.model_fields) == incident
+    assert set(MeshDocument.model_fields) == {"mesh", "services", "sequence", "observed_at", "status"}
+
+
+def test_the_words_of_the_schema_are_those_of_the_model() -> None:
+    status = VerdictDocument.model_fields["status"].description or ""
+    severity = IncidentDocument.model_fields["severity"].description or ""
+    assert [word for word in Status if f"`{word}`" not in status] == []
+    assert [word for word in Severity if f"`{word}`" not in severity] == []
+
+
+def test_every_described_document_says_what_it_is() -> None:
+    documents = (SnapshotDocument, VerdictDocument, MeshDocument, Problem)
+    definitions = [d for model in documents for d in model.model_json_schema().get("$defs", {}).values()]
+    assert [d["title"] for d in definitions if not d.get("description")] == []
+
+
+@pytest.mark.parametrize("value", ["0.1", True, [1.0]])
+def test_a_number_must_be_a_number(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(ServiceMetrics).validate_python({"error_rate": value})
+
+
+@pytest.mark.parametrize("time", [1767225600, "2026-01-01T00:00:00", "yesterday", None])
+def test_a_time_is_text_with_a_zone(time: Any) -> None:
+    with pytest.raises(ValidationError, match=r"observed_at"):
+        SnapshotDocument.model_validate({"observed_at": time, "services": []})

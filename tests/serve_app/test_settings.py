@@ -1,0 +1,155 @@
+"""The order of the layers, the names people type, and what a wrong setting says."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from serve_app.errors import BadSettings
+from serve_app.settings import Settings, load, sources
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("TAGAE_") or name == "USE_GPU":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def _toml(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "tagae.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _origins(**arguments: Any) -> dict[str, tuple[Any, str]]:
+    return {setting.name: (setting.value, setting.origin) for setting in sources(**arguments)}
+
+
+def test_the_defaults_of_the_field(tmp_path: Path) -> None:
+    settings = load()
+    assert (settings.model.window_size, settings.model.anomaly_percentile) == (120, 99.0)
+    assert settings.partition.max_services == 2000
+    assert settings.store.path == tmp_path / "state" / "tagae"
+    assert {origin for _, origin in _origins().values()} == {"default"}
+
+
+def test_each_layer_wins_over_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _toml(tmp_path, "[serve]\nport = 1\ndeadline_seconds = 1.5\nhost = '0.0.0.0'\n[model]\nwindow_size = 60\n")
+    monkeypatch.setenv("TAGAE_SERVE__PORT", "2")
+    monkeypatch.setenv("TAGAE_SERVE__HOST", "::")
+    found = _origins(config=config, overrides={"serve": {"port": 3}})
+    assert found["serve.port"] == (3, "override")
+    assert found["serve.host"] == ("::", "environment")
+    assert found["serve.deadline_seconds"] == (1.5, "file")
+    assert found["model.window_size"] == (60, "file")
+    assert found["serve.session_replicas"] == (2, "default")
+
+
+def test_the_file_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAGAE_CONFIG", str(_toml(tmp_path, "[model]\nwindow_size = 60\n")))
+    assert load().model.window_size == 60
+    other = tmp_path / "other.toml"
+    other.write_text("[model]\nwindow_size = 30\n", encoding="utf-8")
+    assert load(other).model.window_size == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "subject", "field", "expected"),
+    [
+        ("TAGAE_WINDOW_SIZE", "60", "model", "window_size", 60),
+        ("TAGAE_ANOMALY_PERCENTILE", "97.5", "model", "anomaly_percentile", 97.5),
+        ("USE_GPU", "false", "scorer", "device", "cpu"),
+        ("USE_GPU", "True", "scorer", "device", "cuda"),
+    ],
+)
+def test_plain_names(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, subject: str, field: str, expected: Any
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert _origins()[f"{subject}.{field}"] == (expected, "environment")
+
+
+def test_a_nested_name_wins_over_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAGAE_WINDOW_SIZE", "60")
+    monkeypatch.setenv("TAGAE_MODEL__WINDOW_SIZE", "30")
+    assert load().model.window_size == 30
+
+
+def test_what_kubernetes_sets_for_a_service_of_this_name_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAGAE_PORT", "tcp://10.0.0.1:8000")
+    monkeypatch.setenv("TAGAE_SERVICE_HOST", "10.0.0.1")
+    assert load().serve.port == 8000
+
+
+def test_validation_by_ray_has_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAGAE_SERVE__PORT", "2")
+    monkeypatch.setenv("TAGAE_SERVE__HOST", "::")
+    settings = Settings.model_validate({"serve": {"port": 3}})
+    assert (settings.serve.port, settings.serve.host) == (3, "::")
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load().model.window_size = 5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"scorer": {"device": "tpu"}}, ["scorer.device", "override", "'auto', 'cpu' or 'cuda'", "'tpu'"]),
+        ({"model": {"windowsize": 60}}, ["model.windowsize", "no such setting", "window_size"]),
+        ({"modle": {}}, ["modle", "no such setting", "model, alert, partition"]),
+        ({"model": {"window_size": 3}}, ["model.window_size", "greater than or equal to 10", "3"]),
+        ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "at most window_snapshots (3)", "9"]),
+        ({"store": {"kind": "redis"}}, ["store.kind", "'local'", "'redis'"]),
+        ({"serve": {"port": 70000}, "limits": {"max_calls": -1}}, ["serve.port", "limits.max_calls"]),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(overrides: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(BadSettings) as caught:
+        load(overrides=overrides)
+    assert [word for word in words if word not in caught.value.message] == []
+
+
+def test_wrong_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAGAE_MODEL__WINDOW_SIZE", "many")
+    with pytest.raises(BadSettings, match=r"model\.window_size \(from environment\).*'many'"):
+        load()
+    monkeypatch.delenv("TAGAE_MODEL__WINDOW_SIZE")
+    monkeypatch.setenv("TAGAE_MODLE__WINDOW_SIZE", "60")
+    with pytest.raises(BadSettings, match="TAGAE_MODLE__WINDOW_SIZE: there is no subject 'modle'"):
+        load()
+    monkeypatch.delenv("TAGAE_MODLE__WINDOW_SIZE")
+    monkeypatch.setenv("USE_GPU", "maybe")
+    with pytest.raises(BadSettings, match=r"USE_GPU: expected one of true.*'maybe'"):
+        load()
+    monkeypatch.delenv("USE_GPU")
+    monkeypatch.setenv("TAGAE_MODEL", "not json")
+    with pytest.raises(BadSettings, match='"model"'):
+        load()
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=r"absent\.toml: expected a readable TOML file"):
+        load(tmp_path / "absent.toml")
+    with pytest.raises(BadSettings, match=r"tagae\.toml: expected a readable TOML file"):
+        load(_toml(tmp_path, "[model\n"))
+    with pytest.raises(BadSettings, match=r"model\.windowsize \(from file\): no such setting"):
+        load(_toml(tmp_path, "[model]\nwindowsize = 5\n"))
+
+
+@pytest.mark.parametrize(("services", "pages"), [(1, 1.0), (50, 1.0), (200, 2.0), (5000, 10.0)])
+def test_the_alert_budget_grows_with_the_root_of_the_mesh(services: int, pages: float) -> None:
+    assert load().alert.budget(services) == pytest.approx(pages)
+    assert load(overrides={"alert": {"false_pages_per_day": 0.5}}).alert.budget(services) == 0.5
+
+
+def test_a_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load(overrides={"store": {"path": "~/meshes"}}).store.path == tmp_path / "meshes"

@@ -1,0 +1,259 @@
+"""The local store: compare-and-set, a bounded ring, and nothing acknowledged is ever lost."""
+
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.errors import BadMeshName, CorruptState, Overloaded, StoreConflict
+from serve_app.stores.base import StateStore, StoredMesh, StoredVerdict, check_mesh_name
+from serve_app.stores.local import FILE_NAME, LocalStore
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with closing(LocalStore(tmp_path / "stores")) as opened:
+        yield opened
+
+
+def _at(sequence: int) -> datetime:
+    return START + timedelta(seconds=15 * sequence, microseconds=sequence)
+
+
+def _append(store: StateStore, sequence: int, mesh: str = "prod", keep: int = 3, **changed: Any) -> int:
+    values: dict[str, Any] = {
+        "observed_at": _at(sequence),
+        "snapshot": b"snapshot %d" % sequence,
+        "digest": f"digest {sequence}",
+        "state": b"state %d" % sequence,
+        "verdict": b"verdict %d" % sequence,
+    }
+    return store.append(mesh, sequence=sequence, keep=keep, **{**values, **changed})
+
+
+def test_what_was_appended_is_loaded(store: LocalStore) -> None:
+    assert store.load("prod") is None
+    revision = _append(store, 1)
+    assert store.load("prod") == StoredMesh("prod", revision, 1, _at(1), "digest 1", b"state 1", b"verdict 1")
+
+
+def test_a_second_opening_finds_it(store: LocalStore, tmp_path: Path) -> None:
+    _append(store, 1)
+    with closing(LocalStore(tmp_path / "stores")) as other:
+        assert other.load("prod") == store.load("prod")
+
+
+def test_the_ring_is_bounded_and_in_order(store: LocalStore) -> None:
+    for sequence in range(1, 8):
+        _append(store, sequence)
+    assert list(store.window("prod")) == [b"snapshot 5", b"snapshot 6", b"snapshot 7"]
+    assert list(store.window("other")) == []
+    assert store.verdict_at("prod", _at(5)) == StoredVerdict("digest 5", b"verdict 5")
+    assert store.verdict_at("prod", _at(4)) is None
+    _append(store, 8, keep=1)
+    assert list(store.window("prod")) == [b"snapshot 8"]
+
+
+def test_a_window_is_one_moment_however_slowly_it_is_read(store: LocalStore) -> None:
+    for sequence in (1, 2, 3):
+        _append(store, sequence)
+    window = store.window("prod")
+    read = [next(window)]
+    for sequence in (4, 5, 6):
+        _append(store, sequence)
+    assert [*read, *window] == [b"snapshot 1", b"snapshot 2", b"snapshot 3"]
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 2, 4])
+def test_a_sequence_that_does_not_follow_is_refused(store: LocalStore, sequence: int) -> None:
+    _append(store, 1)
+    _append(store, 2)
+    before = store.load("prod")
+    with pytest.raises(StoreConflict, match="stored sequence 2") as caught:
+        _append(store, sequence)
+    assert caught.value.details["sequence"] == 2
+    assert store.load("prod") == before
+    assert list(store.window("prod")) == [b"snapshot 1", b"snapshot 2"]
+
+
+def test_a_baseline_comes_first_or_in_between_and_is_not_lost(store: LocalStore) -> None:
+    revision = store.replace("prod", b"baseline", revision=0)
+    assert store.load("prod") == StoredMesh("prod", revision, 0, None, "", b"baseline", b"")
+    with pytest.raises(StoreConflict, match="revision 0"):
+        store.replace("prod", b"another", revision=0)
+    with pytest.raises(StoreConflict, match="revision 0"):
+        _append(store, 1, revision=0)  # computed before the baseline was set
+    counted = _append(store, 1, revision=revision)
+    store.replace("prod", b"second baseline", revision=counted)
+    loaded = store.load("prod")
+    assert loaded is not None
+    assert (loaded.sequence, loaded.state, loaded.verdict) == (1, b"second baseline", b"verdict 1")
+
+
+def test_a_mesh_deleted_and_made_again_is_another_mesh(store: LocalStore) -> None:
+    revision = _append(store, 1)
+    assert store.delete("prod")
+    assert not store.delete("prod")
+    assert (store.load("prod"), list(store.window("prod")), store.meshes()) == (None, [], [])
+    assert _append(store, 1) != revision
+    with pytest.raises(StoreConflict):
+        _append(store, 2, revision=revision)
+
+
+def test_meshes_are_listed_by_name_and_kept_apart(store: LocalStore) -> None:
+    _append(store, 1, mesh="b")
+    store.replace("a", b"baseline", revision=0)
+    listed = [(m.mesh, m.sequence, m.observed_at, m.verdict) for m in store.meshes()]
+    assert listed == [("a", 0, None, b""), ("b", 1, _at(1), b"verdict 1")]
+
+
+@pytest.mark.parametrize("name", ["a", "prod-eu.1_x", "0", "a" * 63])
+def test_good_names(name: str) -> None:
+    assert check_mesh_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "A", "-a", "a-", "a/b", "..", "a b", "é", "a" * 64, "a\n"])
+def test_bad_names_are_refused_everywhere(store: LocalStore, name: str) -> None:
+    calls = [
+        lambda: store.load(name),
+        lambda: _append(store, 1, mesh=name),
+        lambda: store.replace(name, b"", revision=0),
+        lambda: store.verdict_at(name, START),
+        lambda: store.window(name),
+        lambda: store.delete(name),
+    ]
+    for call in calls:
+        with pytest.raises(BadMeshName, match="1 to 63 of a-z"):
+            call()
+
+
+def test_a_ring_of_nothing_is_a_callers_mistake(store: LocalStore) -> None:
+    with pytest.raises(ValueError, match="keep: expected at least 1"):
+        _append(store, 1, keep=0)
+
+
+def test_threads_share_one_store(store: LocalStore) -> None:
+    def fill(mesh: str) -> int:
+        for sequence in range(1, 21):
+            _append(store, sequence, mesh=mesh)
+        return len(list(store.window(mesh)))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(fill, ["a", "b", "c", "d"])) == [3] * 4
+
+
+def test_a_store_held_by_another_says_when_to_come_back(store: LocalStore, tmp_path: Path) -> None:
+    with (
+        closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME, isolation_level=None)) as other,
+        closing(LocalStore(tmp_path / "stores", busy_timeout_seconds=0.01)) as impatient,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Overloaded, match="try again") as caught:
+            _append(impatient, 1)
+        assert caught.value.details["retry_after_seconds"] > 0
+        other.execute("ROLLBACK")
+        _append(impatient, 1)
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_bytes(b"not a database " * 1000)
+    with pytest.raises(CorruptState, match=r"state\.sqlite: file is not a database"):
+        LocalStore(tmp_path)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+def test_a_store_of_another_layout_is_refused(store: LocalStore, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as other:
+        other.execute("PRAGMA user_version = 99")
+    with pytest.raises(CorruptState, match="expected layout 1, came 99"):
+        LocalStore(tmp_path / "stores")
+
+
+def _race(directory: Path, name: bytes, until: int, start: Any, won: Connection) -> None:
+    """Advance one mesh against the others; every win must build on the state that was loaded."""
+    wins = []
+    start.wait()
+    with closing(LocalStore(directory, busy_timeout_seconds=30)) as store:
+        while True:
+            mesh = store.load("prod")
+            sequence = mesh.sequence if mesh else 0
+            if sequence >= until:
+                break
+            try:
+                state = (mesh.state if mesh else b"") + name
+                _append(store, sequence + 1, state=state, revision=mesh.revision if mesh else 0)
+                wins.append(sequence + 1)
+            except StoreConflict:
+                continue
+    won.send(wins)
+
+
+def test_processes_that_race_never_both_advance_a_mesh(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    start, pipes, until = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)], 200
+    racers = [
+        context.Process(target=_race, args=(tmp_path, name, until, start, theirs))
+        for name, (_, theirs) in zip((b"a", b"b"), pipes, strict=True)
+    ]
+    for racer, (_, theirs) in zip(racers, pipes, strict=True):
+        racer.start()
+        theirs.close()  # a racer that dies is an EOFError here
+    wins = [ours.recv() for ours, _ in pipes]
+    for racer, (ours, _) in zip(racers, pipes, strict=True):
+        racer.join()
+        ours.close()
+    assert sorted(wins[0] + wins[1]) == list(range(1, until + 1))
+    with closing(LocalStore(tmp_path)) as store:
+        mesh = store.load("prod")
+    assert mesh is not None
+    assert [i for i, name in enumerate(mesh.state.decode(), 1) if name == "a"] == wins[0]
+
+
+def _append_for_ever(directory: Path, acknowledged: Connection) -> None:
+    with closing(LocalStore(directory)) as store:
+        for sequence in range(1, 1_000_000):
+            _append(store, sequence, state=sequence.to_bytes(8) * 40_000, snapshot=b"%d" % sequence * 10_000)
+            acknowledged.send(sequence)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path, seed: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    writer = context.Process(target=_append_for_ever, args=(tmp_path, theirs))
+    writer.start()
+    theirs.close()
+    stop = random.Random(seed).randint(5, 60)
+    last = 0
+    try:
+        while last < stop:
+            last = ours.recv()
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+        while True:  # what it acknowledged before it died
+            last = ours.recv()
+    except EOFError:
+        pass
+    finally:
+        writer.kill()
+        writer.join()
+        ours.close()
+    with closing(LocalStore(tmp_path)) as store:
+        mesh = store.load("prod")
+        assert mesh is not None
+        assert mesh.sequence in (last, last + 1)  # at most one was written and not yet acknowledged
+        assert mesh.state == mesh.sequence.to_bytes(8) * 40_000
+        assert list(store.window("prod"))[-1] == b"%d" % mesh.sequence * 10_000
+        _append(store, mesh.sequence + 1)
