@@ -12,6 +12,7 @@ import numpy as np
 
 from model.features import Array
 from model.filters import TAIL_MEMORY, TAIL_START, Deviation
+from model.snapshot import BoolArray
 
 RATE_WEIGHT = 200.0  # snapshots that the shipped rate of exceedances counts for
 SCALE_WEIGHT = 10.0  # exceedances that the shipped mean excess counts for
@@ -45,22 +46,41 @@ class Tail:
             shape.append(_pareto_shape(np.sort(x)) if len(x) >= 50 else 0.2)
         return cls(*(np.array(v, np.float32) for v in (rate, mean, shape)))
 
-    def surprise(self, level: Array, past: Deviation) -> Array:
-        """``-log10 p`` of levels ``[N, C]`` (non-negative) given what each series did before, from 0 to 15.
+    def of(self, past: Deviation) -> "SeriesTail":
+        """The tail of each series ``[N, C]``: the shipped one, leaning to what the series did before."""
+        seen = np.minimum(past.seen, TAIL_MEMORY)
+        rate = (past.exceed_count + self.rate * RATE_WEIGHT) / (seen + RATE_WEIGHT)
+        excess = (past.exceed_sum + self.mean_excess * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
+        shape = np.broadcast_to(np.maximum(self.shape, 1e-3), excess.shape)
+        return SeriesTail(-np.log10(np.minimum(rate, 0.5)), excess * (1 - shape), shape, past.observed)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesTail:
+    """Tails of N x C series.
+
+    Attributes:
+        start: ``[N, C]`` surprise of a level at ``TAIL_START``.
+        scale, shape: ``[N, C]`` of the generalised Pareto above it.
+        observed: bool ``[N, C]``; nothing is surprising that was not measured.
+    """
+
+    start: Array
+    scale: Array
+    shape: Array
+    observed: BoolArray
+
+    def surprise(self, level: Array) -> Array:
+        """``-log10 p`` of levels ``[N, C]`` (non-negative), from 0 to 15.
 
         Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
         little, and only the tail decides.
         """
-        seen = np.minimum(past.seen, TAIL_MEMORY)
-        rate = (past.exceed_count + self.rate * RATE_WEIGHT) / (seen + RATE_WEIGHT)
-        excess = (past.exceed_sum + self.mean_excess * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
-        start = -np.log10(np.minimum(rate, 0.5))
-        shape = np.maximum(self.shape, 1e-3)
-        over = np.maximum(level - TAIL_START, 0) / (excess * (1 - shape))
-        tail = np.log10(1 + shape * over) / shape
-        body = np.clip(level / TAIL_START, 0, 1)
-        surprise: Array = np.minimum(start * body + tail, SURPRISE_LIMIT).astype(np.float32)
-        return surprise
+        surprise: Array = self.start * np.minimum(level / np.float32(TAIL_START), 1) * self.observed
+        far = np.nonzero((level > TAIL_START) & self.observed)  # few, and logarithms are dear
+        over = (level[far] - TAIL_START) / self.scale[far]
+        surprise[far] += np.log10(1 + self.shape[far] * over) / self.shape[far]
+        return np.minimum(surprise, np.float32(SURPRISE_LIMIT))
 
 
 def explained_share(deviation: Array, expected: Array) -> Array:

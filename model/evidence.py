@@ -120,8 +120,8 @@ def _surprise(
 ) -> tuple[Array, Array, Array]:
     share = explained_share(deviation.now, expected)
     level = np.maximum(tail_level(deviation.level, channels), 0)
-    left = tail.surprise(level * (1 - share), deviation) * deviation.observed
-    raw = tail.surprise(level, deviation) * deviation.observed
+    series = tail.of(deviation)
+    left, raw = series.surprise(level * (1 - share)), series.surprise(level)
     centre = deviation.expected + share * deviation.now * deviation.spread
     return left, raw, centre
 

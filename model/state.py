@@ -37,7 +37,6 @@ class MeshState:
         observed_at: the newest counted snapshot.
         learned_at: the newest one learned from.
         interval_seconds: time between snapshots as seen, s.
-        content: digest of the newest counted snapshot.
         window: the last W snapshots, oldest first.
         memory: open incidents and what paging and the threshold remember.
     """
@@ -55,7 +54,6 @@ class MeshState:
     observed_at: datetime | None = None
     learned_at: datetime | None = None
     interval_seconds: float = 15.0
-    content: str = ""
     window: tuple[MeshSnapshot, ...] = ()
     memory: IncidentMemory = field(default_factory=IncidentMemory)
 
@@ -126,7 +124,6 @@ def observe(
         state,
         sequence=state.sequence + 1,
         observed_at=snapshot.observed_at,
-        content=snapshot.digest,
         window=(*state.window, _interned(snapshot, state.window))[-window_size:],
     )
 

@@ -21,7 +21,7 @@ ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_absent", "edge_absent", "attended_callers", "attended_callees",
 )  # fmt: skip
 TIMES = ("observed_at", "learned_at")
-PLAIN = ("node_ids", "sequence", "learned", "interval_seconds", "content")
+PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
 
 def pack_state(state: MeshState) -> bytes:
