@@ -61,6 +61,7 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
     }
     part = path.with_suffix(".part")
     save_file(tensors, part, metadata)
+    part.chmod(0o644)  # safetensors writes files that only their owner can read
     part.replace(path)
 
 

@@ -15,6 +15,7 @@ from model.features import Array
 from model.snapshot import BoolArray, IntArray, PlannedChange
 from model.verdict import Severity
 
+CLEAR_SECONDS = 120.0
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
 
 
@@ -26,7 +27,7 @@ class AlertPolicy:
         false_pages_per_day: budget; None: 1 up to 50 services, then with the square root of their number.
         confirm: hot snapshots (k) ...
         confirm_of: ... of the last so many (n) that confirm a service.
-        clear: snapshots without a confirmed service after which an incident ends.
+        clear: snapshots without a confirmed service after which an incident ends, at most (:meth:`clear_after`).
         percentile: of the mesh scores without alerts, the shown threshold.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
@@ -51,6 +52,10 @@ class AlertPolicy:
         if self.false_pages_per_day is not None:
             return self.false_pages_per_day
         return max(1.0, float(np.sqrt(services / 50)))
+
+    def clear_after(self, interval_seconds: float) -> int:
+        """Quiet snapshots that end an incident: ``clear``, or two minutes if that is less, but never under two."""
+        return min(self.clear, max(2, round(CLEAR_SECONDS / interval_seconds)))
 
     def page_level(self, services: int, interval_seconds: float) -> float:
         """Surprise that chance reaches as often as the budget allows: ``log10(services x snapshots per day / budget)``
@@ -156,7 +161,7 @@ def follow(
     names: Sequence[str],
     since: Sequence[datetime],
     severities: Sequence[Severity],
-    policy: AlertPolicy,
+    clear_after: int,
 ) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
     """Match groups to open incidents by shared services: incidents are born, grow, merge into the oldest, and end.
 
@@ -166,7 +171,7 @@ def follow(
         names: candidates' ids.
         since: per group, when its first evidence was seen.
         severities: per group.
-        policy: for how long an incident stays open without a confirmed service.
+        clear_after: quiet snapshots that end an incident.
 
     Returns:
         The incidents open now, and the group each of them has in this snapshot, by incident id.
@@ -193,7 +198,7 @@ def follow(
         earlier = seen.get(home.id)
         rows = group.rows if earlier is None else np.concatenate([earlier.rows, group.rows])
         seen[home.id] = Group(rows, group.confirmed or (earlier is not None and earlier.confirmed))
-    ended = {i for i in open_now if not (i in seen and seen[i].confirmed) and open_now[i].quiet + 1 >= policy.clear}
+    ended = {i for i in open_now if not (i in seen and seen[i].confirmed) and open_now[i].quiet + 1 >= clear_after}
     alive = tuple(
         incident if incident.id in seen and seen[incident.id].confirmed else replace(incident, quiet=incident.quiet + 1)
         for incident in open_now.values()

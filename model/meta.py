@@ -112,7 +112,9 @@ def judge(
     found = groups(member, confirmed, evidence.calls)
     since = [_began(memory, evidence, g, when.observed_at) for g in found]
     severities = [_severity(evidence, g, level) for g in found]
-    open_incidents, groups_now = follow(memory, found, evidence.names, since, severities, policy)
+    open_incidents, groups_now = follow(
+        memory, found, evidence.names, since, severities, policy.clear_after(when.interval_seconds)
+    )
     memory = replace(memory, open=open_incidents)
     incidents = tuple(
         _described(meta, evidence, memory, i, groups_now.get(open_incident.id), when)

@@ -1,0 +1,101 @@
+"""Time from snapshot to verdict in process, stage by stage, at the sizes of the README.
+
+    python benchmarks/bench_pipeline.py [--snapshots 200] [--threads 2] [--device cpu] [--json FILE]
+
+Correctness first: every verdict is finite, and the mesh cut into parts gives the uncut mesh's scores. Then medians and
+99th percentiles over consecutive snapshots of one simulated mesh, after 20 of warm-up. Prints JSON lines.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from kernels import backend
+from model.checkpoint import load
+from model.scoring import score
+from serve_app.pipeline import Mesh, Options, advance, combine, lay, settled, weigh
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+SIZES = ((60, 3.0), (500, 6.0), (2000, 4.0), (2000, 10.0))
+STAGES = ("lay", "score", "weigh", "combine", "total")
+WARM_UP = 20
+
+
+def times(services: int, calls: float, snapshots: int, device: torch.device) -> dict[str, object]:
+    """One row: milliseconds by stage at one size."""
+    checkpoint, options, mesh = load(device=device), Options(), Mesh()
+    simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=snapshots + WARM_UP)
+    rows = []
+    for snapshot in simulator.snapshots():
+        clock = [time.perf_counter()]
+        laid = lay(checkpoint, mesh, snapshot, options)
+        clock.append(time.perf_counter())
+        scores = score(checkpoint.network, laid.tasks)
+        clock.append(time.perf_counter())
+        case = weigh(checkpoint, laid, scores, snapshot, options)
+        clock.append(time.perf_counter())
+        verdict, memory = combine(checkpoint, case, options.policy)
+        mesh = settled(laid.mesh, memory, counted=True)
+        clock.append(time.perf_counter())
+        assert np.isfinite([verdict.mesh_score, verdict.probability]).all(), verdict
+        rows.append([*np.diff(clock), clock[-1] - clock[0]])
+    taken = np.array(rows[WARM_UP:]) * 1e3
+    row: dict[str, object] = {
+        "benchmark": "pipeline",
+        "services": services,
+        "calls": snapshot.num_edges,
+        "snapshots": snapshots,
+    }
+    for i, stage in enumerate(STAGES):
+        row[f"{stage}_p50_ms"] = round(float(np.median(taken[:, i])), 2)
+        row[f"{stage}_p99_ms"] = round(float(np.percentile(taken[:, i], 99)), 2)
+    return row
+
+
+def check_cut(device: torch.device) -> None:
+    """A mesh cut into parts scores like the uncut one."""
+    checkpoint = load(device=device)
+    whole, parts = Mesh(), Mesh()
+    for snapshot in Simulator(MeshSpec(services=150, seed=2), snapshots=15).snapshots():
+        a, whole = advance(checkpoint, whole, snapshot, Options())
+        b, parts = advance(checkpoint, parts, snapshot, Options(max_services=50))
+        assert abs(a.mesh_score - b.mesh_score) < 1e-4, (a.mesh_score, b.mesh_score)
+        assert replace(a, mesh_score=0).status == replace(b, mesh_score=0).status
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--snapshots", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    device = torch.device(arguments.device)
+    check_cut(device)
+    about = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "cores": os.cpu_count(),
+        "threads": arguments.threads,
+        "malloc_tuned": "MALLOC_TOP_PAD_" in os.environ,
+        "backend": backend(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    lines = [json.dumps(times(n, c, arguments.snapshots, device) | about) for n, c in SIZES]
+    print("\n".join(lines))
+    if arguments.json:
+        arguments.json.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
