@@ -149,6 +149,8 @@ def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
         interval += 0.1 * (elapsed - interval)
     if 0 < elapsed <= GAP_INTERVALS * interval:
         return replace(state, interval_seconds=interval)
+    if elapsed > 0:
+        interval = min(elapsed, 2 * interval)  # a longer period is reached in a few steps, an outage moves it little
     node_filters, edge_filters = state.node_filters.copy(), state.edge_filters.copy()
     node_filters[SHORT : LONG + 1] = 0
     edge_filters[SHORT : LONG + 1] = 0

@@ -1,0 +1,113 @@
+"""Small meshes and states that the tests of the model floor share."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from model.autoencoder import Autoencoder, AutoencoderConfig
+from model.scoring import PartitionTask, whole_mesh
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.state import MeshState, Observation, observe
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a service at ease, in the order of NODE_METRICS
+EDGE = (50.0, 0.01, 0.01, 0.05)  # a call at ease, in the order of EDGE_METRICS
+# A gateway, two services behind it, a store that both call, and a service that nobody calls and that calls nobody.
+SERVICES = ("shop/gateway", "shop/cart", "shop/search", "shop/store", "shop/idle")
+CALLS = ((0, 1), (0, 2), (1, 3), (2, 3))
+
+
+def at(index: float, interval: float = 15.0) -> datetime:
+    return START + timedelta(seconds=index * interval)
+
+
+def snapshot(
+    index: float = 0,
+    services: Sequence[str] = SERVICES,
+    calls: Iterable[tuple[int, int]] = CALLS,
+    *,
+    nodes: ArrayLike | None = None,
+    edges: ArrayLike | None = None,
+    interval: float = 15.0,
+    changes: Sequence[PlannedChange] = (),
+) -> MeshSnapshot:
+    """A mesh at ease unless said otherwise."""
+    index_of_calls = np.array(list(calls), np.int64).reshape(-1, 2).T
+    return MeshSnapshot.create(
+        node_ids=services,
+        edge_index=index_of_calls,
+        node_features=np.tile(NODE, (len(services), 1)) if nodes is None else nodes,
+        edge_features=np.tile(EDGE, (index_of_calls.shape[1], 1)) if edges is None else edges,
+        observed_at=at(index, interval),
+        changes=changes,
+    )
+
+
+def noisy(
+    index: int,
+    rng: np.random.Generator,
+    services: Sequence[str] = SERVICES,
+    calls: Iterable[tuple[int, int]] = CALLS,
+    sigma: float = 0.1,
+) -> MeshSnapshot:
+    """The mesh at ease, every value times a log-normal of this sigma."""
+    calls = list(calls)
+    nodes = np.tile(NODE, (len(services), 1)) * np.exp(sigma * rng.standard_normal((len(services), len(NODE))))
+    edges = np.tile(EDGE, (len(calls), 1)) * np.exp(sigma * rng.standard_normal((len(calls), len(EDGE))))
+    nodes[:, [1, 4, 5]] = nodes[:, [1, 4, 5]].clip(0, 1)
+    return snapshot(index, services, calls, nodes=nodes, edges=edges.clip(0, [np.inf, 1, np.inf, np.inf]))
+
+
+def watch(
+    snapshots: Iterable[MeshSnapshot],
+    state: MeshState | None = None,
+    *,
+    window_size: int = 120,
+    neighbours: int = 8,
+) -> tuple[Observation, MeshState]:
+    """The last observation and the state after it."""
+    state, observation = state or MeshState(), None
+    for one in snapshots:
+        observation, state = observe(state, one, window_size=window_size, neighbours=neighbours)
+    assert observation is not None
+    return observation, state
+
+
+def settled_state(count: int = 30, sigma: float = 0.1) -> MeshState:
+    """The shared mesh after ``count`` noisy snapshots."""
+    rng = np.random.default_rng(0)
+    return watch(noisy(i, rng, sigma=sigma) for i in range(count))[1]
+
+
+def simulated(services: int = 40, snapshots: int = 40, seed: int = 3, **spec: float) -> list[MeshSnapshot]:
+    return list(Simulator(MeshSpec(services=services, seed=seed, **spec), snapshots=snapshots).snapshots())  # type: ignore[arg-type]
+
+
+def simulated_task(services: int = 40, snapshots: int = 25, seed: int = 3) -> PartitionTask:
+    """Inputs of a simulated mesh that has been watched for a while."""
+    observation, state = watch(simulated(services, snapshots, seed))
+    return whole_mesh(state, observation)
+
+
+def network(seed: int = 0, *, norms: bool = True) -> Autoencoder:
+    """Random weights; biases and norms too, so that nothing is zero by chance of its start."""
+    torch.manual_seed(seed)
+    made = Autoencoder(AutoencoderConfig()).eval()
+    if norms:
+        with torch.no_grad():
+            for parameter in made.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+    return made
+
+
+def with_node_inputs(task: PartitionTask, row: int, columns: slice | Sequence[int], change: float) -> PartitionTask:
+    """The task with some inputs of one service moved by ``change``."""
+    nodes = task.nodes.copy()
+    nodes[row, columns] += np.float32(change)
+    return replace(task, nodes=nodes)

@@ -1,0 +1,299 @@
+from copy import deepcopy
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from model_cases import CALLS, EDGE, NODE, SERVICES, START, network, noisy, settled_state, simulated, snapshot, watch
+
+from model.autoencoder import NODE_PAST
+from model.errors import OutOfOrder
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
+from model.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
+from model.incidents import OpenIncident
+from model.scoring import score, whole_mesh
+from model.state import MeshState, heard, observe, strongest
+from model.verdict import Severity
+
+STORE = SERVICES.index("shop/store")
+BASELINES = [CENTRE, VARIANCE, SLOW_CENTRE]
+
+
+def slow_store(index: float, factor: float = 4.0, **arguments: float):
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    nodes[STORE, P50] *= factor
+    return snapshot(index, nodes=nodes, **arguments)
+
+
+def incident(*members: str) -> OpenIncident:
+    return OpenIncident("x", START, Severity.MINOR, members)
+
+
+def test_a_slow_service_deviates_and_nobody_else() -> None:
+    observation, _ = watch([slow_store(30)], settled_state())
+    latency = observation.node.now[:, P50]
+    assert latency[STORE] > 8
+    assert np.abs(np.delete(latency, STORE)).max() < 2.5
+    assert observation.node.value[STORE, P50] == pytest.approx(np.log(0.08 + 2e-4), rel=1e-4)
+    assert np.exp(observation.node.expected[STORE, P50]) == pytest.approx(0.02, rel=0.1)
+
+
+def test_low_traffic_widens_the_spread() -> None:
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    nodes[1, RATE] = 0.2  # three requests in a snapshot
+    quiet, busy = watch([snapshot(30, nodes=nodes)], settled_state())[0], watch([snapshot(30)], settled_state())[0]
+    assert quiet.node.spread[1, P50] > 3 * busy.node.spread[1, P50]
+    np.testing.assert_allclose(quiet.node.spread[2, P50], busy.node.spread[2, P50])
+
+
+def test_a_gap_resets_trajectories_and_incidents_but_no_baseline() -> None:
+    _, state = watch([slow_store(30), slow_store(31)], settled_state())
+    memory = replace(state.memory, open=(incident("shop/store"),), hot={"shop/store": (3, START)}, scores=(1.0, 2.0))
+    state = replace(state, memory=memory)
+    assert state.node_filters[SHORT, STORE, P50] > 1
+    observation, after = watch([snapshot(31 + 100)], state)
+    assert (observation.node.past_short == 0).all()
+    assert (observation.node.past_long == 0).all()
+    assert (observation.edge.past_short == 0).all()
+    assert (after.memory.open, after.memory.hot, after.memory.scores) == ((), {}, (1.0, 2.0))
+    # One snapshot moves baselines a little; a reset would have moved them to it.
+    np.testing.assert_allclose(after.node_filters[SLOW_CENTRE], state.node_filters[SLOW_CENTRE], atol=0.02)
+    np.testing.assert_array_equal(after.node_filters[SEEN], state.node_filters[SEEN] + 1)
+    assert after.node_filters[EXCEED_COUNT, STORE, P50] > 0.5
+    assert after.sequence == state.sequence + 1
+
+
+def test_a_missed_snapshot_is_no_gap() -> None:
+    _, state = watch([slow_store(30)], settled_state())
+    observation, _ = watch([snapshot(32)], state)
+    assert observation.node.past_short[STORE, P50] == state.node_filters[SHORT, STORE, P50] > 1
+
+
+@pytest.mark.parametrize("interval", [5.0, 60.0, 300.0])
+def test_the_interval_is_followed(interval: float) -> None:
+    _, state = watch(snapshot(i, interval=interval) for i in range(5))
+    assert state.interval_seconds == pytest.approx(interval)
+
+
+def test_jitter_moves_the_interval_little() -> None:
+    _, state = watch(snapshot(i + 0.2 * (i % 2)) for i in range(41))
+    assert state.interval_seconds == pytest.approx(15.0, abs=1.0)
+
+
+@pytest.mark.parametrize(("first", "then"), [(300.0, 15.0), (60.0, 5.0), (15.0, 60.0), (5.0, 300.0), (15.0, 300.0)])
+def test_a_mesh_that_changes_its_interval_is_followed(first: float, then: float) -> None:
+    _, state = watch(snapshot(i, interval=first) for i in range(10))
+    start = 9 * first
+    for k in range(1, 60):
+        observation, state = observe(state, slow_store((start + k * then) / 15.0), window_size=120, neighbours=8)
+    assert state.interval_seconds == pytest.approx(then, rel=0.1)
+    assert observation.node.past_long[STORE, P50] != 0, "still takes every snapshot for one after a gap"
+
+
+@pytest.mark.parametrize("index", [29, 28.99, 3])
+def test_a_time_that_is_not_newer_is_refused(index: float) -> None:
+    state = settled_state()
+    with pytest.raises(OutOfOrder, match="send snapshots in order") as refused:
+        watch([snapshot(index)], state)
+    assert refused.value.details["newest"] == state.observed_at.isoformat()
+
+
+def test_the_argument_is_unchanged() -> None:
+    state = settled_state()
+    state = replace(state, memory=replace(state.memory, open=(incident("shop/cart"),)))
+    before = deepcopy(state)
+    services, calls = (*SERVICES[1:], "shop/new"), ((0, 2), (0, 4))
+    watch([slow_store(30), snapshot(31, services, calls), snapshot(90)], state)
+    for field in fields(MeshState):
+        ours, theirs = getattr(state, field.name), getattr(before, field.name)
+        if isinstance(ours, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
+        elif field.name == "window":
+            assert [s.digest for s in ours] == [s.digest for s in theirs]
+        else:
+            assert ours == theirs, field.name
+
+
+def test_a_snapshot_is_laid_by_name_whatever_its_order() -> None:
+    nodes = np.tile(NODE, (5, 1)) * np.linspace(0.5, 1.0, 5)[:, None]
+    edges = np.tile(EDGE, (4, 1)) * np.linspace(0.5, 1.0, 4)[:, None]
+    order, calls = [3, 0, 4, 2, 1], [2, 0, 3, 1]
+    position = np.argsort(order)
+    straight = snapshot(30, nodes=nodes, edges=edges)
+    shuffled = snapshot(
+        30,
+        [SERVICES[i] for i in order],
+        [(int(position[CALLS[c][0]]), int(position[CALLS[c][1]])) for c in calls],
+        nodes=nodes[order],
+        edges=edges[calls],
+    )
+    (one, state), (other, same) = watch([straight], settled_state()), watch([shuffled], settled_state())
+    assert same.node_ids == state.node_ids
+    np.testing.assert_array_equal(one.node.now, other.node.now)
+    np.testing.assert_array_equal(one.edge.now, other.edge.now)
+    np.testing.assert_array_equal(state.edge_filters, same.edge_filters)
+
+
+def grown(index: int, shift: float = 1.0):
+    """The mesh with a service more, called by cart and calling the store."""
+    services = (*SERVICES, "shop/new")
+    nodes = np.tile(NODE, (6, 1))
+    nodes[:, P50] *= shift
+    return snapshot(index, services, (*CALLS, (1, 5), (5, 3)), nodes=nodes)
+
+
+def test_a_new_service_starts_from_the_mean_of_its_neighbours() -> None:
+    _, state = watch([slow_store(30), slow_store(31)], settled_state())
+    observation, after = watch([grown(32)], state)
+    mean = state.node_filters[:, [1, STORE]].mean(axis=1)
+    np.testing.assert_allclose(observation.node.past_short[5], mean[SHORT], rtol=1e-5)
+    np.testing.assert_allclose(observation.node.past_long[5], mean[LONG], rtol=1e-5)
+    assert observation.node.past_short[5, P50] > 1
+    np.testing.assert_allclose(observation.node.exceed_count[5], mean[EXCEED_COUNT], rtol=1e-5)
+    assert (observation.node.now[5] == 0).all()
+    assert not observation.node.observed[5].any()
+    np.testing.assert_allclose(after.node_filters[CENTRE, 5, P50], observation.node.value[5, P50])
+    assert (after.node_filters[SEEN, 5] <= 1).all()
+
+
+def test_a_new_service_without_neighbours_starts_from_the_mesh() -> None:
+    observation, after = watch([snapshot(30, (*SERVICES, "other/alone"))], settled_state())
+    assert (observation.node.past_short[5] == 0).all()
+    assert np.sqrt(after.node_filters[VARIANCE, 5, P50]) == pytest.approx(0.1, rel=0.6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_new_service_is_embedded_near_its_neighbours(seed: int) -> None:
+    """All of the shop is slow for a while when the service comes: started from zeros it would seem to be elsewhere."""
+    nodes = np.tile(NODE, (5, 1))
+    nodes[:, P50] *= 1.6
+    _, state = watch([snapshot(30 + i, nodes=nodes) for i in range(6)], settled_state())
+    observation, after = watch([grown(36, shift=1.6)], state)
+    task = whole_mesh(after, observation)
+    task = replace(task, boundary=np.arange(6))
+    zeros = task.nodes.copy()
+    zeros[5, NODE_PAST] = 0
+    ours, from_zeros = score(network(seed), [task, replace(task, nodes=zeros)])
+    mean = ours.embeddings[[1, STORE]].mean(axis=0)
+    assert np.linalg.norm(ours.embeddings[5] - mean) < np.linalg.norm(from_zeros.embeddings[5] - mean)
+
+
+def test_a_vanished_service_is_observed_to_carry_nothing() -> None:
+    services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
+    observation, state = watch([snapshot(30, services, calls)], settled_state())
+    assert state.node_ids == SERVICES
+    np.testing.assert_array_equal(observation.node_present, [True, True, True, False, True])
+    np.testing.assert_array_equal(observation.edge_present, [True, True, False, False])
+    assert NODE_CHANNELS[RATE].inverse(float(observation.node.value[STORE, RATE])) == pytest.approx(0.0, abs=1e-6)
+    assert observation.node.now[STORE, RATE] < -8
+    assert (observation.edge.now[2:, RATE] < -8).all()
+    expected = np.zeros(len(NODE_CHANNELS), bool)
+    expected[RATE] = True
+    np.testing.assert_array_equal(observation.node.observed[STORE], expected)
+    assert not observation.edge.observed[2:, 1:4].any()
+    assert len(EDGE_CHANNELS) == observation.edge.observed.shape[1]
+
+
+def test_the_vanished_are_forgotten_after_the_window() -> None:
+    window_size = 8
+    _, state = watch(snapshot(i) for i in range(20))
+    services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
+    _, state = watch([snapshot(20 + i, services, calls) for i in range(window_size)], state, window_size=window_size)
+    assert "shop/store" in state.node_ids
+    before = state.node_filters[:, [0, 1, 2, 4]]
+    _, state = watch([snapshot(40, services, calls)], state, window_size=window_size)
+    assert state.node_ids == services
+    np.testing.assert_array_equal(state.edge_index, np.array(calls).T)
+    assert state.node_filters.shape[1] == len(state.node_absent) == 4
+    assert state.edge_filters.shape[1] == len(state.edge_absent) == len(state.attended_callers) == 2
+    np.testing.assert_allclose(state.node_filters[SLOW_CENTRE], before[SLOW_CENTRE], atol=0.01)
+
+
+def test_a_vanished_call_is_forgotten_and_its_ends_stay() -> None:
+    _, state = watch(snapshot(i) for i in range(5))
+    _, state = watch([snapshot(5 + i, calls=CALLS[:3]) for i in range(5)], state, window_size=4)
+    assert state.node_ids == SERVICES
+    np.testing.assert_array_equal(state.edge_index, np.array(CALLS[:3]).T)
+
+
+def test_a_service_that_comes_back_is_known() -> None:
+    services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
+    _, state = watch([snapshot(30, services, calls), snapshot(31, services, calls)], settled_state())
+    observation, state = watch([snapshot(32)], state)
+    assert observation.node.observed[STORE].all()
+    assert observation.node_present.all()
+    assert (state.node_absent == 0).all()
+    assert np.abs(observation.node.now[STORE, P50]) < 2
+
+
+def test_the_ring_holds_the_last_snapshots_and_shares_what_they_have_in_common() -> None:
+    _, state = watch([snapshot(i) for i in range(9)], window_size=4)
+    assert [s.observed_at for s in state.window] == [snapshot(i).observed_at for i in (5, 6, 7, 8)]
+    assert all(s.edge_index is state.window[0].edge_index for s in state.window)
+    assert state.sequence == 9
+
+
+def test_a_warm_up_sets_baselines_and_leaves_clock_and_ring_alone() -> None:
+    rng = np.random.default_rng(0)
+    state = MeshState()
+    for i in range(30):
+        _, state = observe(state, noisy(i, rng), window_size=120, neighbours=8, counted=False)
+    assert (state.sequence, state.window, state.observed_at, state.learned) == (0, (), None, 30)
+    observation, state = watch([slow_store(30)], state)
+    assert observation.node.now[STORE, P50] > 8
+    assert state.sequence == 1
+
+
+def test_standing_is_among_the_services_of_now() -> None:
+    nodes = np.tile(NODE, (5, 1)) * np.linspace(0.9, 1.1, 5)[:, None]
+    nodes[4, P50] = 10.0
+    nodes[0, 3] = np.nan
+    observation, _ = watch([snapshot(0, nodes=nodes)])
+    assert observation.standing[4, P50] == 8.0
+    assert observation.standing[2, P50] == pytest.approx(0.0, abs=0.8)
+    assert observation.standing[0, 3] == 0.0
+    assert (np.abs(observation.standing) <= 8).all()
+
+
+def test_strongest_caps_each_group_and_prefers_the_earlier_of_equals() -> None:
+    group = np.array([0, 0, 0, 0, 1, 1, 2])
+    traffic = np.array([5, 9, 5, 7, 1, 2, 3], np.float32)
+    np.testing.assert_array_equal(strongest(traffic, group, 2), [False, True, False, True, True, True, True])
+    np.testing.assert_array_equal(strongest(traffic, group, 3), [True, True, False, True, True, True, True])
+    equal = np.ones(6, np.float32)
+    np.testing.assert_array_equal(strongest(equal, np.zeros(6, np.int64), 4), [True] * 4 + [False] * 2)
+    assert strongest(equal[:0], group[:0], 4).shape == (0,)
+
+
+def test_of_a_crowd_at_most_one_foreigner_is_heard() -> None:
+    listener = np.array([0] * 6 + [1] * 2)
+    traffic = np.array([6, 5, 4, 3, 2, 1, 9, 8], np.float32)
+    foreign = np.array([True, True, False, False, False, False, True, True])
+    marked = heard(traffic, listener, foreign, 4)
+    # Of the four strongest into 0 two are foreign, and the stronger one stays; 1 has no crowd.
+    np.testing.assert_array_equal(marked, [True, False, True, True, False, False, True, True])
+
+
+def test_who_is_heard_stays_until_the_topology_moves() -> None:
+    services = [f"a/s{i}" for i in range(12)]
+    calls = [(i, 11) for i in range(11)]
+    edges = np.tile(EDGE, (11, 1))
+    edges[:, 0] = np.arange(11, 0, -1)
+    _, state = watch([snapshot(i, services, calls, edges=edges) for i in range(3)], neighbours=4)
+    np.testing.assert_array_equal(state.attended_callers, [True] * 4 + [False] * 7)
+    assert state.attended_callees.all()
+    _, state = watch([snapshot(3 + i, services, calls, edges=edges[::-1]) for i in range(60)], state, neighbours=4)
+    np.testing.assert_array_equal(state.attended_callers, [True] * 4 + [False] * 7)
+    services, calls = [*services, "a/new"], [*calls, (12, 11)]
+    edges = np.vstack([edges[::-1], [(50.0, 0.01, 0.01, 0.05)]])
+    _, state = watch([snapshot(63, services, calls, edges=edges)], state, neighbours=4)
+    np.testing.assert_array_equal(state.attended_callers, [False] * 8 + [True] * 4)
+
+
+def test_a_simulated_mesh_deviates_like_noise() -> None:
+    state, levels = MeshState(), []
+    for one in simulated(40, 120):
+        observation, state = observe(state, one, window_size=120, neighbours=8)
+        levels.append(np.where(observation.node.observed, observation.node.now, np.nan))
+    settled = np.stack(levels[60:])
+    assert 0.3 < np.nanstd(settled) < 1.5
+    assert np.nanmean(np.abs(settled) > 5) < 0.003
