@@ -1,0 +1,260 @@
+"""One channel's memory, fed by hand."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from model.features import Channel
+from model.filters import (
+    CENTRE,
+    CLIP,
+    EXCEED_COUNT,
+    EXCEED_SUM,
+    EXCESS_LIMIT,
+    LIMIT,
+    LONG,
+    PRIOR_WEIGHT,
+    SEEN,
+    SHORT,
+    SLOTS,
+    SLOW_CENTRE,
+    SLOW_VARIANCE,
+    TAIL_MEMORY,
+    VARIANCE,
+    Deviation,
+    filtered,
+    fresh,
+    tail_level,
+)
+
+CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
+SIGMA = 0.1
+Floats = NDArray[np.float32]
+
+
+class Series:
+    """Some series of one channel, each with a filter of its own."""
+
+    def __init__(self, count: int = 1, channel: Channel = CHANNEL) -> None:
+        self.channels = (channel,)
+        self.filters = fresh(count, np.zeros((SLOTS, 0, 1), np.float32), self.channels)
+
+    def see(self, *values: float, noise: float = 0.0, muted: bool = False, measured: bool = True) -> Deviation:
+        """One value for each series."""
+        count = self.filters.shape[1]
+        column = np.broadcast_to(np.array(values, np.float32), count)[:, None].copy()
+        deviation, self.filters = filtered(
+            self.filters,
+            column,
+            np.full((count, 1), measured),
+            np.full((count, 1), noise, np.float32),
+            np.full(count, muted),
+            self.channels,
+        )
+        return deviation
+
+    def settle(self, snapshots: int = 600, centre: float = 0.0, seed: int = 0) -> "Series":
+        rng = np.random.default_rng(seed)
+        for _ in range(snapshots):
+            self.see(*(centre + SIGMA * rng.standard_normal(self.filters.shape[1])))
+        return self
+
+    def slot(self, slot: int) -> Floats:
+        return self.filters[slot, :, 0]
+
+
+def test_centre_and_spread_of_normal_noise_are_found() -> None:
+    series = Series(200).settle(800)
+    assert series.slot(SLOW_CENTRE).mean() == pytest.approx(0.0, abs=0.01)
+    assert np.sqrt(series.slot(SLOW_VARIANCE)).mean() == pytest.approx(SIGMA, rel=0.15)
+    assert np.sqrt(series.slot(VARIANCE)).mean() == pytest.approx(SIGMA, rel=0.15)
+
+
+@pytest.mark.parametrize("sigmas", [-6.0, 3.0, 10.0])
+def test_a_step_is_told_in_sigmas(sigmas: float) -> None:
+    series = Series(200).settle()
+    told = series.see(SIGMA * sigmas)
+    np.testing.assert_allclose(told.now, (told.value - told.expected) / told.spread, rtol=1e-5)
+    assert np.median(told.now) == pytest.approx(sigmas, rel=0.2)
+
+
+def test_deviations_of_normal_noise_are_about_standard_normal() -> None:
+    series = Series(400).settle(300)
+    now = np.concatenate([series.see(*(SIGMA * z)).now for z in np.random.default_rng(1).standard_normal((20, 400))])
+    # A little below one: the pair gives the nearer of two deviations, and none where they disagree in sign.
+    assert 0.7 < now.std() <= 1.05
+    assert abs(now.mean()) < 0.05
+
+
+def test_the_first_value_is_no_deviation_but_the_centre() -> None:
+    series = Series()
+    first = series.see(5.0)
+    assert (first.now, first.observed) == (0, False)
+    assert series.slot(CENTRE) == series.slot(SLOW_CENTRE) == 5.0
+    assert series.see(5.0).observed
+
+
+def test_deviations_are_cut_at_the_limit() -> None:
+    assert Series().settle(100).see(1e4).now == LIMIT
+    assert Series().settle(100).see(-1e4).now == -LIMIT
+
+
+def test_an_outlier_moves_the_baseline_no_more_than_two_sigmas_would() -> None:
+    gross, mild = Series(50).settle(), Series(50).settle()
+    spread = gross.see(100.0).spread
+    before = mild.slot(CENTRE).copy()
+    mild.see(*(before + CLIP * spread[:, 0] * 1.001))
+    # The spread that an innovation is clipped at is that of the fast pair, and the nearer pair's is told: they differ.
+    np.testing.assert_allclose(gross.slot(CENTRE), mild.slot(CENTRE), atol=0.02 * SIGMA)
+    assert (np.abs(gross.slot(CENTRE) - before) < 0.15 * SIGMA).all()
+    assert (gross.slot(VARIANCE) < 1.5 * SIGMA**2 * CLIP).all()
+
+
+def test_after_an_outlier_the_next_value_is_normal() -> None:
+    series = Series(50).settle()
+    series.see(100.0)
+    assert (np.abs(series.see(0.0).now) < 1.5).all()
+
+
+def test_a_lasting_shift_is_absorbed_fast_and_remembered_slowly() -> None:
+    series = Series(50).settle()
+    shifted = [float(np.median(series.see(5 * SIGMA).now)) for _ in range(80)]
+    assert shifted[0] > 4
+    assert shifted[40] < 0.5 * shifted[0]
+    assert shifted[79] < 1.0
+    # Back to where it was: the slow baseline still knows it, so it is not strange.
+    assert np.median(np.abs(series.see(0.0).now)) < 3.0
+
+
+def test_a_service_that_alternates_between_two_levels_is_soon_strange_at_neither() -> None:
+    series = Series()
+    last = [series.see(level).now for _ in range(40) for level in ([0.0] * 10 + [1.0] * 10)][-20:]
+    assert np.abs(last).max() < 2.5
+
+
+def test_sampling_noise_widens_the_spread() -> None:
+    calm, counted = Series(50).settle(), Series(50).settle()
+    few = counted.see(5 * SIGMA, noise=1.0)
+    many = calm.see(5 * SIGMA, noise=1e-6)
+    assert (few.spread > 0.99).all()
+    assert (few.now < 0.6).all()
+    assert np.median(many.now) > 4
+
+
+def test_a_young_series_leans_on_the_prior() -> None:
+    series = Series()
+    series.see(0.0)
+    # One value has taught it one part in PRIOR_WEIGHT; the centre is as uncertain as the value.
+    variance = 0.2**2 * (1 - 1 / PRIOR_WEIGHT) + CHANNEL.floor**2
+    assert series.see(0.5).spread == pytest.approx(np.sqrt(2 * variance), rel=1e-5)
+
+
+def test_a_young_series_leans_on_the_mesh_where_one_is_known() -> None:
+    known = Series(10).settle(400)
+    young = fresh(3, known.filters, known.channels)
+    np.testing.assert_allclose(young[VARIANCE], np.median(known.slot(SLOW_VARIANCE)))
+    assert (fresh(3, Series(10).filters, known.channels)[VARIANCE] == np.float32(CHANNEL.prior**2)).all()
+
+
+def test_the_spread_has_a_floor() -> None:
+    series = Series()
+    for _ in range(500):
+        series.see(1.0)
+    told = series.see(1.0 + CHANNEL.floor)
+    assert CHANNEL.floor <= told.spread < 1.2 * CHANNEL.floor
+    assert 0.8 < told.now <= 1.0
+
+
+def test_what_is_not_measured_teaches_nothing_and_fades() -> None:
+    series = Series().settle(100)
+    series.see(1.0)
+    before = series.filters.copy()
+    deviation = series.see(77.0, measured=False)
+    assert (deviation.now, deviation.observed) == (0, False)
+    for slot in (CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SEEN):
+        np.testing.assert_array_equal(series.filters[slot], before[slot])
+    assert 0 < series.slot(SHORT) < before[SHORT, 0, 0]
+    assert 0 < series.slot(LONG) < before[LONG, 0, 0]
+
+
+def test_trajectories_average_over_4_and_16_snapshots() -> None:
+    series = Series().settle(200)
+    short, long = float(series.slot(SHORT)[0]), float(series.slot(LONG)[0])
+    deviation = series.see(0.3)
+    now = float(deviation.now[0, 0])
+    assert deviation.short == pytest.approx(short + (now - short) / 4, rel=1e-5)
+    assert deviation.long == pytest.approx(long + (now - long) / 16, rel=1e-5)
+    assert (deviation.past_short, deviation.past_long) == (short, long)
+
+
+def test_level_of_white_noise_scales_each_average_to_unit_variance() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((4000, 200)).astype(np.float32)
+    short = long = np.zeros(200, np.float32)
+    shorts, longs = [], []
+    for row in z:
+        short, long = short + (row - short) / 4, long + (row - long) / 16
+        shorts.append(short)
+        longs.append(long)
+    assert np.std(shorts[100:]) * 7**0.5 == pytest.approx(1, rel=0.02)
+    assert np.std(longs[100:]) * 31**0.5 == pytest.approx(1, rel=0.05)
+
+
+def test_a_spell_in_the_tail_counts_once() -> None:
+    series = Series().settle(300)
+    before = float(series.slot(EXCEED_COUNT)[0])
+    for _ in range(5):
+        series.see(8 * SIGMA)
+    assert series.slot(EXCEED_COUNT)[0] - before == pytest.approx(1.0, abs=0.02)
+
+
+def test_two_spells_apart_count_twice() -> None:
+    series = Series().settle(300)
+    before = float(series.slot(EXCEED_COUNT)[0])
+    for _ in range(2):
+        series.see(20 * SIGMA)
+        for _ in range(30):
+            series.see(0.0)
+    assert series.slot(EXCEED_COUNT)[0] - before == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_gross_exceedance_counts_for_no_more_than_the_limit() -> None:
+    series = Series().settle(300)
+    before = float(series.slot(EXCEED_SUM)[0])
+    series.see(1e6)
+    assert series.slot(EXCEED_SUM)[0] - before == pytest.approx(EXCESS_LIMIT, abs=0.01)
+
+
+def test_a_row_in_an_open_incident_teaches_the_tail_nothing() -> None:
+    series = Series().settle(300)
+    before = series.filters.copy()
+    series.see(20 * SIGMA, muted=True)
+    np.testing.assert_array_equal(series.filters[[EXCEED_COUNT, EXCEED_SUM]], before[[EXCEED_COUNT, EXCEED_SUM]])
+    series.see(-20 * SIGMA)
+    assert series.slot(EXCEED_COUNT) == pytest.approx(before[EXCEED_COUNT, 0] * (1 - 1 / TAIL_MEMORY), rel=1e-5)
+
+
+def test_deviation_carries_the_tail_as_it_was_before() -> None:
+    series = Series().settle(300)
+    before = series.filters.copy()
+    deviation = series.see(20 * SIGMA)
+    np.testing.assert_array_equal(deviation.exceed_count, before[EXCEED_COUNT])
+    np.testing.assert_array_equal(deviation.exceed_sum, before[EXCEED_SUM])
+    np.testing.assert_array_equal(deviation.seen, before[SEEN])
+    assert series.slot(EXCEED_COUNT) > before[EXCEED_COUNT, 0]
+
+
+def test_a_fall_counts_for_traffic_only() -> None:
+    two_sided = Channel("rate", "1/s", "log", 1.0, 0.02, 0.2, two_sided=True)
+    level = np.array([[-5.0, -5.0], [4.0, 4.0]], np.float32)
+    np.testing.assert_array_equal(tail_level(level, (two_sided, CHANNEL)), [[5.0, -5.0], [4.0, 4.0]])
+
+
+def test_the_argument_is_unchanged() -> None:
+    series = Series(5).settle(50)
+    filters, before = series.filters, series.filters.copy()
+    deviation = series.see(1.0)
+    np.testing.assert_array_equal(filters, before)
+    told = deviation.past_short.copy()
+    series.see(9.0)
+    np.testing.assert_array_equal(deviation.past_short, told)

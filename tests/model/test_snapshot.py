@@ -1,0 +1,172 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from model_cases import CALLS, EDGE, NODE, SERVICES, START, snapshot
+
+from model.errors import InvalidSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, namespace_of
+
+
+def nodes_with(row: int, metric: str, value: float) -> np.ndarray:
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    nodes[row, NODE_METRICS.index(metric)] = value
+    return nodes
+
+
+def edges_with(row: int, metric: str, value: float) -> np.ndarray:
+    edges = np.tile(EDGE, (len(CALLS), 1))
+    edges[row, EDGE_METRICS.index(metric)] = value
+    return edges
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "said"),
+    [
+        ({"services": (), "calls": (), "nodes": [], "edges": []}, ("nodes",), "at least one service"),
+        ({"nodes": np.tile(NODE, (4, 1))}, (), "5 services, came 4"),
+        ({"edges": np.tile(EDGE, (3, 1))}, (), "4 calls, came 3"),
+        ({"services": ("a/a", "a/b", "a/c", "ad", "a/e")}, ("nodes", 3), "'ad'"),
+        ({"services": ("a/a", "/b", "a/c", "a/d", "a/e")}, ("nodes", 1), "'/b'"),
+        ({"services": ("a/a", "a/b", "a/", "a/d", "a/e")}, ("nodes", 2), "'a/'"),
+        ({"services": ("a/a", "a/b", "a/c", "a/d", "a/b")}, ("nodes", 4), "already given as node 1"),
+        ({"calls": ((0, 1), (0, 5), (1, 3), (2, 3))}, ("edges", 1), "[0, 5]"),
+        ({"calls": ((0, 1), (0, 2), (-1, 3), (2, 3))}, ("edges", 2), "[-1, 3]"),
+        ({"calls": ((0, 1), (0, 2), (1, 3), (0, 1))}, ("edges", 3), "already given as edge 0"),
+        ({"nodes": nodes_with(3, "error_rate", 1.5)}, ("nodes", 3, "error_rate"), "from 0 to 1, came 1.5"),
+        ({"nodes": nodes_with(2, "cpu_utilization", -0.1)}, ("nodes", 2, "cpu_utilization"), "came -0.1"),
+        ({"nodes": nodes_with(0, "memory_utilization", 40.0)}, ("nodes", 0, "memory_utilization"), "came 40"),
+        ({"nodes": nodes_with(1, "p99_latency", -1.0)}, ("nodes", 1, "p99_latency"), "0 or more, came -1"),
+        ({"nodes": nodes_with(4, "request_rate", np.inf)}, ("nodes", 4, "request_rate"), "finite number"),
+        ({"edges": edges_with(2, "error_rate", 2.0)}, ("edges", 2, "error_rate"), "from 0 to 1, came 2"),
+        ({"edges": edges_with(1, "p50_latency", -np.inf)}, ("edges", 1, "p50_latency"), "came -inf"),
+        (
+            {"edges": edges_with(3, "requests_per_second", np.nan)},
+            ("edges", 3, "requests_per_second"),
+            "requests_per_second is missing",
+        ),
+    ],
+)
+def test_a_contradiction_is_refused_with_its_place(arguments: dict, place: tuple, said: str) -> None:
+    with pytest.raises(InvalidSnapshot) as refused:
+        snapshot(**arguments)
+    assert refused.value.details["place"] == place
+    assert said in refused.value.message
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(InvalidSnapshot, match="add Z or an offset") as refused:
+        MeshSnapshot.create(
+            node_ids=["a/a"],
+            edge_index=[[], []],
+            node_features=[NODE],
+            edge_features=[],
+            observed_at=datetime(2026, 1, 1),
+        )
+    assert refused.value.details["place"] == ("observed_at",)
+
+
+def test_times_are_kept_in_utc() -> None:
+    made = MeshSnapshot.create(
+        node_ids=["a/a"],
+        edge_index=[[], []],
+        node_features=[NODE],
+        edge_features=[],
+        observed_at=datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))),
+    )
+    assert made.observed_at == START
+    assert made.observed_at.tzinfo is UTC
+
+
+def test_what_was_not_observed_is_masked_and_zero() -> None:
+    made = snapshot(nodes=nodes_with(2, "p50_latency", np.nan), edges=edges_with(1, "error_rate", np.nan))
+    expected_nodes = np.ones((5, 7), bool)
+    expected_nodes[2, 2] = False
+    expected_edges = np.ones((4, 4), bool)
+    expected_edges[1, 1] = False
+    np.testing.assert_array_equal(made.node_observed, expected_nodes)
+    np.testing.assert_array_equal(made.edge_observed, expected_edges)
+    assert made.node_features[2, 2] == 0.0
+    assert made.edge_features[1, 1] == 0.0
+
+
+@pytest.mark.parametrize("name", ["edge_index", "node_features", "node_observed", "edge_features", "edge_observed"])
+def test_arrays_are_read_only(name: str) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(snapshot(), name)[0, 0] = 1
+
+
+def test_the_callers_arrays_are_left_alone_and_not_shared() -> None:
+    nodes = nodes_with(0, "p50_latency", np.nan).astype(np.float32)
+    made = snapshot(nodes=nodes)
+    assert np.isnan(nodes[0, 2])
+    nodes[0, 0] = 7.0
+    assert made.node_features[0, 0] == 100.0
+
+
+def test_take_is_the_sub_mesh_in_the_order_asked_for() -> None:
+    made = snapshot(nodes=np.tile(NODE, (5, 1)) * np.arange(1, 6)[:, None] / 10, changes=[PlannedChange("x", "a/b")])
+    part = made.take([3, 1], [2])
+    assert part.node_ids == ("shop/store", "shop/cart")
+    np.testing.assert_array_equal(part.edge_index, [[1], [0]])
+    np.testing.assert_array_equal(part.node_features, made.node_features[[3, 1]])
+    np.testing.assert_array_equal(part.edge_features, made.edge_features[[2]])
+    assert (part.observed_at, part.changes) == (made.observed_at, made.changes)
+
+
+def test_take_refuses_a_call_with_an_end_outside() -> None:
+    with pytest.raises(InvalidSnapshot, match="edge 2 has an end outside the 2 chosen") as refused:
+        snapshot().take([0, 1], [0, 2])
+    assert refused.value.details["place"] == ("edges", 2)
+
+
+def test_equal_content_has_an_equal_digest_whatever_the_time() -> None:
+    assert snapshot(0).digest == snapshot(7).digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"services": ("shop/gateway", "shop/cart", "shop/search", "shop/store", "shop/other")},
+        {"calls": ((0, 1), (0, 2), (1, 3), (3, 2))},
+        {"nodes": nodes_with(1, "p50_latency", 0.021)},
+        {"nodes": nodes_with(1, "error_rate", np.nan)},
+        {"edges": edges_with(1, "p50_latency", 0.011)},
+        {"changes": [PlannedChange("deploy", "shop/cart")]},
+    ],
+)
+def test_other_content_has_another_digest(other: dict) -> None:
+    assert snapshot(**other).digest != snapshot().digest
+
+
+def test_not_observed_and_zero_have_different_digests() -> None:
+    zero, missing = nodes_with(1, "error_rate", 0.0), nodes_with(1, "error_rate", np.nan)
+    assert snapshot(nodes=zero).digest != snapshot(nodes=missing).digest
+
+
+def test_to_networkx_has_the_observed_metrics_only() -> None:
+    graph = snapshot(nodes=nodes_with(0, "p50_latency", np.nan)).to_networkx()
+    assert list(graph.nodes) == list(SERVICES)
+    assert set(graph.edges) == {(SERVICES[a], SERVICES[b]) for a, b in CALLS}
+    assert "p50_latency" not in graph.nodes["shop/gateway"]
+    assert graph.nodes["shop/cart"]["p50_latency"] == pytest.approx(0.02)
+    assert graph.edges["shop/gateway", "shop/cart"] == pytest.approx(dict(zip(EDGE_METRICS, EDGE, strict=True)))
+    assert graph.graph["observed_at"] == START
+
+
+def test_to_pyg_has_everything() -> None:
+    pytest.importorskip("torch_geometric", reason="the pyg extra is not installed")
+    made = snapshot(nodes=nodes_with(0, "p50_latency", np.nan))
+    data = made.to_pyg()
+    np.testing.assert_array_equal(data.x.numpy(), made.node_features)
+    np.testing.assert_array_equal(data.edge_index.numpy(), made.edge_index)
+    np.testing.assert_array_equal(data.edge_attr.numpy(), made.edge_features)
+    np.testing.assert_array_equal(data.x_observed.numpy(), made.node_observed)
+    np.testing.assert_array_equal(data.edge_attr_observed.numpy(), made.edge_observed)
+    assert data.node_ids == list(SERVICES)
+    data.x[0, 0] = 1.0
+    assert made.node_features[0, 0] == 100.0
+
+
+def test_the_namespace_ends_at_the_first_slash() -> None:
+    assert namespace_of("shop/cart/v2") == "shop"
