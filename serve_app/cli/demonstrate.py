@@ -15,8 +15,11 @@ def demo(
         bool, typer.Option("--once", help="End after the first fault; the exit code says how it went.")
     ] = False,
     speed: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Times real time, after the warm-up; 0: as fast as it goes.")
-    ] = 75.0,
+        float | None,
+        typer.Option(
+            metavar="X", min=0, help="Times real time, after the warm-up; 0: as it goes. Default 60, with --once 0."
+        ),
+    ] = None,
 ) -> None:
     """Watch it work: a simulated mesh, sent over HTTP to a service started for it.
 
@@ -34,8 +37,9 @@ def demo(
     from serve_app.demo import demonstrate
 
     console = Console(highlight=False)
+    pace = speed if speed is not None else 0.0 if once else 60.0
     try:
-        judgement = demonstrate(console, services=services, seed=seed, once=once, speed=speed)
+        judgement = demonstrate(console, services=services, seed=seed, once=once, speed=pace)
     except KeyboardInterrupt:
         return
     console.print(judgement.reason, style="bold green" if judgement.passed else "bold red", soft_wrap=True)

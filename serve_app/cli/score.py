@@ -3,7 +3,7 @@
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -96,18 +96,20 @@ def _through_service(
 ) -> Iterator[Iterator["VerdictDocument"]]:
     """The verdicts of a service; a mesh of this run's own is deleted at the end, also of a run that failed."""
     from serve_app.client import Client
+    from serve_app.errors import UnknownMesh
 
     name = mesh or f"score-{uuid.uuid4().hex[:12]}"
     with Client(url) as client:
         client.meshes()  # nobody there: say so before anything else happens
-        for quiet in warmups:
-            for snapshot in _read(quiet, "warming up"):
-                client.baseline(name, snapshot)
         try:
+            for quiet in warmups:
+                for snapshot in _read(quiet, "warming up"):
+                    client.baseline(name, snapshot)
             yield (client.push(name, snapshot) for snapshot in _read(reader, "scoring"))
         finally:
             if not mesh:
-                client.delete(name)
+                with suppress(UnknownMesh):  # nothing came so far
+                    client.delete(name)
 
 
 def _opened(output: Path) -> AbstractContextManager[TextIO]:

@@ -46,7 +46,10 @@ def train(
     output.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     plan = TrainingMeshes(meshes, snapshots, seed)
-    runs = [*simulated_runs(plan), *recorded_runs(recording or ())]
+    try:
+        runs = [*simulated_runs(plan), *recorded_runs(recording or ())]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--recording") from None
     provenance = {
         "seed": str(seed),
         "simulated": f"{meshes} meshes of {snapshots} snapshots",

@@ -82,7 +82,9 @@ def _work(console: Console, metrics: str) -> None:
     parts = {s.labels["scorer"]: s.value for s in samples if s.name == PARTS_SCORED.name}
     verdicts = sum(s.value for s in samples if s.name == VERDICTS.name)
     shares = ", ".join(f"{scorer} {count:.0f}" for scorer, count in sorted(parts.items()))
-    console.print(f"parts scored by each Scorer replica: {shares}; verdicts made by MetaModel: {verdicts:.0f}")
+    console.print(
+        f"parts scored by each Scorer replica: {shares}; verdicts made by MetaModel: {verdicts:.0f}", soft_wrap=True
+    )
 
 
 def stream(client: Client, simulator: Simulator, seed: int, speed: float) -> Iterator[tuple[Scene, Judgement | None]]:

@@ -128,8 +128,8 @@ def line(scene: Scene) -> str:
     first = verdict.incidents[0].suspects[:3] if verdict.incidents else []
     suspects = f"  suspects {', '.join(s.service for s in first)}" if first else ""
     return (
-        f"{_clock(scene)}  snapshot {scene.index}: {verdict.status}, score {verdict.mesh_score:.1f} of "
-        f"{_number(verdict.threshold)}, {scene.milliseconds:.0f} ms{suspects}"
+        f"{_clock(scene)}  snapshot {scene.index}: {verdict.status}, score {verdict.mesh_score:.1f}, threshold "
+        f"{_number(verdict.threshold)}, verdict in {scene.milliseconds:.0f} ms{suspects}"
     )
 
 

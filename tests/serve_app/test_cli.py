@@ -1,9 +1,13 @@
-"""The command line as a person meets it: real recordings, exit codes, words. Serve itself: test_cli_service.py."""
+"""The command line as a person meets it: real recordings, exit codes, words."""
 
 import json
+import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -15,6 +19,7 @@ from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recording import RecordingReader
 from serve_app.settings import Settings, sources
+from tests.serve_app.conftest import Service
 
 SNAPSHOTS = 30
 CONTRACT = {
@@ -204,6 +209,29 @@ def test_debug_shows_the_traceback() -> None:
     assert type(result.exception).__name__ == "BadRecording"
 
 
+# train
+
+
+@pytest.mark.slow
+def test_train_makes_weights_that_score(recording: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "mine.safetensors"
+    result = tagae("train", out, "--meshes", 6, "--snapshots", 200, "--steps", 10, "--meta-steps", 10, "--threads", 1)
+    assert result.exit_code == 0, result.stderr
+    assert "false pages a day" in result.stderr
+    assert load(out).provenance["simulated"] == "6 meshes of 200 snapshots"
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert len(tagae("score", recording, "--weights", out).stdout.splitlines()) == SNAPSHOTS
+
+
+def test_train_refuses_labelled_recordings(tmp_path: Path) -> None:
+    tagae("simulate", tmp_path / "faulty", "--services", 20, "--calls-per-service", 2, "--snapshots", 100,
+          "--first-fault", 0)  # fmt: skip
+    assert RecordingReader(tmp_path / "faulty").incidents()
+    result = tagae("train", tmp_path / "w.safetensors", "--recording", tmp_path / "faulty")
+    assert result.exit_code == 2
+    assert "expected a recording without incidents" in " ".join(result.stderr.replace("│", " ").split())
+
+
 # config
 
 
@@ -241,3 +269,62 @@ def test_assignments_are_read_as_toml() -> None:
     }
     with pytest.raises(BadSettings, match="expected NAME=VALUE"):
         overrides(["=3"])
+
+
+# a running service
+
+
+@pytest.mark.ray
+def test_score_through_a_service_says_the_same(recording: Path, service: Service) -> None:
+    here = [json.loads(text) for text in tagae("score", recording, "--warmup", recording).stdout.splitlines()]
+    result = tagae("score", recording, "--warmup", recording, "--url", service.url)
+    assert result.exit_code == 0, result.stderr
+    there = [json.loads(text) for text in result.stdout.splitlines()]
+    assert len(there) == SNAPSHOTS
+    for a, b in zip(here, there, strict=True):
+        assert (a["observed_at"], a["sequence"], a["status"]) == (b["observed_at"], b["sequence"], b["status"])
+        assert [incident["id"] for incident in a["incidents"]] == [incident["id"] for incident in b["incidents"]]
+        assert a["mesh_score"] == pytest.approx(b["mesh_score"], abs=1e-5)
+    assert service.http.get("/v1/meshes").json() == []
+
+
+@pytest.mark.ray
+def test_score_keeps_a_mesh_that_has_a_name(recording: Path, service: Service) -> None:
+    first = tagae("score", recording, "--url", service.url, "--mesh", "kept")
+    assert first.exit_code == 0, first.stderr
+    assert service.http.get("/v1/meshes/kept/verdict").json() == json.loads(first.stdout.splitlines()[-1])
+    again = tagae("score", recording, "--url", service.url, "--mesh", "kept")
+    assert again.stdout == first.stdout, "the stored verdicts, counted once"
+    assert service.http.delete("/v1/meshes/kept").is_success
+
+
+@pytest.mark.ray
+def test_a_failed_run_leaves_no_mesh(recording: Path, service: Service, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for name in ("nodes.parquet", "meta.json"):
+        (folder / name).write_bytes((recording / name).read_bytes())
+    (folder / "edges.parquet").write_bytes((recording / "edges.parquet").read_bytes()[:-100])
+    for warmup in ((), ("--warmup", recording)):
+        result = tagae("score", folder, "--url", service.url, *warmup)
+        assert result.exit_code == 1
+        assert "expected a whole Parquet file" in result.stderr
+    assert service.http.get("/v1/meshes").json() == []
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_serve_starts_and_ends(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("tagae")), "serve", "--port", "0", "--set", f"store.path={tmp_path}"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        ready = next(line for line in process.stderr if "ready" in line)
+        url = ready.split()[2]
+        with httpx.Client(base_url=url) as http:
+            assert http.get("/readyz").json()["status"] == "ready"
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert output == ""

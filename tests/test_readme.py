@@ -1,0 +1,106 @@
+"""What README tells a newcomer to type works as written."""
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli import app
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```bash\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+PORT = 8000
+
+
+def block(word: str) -> str:
+    """The one block with a word in it."""
+    (found,) = [text for text in BLOCKS if word in text]
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder to type in, whose .venv is the one that runs the tests."""
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    told = set(re.findall(r"(?:^|`)make ([a-z]+)", README + CONTRIBUTING, re.MULTILINE))
+    assert {"setup", "demo", "bench", "test", "check"} <= told
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in told)
+
+
+def test_commands_and_their_options_exist() -> None:
+    told = re.findall(r"\btagae ((?:[a-z]+ ?)+)", README)
+    assert {"simulate", "score", "train", "serve", "config"} <= {command.split()[0] for command in told}
+    for line in re.findall(r"^\.venv/bin/tagae (.*)$", README, re.MULTILINE):
+        command, *words = line.split()
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+        assert shown.exit_code == 0
+        assert all(word in shown.stdout for word in words if word.startswith("--"))
+
+
+def test_files_exist() -> None:
+    links = [target for target in re.findall(r"\]\(([^)]+)\)", README) if "://" not in target]
+    assert len(links) >= 5
+    assert all((ROOT / target).exists() for target in links)
+
+
+def test_recordings_block(home: Path) -> None:
+    subprocess.run(["bash", "-euc", block("tagae simulate")], cwd=home, check=True, capture_output=True, timeout=300)
+    lines = (home / "out" / "verdicts.jsonl").read_text().splitlines()
+    assert len(lines) == 300
+    assert {"normal", "warming_up"} <= {json.loads(line)["status"] for line in lines}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="README uses curl, which is not here")
+def test_serve_and_curl_blocks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(socket.socket()) as probe:
+        if not probe.connect_ex(("127.0.0.1", PORT)):
+            pytest.skip(f"port {PORT}, which README uses, is taken here")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    with served(block("serve run"), home):
+        typed = subprocess.run(["bash", "-euc", block("curl")], cwd=home, check=True, capture_output=True, timeout=60)
+    decoder = json.JSONDecoder()
+    pushed, end = decoder.raw_decode(typed.stdout.decode())
+    assert pushed["status"] == "warming_up"
+    assert pushed["sequence"] == 1
+    assert {suspect["service"] for suspect in pushed["suspects"]} <= {"shop/web", "shop/cart"}
+    assert decoder.decode(typed.stdout.decode()[end:].strip()) == pushed
+
+
+@contextmanager
+def served(text: str, folder: Path) -> Iterator[None]:
+    """The block's last line running, `make setup` being done; ended as by Ctrl-C."""
+    *_, command = text.splitlines()
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {command}"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if "Deployed app" in line:
+                break
+        else:
+            raise AssertionError("".join(said)[-2000:])
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
