@@ -58,12 +58,13 @@ def application(settings: Settings) -> Application:
         max_queued_requests=front.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
     ).bind(settings, scorer, meta)
+    # More than the sessions take and queue, so that who is refused is refused in our words.
+    passing = front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + READS
     return _light(
         Ingress,
         num_replicas=front.ingress_replicas,
-        # More than sessions take and queue, so that who is refused is refused in our words.
-        max_ongoing_requests=front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + READS,
-        max_queued_requests=front.max_queued_requests,
+        max_ongoing_requests=passing,
+        max_queued_requests=passing,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_SECONDS),
     ).bind(settings, session)
 

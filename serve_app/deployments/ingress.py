@@ -13,8 +13,7 @@ from ray import serve
 from serve_app.codec import decode_snapshot_json, pack_snapshot
 from serve_app.deployments import problems
 from serve_app.deployments.calling import ask
-from serve_app.deployments.scorer import Equipment
-from serve_app.deployments.session import Judged
+from serve_app.deployments.messages import Equipment, Judged
 from serve_app.errors import (
     BadMeshName,
     DeadlineExceeded,
@@ -60,16 +59,22 @@ _DOCUMENT = (MalformedDocument, InvalidDocument, DocumentTooLarge)
 
 
 class Http(FastAPI):
-    """The HTTP interface. Bodies are decoded by the codec, so their schemas are added to OpenAPI here."""
+    """The HTTP interface. OpenAPI is told here what FastAPI cannot see: the codec decodes the bodies, and errors are
+    problems, never FastAPI's own."""
 
     def openapi(self) -> dict[str, Any]:
-        if not self.openapi_schema:
-            schema = super().openapi()
-            components = schema.setdefault("components", {}).setdefault("schemas", {})
-            for document in (SnapshotDocument, Problem):
-                described = document.model_json_schema(ref_template="#/components/schemas/{model}")
-                components |= described.pop("$defs", {}) | {document.__name__: described}
-        return self.openapi_schema or {}
+        if self.openapi_schema:
+            return self.openapi_schema
+        schema = super().openapi()
+        documents = schema["components"]["schemas"]
+        for document in (SnapshotDocument, Problem):
+            described = document.model_json_schema(ref_template="#/components/schemas/{model}")
+            documents |= described.pop("$defs", {}) | {document.__name__: described}
+        for operation in (o for methods in schema["paths"].values() for o in methods.values()):
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]
+        del documents["HTTPValidationError"], documents["ValidationError"]
+        return schema
 
 
 @asynccontextmanager

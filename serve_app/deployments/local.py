@@ -17,6 +17,7 @@ RAY_ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_prestart_worker_first_driver": "0",  # processes that no replica would use: they bring their own environment
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
 # glibc gives large blocks back to the kernel after each op and pays for them again at the next (PERFORMANCE.md).

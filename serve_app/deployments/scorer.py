@@ -18,6 +18,7 @@ from model.scoring import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.deployments.calling import remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.messages import Equipment
 from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.metrics import INFERENCE, PARTS_SCORED
 from serve_app.pipeline import Mesh, Options, lay
@@ -40,15 +41,6 @@ class Scored:
     replica: str
     scores: Scores
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Equipment:
-    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, and the digest of the weights."""
-
-    device: str
-    kernels: str
-    model: str
 
 
 class Scorer:

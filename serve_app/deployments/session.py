@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,8 +24,9 @@ from serve_app.codec import encode_verdict, unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.messages import Equipment, Judged
 from serve_app.deployments.record import Record, gauges
-from serve_app.deployments.scorer import Equipment, Group, Scored
+from serve_app.deployments.scorer import Group, Scored
 from serve_app.errors import (
     DeadlineExceeded,
     Overloaded,
@@ -42,25 +43,6 @@ from serve_app.stores.local import LocalStore
 
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
 log = logging.getLogger("ray.serve")
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The answer to one snapshot.
-
-    Attributes:
-        verdict: its JSON document.
-        status: of the verdict; empty for a repeat, which is counted once.
-        seconds: by stage.
-        scorers: parts scored, by replica.
-        missing: parts without an answer.
-    """
-
-    verdict: bytes
-    status: str = ""
-    seconds: dict[str, float] = field(default_factory=dict)
-    scorers: dict[str, int] = field(default_factory=dict)
-    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

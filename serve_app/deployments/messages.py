@@ -1,0 +1,31 @@
+"""What sessions and scorers tell the ingress; apart from them, so that the ingress needs no torch."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The answer to one snapshot.
+
+    Attributes:
+        verdict: its JSON document.
+        status: of the verdict; empty for a repeat, which is counted once.
+        seconds: by stage.
+        scorers: parts scored, by replica.
+        missing: parts without an answer.
+    """
+
+    verdict: bytes
+    status: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    scorers: dict[str, int] = field(default_factory=dict)
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, and the digest of the weights."""
+
+    device: str
+    kernels: str
+    model: str

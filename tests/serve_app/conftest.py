@@ -1,0 +1,61 @@
+"""One service for all tests that need Ray: it takes some ten seconds to start."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from model.autoencoder import Autoencoder, AutoencoderConfig
+from model.calibration import Tail
+from model.checkpoint import SHIPPED, Checkpoint, save
+from model.features import EDGE_CHANNELS, NODE_CHANNELS
+from model.meta import MetaModel
+from serve_app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service."""
+
+    url: str
+    settings: Settings
+    http: httpx.Client
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped checkpoint; an untrained one where none ships."""
+    if SHIPPED.is_file():
+        return SHIPPED
+    torch.manual_seed(0)
+    tails = [
+        Tail(*(np.full(len(channels), value, np.float32) for value in (0.02, 1.0, 0.2)))
+        for channels in (NODE_CHANNELS, EDGE_CHANNELS)
+    ]
+    path = tmp_path_factory.mktemp("weights") / "tagae.safetensors"
+    save(Checkpoint(Autoencoder(AutoencoderConfig()).eval(), MetaModel().eval(), *tails), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def service(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The application on a free loopback port; meshes above 40 services are cut."""
+    from serve_app.app import start, stop
+
+    settings = Settings(
+        model={"weights": weights},
+        scorer={"device": "cpu", "num_replicas": 2},
+        partition={"max_services": 40},
+        serve={"port": 0},
+        store={"path": tmp_path_factory.mktemp("state")},
+    )
+    url = start(settings)
+    try:
+        with httpx.Client(base_url=url, timeout=30) as http:
+            yield Service(url, settings, http)
+    finally:
+        stop()

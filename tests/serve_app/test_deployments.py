@@ -1,0 +1,128 @@
+"""What the deployments decide, without starting Ray."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from model.checkpoint import load
+from model.scoring import PartitionTask, score
+from model.state import MeshState
+from serve_app.app import nested
+from serve_app.deployments.cache import Known, MeshCache, size_bytes
+from serve_app.deployments.record import Record, gauges
+from serve_app.deployments.scorer import found, probe, score_groups
+from serve_app.deployments.session import balanced
+from serve_app.errors import NoCapacity
+from serve_app.metrics import PARTS_SCORED, STAGE, PrometheusInstruments
+from serve_app.pipeline import Mesh
+from serve_app.stores.base import MeshSummary
+
+
+def part(index: int, calls: int) -> PartitionTask:
+    """A task of which only the size matters."""
+    rows = np.zeros((1, 45), np.float32)
+    none = np.zeros(0, np.int64)
+    heard = np.ones(calls, bool)
+    return PartitionTask(
+        rows, np.zeros((calls, 21), np.float32), np.zeros((2, calls), np.int32), heard, heard, 1, calls, none, index
+    )
+
+
+@pytest.mark.parametrize(
+    ("calls", "count", "loads"),
+    [
+        ([7], 4, [7]),  # one part, one call
+        ([5, 5], 1, [10]),
+        ([1, 9, 4, 5], 2, [9, 10]),
+        ([0, 0, 0, 0], 2, [0, 0]),  # parts without calls are spread too
+    ],
+)
+def test_groups_are_balanced_and_hold_each_part_once(calls: list[int], count: int, loads: list[int]) -> None:
+    groups = balanced([part(i, c) for i, c in enumerate(calls)], count)
+    assert sorted(sum(len(t.edges) for t in group) for group in groups) == loads
+    assert sorted(t.part for group in groups for t in group) == list(range(len(calls)))
+    assert max(map(len, groups)) - min(map(len, groups)) <= len(calls) // 2
+
+
+def test_a_bad_group_spoils_no_other(weights: Path) -> None:
+    checkpoint = load(weights)
+    good = probe(checkpoint)
+    bad = (replace(good[0], edge_index=np.array([[0], [99]], np.int32)),)
+    outcomes = score_groups(checkpoint.network, [good, bad, good])
+    assert isinstance(outcomes[1], Exception)
+    alone = score(checkpoint.network, good)[0]
+    for outcome in (outcomes[0], outcomes[2]):
+        assert not isinstance(outcome, Exception)
+        np.testing.assert_allclose(outcome[0].node_expected, alone.node_expected, atol=1e-6)
+    assert score_groups(checkpoint.network, []) == []
+
+
+def test_a_device_that_is_told_and_absent_is_refused() -> None:
+    assert found("cpu") == torch.device("cpu")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    with pytest.raises(NoCapacity, match=r"scorer\.device"):
+        found("cuda")
+
+
+def test_the_cache_lets_go_of_the_least_recently_used() -> None:
+    def mesh(services: int) -> Known:
+        return Known(Mesh(MeshState(node_absent=np.zeros(services, np.int32))), 1)
+
+    one = size_bytes(mesh(1000).mesh)
+    cache = MeshCache(2 * one)
+    cache.put("a", mesh(1000))
+    cache.put("b", mesh(1000))
+    assert cache.get("a") is not None
+    cache.put("c", mesh(1000))
+    assert cache.get("b") is None
+    assert cache.get("a") is not None
+    assert cache.bytes == 2 * one
+    cache.put("c", mesh(9000))  # larger than the budget: stays alone
+    assert cache.get("a") is None
+    assert cache.get("c") is not None
+    cache.drop("c")
+    cache.drop("c")
+    assert cache.bytes == 0
+
+
+def test_a_record_comes_back_as_it_was_kept() -> None:
+    record = Record(60, b'{"status":"normal"}')
+    assert Record.unpack(record.pack()) == record
+
+
+def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
+    row = gauges(MeshSummary("m", 0, None, b""))
+    assert (row.status, row.services, row.score) == ("warming_up", 0, None)
+
+
+def test_metrics_carry_the_meshes_of_the_moment() -> None:
+    instruments = PrometheusInstruments(replica="r1")
+    instruments.count(PARTS_SCORED, 3, scorer="s1")
+    instruments.observe(STAGE, 0.004, stage="lay")
+    document = b'{"status":"anomalous","mesh_score":7.5,"threshold":null,"probability":0.9,"incidents":[{}]}'
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    text = instruments.text([gauges(MeshSummary("prod", 12, at, Record(60, document).pack()))]).decode()
+    assert 'tagae_parts_scored_total{replica="r1",scorer="s1"} 3.0' in text
+    assert 'tagae_stage_seconds_bucket{le="0.005",replica="r1",stage="lay"} 1.0' in text
+    assert 'tagae_mesh_score{mesh="prod"} 7.5' in text
+    assert "tagae_mesh_threshold{" not in text
+    assert 'tagae_mesh_incidents{mesh="prod"} 1.0' in text
+    assert 'tagae_mesh_observed_timestamp_seconds{mesh="prod"} 1.7672256e+09' in text
+    assert 'tagae_mesh_status{mesh="prod",status="anomalous"} 1.0' in text
+    assert 'tagae_mesh_status{mesh="prod",status="normal"} 0.0' in text
+    assert "tagae_mesh_score{" not in instruments.text().decode()
+
+
+def test_dotted_names_meet_nested_values() -> None:
+    given = {"scorer.num_replicas": "4", "scorer": {"device": "cpu"}, "model.threads": "1", "config": None}
+    assert nested(given) == {
+        "scorer": {"num_replicas": "4", "device": "cpu"},
+        "model": {"threads": "1"},
+        "config": None,
+    }
+    assert given["scorer"] == {"device": "cpu"}

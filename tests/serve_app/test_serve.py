@@ -1,0 +1,390 @@
+"""The application over HTTP, on a real Ray Serve: it says what the pipeline says, and survives what may happen."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from typing import Any
+
+import httpx
+import pytest
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from serve_app.codec import encode_snapshot, encode_verdict
+from serve_app.pipeline import Mesh, advance, options
+from serve_app.sources.faults import Fault
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.serve_app.conftest import Service
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+
+SMALL = MeshSpec(services=30, seed=3)
+CUT = MeshSpec(services=120, namespaces=6, seed=5)
+
+
+def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:
+    """A recording of a simulated mesh; a service in the middle fails from one snapshot on."""
+    simulator = Simulator(spec, snapshots=snapshots)
+    if fault_from is not None:
+        simulator.schedule(Fault("error_burst", simulator.node_ids[spec.services // 2], fault_from, snapshots, 0.9))
+    return list(simulator.snapshots())
+
+
+def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:
+    """The verdict of a snapshot that must be taken."""
+    response = service.http.post(f"/v1/meshes/{mesh}/snapshots", content=json.dumps(encode_snapshot(snapshot)))
+    assert response.status_code == 200, response.text
+    verdict: dict[str, Any] = response.json()
+    return verdict
+
+
+def expected(service: Service, snapshots: Sequence[MeshSnapshot], warmup: int = 0) -> list[dict[str, Any]]:
+    """What the pipeline says of a recording, its first ``warmup`` snapshots being a baseline."""
+    checkpoint, chosen = load(service.settings.model.weights), options(service.settings)
+    mesh, verdicts = Mesh(), []
+    for i, snapshot in enumerate(snapshots):
+        verdict, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=i >= warmup)
+        verdicts.append(json.loads(encode_verdict(verdict).model_dump_json()))
+    return verdicts[warmup:]
+
+
+def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
+    """Equal, numbers within 1e-5."""
+    if isinstance(wanted, dict):
+        assert came.keys() == wanted.keys(), where
+        for key in wanted:
+            assert_same(came[key], wanted[key], f"{where}.{key}")
+    elif isinstance(wanted, list):
+        assert len(came) == len(wanted), where
+        for i, (a, b) in enumerate(zip(came, wanted, strict=True)):
+            assert_same(a, b, f"{where}[{i}]")
+    elif isinstance(wanted, float):
+        assert came == pytest.approx(wanted, rel=1e-5, abs=1e-5), where
+    else:
+        assert came == wanted, where
+
+
+def scored_parts(service: Service) -> dict[str, float]:
+    """Parts scored, by Scorer replica, as the service's metrics tell."""
+    lines = re.findall(r'^tagae_parts_scored_total\{.*scorer="(.+)"\} (\S+)$', service.http.get("/metrics").text, re.M)
+    return {scorer: float(count) for scorer, count in lines}
+
+
+def problem(response: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:
+    """An RFC 9457 body, as expected."""
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json"), (
+        response.text
+    )
+    body: dict[str, Any] = response.json()
+    assert body["type"] == f"urn:tagae:problem:{code}", body
+    assert (body["status"], body.get("pointer")) == (status, pointer), body
+    assert body["title"]
+    assert body["detail"]
+    return body
+
+
+@pytest.mark.parametrize(("name", "spec", "parts"), [("small", SMALL, 1), ("cut", CUT, 3)])
+def test_it_says_what_the_pipeline_says(service: Service, name: str, spec: MeshSpec, parts: int) -> None:
+    snapshots = recorded(spec, 26, fault_from=18)
+    before = scored_parts(service)
+    verdicts = [push(service, name, snapshot) for snapshot in snapshots]
+    for came, wanted in zip(verdicts, expected(service, snapshots), strict=True):
+        assert_same(came, wanted)
+    assert {v["status"] for v in verdicts} >= {"warming_up", "normal", "anomalous"}
+    assert verdicts[-1]["incidents"]
+    after = scored_parts(service)
+    assert sum(after.values()) - sum(before.values()) >= parts * len(snapshots)
+    if parts > 1:
+        assert sum(after[s] > before.get(s, 0) for s in after) >= 2, "two replicas scored parts of this mesh"
+
+
+def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
+    verdicts = [push(service, "read", snapshot) for snapshot in recorded(SMALL, 3)]
+    assert service.http.get("/v1/meshes/read/verdict").json() == verdicts[-1]
+    incidents = service.http.get("/v1/meshes/read/incidents").json()
+    assert incidents == {"observed_at": verdicts[-1]["observed_at"], "incidents": verdicts[-1]["incidents"]}
+    row = next(m for m in service.http.get("/v1/meshes").json() if m["mesh"] == "read")
+    assert row == {
+        "mesh": "read",
+        "services": 30,
+        "sequence": 3,
+        "observed_at": verdicts[-1]["observed_at"],
+        "status": "warming_up",
+    }
+    text = service.http.get("/metrics").text
+    assert 'tagae_mesh_sequence{mesh="read"} 3.0' in text
+    assert 'tagae_mesh_status{mesh="read",status="warming_up"} 1.0' in text
+
+
+def test_a_verdict_says_how_long_it_took(service: Service) -> None:
+    body = json.dumps(encode_snapshot(recorded(SMALL, 1)[0]))
+    header = service.http.post("/v1/meshes/timed/snapshots", content=body).headers["server-timing"]
+    stages = dict(re.findall(r"(\w+);dur=([\d.]+)", header))
+    assert stages.keys() == {"decode", "lay", "score", "inference", "weigh", "combine", "store", "total"}
+    assert sum(float(v) for k, v in stages.items() if k not in ("total", "inference")) <= float(stages["total"])
+
+
+def test_the_same_snapshot_again_counts_once(service: Service) -> None:
+    first, second = recorded(SMALL, 2)
+    verdicts = [push(service, "again", s) for s in (first, second)]
+    assert push(service, "again", second) == verdicts[1]
+    assert push(service, "again", first) == verdicts[0]  # not the newest, but known
+    assert service.http.get("/v1/meshes/again/verdict").json()["sequence"] == 2
+
+
+def test_time_and_content_conflicts_are_refused(service: Service) -> None:
+    first, second, third = (encode_snapshot(s) for s in recorded(SMALL, 3))
+    path = "/v1/meshes/conflict/snapshots"
+    for document in (first, third):
+        assert service.http.post(path, json=document).status_code == 200
+    other = deepcopy(third)
+    other["calls"][0]["requests_per_second"] += 1
+    body = problem(service.http.post(path, json=other), 409, "same-time-other-content", "/observed_at")
+    assert third["observed_at"] in body["detail"]
+    body = problem(service.http.post(path, json=second), 409, "stale-snapshot", "/observed_at")
+    assert third["observed_at"] in body["detail"], "the newest is named"
+    assert service.http.get("/v1/meshes/conflict/verdict").json()["sequence"] == 2
+
+
+def _without(document: dict[str, Any], *path: Any) -> None:
+    *parents, last = path
+    for step in parents:
+        document = document[step]
+    del document[last]
+
+
+def _with(document: dict[str, Any], value: Any, *path: Any) -> None:
+    *parents, last = path
+    for step in parents:
+        document = document[step]
+    document[last] = value
+
+
+Change = Callable[[dict[str, Any]], Any]
+WRONG: dict[str, tuple[Change, int, str, str]] = {
+    "no time": (lambda d: _without(d, "observed_at"), 422, "invalid-document", "/observed_at"),
+    "no zone": (lambda d: _with(d, "2026-01-01T00:00:00", "observed_at"), 422, "invalid-document", "/observed_at"),
+    "no services": (lambda d: d.update(services=[], calls=[]), 422, "invalid-document", "/services"),
+    "a field too many": (lambda d: d.update(weather="fine"), 422, "invalid-document", "/weather"),
+    "an unknown metric": (
+        lambda d: _with(d, 1.0, "services", 0, "metrics", "luck"),
+        422,
+        "invalid-document",
+        "/services/0/metrics/luck",
+    ),
+    "an unknown service in a call": (
+        lambda d: _with(d, "shop/nobody", "calls", 1, "destination"),
+        422,
+        "invalid-document",
+        "/calls/1/destination",
+    ),
+    "a negative rate": (
+        lambda d: _with(d, -1.0, "calls", 2, "requests_per_second"),
+        422,
+        "invalid-document",
+        "/calls/2/requests_per_second",
+    ),
+    "a ratio above one": (
+        lambda d: _with(d, 1.5, "services", 1, "metrics", "error_rate"),
+        422,
+        "invalid-document",
+        "/services/1/metrics/error_rate",
+    ),
+    "text for a number": (
+        lambda d: _with(d, "many", "calls", 0, "requests_per_second"),
+        422,
+        "invalid-document",
+        "/calls/0/requests_per_second",
+    ),
+    "a service twice": (lambda d: d["services"].append(d["services"][0]), 422, "invalid-document", "/services/30"),
+    "a call twice": (lambda d: d["calls"].insert(1, d["calls"][0]), 422, "invalid-document", "/calls/1"),
+}
+
+
+@pytest.mark.parametrize("route", ["snapshots", "baseline"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_document_is_refused_with_its_place(service: Service, wrong: str, route: str) -> None:
+    change, status, code, pointer = WRONG[wrong]
+    document = encode_snapshot(recorded(SMALL, 1)[0])
+    change(document)
+    problem(service.http.post(f"/v1/meshes/wrong/{route}", json=document), status, code, pointer)
+    problem(service.http.get("/v1/meshes/wrong/verdict"), 404, "unknown-mesh")  # nothing came of it
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1, 2", b"\xff\xfe", b"observed_at=2026"], ids=repr)
+def test_a_body_that_is_no_json_is_malformed(service: Service, body: bytes) -> None:
+    problem(service.http.post("/v1/meshes/wrong/snapshots", content=body), 400, "malformed-document")
+
+
+def test_nan_is_no_measurement(service: Service) -> None:
+    document = encode_snapshot(recorded(SMALL, 1)[0])
+    document["calls"][0]["requests_per_second"] = float("nan")
+    response = service.http.post("/v1/meshes/wrong/snapshots", content=json.dumps(document))
+    problem(response, 422, "invalid-document", "/calls/0/requests_per_second")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/meshes/nobody/verdict", 404, "unknown-mesh"),
+        ("GET", "/v1/meshes/nobody/incidents", 404, "unknown-mesh"),
+        ("DELETE", "/v1/meshes/nobody", 404, "unknown-mesh"),
+        ("GET", "/v1/meshes/No%20Name/verdict", 400, "bad-mesh-name"),
+        ("POST", "/v1/meshes/-x/snapshots", 400, "bad-mesh-name"),
+        ("DELETE", f"/v1/meshes/{'x' * 64}", 400, "bad-mesh-name"),
+        ("GET", "/v1/nothing", 404, "not-found"),
+        ("PUT", "/v1/meshes/a/snapshots", 405, "method-not-allowed"),
+    ],
+)
+def test_paths_that_lead_nowhere(service: Service, method: str, path: str, status: int, code: str) -> None:
+    problem(service.http.request(method, path), status, code)
+
+
+def test_a_body_beyond_the_limit_is_refused(service: Service) -> None:
+    body = b" " * (service.settings.limits.max_body_bytes + 1)
+    problem(service.http.post("/v1/meshes/wrong/snapshots", content=body), 413, "document-too-large")
+
+
+def test_a_baseline_sets_the_past_and_not_the_clock(service: Service) -> None:
+    snapshots = recorded(SMALL, 15)
+    for snapshot in snapshots[:12]:
+        response = service.http.post("/v1/meshes/based/baseline", json=encode_snapshot(snapshot))
+        assert (response.status_code, response.content) == (204, b"")
+    problem(service.http.get("/v1/meshes/based/verdict"), 404, "unknown-mesh")
+    row = next(m for m in service.http.get("/v1/meshes").json() if m["mesh"] == "based")
+    assert (row["sequence"], row["status"], row["observed_at"]) == (0, "warming_up", None)
+    verdicts = [push(service, "based", snapshot) for snapshot in snapshots[12:]]
+    assert verdicts[0]["sequence"] == 1
+    assert verdicts[0]["status"] != "warming_up"
+    for came, wanted in zip(verdicts, expected(service, snapshots, warmup=12), strict=True):
+        assert_same(came, wanted)
+
+
+def test_meshes_do_not_touch_each_other(service: Service) -> None:
+    recordings = {f"beside-{seed}": recorded(MeshSpec(services=30, seed=seed), 6) for seed in (11, 12)}
+    with ThreadPoolExecutor(2) as threads:
+        runs = {
+            name: threads.submit(lambda n=name: [push(service, n, s) for s in recordings[n]]) for name in recordings
+        }
+    for name, run in runs.items():
+        for came, wanted in zip(run.result(), expected(service, recordings[name]), strict=True):
+            assert_same(came, wanted)
+
+
+def test_a_deleted_mesh_begins_anew(service: Service) -> None:
+    first, second = recorded(SMALL, 2)
+    push(service, "gone", first)
+    assert service.http.delete("/v1/meshes/gone").status_code == 204
+    problem(service.http.get("/v1/meshes/gone/verdict"), 404, "unknown-mesh")
+    assert push(service, "gone", second)["sequence"] == 1
+
+
+def test_probes_say_what_works(service: Service) -> None:
+    for path, status in (("/healthz", "ok"), ("/readyz", "ready")):
+        body = service.http.get(path).json()
+        assert (body["status"], body["device"]) == (status, "cpu")
+        assert body["kernels"] in ("reference", "compiled-cpu")
+        assert body["model"] == load(service.settings.model.weights).digest
+
+
+def test_openapi_describes_what_is_there(service: Service) -> None:
+    schema = service.http.get("/openapi.json").json()
+    assert schema["info"]["title"] == "TAGAE"
+    assert schema["paths"].keys() >= {"/v1/meshes", "/v1/meshes/{mesh}/snapshots", "/readyz", "/metrics"}
+    documents = schema["components"]["schemas"]
+    referred = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(schema)))
+    assert referred <= documents.keys()
+    assert "HTTPValidationError" not in documents, "errors are problems here"
+    example = documents["SnapshotDocument"]["examples"][0]
+    response = service.http.post("/v1/meshes/example/snapshots", json=example)
+    assert response.status_code == 200, response.text
+
+
+def kill(deployment: str, application: str) -> None:
+    """Kill one replica of a deployment as a node's loss would."""
+    import ray
+
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["name"].startswith(f"SERVE_REPLICA::{application}#{deployment}#"):
+            ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]), no_restart=True)
+            return
+    raise AssertionError(f"no replica of {deployment}")
+
+
+@pytest.mark.parametrize("deployment", ["Scorer", "MeshSession"])
+def test_a_lost_replica_loses_no_snapshot(service: Service, deployment: str) -> None:
+    name = f"lost-{deployment.lower()}"
+    snapshots = recorded(CUT, 6)
+    push(service, name, snapshots[0])
+    kill(deployment, "tagae")
+    verdicts = [push(service, name, snapshot) for snapshot in snapshots[1:]]
+    assert [v["sequence"] for v in verdicts] == [2, 3, 4, 5, 6]
+    assert {v["coverage"] for v in verdicts} == {1.0}
+
+
+@pytest.fixture(scope="module")
+def second(service: Service) -> Iterator[Service]:
+    """New processes over the same store, with the shortest of queues and one replica of each: the application as it
+    is after a restart."""
+    from ray import serve
+
+    from serve_app.app import application
+    from serve_app.deployments.local import QUIET
+
+    settings = service.settings.model_copy(
+        update={
+            "scorer": service.settings.scorer.model_copy(update={"num_replicas": 1, "num_cpus": 0.1}),
+            "serve": service.settings.serve.model_copy(
+                update={
+                    "session_replicas": 1,
+                    "max_ongoing_requests": 1,
+                    "max_queued_requests": 2,
+                    "deadline_seconds": 4.0,
+                }
+            ),
+        }
+    )
+    serve.run(application(settings), name="second", route_prefix="/second", logging_config=QUIET)
+    with httpx.Client(base_url=f"{service.url}/second", timeout=30) as http:
+        yield Service(f"{service.url}/second", settings, http)
+    serve.delete("second")
+
+
+def test_a_restart_goes_on_where_it_was(service: Service, second: Service) -> None:
+    snapshots = recorded(CUT, 14, fault_from=11)
+    wanted = expected(service, snapshots)
+    # To and fro between two sets of processes that hold each other's past: the store decides.
+    for i, snapshot in enumerate(snapshots):
+        assert_same(push(service if i < 6 or i == 9 else second, "restarted", snapshot), wanted[i], f"snapshot {i}")
+    assert wanted[9]["status"] == "normal"
+
+
+def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
+    bodies = [json.dumps(encode_snapshot(recorded(SMALL, 1)[0]))] * 24
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        responses = list(
+            threads.map(lambda i: second.http.post(f"/v1/meshes/flood-{i}/snapshots", content=bodies[i]), range(24))
+        )
+    refused = [r for r in responses if r.status_code != 200]
+    assert 0 < len(refused) < len(responses)
+    for response in refused:
+        assert problem(response, 429, "overloaded")["retry_after_seconds"] > 0
+        assert int(response.headers["retry-after"]) >= 1
+    kept = {m["mesh"] for m in second.http.get("/v1/meshes").json() if m["mesh"].startswith("flood-")}
+    assert kept == {f"flood-{i}" for i, r in enumerate(responses) if r.status_code == 200}
+
+
+def test_without_scorers_the_verdict_is_partial_and_in_time(second: Service) -> None:
+    *known, last = recorded(SMALL, 12)
+    for snapshot in known:
+        push(second, "unscored", snapshot)
+    kill("Scorer", "second")
+    started = time.monotonic()
+    verdict = push(second, "unscored", last)
+    assert time.monotonic() - started < 2 * second.settings.serve.deadline_seconds
+    assert (verdict["sequence"], verdict["status"]) == (12, "partial")
+    assert (verdict["coverage"], verdict["missing_parts"]) == (0.0, [0])
