@@ -188,16 +188,14 @@ def follow(
             members |= set(merged.members)
             severity = max(severity, merged.severity, key=list(Severity).index)
             del open_now[merged.id]
-            seen.pop(merged.id, None)
+        shown = [*(seen.pop(i.id) for i in touched if i.id in seen), group]
+        seen[home.id] = Group(np.concatenate([g.rows for g in shown]), any(g.confirmed for g in shown))
         open_now[home.id] = replace(
             home,
             severity=max(home.severity, severity, key=list(Severity).index),
             members=tuple(sorted(set(home.members) | members)),
-            quiet=0 if group.confirmed else home.quiet,
+            quiet=0 if seen[home.id].confirmed else home.quiet,
         )
-        earlier = seen.get(home.id)
-        rows = group.rows if earlier is None else np.concatenate([earlier.rows, group.rows])
-        seen[home.id] = Group(rows, group.confirmed or (earlier is not None and earlier.confirmed))
     ended = {i for i in open_now if not (i in seen and seen[i].confirmed) and open_now[i].quiet + 1 >= clear_after}
     alive = tuple(
         incident if incident.id in seen and seen[incident.id].confirmed else replace(incident, quiet=incident.quiet + 1)

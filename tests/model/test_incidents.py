@@ -1,0 +1,218 @@
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+from model_cases import START
+
+from model.incidents import AlertPolicy, Group, IncidentMemory, OpenIncident, follow, groups, warmed
+from model.snapshot import PlannedChange
+from model.verdict import Severity
+
+NAMES = tuple(f"a/s{i}" for i in range(8))
+POLICY = AlertPolicy()
+LEVEL = 5.0
+CLEAR = POLICY.clear_after(15.0)
+
+
+def at(index: int) -> datetime:
+    return START + timedelta(seconds=15 * index)
+
+
+def group(*rows: int, confirmed: bool = True) -> Group:
+    return Group(np.array(rows), confirmed)
+
+
+class Watch:
+    """What is followed from snapshot to snapshot."""
+
+    def __init__(self) -> None:
+        self.memory = IncidentMemory()
+        self.index = 0
+        self.now: dict[str, Group] = {}
+
+    def see(self, *found: Group, severity: Severity = Severity.MINOR) -> tuple[OpenIncident, ...]:
+        ordered = sorted(found, key=lambda g: not g.confirmed)
+        alive, self.now = follow(
+            self.memory, ordered, NAMES, [at(self.index)] * len(found), [severity] * len(found), CLEAR
+        )
+        self.memory = replace(self.memory, open=alive)
+        self.index += 1
+        return alive
+
+
+@pytest.mark.parametrize(
+    ("hot", "confirmed"),
+    [
+        ([1], [False]),
+        ([1, 1], [False, True]),
+        ([1, 0, 1], [False, False, True]),
+        ([1, 0, 0, 1], [False, False, False, False]),
+        ([1, 1, 0, 0], [False, True, True, False]),
+    ],
+)
+def test_k_hot_of_the_last_n_snapshots_confirm(hot: list[int], confirmed: list[bool]) -> None:
+    memory, said = IncidentMemory(), []
+    for i, warm in enumerate(hot):
+        bits, sure = warmed(memory, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i))
+        memory = replace(memory, hot=bits)
+        said.append(bool(sure[0]))
+    assert said == confirmed
+
+
+def test_a_streak_remembers_when_it_began_and_is_forgotten_when_it_is_over() -> None:
+    memory = IncidentMemory()
+    began = []
+    for i, score in enumerate([9, 0, 9, 0, 0, 0, 9]):
+        bits, _ = warmed(memory, NAMES[:1], np.array([float(score)]), LEVEL, POLICY, at(i))
+        memory = replace(memory, hot=bits)
+        began.append(bits[NAMES[0]][1] if bits else None)
+    assert began == [at(0), at(0), at(0), at(0), at(0), None, at(6)]
+
+
+def test_a_service_that_is_no_candidate_cools_down_too() -> None:
+    memory = IncidentMemory(hot={NAMES[0]: (0b001, at(0))})
+    for i in range(1, 4):
+        bits, _ = warmed(memory, NAMES[1:2], np.array([0.0]), LEVEL, POLICY, at(i))
+        memory = replace(memory, hot=bits)
+    assert memory.hot == {}
+
+
+def test_groups_hang_together_along_direct_calls_between_members() -> None:
+    member = np.array([True, True, False, True, True, True, True, False])
+    confirmed = np.zeros(8, bool)
+    confirmed[5] = True
+    # 0-1 directly; 1-2-3 only through 2, which is no member; 4 alone; 5-6 confirmed by 5.
+    calls = np.array([[0, 1, 2, 6], [1, 2, 3, 5]])
+    found = groups(member, confirmed, calls)
+    assert found[0].confirmed
+    assert found[0].rows.tolist() == [5, 6]
+    assert sorted(g.rows.tolist() for g in found[1:]) == [[0, 1], [3], [4]]
+    assert not any(g.confirmed for g in found[1:])
+
+
+def test_groups_of_nobody_are_none() -> None:
+    assert groups(np.zeros(3, bool), np.zeros(3, bool), np.array([[0], [1]])) == []
+    assert groups(np.zeros(0, bool), np.zeros(0, bool), np.zeros((2, 0), np.int64)) == []
+
+
+def test_an_unconfirmed_group_begins_no_incident() -> None:
+    assert Watch().see(group(1, 2, confirmed=False)) == ()
+
+
+def test_an_incident_is_born_grows_and_ends_under_one_id() -> None:
+    watch = Watch()
+    (born,) = watch.see(group(1))
+    assert born.since == at(0)
+    (grown,) = watch.see(group(1, 2, 3))
+    assert (grown.id, grown.since) == (born.id, born.since)
+    assert grown.members == (NAMES[1], NAMES[2], NAMES[3])
+    (shrunk,) = watch.see(group(2))
+    assert shrunk.members == grown.members
+    assert watch.now[born.id].rows.tolist() == [2]
+    for _ in range(CLEAR - 1):
+        (quiet,) = watch.see()
+        assert quiet.id == born.id
+    assert watch.see() == ()
+    (other,) = watch.see(group(1))
+    assert other.id != born.id
+
+
+def test_an_unconfirmed_group_keeps_services_in_view_and_ends_all_the_same() -> None:
+    watch = Watch()
+    watch.see(group(1))
+    for _ in range(CLEAR - 1):
+        (open_incident,) = watch.see(group(1, 2, confirmed=False))
+        assert watch.now[open_incident.id].rows.tolist() == [1, 2]
+    assert watch.see(group(1, 2, confirmed=False)) == ()
+
+
+def test_a_relapse_keeps_an_incident_open() -> None:
+    watch = Watch()
+    (born,) = watch.see(group(1))
+    for _ in range(5):
+        for _ in range(CLEAR - 1):
+            watch.see()
+        (again,) = watch.see(group(1))
+        assert (again.id, again.quiet) == (born.id, 0)
+
+
+def test_incidents_that_meet_merge_into_the_oldest() -> None:
+    watch = Watch()
+    (old,) = watch.see(group(1))
+    assert len(watch.see(group(1), group(5), severity=Severity.MAJOR)) == 2
+    (merged,) = watch.see(group(1, 3, 5))
+    assert (merged.id, merged.since) == (old.id, old.since)
+    assert merged.members == (NAMES[1], NAMES[3], NAMES[5])
+    assert merged.severity is Severity.MAJOR
+
+
+def test_what_a_merged_incident_shows_now_is_not_lost() -> None:
+    """The younger incident's own group is matched first; then a weak one ties it to the older."""
+    watch = Watch()
+    (old,) = watch.see(group(1))
+    watch.see(group(1), group(4, 5))
+    (merged,) = watch.see(group(4), group(1, 5, confirmed=False))
+    assert merged.id == old.id
+    assert merged.quiet == 0, "a service of it is confirmed"
+    assert sorted(watch.now[old.id].rows.tolist()) == [1, 4, 5]
+    assert watch.now[old.id].confirmed
+
+
+def test_incidents_apart_stay_apart() -> None:
+    watch = Watch()
+    watch.see(group(1), group(5))
+    first, second = watch.see(group(1), group(5))
+    assert first.id != second.id
+    assert {first.members, second.members} == {(NAMES[1],), (NAMES[5],)}
+
+
+def test_severity_only_rises() -> None:
+    watch = Watch()
+    said = [
+        watch.see(group(1), severity=s)[0].severity
+        for s in (Severity.MINOR, Severity.CRITICAL, Severity.MAJOR, Severity.MINOR)
+    ]
+    assert said == [Severity.MINOR, Severity.CRITICAL, Severity.CRITICAL, Severity.CRITICAL]
+
+
+def test_an_incidents_services_teach_nothing_while_it_is_open() -> None:
+    watch = Watch()
+    watch.see(group(1, 3))
+    np.testing.assert_array_equal(watch.memory.involved(NAMES), [i in (1, 3) for i in range(8)])
+    assert not IncidentMemory().involved(NAMES).any()
+
+
+def test_changes_are_remembered_for_so_many_snapshots() -> None:
+    deploy, scale = PlannedChange("deploy", NAMES[0]), PlannedChange("scale_out", NAMES[1])
+    memory = IncidentMemory().aged([deploy], 3)
+    assert memory.changes == ((deploy, 0),)
+    memory = memory.aged([scale], 3)
+    assert memory.changes == ((deploy, 1), (scale, 0))
+    assert memory.aged([], 3).aged([], 3).changes == ((scale, 2),)
+
+
+def test_the_threshold_is_a_percentile_of_scores_without_alerts() -> None:
+    assert IncidentMemory().threshold(99) == 0
+    assert IncidentMemory(scores=tuple(float(i) for i in range(101))).threshold(99) == 99
+
+
+def test_the_page_level_follows_the_budget() -> None:
+    # 50 services at 15 s are 288,000 looks a day; one false page a day is one in 10^5.46.
+    assert POLICY.page_level(50, 15.0) == pytest.approx(np.log10(288_000))
+    assert POLICY.page_level(50, 60.0) == pytest.approx(np.log10(72_000))
+    assert replace(POLICY, false_pages_per_day=10.0).page_level(50, 15.0) == pytest.approx(np.log10(28_800))
+    assert [POLICY.budget(n) for n in (5, 50, 200, 5000)] == [1, 1, 2, 10]
+
+
+@pytest.mark.parametrize(("interval", "quiet"), [(5.0, 4), (15.0, 4), (30.0, 4), (60.0, 2), (300.0, 2)])
+def test_an_incident_clears_within_two_minutes_or_two_snapshots(interval: float, quiet: int) -> None:
+    assert POLICY.clear_after(interval) == quiet
+
+
+def test_the_memory_given_is_unchanged() -> None:
+    memory = IncidentMemory(hot={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),))
+    warmed(memory, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
+    follow(memory, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], CLEAR)
+    assert memory.hot == {NAMES[0]: (1, at(0))}
+    assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
