@@ -85,8 +85,9 @@ def settled_state(count: int = 30, sigma: float = 0.1) -> MeshState:
     return watch(noisy(i, rng, sigma=sigma) for i in range(count))[1]
 
 
-def simulated(services: int = 40, snapshots: int = 40, seed: int = 3, **spec: float) -> list[MeshSnapshot]:
-    return list(Simulator(MeshSpec(services=services, seed=seed, **spec), snapshots=snapshots).snapshots())  # type: ignore[arg-type]
+def simulated(services: int = 40, snapshots: int = 40, seed: int = 3) -> list[MeshSnapshot]:
+    made = MeshSpec(services=services, seed=seed, calls_per_service=min(4.0, (services - 1) / 6))
+    return list(Simulator(made, snapshots=snapshots).snapshots())
 
 
 def simulated_task(services: int = 40, snapshots: int = 25, seed: int = 3) -> PartitionTask:

@@ -163,7 +163,7 @@ def test_a_schema_comes_back_from_its_text() -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (replace(SCHEMA, node=(*NODE_CHANNELS[:3], *NODE_CHANNELS[4:])), "node channel 3: expected .*p99_latency"),
+        (replace(SCHEMA, node=(*NODE_CHANNELS[:3], *NODE_CHANNELS[4:])), "node channel 3: .*p99_latency"),
         (replace(SCHEMA, node=NODE_CHANNELS[:-1]), "node channel 8: expected .*cpu_per_request.* came none"),
         (
             replace(SCHEMA, edge=(*EDGE_CHANNELS, NODE_CHANNELS[0])),
@@ -177,8 +177,6 @@ def test_a_schema_comes_back_from_its_text() -> None:
     ],
 )
 def test_another_schema_is_refused_naming_the_channel(other: FeatureSchema, said: str) -> None:
-    with pytest.raises(IncompatibleWeights, match=said):
-        other_from_text = FeatureSchema.from_json(other.to_json())
-        SCHEMA.require(other_from_text, "weights x")
-    with pytest.raises(IncompatibleWeights, match="^weights x: "):
-        SCHEMA.require(other, "weights x")
+    came = FeatureSchema.from_json(other.to_json())
+    with pytest.raises(IncompatibleWeights, match=rf"^weights x: {said}"):
+        SCHEMA.require(came, "weights x")

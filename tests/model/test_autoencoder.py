@@ -1,0 +1,219 @@
+"""Structural properties of the network; they hold for any weights, so the weights are random."""
+
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+import torch
+from model_cases import network, simulated_task, with_node_inputs
+
+from model.autoencoder import (
+    C_EDGE,
+    C_NODE,
+    CALL_SYMPTOMS,
+    CURRENT,
+    EDGE_INPUTS,
+    EXPECTED_LIMIT,
+    NODE_INPUTS,
+    NODE_PAST,
+    Autoencoder,
+    Decoding,
+)
+from model.features import OWN_TIME, P50, P99, RATE
+from model.scoring import PartitionScore, PartitionTask, batched, score
+
+CPU = torch.device("cpu")
+NET = network()
+
+
+def task_of(calls: Sequence[tuple[int, int]], nodes: int, seed: int = 0) -> PartitionTask:
+    """A mesh with random inputs in which everybody hears everybody."""
+    rng = np.random.default_rng(seed)
+    count = len(calls)
+    return PartitionTask(
+        rng.standard_normal((nodes, NODE_INPUTS)).astype(np.float32),
+        rng.standard_normal((count, EDGE_INPUTS)).astype(np.float32),
+        np.array(calls, np.int32).reshape(-1, 2).T,
+        np.ones(count, bool),
+        np.ones(count, bool),
+        nodes,
+        count,
+        np.arange(nodes),
+    )
+
+
+def decode(task: PartitionTask, net: Autoencoder = NET) -> Decoding:
+    with torch.inference_mode():
+        return net(batched([task], CPU))
+
+
+def with_edge_inputs(task: PartitionTask, row: int, columns: slice, change: float) -> PartitionTask:
+    edges = task.edges.copy()
+    edges[row, columns] += np.float32(change)
+    return replace(task, edges=edges)
+
+
+def assert_same(one: PartitionScore, other: PartitionScore, tolerance: float = 2e-5) -> None:
+    for ours, theirs in zip(astuple(one)[1:], astuple(other)[1:], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)
+
+
+CHAIN = ((0, 1), (1, 2), (2, 3))  # each service but the first has a single caller
+
+
+def test_with_a_single_caller_the_trajectory_of_the_call_is_still_heard() -> None:
+    task = task_of(CHAIN, 4)
+    changed = with_edge_inputs(task, 0, slice(2 * C_EDGE, 4 * C_EDGE), 1.0)
+    # One layer decides: within the first, service 1 hears its only caller with attention 1 whatever the call is like.
+    graph, other = batched([task], CPU), batched([changed], CPU)
+    with torch.inference_mode():
+        before, heard, _ = NET.first(graph.nodes, NET.trajectory(graph.edges), graph.callers, graph.callees)
+        after, now_heard, _ = NET.first(other.nodes, NET.trajectory(other.edges), other.callers, other.callees)
+    assert (now_heard - heard)[1].abs().max() > 1e-3
+    assert (after - before)[1].abs().max() > 1e-3
+    assert (decode(changed).embeddings - decode(task).embeddings)[1].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("columns", [slice(0, C_NODE), NODE_PAST])
+def test_a_gateway_hears_itself(columns: slice) -> None:
+    """Nobody calls it, so attention over callers alone would say nothing of it."""
+    task = task_of(CHAIN, 4)
+    changed = with_node_inputs(task, 0, columns, 1.0)
+    assert (decode(changed).embeddings - decode(task).embeddings)[0].abs().max() > 1e-2
+
+
+def test_two_layers_hear_two_calls_far_and_no_further() -> None:
+    task = task_of(CHAIN, 4)
+    moved = (
+        (decode(with_node_inputs(task, 3, slice(0, C_NODE), 1.0)).embeddings - decode(task).embeddings).abs().amax(1)
+    )
+    assert moved[0] == 0
+    assert (moved[1:] > 1e-4).all()
+
+
+def test_relabelling_services_and_calls_permutes_all_that_is_said() -> None:
+    task = replace(simulated_task(), boundary=np.arange(40))
+    rng = np.random.default_rng(0)
+    order, calls = rng.permutation(len(task.nodes)), rng.permutation(len(task.edges))
+    position = np.argsort(order).astype(np.int32)
+    relabelled = replace(
+        task,
+        nodes=task.nodes[order],
+        edges=task.edges[calls],
+        edge_index=position[task.edge_index[:, calls]],
+        attended_callers=task.attended_callers[calls],
+        attended_callees=task.attended_callees[calls],
+    )
+    (straight,), (other,) = score(NET, [task]), score(NET, [relabelled])
+    permuted = PartitionScore(
+        0,
+        straight.node_expected[order],
+        straight.edge_expected[calls],
+        straight.structure[calls],
+        straight.blame[order],
+        straight.embeddings[order],
+    )
+    assert_same(other, permuted, 1e-4)
+    assert np.abs(other.blame - straight.blame).max() > 1e-2
+
+
+def test_batching_changes_no_score() -> None:
+    tasks = [replace(simulated_task(n, 20, n), boundary=np.arange(5), part=p) for p, n in enumerate((20, 40, 30))]
+    together = score(NET, tasks)
+    assert [s.part for s in together] == [0, 1, 2]
+    for task, one in zip(tasks, together, strict=True):
+        (alone,) = score(NET, [task])
+        assert_same(one, alone)
+
+
+def test_side_by_side_a_mesh_does_not_hear_the_other() -> None:
+    one, other = task_of(CHAIN, 4), task_of(CHAIN, 4, seed=1)
+    changed = replace(other, nodes=other.nodes + 3, edges=other.edges - 2)
+    first, second = score(NET, [one, other]), score(NET, [one, changed])
+    assert_same(first[0], second[0], 0)
+    assert np.abs(first[1].blame - second[1].blame).max() > 1e-3
+
+
+def test_core_and_owned_rows_only_are_said() -> None:
+    task = replace(task_of(CHAIN, 4), core=2, owned=1, boundary=np.array([1]))
+    whole, (part,) = decode(task), score(NET, [task])
+    assert (part.node_expected.shape, part.edge_expected.shape) == ((2, C_NODE), (1, C_EDGE))
+    assert (part.structure.shape, part.blame.shape) == ((1,), (2,))
+    np.testing.assert_array_equal(part.embeddings, whole.embeddings[1:2].numpy())
+
+
+def test_the_decoder_is_directed() -> None:
+    said = decode(task_of(((0, 1), (1, 0), (1, 2), (2, 1)), 3)).structure
+    assert (said[0] - said[1]).abs() > 1e-3
+    assert (said[2] - said[3]).abs() > 1e-3
+
+
+def test_a_service_never_sees_its_own_symptoms_in_their_expectation() -> None:
+    """The store calls nobody: its latency can be expected from its past and its load alone."""
+    task = task_of(CHAIN, 4)
+    store, symptoms = 3, [P50, P99, OWN_TIME]
+    before, after = decode(task), decode(with_node_inputs(task, store, symptoms, 5.0))
+    assert torch.equal(after.node_expected[store], before.node_expected[store])
+    assert (after.node_expected - before.node_expected)[2, 1:].abs().max() > 1e-3, "its caller hears of it"
+    loaded = decode(with_node_inputs(task, store, [RATE], 5.0))
+    assert (loaded.node_expected - before.node_expected)[store, P50].abs() > 1e-3, "its load explains its latency"
+
+
+def test_a_service_with_callees_does_not_see_itself_through_them() -> None:
+    """One layer is read for expectations: a second would bring a service's own latency back to it."""
+    task = task_of(CHAIN, 4)
+    before, after = decode(task), decode(with_node_inputs(task, 1, [P50], 5.0))
+    moved = (after.node_expected - before.node_expected).abs()
+    # Attention towards the callees is asked with the service's own features. Service 1 has one callee, whose softmax
+    # is 1, so nothing of the question remains.
+    torch.testing.assert_close(moved[1], torch.zeros(C_NODE), atol=1e-6, rtol=0)
+    assert moved[0, P50] > 1e-3
+
+
+def test_load_is_expected_without_the_load_of_now() -> None:
+    task = task_of(CHAIN, 4)
+    for row in (0, 3):
+        before, after = decode(task), decode(with_node_inputs(task, row, CURRENT, 5.0))
+        assert after.node_expected[row, RATE] == before.node_expected[row, RATE]
+    heard = decode(with_node_inputs(task, 0, [RATE], 5.0)).node_expected - decode(task).node_expected
+    assert heard[1, RATE].abs() > 1e-3, "a caller's load explains it"
+
+
+def test_a_call_is_expected_without_what_it_is_now() -> None:
+    task = task_of(CHAIN, 4)
+    before, after = decode(task), decode(with_edge_inputs(task, 1, slice(0, 2 * C_EDGE), 5.0))
+    assert torch.equal(after.edge_expected, before.edge_expected)
+    slow = decode(with_node_inputs(task, 2, [P50], 5.0)).edge_expected - before.edge_expected
+    assert slow[1, CALL_SYMPTOMS].abs().max() > 1e-3, "the destination's latency explains it"
+    assert slow[1, 0] == slow[1, 4] == 0
+    assert (slow[2, CALL_SYMPTOMS] == 0).all(), "and the source's does not"
+
+
+def test_expectations_are_bounded_whatever_comes() -> None:
+    task = task_of(CHAIN, 4)
+    said = decode(replace(task, nodes=task.nodes * 1e4, edges=task.edges * 1e4))
+    for values in (said.node_expected, said.edge_expected):
+        assert torch.isfinite(values).all()
+        assert values.abs().max() <= EXPECTED_LIMIT
+
+
+def test_the_same_task_gives_the_same_bits() -> None:
+    task = simulated_task()
+    (one,), (two,) = score(NET, [task]), score(NET, [task])
+    assert_same(one, two, 0)
+    (other,) = score(network(), [task])
+    assert_same(one, other, 0)
+
+
+def test_no_parameter_belongs_to_a_service() -> None:
+    small, large = decode(simulated_task(20)), decode(simulated_task(80))
+    assert small.embeddings.shape == (20, 64)
+    assert large.embeddings.shape == (80, 64)
+    assert not any("running" in name for name, _ in NET.named_buffers())
+
+
+def test_a_mesh_without_calls_is_scored() -> None:
+    said = decode(task_of((), 3))
+    assert said.edge_expected.shape == (0, C_EDGE)
+    assert torch.isfinite(said.embeddings).all()

@@ -1,0 +1,144 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Tail, explained_share
+from model.features import Array, Channel
+from model.filters import SLOTS, TAIL_START, Deviation, filtered, fresh, tail_level
+
+TAIL = Tail(*(np.array([x], np.float32) for x in (0.02, 0.8, 0.15)))
+CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
+
+
+def past(seen: float = 500, count: float = 0.0, total: float = 0.0, rows: int = 1) -> Deviation:
+    """What calibration reads of a series' past; the rest is at ease."""
+    zero = np.zeros((rows, 1), np.float32)
+    known = np.ones((rows, 1), bool)
+
+    def filled(x: float) -> Array:
+        return np.full((rows, 1), x, np.float32)
+
+    return Deviation(
+        zero, zero, zero, zero, zero, known, zero, zero, zero + 1, filled(seen), filled(count), filled(total)
+    )
+
+
+def surprise(*levels: float, tail: Tail = TAIL, **history: float) -> Array:
+    column = np.array(levels, np.float32)[:, None]
+    return tail.of(past(rows=len(levels), **history)).surprise(column)[:, 0]
+
+
+@given(
+    st.floats(1e-4, 0.5), st.floats(0.05, 5), st.floats(0, 0.4), st.floats(0, 2000), st.floats(0, 30), st.floats(0, 5)
+)
+def test_surprise_rises_with_the_level(
+    rate: float, mean: float, shape: float, seen: float, count: float, excess: float
+) -> None:
+    tail = Tail(*(np.array([x], np.float32) for x in (rate, mean, shape)))
+    said = surprise(*np.linspace(0, 60, 400), tail=tail, seen=seen, count=count, total=count * excess)
+    assert (np.diff(said) >= 0).all()
+    assert said[0] == 0
+    assert said[-1] <= SURPRISE_LIMIT
+
+
+def test_surprise_is_continuous_where_the_tail_starts() -> None:
+    below, here, above = surprise(TAIL_START - 1e-4, TAIL_START, TAIL_START + 1e-4)
+    assert here == pytest.approx(below, abs=1e-3)
+    assert here == pytest.approx(above, abs=1e-3)
+
+
+def test_at_the_start_of_the_tail_surprise_is_that_of_its_rate() -> None:
+    assert surprise(TAIL_START, seen=0)[0] == pytest.approx(-np.log10(0.02), abs=1e-5)
+
+
+def test_a_series_leans_from_the_shipped_rate_to_its_own() -> None:
+    own = 0.1
+    said = [
+        float(surprise(TAIL_START, seen=seen, count=own * seen, total=own * seen * 0.8)[0])
+        for seen in (0, 50, 200, 1000)
+    ]
+    assert (np.diff(said) < 0).all()
+    assert said[0] == pytest.approx(-np.log10(0.02), abs=1e-5)
+    half = (own * RATE_WEIGHT + 0.02 * RATE_WEIGHT) / (2 * RATE_WEIGHT)
+    assert said[2] == pytest.approx(-np.log10(half), abs=1e-5)
+    assert abs(said[3] + np.log10(own)) < 0.15
+
+
+def test_a_series_that_goes_far_often_is_less_strange_when_it_does() -> None:
+    calm, wild = surprise(6.0, count=10, total=10 * 0.5)[0], surprise(6.0, count=10, total=10 * 3.0)[0]
+    assert wild < calm - 0.5
+
+
+def test_what_was_not_observed_is_no_surprise() -> None:
+    half = replace(past(rows=2), observed=np.array([[True], [False]]))
+    said = TAIL.of(half).surprise(np.full((2, 1), 20, np.float32))
+    assert said[0] > 3
+    assert said[1] == 0
+
+
+@given(st.floats(-30, 30), st.floats(-30, 30))
+def test_explained_share_is_bounded(deviation: float, expected: float) -> None:
+    share = float(explained_share(np.float32([[deviation]]), np.float32([[expected]]))[0, 0])
+    assert 0 <= share <= np.float32(EXPLAINED_AT_MOST)
+    if deviation * expected <= 0:
+        assert share == 0
+
+
+def test_explained_share_is_the_projection_of_the_expectation() -> None:
+    share = explained_share(np.float32([[10.0, 10.0, 0.1]]), np.float32([[3.0, 20.0, 0.1]]))
+    np.testing.assert_allclose(share, [[30 / 101, EXPLAINED_AT_MOST, 0.01 / 1.01]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [0.1, 0.2, 0.35])
+def test_the_shape_of_a_generalised_pareto_is_recovered(shape: float) -> None:
+    u = np.random.default_rng(0).random(40_000)
+    excess = (0.7 / shape * (u**-shape - 1)).astype(np.float32)
+    fitted = Tail.of_excesses([excess], [2_000_000])
+    assert fitted.shape[0] == pytest.approx(shape, abs=0.03)
+    assert fitted.mean_excess[0] == pytest.approx(0.7 / (1 - shape), rel=0.05)
+    assert fitted.rate[0] == pytest.approx(0.02, rel=0.01)
+
+
+def test_tails_thinner_than_exponential_are_taken_as_exponential() -> None:
+    uniform = np.random.default_rng(0).random(10_000).astype(np.float32)
+    assert Tail.of_excesses([uniform], [100_000]).shape[0] == 0
+
+
+def test_too_few_excesses_keep_a_cautious_shape() -> None:
+    fitted = Tail.of_excesses([np.zeros(0, np.float32), np.ones(10, np.float32)], [0, 1000])
+    np.testing.assert_allclose(fitted.shape, [0.2, 0.2])
+    assert (fitted.rate > 0).all()
+    assert np.isfinite(fitted.mean_excess).all()
+
+
+def test_promised_exceedances_of_a_null_are_observed() -> None:
+    """Heavy-tailed noise (Student's t, 3 degrees), calibrated on other snapshots of it: levels as strange as one in
+    10^s come about so often. The rate is that of spells, of which some last: hence at most three times."""
+    channels, rows = (CHANNEL,), 400
+    rng = np.random.default_rng(7)
+    filters = fresh(rows, np.zeros((SLOTS, 0, 1), np.float32), channels)
+    measured, quiet = np.ones((rows, 1), bool), np.zeros((rows, 1), np.float32)
+
+    def see(filters: Array) -> tuple[Deviation, Array]:
+        value = (0.07 * rng.standard_t(3, (rows, 1))).astype(np.float32)
+        return filtered(filters, value, measured, quiet, np.zeros(rows, bool), channels)
+
+    excesses, count = [], 0
+    for t in range(700):
+        deviation, filters = see(filters)
+        if t >= 300:
+            level = tail_level(deviation.level, channels)[np.abs(deviation.past_short) < 1] - TAIL_START
+            excesses.append(level[level > 0])
+            count += len(level)
+    tail = Tail.of_excesses([np.concatenate(excesses).astype(np.float32)], [count])
+    said = []
+    for _ in range(600):
+        deviation, filters = see(filters)
+        said.append(tail.of(deviation).surprise(np.maximum(tail_level(deviation.level, channels), 0)))
+    observed = np.stack(said)
+    for decades in (1.5, 2.0, 2.5, 3.0):
+        share = float((observed > decades).mean())
+        assert 10**-decades / 2 < share < 10**-decades * 3, (decades, share)

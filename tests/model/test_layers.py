@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import torch
+
+from model.layers import Attention, MeshLayer, Neighbourhoods
+
+NODES, CALLS, INPUTS, OUTPUTS, HEADS, TRAJECTORY = 12, 40, 6, 8, 2, 3
+
+
+def random_calls(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Calls without repeats; the last service neither calls nor is called."""
+    pairs = np.random.default_rng(seed).permutation((NODES - 1) ** 2)[:CALLS]
+    return torch.from_numpy(pairs // (NODES - 1)), torch.from_numpy(pairs % (NODES - 1))
+
+
+def attention(seed: int = 0) -> Attention:
+    torch.manual_seed(seed)
+    return Attention(INPUTS, OUTPUTS, HEADS, TRAJECTORY, 0.2)
+
+
+def test_neighbourhoods_are_the_heard_calls_by_listener() -> None:
+    listener, speaker = torch.tensor([2, 0, 2, 1]), torch.tensor([0, 1, 1, 2])
+    heard = Neighbourhoods.of(listener, speaker, torch.tensor([True, True, True, False]), 4)
+    assert heard.indptr.tolist() == [0, 1, 1, 3, 3]
+    assert heard.indices.tolist() == [1, 0, 1]
+    assert heard.edges.tolist() == [1, 0, 2]
+
+
+def test_without_trajectories_attention_is_gatv2() -> None:
+    pytest.importorskip("torch_geometric", reason="the pyg extra is not installed")
+    from torch_geometric.nn import GATv2Conv
+
+    ours = attention()
+    oracle = GATv2Conv(INPUTS, OUTPUTS // HEADS, HEADS, negative_slope=0.2, add_self_loops=False)
+    with torch.no_grad():
+        ours.trajectory.zero_()
+        ours.trajectory_value.zero_()
+        oracle.lin_l.load_state_dict(ours.key.state_dict())  # what is heard
+        oracle.lin_r.load_state_dict(ours.query.state_dict())  # who hears
+        oracle.att.copy_(ours.attention[None])
+        oracle.bias.zero_()
+    x, trajectories = torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
+    source, target = random_calls()
+    callers = Neighbourhoods.of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
+    with torch.inference_mode():
+        said = ours(x, trajectories, callers)
+        expected = oracle(x, torch.stack([source, target]))
+    torch.testing.assert_close(said, expected, atol=1e-5, rtol=1e-5)
+    assert said[: NODES - 1].abs().sum() > 1
+
+
+def test_who_hears_nobody_gets_zeros() -> None:
+    source, target = random_calls()
+    callers = Neighbourhoods.of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
+    said = attention()(torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY), callers)
+    assert (said[-1] == 0).all()
+
+
+def test_a_call_that_is_not_heard_changes_nothing() -> None:
+    source, target = random_calls()
+    attended = torch.ones(CALLS, dtype=torch.bool)
+    attended[7] = False
+    callers = Neighbourhoods.of(target, source, attended, NODES)
+    module, x, trajectories = attention(), torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
+    other = trajectories.clone()
+    other[7] += 10
+    assert torch.equal(module(x, trajectories, callers), module(x, other, callers))
+    other[8] += 10
+    assert not torch.equal(module(x, trajectories, callers), module(x, other, callers))
+
+
+def test_a_layer_keeps_the_sides_apart() -> None:
+    """Turning every call round is not the same mesh: callers and callees have weights of their own."""
+    torch.manual_seed(0)
+    layer = MeshLayer(INPUTS, OUTPUTS, HEADS, TRAJECTORY, 0.2)
+    x, trajectories = torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
+    source, target = random_calls()
+    every = torch.ones(CALLS, dtype=torch.bool)
+    callers = Neighbourhoods.of(target, source, every, NODES)
+    callees = Neighbourhoods.of(source, target, every, NODES)
+    one, from_callers, from_callees = layer(x, trajectories, callers, callees)
+    turned, _, _ = layer(x, trajectories, callees, callers)
+    assert one.shape == from_callers.shape == from_callees.shape == (NODES, OUTPUTS)
+    assert (one - turned)[:-1].abs().max() > 0.05
+    torch.testing.assert_close(one[-1], turned[-1])  # who is alone has no sides
