@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.checkpoint import Checkpoint
-from model.dataset import SETTLE, Moment, TrainingRun, watched
+from model.dataset import SETTLE, LabelledFault, TrainingRun, watched
 from model.evidence import Evidence, assembled, gather, surprises
 from model.incidents import AlertPolicy, IncidentMemory, warmed
 from model.meta import AFFECTED_SHARE, Circumstances, MetaModel, detect_inputs, judge, rank_inputs, with_neighbours
@@ -24,17 +25,25 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One scored snapshot of a run: its evidence, the page level without offset, and the truth."""
+    """One scored snapshot of a run.
+
+    Attributes:
+        evidence: gathered from it.
+        level: page level without offset, surprise.
+        interval_seconds: between snapshots, s.
+        services: in the mesh.
+        observed_at: the snapshot's time.
+        fault: in progress, if any.
+        normal: neither a fault nor its aftermath.
+    """
 
     evidence: Evidence
     level: float
     interval_seconds: float
-    moment: Moment
-
-    @property
-    def culprit(self) -> str:
-        """Node id of where trouble starts; empty when nothing is wrong."""
-        return self.moment.fault.service if self.moment.fault else ""
+    services: int
+    observed_at: datetime
+    fault: LabelledFault | None
+    normal: bool
 
 
 def lesson(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None = None) -> list[Scene]:
@@ -58,7 +67,17 @@ def lesson(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None 
         when = Circumstances(moment.snapshot.observed_at, index + 1, index + 1, state.interval_seconds)
         _, memory = judge(checkpoint.meta, evidence, memory, policy, when, level)
         if index >= SETTLE:
-            scenes.append(Scene(evidence, level, state.interval_seconds, moment))
+            scenes.append(
+                Scene(
+                    evidence,
+                    level,
+                    state.interval_seconds,
+                    len(state.node_ids),
+                    moment.snapshot.observed_at,
+                    moment.fault,
+                    moment.normal,
+                )
+            )
     return scenes
 
 
@@ -72,10 +91,10 @@ def fit_page_offset(lessons: Sequence[Sequence[Scene]]) -> tuple[float, float, f
     allowed = days = 0.0
     peaks = []
     for scenes in lessons:
-        normal = [s for s in scenes if s.moment.normal]
+        normal = [s for s in scenes if s.normal]
         span = sum(s.interval_seconds for s in normal) / 86400
         days += span
-        allowed += span * policy.budget(len(scenes[0].moment.state.node_ids)) if scenes else 0.0
+        allowed += span * policy.budget(scenes[0].services) if scenes else 0.0
         peaks.append(_confirmed_excess(scenes, policy))
     events = np.array([sum(_events(p, offset, policy.clear) for p in peaks) for offset in OFFSETS])
     best = int(np.argmax(events <= allowed)) if (events <= allowed).any() else len(OFFSETS) - 1
@@ -90,7 +109,7 @@ def _confirmed_excess(scenes: Sequence[Scene], policy: AlertPolicy) -> list[floa
     for scene in scenes:
         recent = [*recent, dict(zip(scene.evidence.names, scene.evidence.page.tolist(), strict=True))]
         recent = recent[-policy.confirm_of :]
-        if not scene.moment.normal:
+        if not scene.normal:
             recent = []
             continue
         names = {name for scores in recent for name in scores}
@@ -157,11 +176,11 @@ def _meta_data(
         memory = IncidentMemory()
         for scene in scenes:
             evidence, level = scene.evidence, scene.level + offset
-            at = scene.moment.snapshot.observed_at
+            at = scene.observed_at
             hot, _ = warmed(memory, evidence.names, evidence.page, level, policy, at)
             memory = replace(memory, hot=hot)
-            fault = scene.moment.fault
-            if fault or scene.moment.normal:
+            fault = scene.fault
+            if fault or scene.normal:
                 detections.append((detect_inputs(evidence, memory, level), fault is not None, 1.0))
             if fault and fault.service in evidence.names:
                 rows = _suspected(evidence, level)
