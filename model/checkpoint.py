@@ -81,14 +81,16 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
-        FeatureSchema.from_json(metadata["schema"]).require(SCHEMA, f"weights {path}")
+        SCHEMA.require(FeatureSchema.from_json(metadata["schema"]), f"weights {path}")
         network = Autoencoder(AutoencoderConfig(**json.loads(metadata["config"])))
         network.load_state_dict(_prefixed(tensors, "network."))
         meta = MetaModel()
         meta.load_state_dict(_prefixed(tensors, "meta."))
         tails = [Tail(**{k: v.numpy() for k, v in _prefixed(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")]
         offset, provenance = float(metadata["page_offset"]), json.loads(metadata["provenance"])
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError, RuntimeError) as error:
+    except IncompatibleWeights:
+        raise
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise IncompatibleWeights(
             f"weights {path}: expected a checkpoint of this version, came something else ({error}); train again"
         ) from error

@@ -45,7 +45,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
     try:
         tensors = load(data)
         document = json.loads(tensors["document"].tobytes())
-        FeatureSchema.from_json(document["schema"]).require(SCHEMA, "saved state")
+        SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
         fields: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
         fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}

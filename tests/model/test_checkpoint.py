@@ -1,0 +1,174 @@
+import ast
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from model_cases import network, simulated_task
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from model.calibration import Tail
+from model.checkpoint import SHIPPED, Checkpoint, load, save
+from model.errors import IncompatibleWeights
+from model.features import EDGE_CHANNELS, NODE_CHANNELS
+from model.meta import MetaModel
+from model.scoring import score
+
+
+def checkpoint() -> Checkpoint:
+    net = network()
+    rng = np.random.default_rng(0)
+
+    def tail(channels: int) -> Tail:
+        return Tail(*(rng.random(channels).astype(np.float32) for _ in range(3)))
+
+    provenance = {"seed": "7", "data": "made up"}
+    return Checkpoint(net, MetaModel(), tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)), 0.1 + 0.2, provenance)
+
+
+def test_a_checkpoint_comes_back_exactly(tmp_path: Path) -> None:
+    ours = checkpoint()
+    save(ours, tmp_path / "w.safetensors")
+    back = load(tmp_path / "w.safetensors")
+    for module in ("network", "meta"):
+        theirs = getattr(back, module).state_dict()
+        assert all(torch.equal(v, theirs[k]) for k, v in getattr(ours, module).state_dict().items())
+    for tail in ("node_tail", "edge_tail"):
+        for name in ("rate", "mean_excess", "shape"):
+            np.testing.assert_array_equal(getattr(getattr(back, tail), name), getattr(getattr(ours, tail), name))
+    assert (back.page_offset, back.provenance) == (ours.page_offset, ours.provenance)
+    assert back.network.config == ours.network.config
+    task = simulated_task()
+    np.testing.assert_array_equal(
+        score(back.network, [task])[0].node_expected, score(ours.network, [task])[0].node_expected
+    )
+
+
+def test_the_digest_names_the_content(tmp_path: Path) -> None:
+    ours = checkpoint()
+    save(ours, tmp_path / "a")
+    save(replace(ours, page_offset=1.0), tmp_path / "b")
+    a, again, b = (load(tmp_path / name).digest for name in "aab")
+    assert a == again != b
+    assert len(a) == 16
+
+
+def test_no_half_written_file_is_left(tmp_path: Path) -> None:
+    save(checkpoint(), tmp_path / "w.safetensors")
+    assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
+
+
+def rewritten(source: Path, target: Path, metadata: dict[str, str]) -> Path:
+    """The same file with other metadata; an empty value removes a key."""
+    with safe_open(source, "pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+        kept = file.metadata() | metadata
+    save_file(tensors, target, {k: v for k, v in kept.items() if v})
+    return target
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(checkpoint(), tmp_path / "w.safetensors")
+    return tmp_path / "w.safetensors"
+
+
+def test_another_schema_is_refused_naming_what_is_expected_and_what_came(saved: Path, tmp_path: Path) -> None:
+    with safe_open(saved, "pt") as file:
+        theirs = file.metadata()["schema"].replace("cpu_per_request", "cpu_per_call")
+    other = rewritten(saved, tmp_path / "other", {"schema": theirs})
+    with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* came .*cpu_per_call"):
+        load(other)
+
+
+def test_another_version_is_refused(saved: Path, tmp_path: Path) -> None:
+    with safe_open(saved, "pt") as file:
+        schema = json.loads(file.metadata()["schema"]) | {"version": 99}
+    with pytest.raises(IncompatibleWeights, match="expected feature schema 1, came 99"):
+        load(rewritten(saved, tmp_path / "other", {"schema": json.dumps(schema)}))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"schema": ""},
+        {"schema": "{"},
+        {"config": "[]"},
+        {"config": '{"width": 3}'},
+        {"config": '{"hidden": 64}'},
+        {"page_offset": "much"},
+        {"provenance": "{"},
+    ],
+    ids=repr,
+)
+def test_metadata_that_does_not_fit_is_refused_by_the_files_name(
+    saved: Path, tmp_path: Path, metadata: dict[str, str]
+) -> None:
+    with pytest.raises(IncompatibleWeights, match=r"weights .*other: expected a checkpoint"):
+        load(rewritten(saved, tmp_path / "other", metadata))
+
+
+@pytest.mark.parametrize("size", [0, 5, 1000, -1])
+def test_a_truncated_file_is_refused_by_name(saved: Path, size: int) -> None:
+    saved.write_bytes(saved.read_bytes()[:size])
+    with pytest.raises(IncompatibleWeights, match=r"w\.safetensors: expected a checkpoint"):
+        load(saved)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_bytes_are_refused_by_name(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "noise"
+    path.write_bytes(np.random.default_rng(seed).bytes(1 << 12))
+    with pytest.raises(IncompatibleWeights, match="noise: expected a checkpoint"):
+        load(path)
+
+
+class Trap:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
+    torch.save({"network": Trap(tmp_path / "sprung")}, tmp_path / "weights.pt")
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    for name in ("weights.pt", "plain.pkl"):
+        with pytest.raises(IncompatibleWeights, match=f"{name}: expected a checkpoint"):
+            load(tmp_path / name)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_missing_file_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(IncompatibleWeights, match="found none; run `tagae train`"):
+        load(tmp_path / "nowhere")
+
+
+def test_the_model_uses_no_pickle() -> None:
+    root = Path(__file__).parents[2] / "model"
+    for path in root.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        imported |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        assert not imported & {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}, path.name
+        called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+        assert not called & {"torch.load", "torch.save", "np.load", "eval", "exec"}, path.name
+
+
+def test_the_shipped_weights_are_whole() -> None:
+    shipped = load()
+    assert SHIPPED.is_file()
+    assert shipped.provenance
+    assert not shipped.network.training
+    assert all(torch.isfinite(p).all() for p in (*shipped.network.parameters(), *shipped.meta.parameters()))
+    for tail in (shipped.node_tail, shipped.edge_tail):
+        assert ((tail.rate > 0) & (tail.rate < 0.5)).all()
+        assert (tail.mean_excess > 0).all()
+        assert ((tail.shape >= 0) & (tail.shape <= 0.4)).all()

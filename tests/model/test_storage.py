@@ -1,0 +1,96 @@
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model_cases import START, noisy, settled_state, snapshot, watch
+from safetensors.numpy import load, save
+
+from model.errors import IncompatibleWeights
+from model.features import SCHEMA
+from model.incidents import IncidentMemory, OpenIncident
+from model.snapshot import PlannedChange
+from model.state import MeshState
+from model.storage import pack_state, unpack_state
+from model.verdict import Severity
+from tests.contract import different
+
+MEMORY = IncidentMemory(
+    scores=(0.5, 1.25, 3.0000001),
+    hot={"shop/cart": (0b101, START)},
+    open=(OpenIncident("20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2),),
+    changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
+)
+
+
+def full_state() -> MeshState:
+    _, state = watch([snapshot(30, calls=((0, 1), (0, 2)))], settled_state())
+    return replace(state, memory=MEMORY)
+
+
+@pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
+def test_a_state_comes_back_exactly(state: MeshState) -> None:
+    back = unpack_state(pack_state(state), state.window)
+    assert not different(back, state)
+    assert pack_state(back) == pack_state(state)
+    for name in ("edge_index", "node_filters", "node_absent", "attended_callers"):
+        assert getattr(back, name).dtype == getattr(state, name).dtype
+
+
+def test_a_state_that_came_back_goes_on_the_same() -> None:
+    state = full_state()
+    one = noisy(31, np.random.default_rng(1))
+    ours, theirs = watch([one], state), watch([one], unpack_state(pack_state(state), state.window))
+    assert not different(theirs[1], ours[1])
+    np.testing.assert_array_equal(theirs[0].node.now, ours[0].node.now)
+
+
+def test_the_ring_is_stored_apart() -> None:
+    assert unpack_state(pack_state(full_state())).window == ()
+
+
+def test_another_schema_is_refused_naming_the_channel() -> None:
+    tensors = load(pack_state(full_state()))
+    theirs = tensors["document"].tobytes().decode().replace("cpu_per_request", "cpu_per_call")
+    tensors["document"] = np.frombuffer(theirs.encode(), np.uint8)
+    with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* came .*cpu_per_call"):
+        unpack_state(save(tensors))
+
+
+@pytest.mark.parametrize("size", [0, 4, 100, 5_000, -1])
+def test_a_truncated_state_is_refused(size: int) -> None:
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(pack_state(full_state())[:size])
+
+
+def test_a_pickle_is_refused_and_not_run() -> None:
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(pickle.dumps({"node_filters": np.zeros(3)}))
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(data)
+
+
+@pytest.mark.parametrize(
+    "document", [b"", b"[]", b"{}", b"null", b'{"schema": 3}', b"\xff\xfe", b'{"schema": "{}"}'], ids=repr
+)
+def test_a_state_with_another_document_is_refused(document: bytes) -> None:
+    tensors = load(pack_state(full_state()))
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(save(tensors | {"document": np.frombuffer(document, np.uint8)}))
+
+
+def test_a_state_that_lacks_an_array_is_refused_by_its_name() -> None:
+    tensors = load(pack_state(full_state()))
+    del tensors["edge_filters"]
+    with pytest.raises(IncompatibleWeights, match="edge_filters"):
+        unpack_state(save(tensors))
+
+
+def test_a_state_names_its_schema() -> None:
+    assert SCHEMA.to_json().encode()[2:30] in pack_state(MeshState()).replace(b'\\"', b'"')
