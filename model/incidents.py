@@ -97,9 +97,17 @@ class IncidentMemory:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
 
-    def aged(self, changes: Iterable[PlannedChange], keep: int) -> "IncidentMemory":
-        """One snapshot later, with the changes announced in it; those older than ``keep`` snapshots are dropped."""
-        older = ((change, age + 1) for change, age in self.changes if age + 1 < keep)
+    def aged(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
+        """One snapshot later, with the changes announced in it; those older than ``keep`` snapshots are dropped.
+
+        Deletions stay for ``keep_deletions`` if that is more: whoever was retired stays in view as absent until it is
+        forgotten, and must not be missed in between.
+        """
+        older = tuple(
+            (change, age + 1)
+            for change, age in self.changes
+            if age + 1 < (max(keep, keep_deletions) if change.kind in DELETIONS else keep)
+        )
         return replace(self, changes=(*older, *((change, 0) for change in changes)))
 
     def threshold(self, percentile: float) -> float:

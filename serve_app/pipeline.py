@@ -103,7 +103,8 @@ def advance(
 def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True) -> Laid:
     """Deviations of the whole mesh, its plan, and one task per part."""
     policy = options.policy
-    memory = mesh.state.memory.aged(snapshot.changes, max(policy.soften_intervals, policy.mute_intervals) + 1)
+    keep = max(policy.soften_intervals, policy.mute_intervals) + 1
+    memory = mesh.state.memory.aged(snapshot.changes, keep, options.window_size + keep)
     observation, state = observe(
         replace(mesh.state, memory=memory),
         snapshot,

@@ -192,6 +192,15 @@ def test_changes_are_remembered_for_so_many_snapshots() -> None:
     assert memory.aged([], 3).aged([], 3).changes == ((scale, 2),)
 
 
+def test_deletions_are_remembered_for_as_long_as_the_service_is_missed() -> None:
+    memory = IncidentMemory().aged([PlannedChange("deletion", NAMES[0]), PlannedChange("deploy", NAMES[1])], 2, 5)
+    lengths = []
+    for _ in range(6):
+        lengths.append(len(memory.changes))
+        memory = memory.aged([], 2, 5)
+    assert lengths == [2, 2, 1, 1, 1, 0]
+
+
 def test_the_threshold_is_a_percentile_of_scores_without_alerts() -> None:
     assert IncidentMemory().threshold(99) == 0
     assert IncidentMemory(scores=tuple(float(i) for i in range(101))).threshold(99) == 99
