@@ -1,0 +1,193 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from model_cases import START, at, network
+
+from model.evidence import KINDS, SERIES, Evidence, K
+from model.incidents import AlertPolicy, IncidentMemory
+from model.meta import (
+    STRUCTURE,
+    Circumstances,
+    CrossingCalls,
+    MetaModel,
+    decode_crossing,
+    judge,
+    suspects,
+    with_crossing,
+    with_neighbours,
+)
+from model.verdict import Severity, Status, Verdict
+
+LEVEL = 5.0
+POLICY = AlertPolicy()
+
+
+def meta() -> MetaModel:
+    torch.manual_seed(0)
+    return MetaModel().eval()
+
+
+def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: int = 20, total: int = 20) -> Evidence:
+    """Candidates with these page scores, whose errors show it."""
+    count = len(page)
+    kinds = np.zeros((count, K), np.float32)
+    kinds[:, KINDS.index("error")] = page
+    series = np.full((count, 3), -1)
+    series[:, 0] = SERIES.index("error_rate")
+    observed, expected = np.zeros((count, 3), np.float32), np.zeros((count, 3), np.float32)
+    observed[:, 0], expected[:, 0] = 0.25, 0.01
+    return Evidence(
+        tuple(f"a/s{i}" for i in range(count)),
+        kinds,
+        np.zeros(count, np.float32),
+        np.array(page, np.float32),
+        np.array(page, np.float32),
+        np.array(calls, np.int64).reshape(-1, 2).T,
+        series,
+        np.full((count, 3), -1),
+        observed,
+        expected,
+        (),
+        tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
+        services,
+        total,
+    )
+
+
+def when(index: int, learned: int = 100, missing: tuple[int, ...] = ()) -> Circumstances:
+    return Circumstances(at(index), index + 1, learned, 15.0, missing)
+
+
+def judged(
+    *scenes: Evidence, learned: int = 100, missing: tuple[int, ...] = ()
+) -> tuple[list[Verdict], IncidentMemory]:
+    memory, verdicts = IncidentMemory(), []
+    for i, scene in enumerate(scenes):
+        verdict, memory = judge(meta(), scene, memory, POLICY, when(i, learned, missing), LEVEL)
+        verdicts.append(verdict)
+    return verdicts, memory
+
+
+def test_nothing_is_paged_or_called_normal_while_warming_up() -> None:
+    verdicts, memory = judged(*[evidence(12.0, 1.0)] * 4, learned=POLICY.warm_up - 1)
+    assert {v.status for v in verdicts} == {Status.WARMING_UP}
+    assert all(v.incidents == () for v in verdicts)
+    assert memory.hot == {}
+    assert verdicts[0].mesh_score == 12.0
+    assert verdicts[0].suspects
+
+
+def test_a_part_that_was_not_scored_is_no_normal() -> None:
+    (verdict,), _ = judged(evidence(1.0, services=15), missing=(2,))
+    assert (verdict.status, verdict.coverage, verdict.missing_parts) == (Status.PARTIAL, 0.75, (2,))
+
+
+def test_warming_up_is_said_before_partial_and_anomalous_before_all() -> None:
+    (verdict,), _ = judged(evidence(1.0, services=15), learned=3)
+    assert verdict.status is Status.WARMING_UP
+    verdicts, _ = judged(*[evidence(9.0, services=15)] * 2)
+    assert [v.status for v in verdicts] == [Status.PARTIAL, Status.ANOMALOUS]
+
+
+def test_a_page_takes_k_of_n_and_tells_since_when() -> None:
+    verdicts, _ = judged(evidence(1.0), evidence(9.0), evidence(9.5))
+    assert [len(v.incidents) for v in verdicts] == [0, 0, 1]
+    (incident,) = verdicts[2].incidents
+    assert incident.since == at(1)
+    assert incident.score == 9.5
+    assert incident.affected == ("a/s0",)
+
+
+def test_services_that_call_each_other_are_one_page_and_others_another() -> None:
+    scene = evidence(9.0, 8.0, 7.0, 1.0, calls=((0, 1),))
+    (_, verdict), _ = judged(scene, scene)
+    assert sorted(i.affected for i in verdict.incidents) == [("a/s0", "a/s1"), ("a/s2",)]
+
+
+def test_affected_neighbours_belong_to_the_incident_and_page_nobody_alone() -> None:
+    weak = 0.7 * LEVEL
+    scene = evidence(9.0, weak, weak, calls=((1, 0),))
+    (_, verdict), _ = judged(scene, scene)
+    (incident,) = verdict.incidents
+    assert incident.affected == ("a/s0", "a/s1")
+
+
+@pytest.mark.parametrize(
+    ("page", "severity"),
+    [
+        ((6.0,), Severity.MINOR),
+        ((11.0,), Severity.MAJOR),
+        ((6.0, 6.0, 6.0), Severity.MAJOR),
+        ((11.0, 6.0, 6.0), Severity.CRITICAL),
+    ],
+)
+def test_severity_is_how_far_and_how_wide(page: tuple[float, ...], severity: Severity) -> None:
+    scene = evidence(*page, calls=tuple((i, i + 1) for i in range(len(page) - 1)))
+    (_, verdict), _ = judged(scene, scene)
+    assert [i.severity for i in verdict.incidents] == [severity]
+
+
+def test_suspects_are_filled_without_any_incident() -> None:
+    (verdict,), _ = judged(evidence(0.5, 0.2, 0.1))
+    assert verdict.status is Status.NORMAL
+    assert {s.service for s in verdict.suspects} == {"a/s0", "a/s1", "a/s2"}
+    assert sum(s.score for s in verdict.suspects) == pytest.approx(1, abs=1e-5)
+
+
+def test_reasons_are_in_the_metrics_unit() -> None:
+    scene = evidence(9.0, 8.0, calls=((1, 0),))
+    scene.series[0, 1] = len(SERIES) - 1
+    scene.caller[0, 1] = 0
+    scene.observed[0, 1], scene.expected[0, 1] = 1.5, 0.2
+    scene = replace(scene, callers=("a/s1",))
+    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), START)}
+    own, call = found["a/s0"].reasons
+    assert (own.metric, own.source) == ("error_rate", "")
+    assert (own.observed, own.expected) == pytest.approx((0.25, 0.01))
+    assert (call.metric, call.source) == ("p99_latency", "a/s1")
+    assert (call.observed, call.expected) == pytest.approx((1.5, 0.2))
+    assert len(found["a/s1"].reasons) == 1
+
+
+def test_a_group_is_suspected_with_its_neighbours() -> None:
+    calls = np.array([[0, 1, 3], [1, 2, 4]])
+    assert with_neighbours(np.array([1]), calls).tolist() == [0, 1, 2]
+    assert with_neighbours(np.array([5]), calls).tolist() == [5]
+
+
+def test_the_threshold_leaves_snapshots_with_alerts_out() -> None:
+    quiet = [evidence(float(x)) for x in (1, 2, 3)]
+    verdicts, memory = judged(*quiet, evidence(9.0), evidence(9.0), evidence(9.0))
+    assert verdicts[0].threshold == 0
+    assert memory.scores == (1.0, 2.0, 3.0, 9.0)  # the first hot snapshot had alerted nobody yet
+    assert verdicts[-1].threshold == pytest.approx(np.percentile([1, 2, 3, 9], 99))
+
+
+def test_a_mesh_without_candidates_has_a_verdict() -> None:
+    (verdict,), _ = judged(evidence(services=0, total=0))
+    assert (verdict.mesh_score, verdict.suspects, verdict.coverage) == (0.0, (), 1.0)
+    assert 0 <= verdict.probability <= 1
+
+
+def test_calls_between_parts_are_decoded_as_if_uncut() -> None:
+    net = network()
+    z = np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32)
+    ends = np.array([[0, 3, 5, 1], [4, 1, 2, 3]])
+    crossing = CrossingCalls(z, ends, np.full((2, 4), -1), np.ones(4, bool))
+    with torch.inference_mode():
+        whole = net.structure(torch.from_numpy(z), torch.from_numpy(z), *torch.from_numpy(ends))
+    np.testing.assert_allclose(decode_crossing(net, crossing), whole.numpy(), atol=1e-5)
+
+
+def test_an_unlikely_young_call_between_parts_speaks_against_both_ends() -> None:
+    scene = evidence(1.0, 1.0, 1.0, 1.0)
+    ends = np.array([[0, 1, 2], [3, 3, -1]])
+    crossing = CrossingCalls(np.zeros((4, 64), np.float32), ends, ends, np.array([True, False, True]))
+    logits = np.array([-6.0, -20.0, 6.0], np.float32)
+    said = with_crossing(scene, crossing, logits).kinds[:, STRUCTURE]
+    assert said[0] == said[3] == pytest.approx(np.log10(1 + np.exp(6.0)), rel=1e-5)
+    assert said[1] == 0, "a settled call is not asked about"
+    assert said[2] == pytest.approx(np.log10(1 + np.exp(-6.0)), rel=1e-4)
+    assert (scene.kinds[:, STRUCTURE] == 0).all()
