@@ -6,6 +6,7 @@ from datetime import datetime
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from model.autoencoder import Autoencoder
 from model.evidence import KINDS, SERIES, Evidence, K, changes_near, unlikelihood
@@ -15,19 +16,42 @@ from model.layers import perceptron
 from model.snapshot import BoolArray, IntArray
 from model.verdict import Incident, Reason, Severity, Status, Suspect, Verdict
 
-RANK_INPUTS = 2 * K + 1
+EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers"))
+CALLEES = KINDS.index("callees")
+RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 1
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
 AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
 STRUCTURE = KINDS.index("structure")
 
 
+class Ranking(nn.Module):
+    """Whose doing: a score per candidate that is monotone in its evidence.
+
+    A deviation of its own, or of calls into it, never makes a service less suspect, and its callees' symptoms never
+    make it more so; load, which may be cause or effect, counts either way. Without that bound the ranking learns from
+    three kinds of simulated faults that whoever burns cpu is a victim. Weights are positive through a softplus, as in
+    monotone networks (Sill 1998).
+    """
+
+    def __init__(self, hidden: int = 16) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.full((RANK_INPUTS, hidden), -2.0) + 0.3 * torch.randn(RANK_INPUTS, hidden))
+        self.bias = nn.Parameter(torch.linspace(-1.0, 0.0, hidden))
+        self.second = nn.Parameter(torch.full((hidden, 1), -1.0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``[R, RANK_INPUTS]`` -> ``[R, 1]``."""
+        hidden = functional.relu(inputs @ functional.softplus(self.first) + self.bias)
+        return hidden @ functional.softplus(self.second)
+
+
 class MetaModel(nn.Module):
-    """Two small perceptrons: whose doing (a score per candidate, compared within its group) and how sure we are."""
+    """Two small networks: whose doing (a score per candidate, compared within its group) and how sure we are."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rank = perceptron(RANK_INPUTS, 32, 1)
+        self.rank = Ranking()
         self.detect = perceptron(DETECT_INPUTS, 16, 1)
 
 
@@ -220,12 +244,16 @@ def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime
 
 
 def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
-    """``[R, RANK_INPUTS]``: evidence of each candidate, as it is and beside the strongest of its group; no level, no
-    age, no size of the mesh."""
+    """``[R, RANK_INPUTS]``: evidence of each candidate, as it is and beside the strongest of its group, with the sign
+    in which it counts (both for load); no level, no age, no size of the mesh."""
     kinds = evidence.kinds[rows]
     beside = kinds / np.maximum(kinds.max(axis=0, initial=0), 1.0)
+    signed = []
+    for table in (kinds / 5, beside):
+        signed += [table, -table[:, EITHER_WAY]]
+        table[:, CALLEES] *= -1
     blame = evidence.blame[rows] - evidence.blame[rows].max(initial=0)
-    table = np.concatenate([kinds / 5, beside, np.clip(blame, -10, 10)[:, None] / 5], axis=1)
+    table = np.concatenate([*signed, np.clip(blame, -10, 10)[:, None] / 5], axis=1)
     return torch.from_numpy(table.astype(np.float32))
 
 
