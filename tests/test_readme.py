@@ -1,6 +1,7 @@
 """What README tells a newcomer to type works as written."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -68,12 +69,14 @@ def test_recordings_block(home: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="README uses curl, which is not here")
 def test_serve_and_curl_blocks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(socket.socket()) as probe:
         if not probe.connect_ex(("127.0.0.1", PORT)):
             pytest.skip(f"port {PORT}, which README uses, is taken here")
-    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     with served(block("serve run"), home):
         typed = subprocess.run(["bash", "-euc", block("curl")], cwd=home, check=True, capture_output=True, timeout=60)
     decoder = json.JSONDecoder()
@@ -89,14 +92,19 @@ def served(text: str, folder: Path) -> Iterator[None]:
     """The block's last line running, `make setup` being done; ended as by Ctrl-C."""
     *_, command = text.splitlines()
     process = subprocess.Popen(
-        ["bash", "-c", f"exec {command}"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["bash", "-c", f"exec {command}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert process.stdout is not None
     said = []
     try:
         for line in process.stdout:
             said.append(line)
-            if "Deployed app" in line:
+            if "is ready at" in line:
                 break
         else:
             raise AssertionError("".join(said)[-2000:])
