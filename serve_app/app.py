@@ -11,6 +11,7 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
+from model.checkpoint import SHIPPED, load
 from serve_app.deployments import local
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS
 from serve_app.deployments.ingress import Ingress
@@ -26,6 +27,7 @@ NAME = "tagae"  # of the application in Serve
 LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole house fits two cores
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
+START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 
 
@@ -77,14 +79,18 @@ def start(settings: Settings) -> str:
 
     Raises:
         BadSettings: as of :func:`application`.
-        NoCapacity: told ``cuda`` on a machine without.
-        RuntimeError: a replica could not start; the text says why.
+        IncompatibleWeights: the checkpoint cannot be read.
+        NoCapacity: told ``cuda`` on a machine without, or a replica could not start; the text says why.
     """
+    load(settings.model.weights or SHIPPED)  # refused at once, not by the replicas after a while
     url = local.up(settings.serve.host, settings.serve.port)
     try:
         if settings.scorer.device == "cuda" and not _gpus():
             raise NoCapacity("scorer.device: expected a GPU as told, Ray finds none here; use cpu or auto")
-        serve.run(application(settings), name=NAME, route_prefix="/", logging_config=local.QUIET)
+        try:
+            serve.run(application(settings), name=NAME, route_prefix="/", logging_config=local.QUIET)
+        except RuntimeError as error:
+            raise NoCapacity(f"the service could not start: {_why() or error}") from error
     except BaseException:
         local.down()
         raise
@@ -121,6 +127,7 @@ def _scorer(settings: Settings) -> Deployment:
         max_ongoing_requests=max(16, 2 * chosen.max_batch_size),  # a batch gathers while another is scored
         max_queued_requests=settings.serve.max_queued_requests,
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
+        max_constructor_retry_count=START_ATTEMPTS,
     )
 
 
@@ -129,6 +136,7 @@ def _light(cls: Any, **options: Any) -> Deployment:
         cls,
         ray_actor_options={"num_cpus": LIGHT_CPUS},
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
+        max_constructor_retry_count=START_ATTEMPTS,
         **options,
     )
 
@@ -138,6 +146,13 @@ def _device(settings: Settings) -> str:
     if settings.scorer.device != "auto":
         return settings.scorer.device
     return "cuda" if _gpus() else "cpu"
+
+
+def _why() -> str:
+    """What the replicas that could not start said last."""
+    deployments = serve.status().applications[NAME].deployments
+    last = (d.message.strip().splitlines()[-1].strip() for d in deployments.values() if d.message.strip())
+    return "; ".join(dict.fromkeys(last))
 
 
 def _gpus() -> float:

@@ -1,13 +1,13 @@
 """One service for all tests that need Ray: it takes some ten seconds to start."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 import torch
+from running import Service
 
 from model.autoencoder import Autoencoder, AutoencoderConfig
 from model.calibration import Tail
@@ -15,15 +15,6 @@ from model.checkpoint import SHIPPED, Checkpoint, save
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.meta import MetaModel
 from serve_app.settings import Settings
-
-
-@dataclass(frozen=True)
-class Service:
-    """A running service."""
-
-    url: str
-    settings: Settings
-    http: httpx.Client
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from running import Service
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
@@ -18,7 +19,6 @@ from serve_app.pipeline import Mesh, advance, options
 from serve_app.sources.faults import Fault
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
-from tests.serve_app.conftest import Service
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 

@@ -1,0 +1,195 @@
+"""Time from POST to verdict over HTTP and Ray Serve, beside an application with the same hops and nothing in them.
+
+    python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--json FILE]
+
+One client, JSON, loopback. Correctness first: every push answers 200 and the sequence counts on. Each push is followed
+by a no-op with the same body, so that both see the same neighbours; the pipeline's own time in one process is taken
+before, on the same snapshots. ``above_noop`` is what everything of ours costs, ``above_noop_and_pipeline`` what serving
+costs beyond Ray's hops and the arithmetic: JSON, packing, copies to other processes, the store. Prints JSON lines.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import ray
+import torch
+from fastapi import FastAPI, Request
+from ray import serve
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from serve_app.app import LIGHT_CPUS, start, stop
+from serve_app.codec import encode_snapshot
+from serve_app.deployments.local import QUIET
+from serve_app.pipeline import Mesh, advance, options
+from serve_app.settings import Settings
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0))
+WARM_UP = 20
+
+noop = FastAPI()
+
+
+class NoopLeaf:
+    """A scorer or a meta-model without work."""
+
+    async def answer(self) -> int:
+        return 1
+
+
+class NoopSession:
+    """Two calls in turn, as a session makes them for a mesh of one part."""
+
+    def __init__(self, scorer: Any, meta: Any) -> None:
+        self._scorer, self._meta = scorer, meta
+
+    async def answer(self) -> int:
+        return int(await self._scorer.answer.remote()) + int(await self._meta.answer.remote())
+
+
+@serve.ingress(noop)
+class NoopIngress:
+    """One route; it reads the body, which costs Serve a way back to its proxy."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    @noop.post("/")
+    async def answer(self, request: Request) -> int:
+        await request.body()
+        return int(await self._session.answer.remote())
+
+
+def deploy_noop(settings: Settings) -> None:
+    """The same deployments with the same numbers of replicas."""
+
+    def light(cls: Any, name: str, replicas: int) -> Any:
+        chosen = {"num_cpus": LIGHT_CPUS / 2}
+        return serve.deployment(
+            cls, name=name, num_replicas=replicas, ray_actor_options=chosen, max_ongoing_requests=200
+        )
+
+    scorer = light(NoopLeaf, "Scorer", settings.scorer.num_replicas).bind()
+    meta = light(NoopLeaf, "MetaModel", 1).bind()
+    session = light(NoopSession, "MeshSession", settings.serve.session_replicas).bind(scorer, meta)
+    serve.run(light(NoopIngress, "Ingress", 1).bind(session), name="noop", route_prefix="/noop", logging_config=QUIET)
+
+
+def milliseconds(do: Callable[[], Any]) -> tuple[float, Any]:
+    """How long it took, and what came of it."""
+    started = time.perf_counter()
+    came = do()
+    return 1e3 * (time.perf_counter() - started), came
+
+
+def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> list[float]:
+    """The arithmetic alone, in this process."""
+    checkpoint, chosen, mesh = load(), options(settings), Mesh()
+    taken = []
+    for snapshot in snapshots:
+        milli, (_, mesh) = milliseconds(lambda s=snapshot, m=mesh: advance(checkpoint, m, s, chosen))
+        taken.append(milli)
+    return taken[WARM_UP:]
+
+
+def measure(http: httpx.Client, settings: Settings, services: int, calls: float, count: int) -> dict[str, Any]:
+    """One row."""
+    spec = MeshSpec(services=services, calls_per_service=calls, seed=1)
+    snapshots = list(Simulator(spec, snapshots=count + WARM_UP).snapshots())
+    bodies = [json.dumps(encode_snapshot(snapshot)) for snapshot in snapshots]
+    alone = pipeline_times(settings, snapshots)
+    pushes, noops, stages = [], [], []
+    for sequence, body in enumerate(bodies, 1):
+        path = f"/v1/meshes/bench-{services}/snapshots"
+        push, response = milliseconds(lambda p=path, b=body: http.post(p, content=b))
+        assert response.status_code == 200, response.text
+        assert response.json()["sequence"] == sequence, response.text
+        nothing, empty = milliseconds(lambda b=body: http.post("/noop/", content=b))
+        assert empty.status_code == 200, empty.text
+        pushes.append(push)
+        noops.append(nothing)
+        stages.append(dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"])))
+    return {
+        "benchmark": "serve",
+        "services": services,
+        "calls": snapshots[-1].num_edges,
+        "snapshots": count,
+        "body_kilobytes": round(len(bodies[-1]) / 1000),
+        **summary("push", pushes[WARM_UP:]),
+        **summary("noop", noops[WARM_UP:]),
+        **summary("pipeline", alone),
+        **above(pushes[WARM_UP:], noops[WARM_UP:], alone),
+        **{
+            f"stage_{name}_p50_ms": round(float(np.median([float(row[name]) for row in stages[WARM_UP:]])), 2)
+            for name in stages[-1]
+        },
+    }
+
+
+def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
+    """Median and 99th percentile."""
+    return {f"{name}_p{p}_ms": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
+
+
+def above(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float]) -> dict[str, float]:
+    """Medians of the differences, push by push: neighbours on the machine touch both sides of each."""
+    difference = np.subtract(pushes, noops)
+    return {
+        "above_noop_p50_ms": round(float(np.median(difference)), 2),
+        "above_noop_and_pipeline_p50_ms": round(float(np.median(difference) - np.median(alone)), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--snapshots", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="of those in SIZES")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as directory:
+        settings = Settings(
+            model={"threads": arguments.threads},
+            serve={"port": 0, "deadline_seconds": 30.0},
+            store={"path": directory},
+        )
+        url = start(settings)
+        try:
+            deploy_noop(settings)
+            with httpx.Client(base_url=url, timeout=60) as http:
+                health = http.get("/readyz").json()
+                rows = [measure(http, settings, n, c, arguments.snapshots) for n, c in SIZES if n in arguments.sizes]
+        finally:
+            stop()
+    about = {
+        "device": health["device"],
+        "cores": os.cpu_count(),
+        "threads": arguments.threads,
+        "malloc_tuned": "MALLOC_TOP_PAD_" in os.environ,
+        "backend": health["kernels"],
+        "torch": torch.__version__,
+        "ray": ray.__version__,
+        "python": platform.python_version(),
+        "load_after": round(os.getloadavg()[0], 2),
+    }
+    lines = [json.dumps(row | about) for row in rows]
+    print("\n".join(lines))
+    if arguments.json:
+        arguments.json.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
