@@ -5,7 +5,7 @@
 Meshes come from the project's simulator: 150 services a namespace on average, at least one namespace above the limit,
 four calls a service, and shared services that every namespace calls.
 The two-hop halo is shown uncapped and with neighbourhood caps: K means that a service hears only the K callers and the
-K callees with the most traffic; K+k that of its callers at most K of its own namespace and k of others are heard.
+K callees with the most traffic; K+1, the rule that ships, that of a crowd at most one from another namespace is heard.
 Bytes are inputs and exchanged embeddings of one snapshot (results weigh the same either way). Times are medians of
 ``--repeat`` plans from scratch; state the thread count with them.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from model.state import heard, strongest
 from partitioning import PartitionPlan, closure, plan
 from serve_app.sources.topology import MeshSpec, generate_topology
 
@@ -45,15 +46,15 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How many callers and callees a service hears; ``foreign`` callers are counted apart where it is given."""
+    """How many callers and callees a service hears at most, and whether of a crowd only one foreign one."""
 
-    near: int | None = None
-    foreign: int | None = None
+    most: int | None = None
+    one_foreign: bool = False
 
     def __str__(self) -> str:
-        if self.near is None:
+        if self.most is None:
             return "-"
-        return str(self.near) if self.foreign is None else f"{self.near}+{self.foreign}"
+        return f"{self.most}+1" if self.one_foreign else str(self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Row:
 
 
 HEADER = "services   calls  parts  halo     cap rounds  repl. largest calls x     MB plan ms  cut   balance"
-CAPS = (Cap(), Cap(64), Cap(32), Cap(16), Cap(8), Cap(4), Cap(32, 2), Cap(32, 1), Cap(32, 0), Cap(16, 0))
+CAPS = (Cap(), Cap(64), Cap(32), Cap(16), Cap(6), Cap(32, True), Cap(16, True), Cap(8, True), Cap(6, True))
 
 
 def make_mesh(services: int, seed: int) -> Mesh:
@@ -95,26 +96,15 @@ def make_mesh(services: int, seed: int) -> Mesh:
 
 def attended(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
     """``(attended_callers, attended_callees)`` under a cap."""
+    everyone = np.ones(mesh.edge_index.shape[1], dtype=np.bool_)
+    if cap.most is None:
+        return everyone, everyone
     source, destination = mesh.edge_index
-    callees = strongest(source, mesh.edge_weight, cap.near)
-    if cap.foreign is None:
-        return strongest(destination, mesh.edge_weight, cap.near), callees
     foreign = mesh.namespaces[source] != mesh.namespaces[destination]
-    group = 2 * destination + foreign
-    near = strongest(group, mesh.edge_weight, cap.near) & ~foreign
-    return near | (strongest(group, mesh.edge_weight, cap.foreign) & foreign), callees
-
-
-def strongest(groups: NDArray[np.int64], weight: NDArray[np.float64], cap: int | None) -> Mask:
-    """The ``cap`` heaviest calls of each group, ties by position; all of them without a cap."""
-    if cap is None:
-        return np.ones(len(groups), dtype=np.bool_)
-    order = np.lexsort((-weight, groups))
-    ordered = groups[order]
-    rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-    kept = np.zeros(len(order), dtype=np.bool_)
-    kept[order[rank < cap]] = True
-    return kept
+    traffic = mesh.edge_weight.astype(np.float32)
+    if cap.one_foreign:
+        return heard(traffic, destination, foreign, cap.most), heard(traffic, source, foreign, cap.most)
+    return strongest(traffic, destination, cap.most), strongest(traffic, source, cap.most)
 
 
 def measure(mesh: Mesh, cap: Cap, repeat: int) -> Iterator[Row]:
@@ -145,7 +135,7 @@ def _one_hop(mesh: Mesh, made: PartitionPlan, callers: Mask, callees: Mask) -> t
         core = np.zeros(len(mesh.namespaces), dtype=np.bool_)
         core[part.core] = True
         seen, read = closure(core, mesh.edge_index, callers, callees, hops=1)
-        seen[mesh.edge_index[0, part.owned_edges]] = True
+        seen[mesh.edge_index[1, part.owned_edges]] = True
         read[part.owned_edges] = True
         boundary |= seen & ~core
         nodes.append(int(seen.sum()))

@@ -46,7 +46,7 @@ class AutoencoderConfig:
     embedding: int = 64
     heads: int = 4
     trajectory: int = 16
-    neighbours: int = 8
+    neighbours: int = 6
     slope: float = 0.2
 
 

@@ -16,6 +16,7 @@ from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.meta import MetaModel
 
+DOCUMENT = "tagae"  # key of the metadata
 SHIPPED = Path(__file__).parent / "weights" / "tagae.safetensors"
 
 
@@ -53,14 +54,15 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
     for name, tail in (("node_tail", checkpoint.node_tail), ("edge_tail", checkpoint.edge_tail)):
         for key in ("rate", "mean_excess", "shape"):
             tensors[f"{name}.{key}"] = torch.from_numpy(np.ascontiguousarray(getattr(tail, key)))
-    metadata = {
+    document = {
         "schema": SCHEMA.to_json(),
-        "config": json.dumps(asdict(checkpoint.network.config)),
-        "page_offset": repr(checkpoint.page_offset),
-        "provenance": json.dumps(checkpoint.provenance, sort_keys=True),
+        "config": asdict(checkpoint.network.config),
+        "page_offset": checkpoint.page_offset,
+        "provenance": checkpoint.provenance,
     }
     part = path.with_suffix(".part")
-    save_file(tensors, part, metadata)
+    # One key: safetensors writes several in any order, and equal checkpoints should be equal files.
+    save_file(tensors, part, {DOCUMENT: json.dumps(document, sort_keys=True)})
     part.chmod(0o644)  # safetensors writes files that only their owner can read
     part.replace(path)
 
@@ -79,15 +81,15 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
         raise IncompatibleWeights(f"weights: expected a file at {path}, found none; run `tagae train` or give its path")
     try:
         with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
+            document = json.loads((file.metadata() or {})[DOCUMENT])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
-        SCHEMA.require(FeatureSchema.from_json(metadata["schema"]), f"weights {path}")
-        network = Autoencoder(AutoencoderConfig(**json.loads(metadata["config"])))
+        SCHEMA.require(FeatureSchema.from_json(document["schema"]), f"weights {path}")
+        network = Autoencoder(AutoencoderConfig(**document["config"]))
         network.load_state_dict(_prefixed(tensors, "network."))
         meta = MetaModel()
         meta.load_state_dict(_prefixed(tensors, "meta."))
         tails = [Tail(**{k: v.numpy() for k, v in _prefixed(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")]
-        offset, provenance = float(metadata["page_offset"]), json.loads(metadata["provenance"])
+        offset, provenance = float(document["page_offset"]), dict(document["provenance"])
     except IncompatibleWeights:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:

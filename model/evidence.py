@@ -159,8 +159,9 @@ def gather(
     page = page_score(kinds) * _leniency(state, policy) * decoded.scored
     affected = kinds[:, [1, 3, 9, 10, 14]].max(axis=1) * decoded.scored
     interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
+    interest += WORTH_A_LOOK * state.memory.involved(state.node_ids)  # an open incident keeps its suspects
     worst = np.argsort(-interest, kind="stable")[:MOST_CANDIDATES]
-    keep = worst[(interest[worst] > WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
+    keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
     row = np.full(len(page), -1)
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]

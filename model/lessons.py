@@ -140,6 +140,11 @@ def train_meta(
         Losses per step by name, and the share of training groups whose culprit is ranked first.
     """
     rank_data, detect_data = _meta_data(lessons, offset)
+    if not rank_data:
+        raise ValueError(
+            f"runs: expected a fault that shows in the {len(lessons)} runs kept for the meta-model, came none; give "
+            "more or longer runs with faults"
+        )
     torch.manual_seed(seed)
     optimiser = torch.optim.AdamW(meta.parameters(), lr=3e-3, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

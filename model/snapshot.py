@@ -97,9 +97,13 @@ class MeshSnapshot:
                 f"observed_at: expected a time with a zone, came {observed_at.isoformat()}; add Z or an offset",
                 place=("observed_at",),
             )
-        nodes = np.array(node_features, dtype=np.float32).reshape(-1, len(NODE_METRICS))
-        edges = np.array(edge_features, dtype=np.float32).reshape(-1, len(EDGE_METRICS))
-        index = np.array(edge_index, dtype=np.int64).reshape(2, -1)
+        nodes = _table("node_features", node_features, len(NODE_METRICS))
+        edges = _table("edge_features", edge_features, len(EDGE_METRICS))
+        index = np.array(edge_index, dtype=np.int64)
+        if index.size == 0:
+            index = index.reshape(2, 0)
+        if index.ndim != 2 or len(index) != 2:
+            raise InvalidSnapshot(f"edge_index: expected the shape [2, E], came {list(index.shape)}", place=())
         ids = tuple(node_ids)
         _check_ids(ids, len(nodes))
         _check_edges(ids, index, len(edges))
@@ -209,6 +213,16 @@ def namespace_of(node_id: str) -> str:
 
 def _observed(names: Sequence[str], values: FloatArray, observed: BoolArray) -> dict[str, float]:
     return {n: float(v) for n, v, o in zip(names, values, observed, strict=True) if o}
+
+
+def _table(name: str, values: ArrayLike, columns: int) -> FloatArray:
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        table = np.array(values, dtype=np.float32)
+    if table.size == 0:
+        return table.reshape(0, columns)
+    if table.ndim != 2 or table.shape[1] != columns:
+        raise InvalidSnapshot(f"{name}: expected the shape [rows, {columns}], came {list(table.shape)}", place=())
+    return table
 
 
 def _check_ids(ids: tuple[str, ...], rows: int) -> None:

@@ -224,8 +224,8 @@ def _forgotten(state: MeshState, window_size: int) -> MeshState:
         edge_filters=state.edge_filters[:, edges],
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
-        attended_callers=state.attended_callers[edges],
-        attended_callees=state.attended_callees[edges],
+        attended_callers=np.zeros(0, bool),  # chosen anew: who heard those that are gone may hear others
+        attended_callees=np.zeros(0, bool),
     )
 
 
@@ -258,7 +258,7 @@ def _started(state: MeshState, values: ChannelValues, neighbours: int) -> MeshSt
     known_nodes, known_edges = state.node_filters.shape[1], state.edge_filters.shape[1]
     new_nodes = len(state.node_ids) - known_nodes
     new_edges = state.edge_index.shape[1] - known_edges
-    if not new_nodes and not new_edges and len(state.attended_callers) == known_edges:
+    if not new_nodes and not new_edges and len(state.attended_callers) == state.edge_index.shape[1]:
         return state
     node_filters = np.concatenate([state.node_filters, fresh(new_nodes, state.node_filters, NODE_CHANNELS)], axis=1)
     edge_filters = np.concatenate([state.edge_filters, fresh(new_edges, state.edge_filters, EDGE_CHANNELS)], axis=1)

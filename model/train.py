@@ -145,7 +145,10 @@ def _train_network(
 ) -> dict[str, list[float]]:
     """Adam over shuffled batches; the losses of each step, by name."""
     optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.rate, total_steps=options.steps, pct_start=0.05)
+    warm_up = max(0.05, 2 / options.steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, options.rate, total_steps=options.steps, pct_start=warm_up
+    )
     batches = shuffled(len(data), min(options.batch, len(data)), np.random.default_rng(options.seed))
     history: dict[str, list[float]] = {"expectation": [], "structure": [], "blame": []}
     for step, rows in enumerate(islice(batches, options.steps), 1):

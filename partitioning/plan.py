@@ -23,7 +23,7 @@ class Partition:
         halo: services that are only read.
         edges: calls that the part reads: the attended calls within two layers of its core, and its owned calls. Both
             ends are in core or halo.
-        owned_edges: calls that this part scores: those whose destination is core. Each call is owned by exactly one
+        owned_edges: calls that this part scores: those whose source is core. Each call is owned by exactly one
             part.
     """
 
@@ -103,7 +103,7 @@ def assemble(
     source, destination = edge_index
     count = int(part_of.max()) + 1 if len(part_of) else 0
     cores = _groups(part_of, count)
-    owned = _groups(part_of[destination], count)
+    owned = _groups(part_of[source], count)
     parts = tuple(
         _part(core, edges, edge_index, attended_callers, attended_callees, len(part_of))
         for core, edges in zip(cores, owned, strict=True)
@@ -152,7 +152,7 @@ def _part(
     inside[core] = True
     nodes, edges = closure(inside, edge_index, attended_callers, attended_callees, LAYERS)
     # A call that nobody attends is still scored, from the features of both its ends.
-    nodes[edge_index[0, owned_edges]] = True
+    nodes[edge_index[1, owned_edges]] = True
     edges[owned_edges] = True
     halo = np.flatnonzero(nodes & ~inside)
     return Partition(_frozen(core), _frozen(halo), _frozen(np.flatnonzero(edges)), _frozen(owned_edges))

@@ -3,6 +3,7 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from model.calibration import Tail
-from model.checkpoint import SHIPPED, Checkpoint, load, save
+from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, save
 from model.errors import IncompatibleWeights
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.meta import MetaModel
@@ -62,12 +63,17 @@ def test_no_half_written_file_is_left(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
 
 
-def rewritten(source: Path, target: Path, metadata: dict[str, str]) -> Path:
-    """The same file with other metadata; an empty value removes a key."""
+def document(path: Path) -> dict[str, Any]:
+    with safe_open(path, "pt") as file:
+        return json.loads(file.metadata()[DOCUMENT])
+
+
+def rewritten(source: Path, target: Path, changes: dict[str, Any]) -> Path:
+    """The same file with another document; None removes a field."""
     with safe_open(source, "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
-        kept = file.metadata() | metadata
-    save_file(tensors, target, {k: v for k, v in kept.items() if v})
+    fields = {k: v for k, v in (document(source) | changes).items() if v is not None}
+    save_file(tensors, target, {DOCUMENT: json.dumps(fields)})
     return target
 
 
@@ -78,38 +84,43 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_another_schema_is_refused_naming_what_is_expected_and_what_came(saved: Path, tmp_path: Path) -> None:
-    with safe_open(saved, "pt") as file:
-        theirs = file.metadata()["schema"].replace("cpu_per_request", "cpu_per_call")
+    theirs = document(saved)["schema"].replace("cpu_per_request", "cpu_per_call")
     other = rewritten(saved, tmp_path / "other", {"schema": theirs})
     with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* came .*cpu_per_call"):
         load(other)
 
 
 def test_another_version_is_refused(saved: Path, tmp_path: Path) -> None:
-    with safe_open(saved, "pt") as file:
-        schema = json.loads(file.metadata()["schema"]) | {"version": 99}
+    schema = json.loads(document(saved)["schema"]) | {"version": 99}
     with pytest.raises(IncompatibleWeights, match="expected feature schema 1, came 99"):
         load(rewritten(saved, tmp_path / "other", {"schema": json.dumps(schema)}))
 
 
 @pytest.mark.parametrize(
-    "metadata",
+    "changes",
     [
-        {"schema": ""},
+        {"schema": None},
         {"schema": "{"},
-        {"config": "[]"},
-        {"config": '{"width": 3}'},
-        {"config": '{"hidden": 64}'},
+        {"config": []},
+        {"config": {"width": 3}},
+        {"config": {"hidden": 64}},
         {"page_offset": "much"},
         {"provenance": "{"},
     ],
     ids=repr,
 )
 def test_metadata_that_does_not_fit_is_refused_by_the_files_name(
-    saved: Path, tmp_path: Path, metadata: dict[str, str]
+    saved: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(IncompatibleWeights, match=r"weights .*other: expected a checkpoint"):
-        load(rewritten(saved, tmp_path / "other", metadata))
+        load(rewritten(saved, tmp_path / "other", changes))
+
+
+def test_equal_checkpoints_are_equal_files(tmp_path: Path) -> None:
+    made = checkpoint()
+    for name in ("a", "b"):
+        save(made, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 @pytest.mark.parametrize("size", [0, 5, 1000, -1])

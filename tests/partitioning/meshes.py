@@ -91,7 +91,7 @@ def check_valid(mesh: Mesh, made: PartitionPlan, limit: int) -> None:
     for number, part in enumerate(made.parts):
         assert 0 < len(part.core) <= limit
         assert (made.part_of[part.core] == number).all()
-        assert (made.part_of[destination[part.owned_edges]] == number).all()
+        assert (made.part_of[source[part.owned_edges]] == number).all()
         assert not np.isin(part.halo, part.core).any()
         assert np.isin(part.owned_edges, part.edges).all()
         assert np.isin(mesh.edge_index[:, part.edges], part.nodes).all(), "both ends of each call are there"
