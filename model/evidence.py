@@ -34,6 +34,10 @@ KINDS = (
     "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure",
 )  # fmt: skip
 K = len(KINDS)
+# What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
+# starts a storm of calls may show nothing else, and is what its victims have in common.
+AFFECTED = [KINDS.index(k) for k in ("latency_raw", "error_raw", "calls_in_latency", "calls_in_error", "calls_out")]
+AFFECTED += [KINDS.index("vanished")]
 MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise: one in a hundred
 REASONS = 3
@@ -69,7 +73,7 @@ class Evidence:
         kinds: float32 ``[M, K]``, surprises by ``KINDS``.
         blame: ``[M]`` the network's logits.
         page: ``[M]`` page scores.
-        affected: ``[M]`` unexplained or explained, does it show symptoms.
+        affected: ``[M]`` the strongest of ``AFFECTED``.
         calls: int64 ``[2, C]`` calls among them, rows of the candidates.
         series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1 none.
         caller: int64 ``[M, 3]`` for a series of a call: the caller's index in ``callers``; -1 its own metric.
@@ -157,7 +161,7 @@ def gather(
     node, edge = observation.node, observation.edge
     kinds = _kinds(state, observation, decoded, surprise)
     page = page_score(kinds) * _leniency(state, policy) * decoded.scored
-    affected = kinds[:, [1, 3, 9, 10, 14]].max(axis=1) * decoded.scored
+    affected = kinds[:, AFFECTED].max(axis=1) * decoded.scored
     interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
     interest += WORTH_A_LOOK * state.memory.involved(state.node_ids)  # an open incident keeps its suspects
     worst = np.argsort(-interest, kind="stable")[:MOST_CANDIDATES]

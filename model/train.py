@@ -44,7 +44,7 @@ class TrainingOptions:
     """
 
     seed: int = 0
-    steps: int = 1500
+    steps: int = 1200
     batch: int = 12
     rate: float = 2e-3
     every: int = 6

@@ -33,7 +33,7 @@ class TrainingMeshes:
     """
 
     count: int = 48
-    snapshots: int = 420
+    snapshots: int = 400
     seed: int = 0
 
 

@@ -19,11 +19,11 @@ def train(
         typer.Option(metavar="RECORDING", help="Normal traffic to learn from beside the simulated. Repeatable."),
     ] = None,
     meshes: Annotated[int, typer.Option(metavar="N", min=6, help="Simulated meshes; every third has no fault.")] = 48,
-    snapshots: Annotated[int, typer.Option(metavar="N", min=200, help="Of each simulated mesh.")] = 420,
-    steps: Annotated[int, typer.Option(metavar="N", min=10, help="Of the autoencoder.")] = 1500,
+    snapshots: Annotated[int, typer.Option(metavar="N", min=200, help="Of each simulated mesh.")] = 400,
+    steps: Annotated[int, typer.Option(metavar="N", min=10, help="Of the autoencoder.")] = 1200,
     meta_steps: Annotated[int, typer.Option(metavar="N", min=10, help="Of the meta-model.")] = 1500,
     seed: Annotated[int, typer.Option(metavar="N", help="Same seed, same machine: same weights.")] = 0,
-    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Of torch.")] = 2,
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Of torch.")] = 1,
 ) -> None:
     """Train the autoencoder on normal traffic, and the meta-model on injected faults.
 
