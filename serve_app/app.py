@@ -40,6 +40,7 @@ class Arguments(Settings):
 
 def build(args: Arguments) -> Application:
     """What Ray is given to run; it validates ``args`` into the type named here. Errors as of :func:`application`."""
+    local.connect()
     return application(Settings.model_construct(**dict(args)))
 
 

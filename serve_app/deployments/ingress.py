@@ -167,6 +167,7 @@ class Ingress:
         self._limits = settings.limits
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = sessions
+        self._seen: Equipment | None = None  # what the scorers worked with when they last answered
 
     @http.post(
         "/v1/meshes/{mesh}/snapshots",
@@ -240,11 +241,12 @@ class Ingress:
 
     @http.get("/healthz")
     async def healthz(self) -> HealthDocument:
-        """This process lives; what the scorers work with, if they answer at once."""
+        """This process lives; what the scorers work with, or worked with when they last answered at once."""
         try:
-            return _health("ok", await self._equipment(HEALTH_SECONDS))
+            self._seen = await self._equipment(HEALTH_SECONDS)
         except ServeError:
-            return _health("ok", None)
+            return _health("ok", self._seen)
+        return _health("ok", self._seen)
 
     @http.get("/readyz", responses=problems.documented(*_BUSY))
     async def readyz(self) -> HealthDocument:

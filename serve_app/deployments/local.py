@@ -28,6 +28,15 @@ WORKER_ENVIRONMENT = {
 }
 
 
+def connect() -> None:
+    """Be connected to a cluster: ``serve run`` calls the builder before it connects, and the builder looks at it.
+
+    The cluster is that of ``RAY_ADDRESS``, else the one that runs here, else a new one on this machine.
+    """
+    if not ray.is_initialized():
+        ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
+
+
 def up(host: str, port: int) -> str:
     """Start Ray and Serve.
 
