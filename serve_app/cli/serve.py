@@ -34,7 +34,7 @@ def serve(
     with console.status("starting"):
         url = start(chosen)
     try:
-        console.print(f"[bold green]ready[/] at {url}   documentation {url}/docs   Ctrl-C ends it")
+        console.print(f"[bold green]ready[/] at {url}   routes {url}/openapi.json   Ctrl-C ends it")
         _until_told()
     finally:
         with console.status("stopping"):

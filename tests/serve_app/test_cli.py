@@ -323,6 +323,8 @@ def test_serve_starts_and_ends(tmp_path: Path) -> None:
         url = ready.split()[2]
         with httpx.Client(base_url=url) as http:
             assert http.get("/readyz").json()["status"] == "ready"
+            (routes,) = (word for word in ready.split() if word.endswith(".json"))
+            assert "/v1/meshes" in http.get(routes).json()["paths"]
     finally:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
