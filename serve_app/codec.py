@@ -7,7 +7,7 @@ strings and can execute nothing.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,10 @@ from pydantic_core import ErrorDetails
 from safetensors import SafetensorError
 
 from model.errors import InvalidSnapshot
-from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
 from model.verdict import Incident, Reason, Suspect, Verdict
 from serve_app.errors import CorruptState, DocumentTooLarge, InvalidDocument, MalformedDocument
+from serve_app.reasons import reads_as_expected, reason_text
 from serve_app.schemas import (
     CallDocument,
     ChangeDocument,
@@ -113,7 +114,10 @@ def encode_snapshot(snapshot: MeshSnapshot) -> dict[str, Any]:
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
-    """The document of a verdict; numbers without a value (NaN, infinite) become null where the schema allows it."""
+    """The document of a verdict; numbers without a value (NaN, infinite) become null where the schema allows it.
+
+    Reasons that read as expected are left out.
+    """
     return VerdictDocument(
         observed_at=verdict.observed_at,
         sequence=verdict.sequence,
@@ -132,17 +136,6 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
 def verdict_line(verdict: Verdict) -> str:
     """The verdict as one line of JSON, without the line's end: a line of ``tagae score --output``."""
     return encode_verdict(verdict).model_dump_json()
-
-
-def reason_text(reason: Reason, observed_at: datetime) -> str:
-    """``p99_latency 1.20 s, expected 0.08 s, since 03:12 UTC``: a sentence for whoever is on call."""
-    unit = _unit(reason)
-    if reason.metric == "structure":
-        what = f"calls from {reason.source}" if reason.source else "calls"
-        return f"{what} that do not belong here, {_since(reason.since, observed_at)}"
-    what = f"{reason.metric} of calls from {reason.source}" if reason.source else reason.metric
-    observed, expected = (_quantity(value, *unit) for value in (reason.observed, reason.expected))
-    return f"{what} {observed}, expected {expected}, {_since(reason.since, observed_at)}"
 
 
 def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
@@ -277,7 +270,7 @@ def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[Suspec
         SuspectDocument(
             service=suspect.service,
             score=suspect.score,
-            reasons=[_reason(reason, observed_at) for reason in suspect.reasons],
+            reasons=[_reason(reason, observed_at) for reason in suspect.reasons if not reads_as_expected(reason)],
         )
         for suspect in suspects
     ]
@@ -304,28 +297,3 @@ def _incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
         affected=list(incident.affected),
         changes=[_change(change) for change in incident.changes],
     )
-
-
-def _unit(reason: Reason) -> tuple[float, str]:
-    """(factor, unit) fit for both values of a reason, so that they can be compared at a glance."""
-    if reason.metric in RATIOS:
-        return 100.0, "%"
-    if reason.metric.endswith("_latency"):
-        largest = max(filter(math.isfinite, (reason.observed, reason.expected)), default=0.0)
-        return (1.0, " s") if largest >= 1.0 else (1000.0, " ms")
-    return 1.0, "/s" if reason.metric in ("request_rate", "requests_per_second") else ""
-
-
-def _quantity(value: float, factor: float, unit: str) -> str:
-    if not math.isfinite(value):
-        return "not observed"
-    scaled = value * factor
-    if 0 < scaled < 0.01:
-        return f"below 0.01{unit}"
-    digits = 0 if scaled >= 100 or scaled == round(scaled) else 1 if scaled >= 10 else 2
-    return f"{scaled:,.{digits}f}{unit}"
-
-
-def _since(since: datetime, observed_at: datetime) -> str:
-    recent = observed_at - since < timedelta(hours=24)
-    return f"since {since:%H:%M} UTC" if recent else f"since {since:%Y-%m-%d %H:%M} UTC"

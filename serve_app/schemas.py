@@ -118,7 +118,7 @@ class ReasonDocument(Document):
     expected: float | None = Field(description="value expected from the past and the neighbours, same unit")
     since: Instant
     text: str = Field(
-        description="the same in words", examples=["p99_latency 1.20 s, expected 0.08 s, since 03:12 UTC"]
+        description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"]
     )
 
 

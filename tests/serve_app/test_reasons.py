@@ -1,0 +1,85 @@
+"""What whoever is on call reads."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from model.evidence import SERIES
+from model.features import EDGE_CHANNELS, NODE_CHANNELS
+from model.verdict import Reason
+from serve_app.reasons import reads_as_expected, reason_text
+
+NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
+
+
+def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
+    return Reason(metric, observed, expected, **{"since": NOW - timedelta(minutes=2), **more})
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        (_reason("p99_latency", 1.2, 0.08), "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"),
+        (_reason("p50_latency", 0.45, 0.005), "p50 latency 450 ms, expected 5 ms, since 03:12 UTC"),
+        (_reason("p50_latency", 2.0, 0.0004), "p50 latency 2 s, expected below 0.01 s, since 03:12 UTC"),
+        (_reason("p50_latency", 0.00996, 0.0012), "p50 latency 10 ms, expected 1.2 ms, since 03:12 UTC"),
+        (_reason("own_time", 0.00918, 0.00255), "own time without callees 9.2 ms, expected 2.6 ms, since 03:12 UTC"),
+        (_reason("cpu_per_request", 0.004, 0.0007), "CPU time per request 4 ms, expected 0.7 ms, since 03:12 UTC"),
+        (_reason("error_rate", 0.125, 0.0004), "error rate 12%, expected below 0.1%, since 03:12 UTC"),
+        (_reason("error_rate", 0.0964, 0.0), "error rate 9.6%, expected 0%, since 03:12 UTC"),
+        (_reason("request_rate", 0.0, 1234.5), "request rate fell to 0/s, expected 1,234/s, since 03:12 UTC"),
+        (_reason("request_rate", 94.4, 5.03), "request rate rose to 94/s, expected 5/s, since 03:12 UTC"),
+        (_reason("active_connections", 40, 12), "active connections 40, expected 12, since 03:12 UTC"),
+        (_reason("memory_utilization", 0.2, 0.5), "memory utilization fell to 20%, expected 50%, since 03:12 UTC"),
+        (
+            _reason("p99_latency", 1.2, 0.08, source="shop/web"),
+            "p99 latency of calls from shop/web 1.2 s, expected 0.08 s, since 03:12 UTC",
+        ),
+        (
+            _reason("structure", 5.0, 0.0, source="shop/web"),
+            "calls from shop/web that do not belong here, since 03:12 UTC",
+        ),
+        (_reason("request_rate", float("nan"), 40), "request rate not observed, expected 40/s, since 03:12 UTC"),
+        (
+            _reason("cpu_utilization", 0.95, 0.3, since=NOW - timedelta(days=3)),
+            "CPU utilization 95%, expected 30%, since 2026-02-26 03:14 UTC",
+        ),
+    ],
+)
+def test_reasons_in_words(reason: Reason, sentence: str) -> None:
+    assert reason_text(reason, NOW) == sentence
+    assert not reads_as_expected(reason)
+
+
+@pytest.mark.parametrize(
+    ("metric", "observed", "expected"),
+    [
+        ("error_rate", 0.0, 0.0001),
+        ("error_rate", 0.0004, 0.0001),
+        ("error_rate", 0.304, 0.296),
+        ("p50_latency", 0.00003, 0.00004),
+        ("p99_latency", 1.24, 1.21),
+        ("active_connections", 1.4, 0.9),
+        ("request_rate", float("nan"), float("nan")),
+    ],
+)
+def test_what_reads_as_expected_is_told_apart(metric: str, observed: float, expected: float) -> None:
+    assert reads_as_expected(_reason(metric, observed, expected))
+    assert reads_as_expected(_reason(metric, expected, observed))
+
+
+def test_a_call_that_does_not_belong_never_reads_as_expected() -> None:
+    assert not reads_as_expected(_reason("structure", 0.0, 0.0, source="shop/web"))
+
+
+@pytest.mark.parametrize("metric", SERIES)
+def test_every_series_is_told_in_its_unit(metric: str) -> None:
+    unit = next(c.unit for c in (*NODE_CHANNELS, *EDGE_CHANNELS) if c.name == metric)
+    ending = {"s": " ms", "ratio": "%", "1/s": "/s", "1": ""}[unit]
+    name, _, rest = reason_text(_reason(metric, 0.5, 0.25), NOW).partition(", expected ")
+    shown = rest.removesuffix(", since 03:12 UTC")
+    assert "_" not in name
+    assert shown.endswith(ending)
+    if unit == "1":
+        assert shown.isdigit() or shown == "below 1"
