@@ -93,7 +93,8 @@ def invalid_document(error: ValidationError) -> InvalidDocument:
 
 
 def encode_snapshot(snapshot: MeshSnapshot) -> dict[str, Any]:
-    """The JSON document of a snapshot, as a client sends it; what was not observed is left out."""
+    """The JSON document of a snapshot, as a client sends it, in the fewest digits that read back as the same float32;
+    what was not observed is left out."""
     nodes = _dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
     calls = _dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
     ends = snapshot.edge_index.T.tolist()
@@ -253,8 +254,25 @@ def _detail(error: ErrorDetails) -> str:
 def _dicts(names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[dict[str, float]]:
     return [
         {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
-        for row, mask in zip(values.tolist(), observed.tolist(), strict=True)
+        for row, mask in zip(_short(values).tolist(), observed.tolist(), strict=True)
     ]
+
+
+def _short(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The doubles that print shortest and read back as these float32: 0.1, not 0.10000000149011612.
+
+    Decimals of 6 to 9 digits are tried; 6 always survive float32, 9 always tell two of them apart (C's FLT_DIG and
+    FLT_DECIMAL_DIG). Where powers of ten are inexact in a double (below 1e-14, above 1e28) more digits may be left.
+    """
+    exact = values.astype(np.float64)
+    short, exponent = exact.copy(), np.floor(np.log10(np.where(exact == 0, 1, np.abs(exact))))
+    with np.errstate(over="ignore"):
+        for digits in (9, 8, 7, 6):
+            shift = digits - 1 - exponent
+            scale = 10.0 ** np.abs(shift)
+            decimal = np.where(shift >= 0, np.rint(exact * scale) / scale, np.rint(exact / scale) * scale)
+            short = np.where(decimal.astype(np.float32) == values, decimal, short)
+    return short
 
 
 def _finite(value: float) -> float | None:

@@ -67,6 +67,34 @@ def test_packed_and_back_is_the_same_snapshot(snapshot: MeshSnapshot) -> None:
     assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
 
 
+def _on_the_way(values: np.ndarray[Any, Any]) -> list[str]:
+    """How these request rates of services are written in JSON."""
+    snapshot = MeshSnapshot.create(
+        node_ids=[f"a/{i}" for i in range(len(values))],
+        edge_index=np.empty((2, 0), np.int64),
+        node_features=np.stack([values, *[np.full(len(values), np.nan)] * (len(NODE_METRICS) - 1)], axis=1),
+        edge_features=np.empty((0, len(EDGE_METRICS))),
+        observed_at=NOW,
+    )
+    written = json.loads(json.dumps(encode_snapshot(snapshot)), parse_float=str)
+    return [service["metrics"]["request_rate"] for service in written["services"]]
+
+
+def test_numbers_are_written_in_the_fewest_digits() -> None:
+    values = np.array([0, 0.1, 1 / 3, 5, 40.2, 0.0005, 12345.678, 16777216, 99999.99], np.float32)
+    assert _on_the_way(values) == [
+        "0.0", "0.1", "0.33333334", "5.0", "40.2", "0.0005", "12345.678", "16777216.0", "99999.99",
+    ]  # fmt: skip
+    drawn = np.random.default_rng(0).lognormal(-2, 5, 20_000).astype(np.float32)
+    assert [float(text) for text in _on_the_way(drawn)] == [float(str(value)) for value in drawn]
+
+
+@given(arrays.arrays(np.float32, 64, elements=st.floats(0, float(np.finfo(np.float32).max), width=32)))
+@settings(deadline=None, max_examples=100)
+def test_every_float32_reads_back_as_itself(values: np.ndarray[Any, Any]) -> None:
+    assert np.array(_on_the_way(values), np.float64).astype(np.float32).tolist() == values.tolist()
+
+
 def _document(**changed: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "observed_at": "2026-03-01T03:14:00Z",
