@@ -151,16 +151,21 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=51)
     parser.add_argument("--allocator", choices=["tuned", "stock"], default="tuned")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     wanted = TUNED if options.allocator == "tuned" else {}
     if {name: os.environ[name] for name in TUNED if name in os.environ} != wanted:
         rest = {name: value for name, value in os.environ.items() if name not in TUNED}
         os.execve(sys.executable, [sys.executable, *sys.argv], rest | wanted)  # glibc reads them once, at the start
     torch.set_num_threads(options.threads)
+    lines = []
     for size in options.sizes:
         nodes, edges = map(int, size.split("x"))
         for row in rows(nodes, edges, options.repeat):
-            print(json.dumps({"benchmark": "kernels", **row, **conditions(options.allocator)}), flush=True)
+            lines.append(json.dumps({"benchmark": "kernels", **row, **conditions(options.allocator)}))
+            print(lines[-1], flush=True)
+    if options.json:
+        options.json.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
