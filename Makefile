@@ -28,7 +28,7 @@ check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest $(ARGS)
 
 bench: .venv/.stamp  ## the figures, into benchmarks/results and README
-	for name in kernels partitioning pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python benchmarks/numbers.py
+	for name in kernels partitioning pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python benchmarks/figures.py
 
 train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)

@@ -1,6 +1,6 @@
 """Write the figures of benchmarks/results into the README, between its two markers.
 
-python benchmarks/numbers.py
+python benchmarks/figures.py
 """
 
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- numbers: written by benchmarks/numbers.py -->", "<!-- end of numbers -->"
+BEGIN, END = "<!-- numbers: written by benchmarks/figures.py -->", "<!-- end of numbers -->"
 
 
 def rows(name: str) -> list[dict[str, Any]]:
