@@ -34,6 +34,8 @@ from serve_app.schemas import (
 
 ERRORS_LISTED = 20  # of a document with thousands of wrong places a client needs the first few
 PACKED_FORMAT = "tagae.snapshot/1"
+_End = Literal["source", "destination"]
+_ENDS: tuple[_End, _End] = ("source", "destination")
 _WIRE_PLACES = {"nodes": "services", "edges": "calls"}
 _WIRE_WORDS = {"node": "service", "edge": "call"}
 
@@ -192,31 +194,36 @@ def _check_size(what: str, count: int, limit: int | None) -> None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float32]:
-    """``[rows, names]``, NaN for None; beyond float32 is infinite, which the snapshot's check refuses."""
-    columns = [np.array([row.get(name) for row in rows], dtype=np.float64) for name in names]
+    """``[rows, names]``, NaN for absent or null; beyond float32 is infinite, which the snapshot's check refuses."""
+    table = np.empty((len(rows), len(names)), np.float32)
     with np.errstate(over="ignore"):
-        return np.stack(columns, axis=1).astype(np.float32)
+        for column, name in enumerate(names):
+            table[:, column] = [row.get(name, math.nan) for row in rows]
+    return table
 
 
 def _edge_index(calls: Sequence[CallDocument], ids: Sequence[str]) -> NDArray[np.int64]:
     position = {name: i for i, name in enumerate(ids)}
-    index = np.array(
-        [
-            [position.get(call["source"], -1) for call in calls],
-            [position.get(call["destination"], -1) for call in calls],
-        ],
-        dtype=np.int64,
-    )
-    unknown = np.argwhere(index.T < 0)
-    if len(unknown):
-        errors = [
-            _unknown_end(calls[row], row, ("source", "destination")[end], len(ids)) for row, end in unknown.tolist()
-        ]
-        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors[:ERRORS_LISTED])
-    return index
+    try:
+        sources = [position[call["source"]] for call in calls]
+        destinations = [position[call["destination"]] for call in calls]
+    except KeyError:
+        raise _unknown_ends(calls, ids) from None
+    return np.array([sources, destinations], dtype=np.int64)
 
 
-def _unknown_end(call: CallDocument, row: int, end: Literal["source", "destination"], services: int) -> dict[str, str]:
+def _unknown_ends(calls: Sequence[CallDocument], ids: Sequence[str]) -> InvalidDocument:
+    known = set(ids)
+    errors = [
+        _unknown_end(call, row, end, len(ids))
+        for row, call in enumerate(calls)
+        for end in _ENDS
+        if call[end] not in known
+    ]
+    return InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors[:ERRORS_LISTED])
+
+
+def _unknown_end(call: CallDocument, row: int, end: _End, services: int) -> dict[str, str]:
     return {
         "pointer": f"/calls/{row}/{end}",
         "detail": f"call {row}: {end} {call[end]!r} is not among the services ({services} given); "

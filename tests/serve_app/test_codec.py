@@ -177,6 +177,15 @@ def test_what_is_wrong_is_said_with_its_place(changed: dict[str, Any], pointer: 
     assert body.errors[0].pointer == pointer
 
 
+def test_unknown_ends_are_listed_in_the_order_of_the_document() -> None:
+    calls = [_call(destination="shop/pay"), _call(), _call(source="shop/a", destination="shop/b")]
+    with pytest.raises(InvalidDocument) as caught:
+        decode_snapshot_json(_body(calls=calls))
+    assert [e["pointer"] for e in caught.value.details["errors"]] == [
+        "/calls/0/destination", "/calls/2/source", "/calls/2/destination",
+    ]  # fmt: skip
+
+
 def test_all_wrong_places_are_listed_up_to_a_limit() -> None:
     with pytest.raises(InvalidDocument) as caught:
         decode_snapshot_json(_body(calls=[_call(source=f"shop/{i}") for i in range(100)]))
