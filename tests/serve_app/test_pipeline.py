@@ -74,28 +74,39 @@ def eventful(services: int, seed: int, count: int = 48) -> list[MeshSnapshot]:
     return snapshots_of(spec, count, Change("deploy", culprit, 20), Fault("latency_injection", culprit, 30, 40))
 
 
-def test_the_pipeline_keeps_the_contract(checkpoint: Checkpoint) -> None:
-    check_all(scorer(checkpoint, WHOLE), eventful(40, 7))
+@pytest.fixture(scope="module")
+def events() -> list[MeshSnapshot]:
+    return eventful(40, 7)
 
 
-def test_a_state_saved_in_the_middle_of_an_incident_goes_on_the_same(checkpoint: Checkpoint) -> None:
-    snapshots = eventful(40, 7)
-    verdicts, _ = run(checkpoint, snapshots, WHOLE)
-    moment = next(i for i, v in enumerate(verdicts) if v.incidents)
-    _, mesh = run(checkpoint, snapshots[: moment + 1], WHOLE)
+def test_the_pipeline_keeps_the_contract(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
+    check_all(scorer(checkpoint, WHOLE), events)
+
+
+def test_a_state_saved_in_the_middle_of_an_incident_goes_on_the_same(
+    checkpoint: Checkpoint, events: list[MeshSnapshot]
+) -> None:
+    mesh, later = Mesh(), iter(events)
+    for snapshot in later:
+        verdict, mesh = advance(checkpoint, mesh, snapshot, WHOLE)
+        if verdict.incidents:
+            break
     assert mesh.state.memory.open
-    resumed, _ = run(checkpoint, snapshots[moment + 1 :], WHOLE, scorer(checkpoint, WHOLE).saved(mesh))
-    check_same(resumed, verdicts[moment + 1 :])
+    rest = list(later)
+    assert rest
+    saved = scorer(checkpoint, WHOLE).saved(mesh)
+    straight, _ = run(checkpoint, rest, WHOLE, mesh)
+    resumed, _ = run(checkpoint, rest, WHOLE, saved)
+    check_same(resumed, straight)
 
 
-def test_a_warm_up_is_learned_from_and_not_counted(checkpoint: Checkpoint) -> None:
-    snapshots = eventful(40, 7)
+def test_a_warm_up_is_learned_from_and_not_counted(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
     mesh = Mesh()
-    for snapshot in snapshots[:20]:
+    for snapshot in events[:20]:
         _, mesh = advance(checkpoint, mesh, snapshot, WHOLE, counted=False)
     assert (mesh.state.sequence, mesh.state.memory.open, mesh.state.memory.hot) == (0, (), {})
     assert len(mesh.state.memory.scores) == 20
-    verdict, _ = advance(checkpoint, mesh, snapshots[20], WHOLE)
+    verdict, _ = advance(checkpoint, mesh, events[20], WHOLE)
     assert verdict.sequence == 1
     assert verdict.status is Status.NORMAL
 
@@ -275,11 +286,12 @@ def test_a_planned_deletion_pages_nobody_and_an_unplanned_one_does(checkpoint: C
     spec = MeshSpec(services=60, seed=21)
     service = busiest(spec, place=8)
     snapshots = snapshots_of(spec, 75)
-    planned, _ = run(checkpoint, retired(snapshots, service, 40, announced=True), WHOLE)
-    unplanned, _ = run(checkpoint, retired(snapshots, service, 40, announced=False), WHOLE)
-    pages = {i.id: (n, i) for n, v in enumerate(unplanned) for i in v.incidents}
+    before, mesh = run(checkpoint, snapshots[:39], WHOLE)  # the same in both
+    planned, _ = run(checkpoint, retired(snapshots, service, 40, announced=True)[39:], WHOLE, mesh)
+    unplanned, _ = run(checkpoint, retired(snapshots, service, 40, announced=False)[39:], WHOLE, mesh)
+    pages = {i.id: (n, i) for n, v in enumerate([*before, *unplanned]) for i in v.incidents}
     assert any(service in [s.service for s in i.suspects[:3]] for _, i in pages.values())
-    assert [(n, i.affected) for n, v in enumerate(planned) for i in v.incidents] == []
+    assert [(n, i.affected) for n, v in enumerate([*before, *planned]) for i in v.incidents] == []
 
 
 def house(seed: int, kind: str) -> tuple[list[MeshSnapshot], str]:

@@ -306,7 +306,7 @@ def test_a_fault_shows_at_its_culprit_by_many_sigmas() -> None:
     for seed, kind in trials:
         spec = replace(SPEC, seed=seed)
         (fault, *_), _ = plan_scenario(spec, [kind], seed, snapshots=110, first=40, quiet=(0, 0), churn_per_hour=0)
-        run = list(Simulator(spec, [fault], snapshots=110).snapshots())
+        run = list(Simulator(spec, [fault], snapshots=fault.end).snapshots())
         i = run[0].node_ids.index(fault.service)
         own = nodes_of(run)[:, i]
         calls = np.stack([s.edge_features for s in run])[:, run[0].edge_index[0] == i].sum(axis=1)
