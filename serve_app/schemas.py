@@ -117,9 +117,7 @@ class ReasonDocument(Document):
     observed: float | None = Field(description="value now, in the metric's unit")
     expected: float | None = Field(description="value expected from the past and the neighbours, same unit")
     since: Instant
-    text: str = Field(
-        description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"]
-    )
+    text: str = Field(description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"])
 
 
 class SuspectDocument(Document):
