@@ -17,7 +17,6 @@ RAY_ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
-    "RAY_prestart_worker_first_driver": "0",  # processes that no replica would use: they bring their own environment
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
 # glibc gives large blocks back to the kernel after each op and pays for them again at the next (PERFORMANCE.md).
@@ -47,7 +46,8 @@ def up(host: str, port: int) -> str:
     Returns:
         The URL of the front.
     """
-    for name, value in RAY_ENVIRONMENT.items():
+    # Our workers inherit it: a runtime environment would cost them a process each that is started and thrown away.
+    for name, value in (RAY_ENVIRONMENT | WORKER_ENVIRONMENT).items():
         os.environ.setdefault(name, value)
     ray.init(
         num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
@@ -55,7 +55,6 @@ def up(host: str, port: int) -> str:
         include_dashboard=False,
         log_to_driver=False,
         logging_level="error",
-        runtime_env={"env_vars": WORKER_ENVIRONMENT},
     )
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     port = port or _free_port(host)
