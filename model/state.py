@@ -329,12 +329,17 @@ def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
 
 def _standing(value: Array, observed: BoolArray) -> Array:
     """Robust z-score of each channel among the mesh's services now: median and 1.4826 MAD, cut at ±8."""
-    standing = np.zeros_like(value)
-    for c in range(value.shape[1]):
-        rows = observed[:, c]
-        if rows.sum() < 3:
-            continue
-        column = value[rows, c]
-        distance = column - np.median(column)
-        standing[rows, c] = distance / (1.4826 * np.median(np.abs(distance)) + 0.05)
-    return standing.clip(-8, 8)
+    count = observed.sum(axis=0)
+    distance = value - _medians(value, observed, count)
+    spread = 1.4826 * _medians(np.abs(distance), observed, count) + np.float32(0.05)
+    standing = np.where(observed & (count >= 3), distance / spread, 0).clip(-8, 8)
+    return standing.astype(np.float32)
+
+
+def _medians(value: Array, observed: BoolArray, count: IntArray) -> Array:
+    """``[C]`` upper median of the observed rows of each column; one sort of all columns is far cheaper than their
+    medians one by one."""
+    ordered = np.where(observed, value, np.float32(np.inf)).T.copy()
+    ordered.sort(axis=1)
+    middle = ordered[np.arange(len(ordered)), np.minimum(count // 2, ordered.shape[1] - 1)]
+    return np.where(count > 0, middle, np.float32(0))
