@@ -1,6 +1,6 @@
 """Time from snapshot to verdict in process, stage by stage, at the sizes of the README.
 
-    python benchmarks/bench_pipeline.py [--snapshots 200] [--threads 1] [--device cpu] [--json FILE]
+    python benchmarks/bench_pipeline.py [--snapshots 200] [--threads 2] [--device cpu] [--json FILE]
 
 Correctness first: every verdict is finite, and the mesh cut into parts gives the uncut mesh's scores. Then medians and
 99th percentiles over consecutive snapshots of one simulated mesh, after 20 of warm-up. Prints JSON lines.
@@ -74,7 +74,7 @@ def check_cut(device: torch.device) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
