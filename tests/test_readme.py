@@ -111,4 +111,9 @@ def served(text: str, folder: Path) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        try:
+            process.communicate(timeout=45)
+        except subprocess.TimeoutExpired:
+            # `serve run` can wait without end for a controller that it has just killed; people press Ctrl-C again.
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=45)
