@@ -115,6 +115,10 @@ class StateStore(Protocol):
     def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
         """The verdict of the kept snapshot of this instant, None if there is none."""
 
+    def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
+        """The verdicts of kept snapshots later than ``since`` (None: of all), oldest first, the first ``limit`` of
+        them; none where nothing is stored."""
+
     def window(self, mesh: str) -> Iterator[bytes]:
         """The kept snapshots, oldest first, as of the first ``next``; read one at a time."""
 

@@ -23,6 +23,7 @@ from serve_app.stores.base import MeshSummary, StoredMesh, StoredVerdict, check_
 FILE_NAME = "state.sqlite"
 _LAYOUT = 1  # PRAGMA user_version of the tables below
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BEGINNING = -(2**63)  # before any time, as the column holds it
 _TABLES = """
 CREATE TABLE clock (revision INTEGER NOT NULL);
 INSERT INTO clock VALUES (0);
@@ -124,6 +125,16 @@ class LocalStore:
                 (mesh, _microseconds(observed_at)),
             ).fetchone()
         return None if row is None else StoredVerdict(*row)
+
+    def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
+        check_mesh_name(mesh)
+        after = _BEGINNING if since is None else _microseconds(since)
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT verdict FROM snapshots WHERE mesh = ? AND observed_at > ? ORDER BY sequence LIMIT ?",
+                (mesh, after, limit),
+            ).fetchall()
+        return [verdict for (verdict,) in rows]
 
     def window(self, mesh: str) -> Iterator[bytes]:
         check_mesh_name(mesh)

@@ -65,6 +65,16 @@ def test_the_ring_is_bounded_and_in_order(store: LocalStore) -> None:
     assert list(store.window("prod")) == [b"snapshot 8"]
 
 
+def test_verdicts_are_read_from_a_time_on_in_pages(store: LocalStore) -> None:
+    for sequence in range(1, 6):
+        _append(store, sequence, keep=4)
+    assert store.verdicts("prod", None, 2) == [b"verdict 2", b"verdict 3"]
+    assert store.verdicts("prod", _at(3), 10) == [b"verdict 4", b"verdict 5"]
+    assert store.verdicts("prod", datetime(1, 1, 1, tzinfo=UTC), 1) == [b"verdict 2"]
+    assert store.verdicts("prod", _at(5), 10) == []
+    assert store.verdicts("other", None, 10) == []
+
+
 def test_a_window_is_one_moment_however_slowly_it_is_read(store: LocalStore) -> None:
     for sequence in (1, 2, 3):
         _append(store, sequence)
