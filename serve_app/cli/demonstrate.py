@@ -1,5 +1,6 @@
 """``tagae demo``: the whole path in one terminal."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,28 +21,35 @@ def demo(
             metavar="X", min=0, help="Times real time, after the warm-up; 0: as it goes. Default 60, with --once 0."
         ),
     ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the last screen on which a fault acts, as SVG.")
+    ] = None,
 ) -> None:
     """Watch it work: a simulated mesh, sent over HTTP to a service started for it.
 
     A deploy and a scale-out, which must not page; then a fault, which must, with the culprit named; then on to the
-    next one, until Ctrl-C. Nothing is trained and nothing is left behind.
+    next one. In a terminal each kind of fault and of benign change has a key, and ? tells them all; q ends it.
+    Elsewhere, or with NO_COLOR set, the story is told in plain lines until Ctrl-C. Nothing is left behind.
 
-    With --once the exit code is 0 only if the fault was found, its service was among the first three suspects, and
-    nothing else paged; otherwise 1, with the reason.
+    With --once no key is read, and the exit code is 0 only if the fault was found, its service was among the first
+    three suspects, and nothing else paged; otherwise 1, with the reason.
 
     \b
     Example:
       tagae demo
       tagae demo --services 3000 --once
+      tagae demo --once --picture demo.svg
     """
     from serve_app.demo import demonstrate
 
     console = Console(highlight=False)
     pace = speed if speed is not None else 0.0 if once else 60.0
     try:
-        judgement = demonstrate(console, services=services, seed=seed, once=once, speed=pace)
+        judgement = demonstrate(console, services=services, seed=seed, once=once, speed=pace, picture=picture)
     except KeyboardInterrupt:
         return
+    if judgement is None:
+        return
     console.print(judgement.reason, style="bold green" if judgement.passed else "bold red", soft_wrap=True)
-    if not judgement.passed:
+    if once and not judgement.passed:
         raise typer.Exit(1)

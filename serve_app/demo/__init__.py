@@ -1,16 +1,24 @@
 """The whole path in one terminal: a simulated mesh, sent over HTTP to a service started for it."""
 
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
+from rich.live import Live
 
 from serve_app.client import Client
-from serve_app.demo.story import Chapter, Judgement, Page, chapters, judge, paged
-from serve_app.demo.view import Event, Scene, view
+from serve_app.demo.keys import Controls
+from serve_app.demo.lines import print_news
+from serve_app.demo.picture import save
+from serve_app.demo.show import Show, opening, play
+from serve_app.demo.story import Judgement
+from serve_app.demo.terminal import Keyboard
+from serve_app.demo.view import render
 from serve_app.metrics import PARTS_SCORED, VERDICTS
 from serve_app.settings import Settings, load
 from serve_app.sources.simulator import Simulator
@@ -18,23 +26,26 @@ from serve_app.sources.topology import MeshSpec
 
 __all__ = ["demonstrate"]
 
-MESH = "demo"
-WARM_UP = 70  # quiet snapshots before the first chapter
 PATIENCE_SECONDS = 30.0
 
 
-def demonstrate(console: Console, *, services: int, seed: int, once: bool, speed: float) -> Judgement:
-    """Start the service, show the story on ``console``, stop the service.
+def demonstrate(
+    console: Console, *, services: int, seed: int, once: bool, speed: float, picture: Path | None = None
+) -> Judgement | None:
+    """Start the service, give the show on ``console``, stop the service.
+
+    A terminal with colours gets a live picture, and keys unless ``once``; anything else the story in plain lines.
 
     Args:
         console: where to show it.
         services: of the mesh.
         seed: of the mesh and of what happens to it.
-        once: end after the first fault; else go on until KeyboardInterrupt.
+        once: end after the first fault; else go on until ``q`` or KeyboardInterrupt.
         speed: how many times faster than real time, once the mesh is known; 0 is as fast as it goes.
+        picture: file for an SVG of the last screen on which a fault of the story acts.
 
     Returns:
-        On the last chapter that came to its end.
+        On the last chapter of the story that came to its end; None if there was none.
     """
     from serve_app.app import start, stop  # brings Ray
 
@@ -46,7 +57,14 @@ def demonstrate(console: Console, *, services: int, seed: int, once: bool, speed
         console.print(f"Serve is ready at {url} after {time.perf_counter() - began:.0f} s")
         try:
             with Client(url, timeout_seconds=2 * PATIENCE_SECONDS) as client:
-                return _shown(console, client, simulator, seed, once, speed)
+                keys = _has_pictures(console) and sys.stdin.isatty() and not once
+                with Keyboard(sys.stdin.fileno()) if keys else nullcontext() as keyboard:
+                    read = keyboard.read if keyboard else _wait
+                    show = opening(simulator, seed, Controls(speed=speed), keys)
+                    shows = play(client, simulator, show, seed, read)
+                    judgement = _shown(console, show, shows, once, picture)
+                _print_work(console, client.metrics())
+                return judgement
         finally:
             with console.status("stopping Ray Serve"):
                 stop()
@@ -59,25 +77,41 @@ def _settings(folder: Path) -> Settings:
     return load(overrides={"serve": serve, "store": {"path": folder}})
 
 
-def _shown(console: Console, client: Client, simulator: Simulator, seed: int, once: bool, speed: float) -> Judgement:
-    spec = simulator.spec
-    namespaces = len({name.split("/")[0] for name in simulator.node_ids})
-    title = (
-        f"A mesh of {spec.services} services in {namespaces} namespaces, {simulator.calls.shape[1]} calls, a snapshot "
-        f"every {spec.interval_seconds:.0f} s; seed {seed}"
-    )
-    judgement = Judgement(False, "stopped before the first fault was over")
-    with view(console, title) as shown:
-        for scene, reached in stream(client, simulator, seed, speed):
-            shown.show(scene)
-            judgement = reached or judgement
-            if reached and once:
+def _has_pictures(console: Console) -> bool:
+    return console.is_terminal and not console.no_color and not console.is_dumb_terminal
+
+
+def _wait(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _shown(console: Console, show: Show, shows: Iterator[Show], once: bool, picture: Path | None) -> Judgement | None:
+    screen = Live(console=console, screen=True, auto_refresh=False) if _has_pictures(console) else None
+    telling = show
+    if not screen:
+        console.print(f"A mesh of {show.title}", soft_wrap=True)
+    with screen or nullcontext():
+        size = console.size
+        for newer in shows:
+            if screen is None:
+                print_news(console, show, newer)
+            elif newer != show or console.size != size:
+                size = console.size
+                screen.update(render(newer, *size), refresh=True)
+            show = newer
+            if show.chapter and show.next_index == show.chapter.fault.end:
+                telling = show
+            if once and show.judgement:
                 break
-    _work(console, client.metrics())
-    return judgement
+    if screen:
+        console.print(render(show, *console.size))  # the other screen is gone, and its last picture with it
+    if picture:
+        save(telling, picture)
+    return show.judgement
 
 
-def _work(console: Console, metrics: str) -> None:
+def _print_work(console: Console, metrics: str) -> None:
     """Who did how much, as the service itself counted it."""
     samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
     parts = {s.labels["scorer"]: s.value for s in samples if s.name == PARTS_SCORED.name}
@@ -86,56 +120,3 @@ def _work(console: Console, metrics: str) -> None:
     console.print(
         f"parts scored by each Scorer replica: {shares}; verdicts made by MetaModel: {verdicts:.0f}", soft_wrap=True
     )
-
-
-def stream(client: Client, simulator: Simulator, seed: int, speed: float) -> Iterator[tuple[Scene, Judgement | None]]:
-    """The scenes of the story, scored by the service; with the last of a chapter comes the judgement on it."""
-    interval = simulator.interval_seconds
-    plan = chapters(simulator.mesh, seed, WARM_UP)
-    chapter, begin, pages = next(plan), 0, tuple[Page, ...]()
-    simulator.schedule(chapter.deploy, chapter.scale_out, chapter.fault)
-    due = time.perf_counter()
-    for index, snapshot in enumerate(simulator.snapshots()):
-        due = max(time.perf_counter(), due + (interval / speed if speed and index > WARM_UP else 0.0))
-        time.sleep(max(0.0, due - time.perf_counter()))
-        posted = time.perf_counter()
-        verdict = client.push(MESH, snapshot)
-        milliseconds = 1000.0 * (time.perf_counter() - posted)
-        before, pages = pages, paged(pages, index, verdict)
-        events = [*_done(chapter, index), *_said(before, pages)]
-        judgement = None
-        if index == chapter.end - 1:
-            judgement = judge(chapter, [page for page in pages if page.index >= begin], interval)
-            events.append(_judged(judgement))
-            chapter, begin = next(plan), chapter.end
-            simulator.schedule(chapter.deploy, chapter.scale_out, chapter.fault)
-        yield Scene(index, verdict, milliseconds, tuple(events)), judgement
-
-
-def _done(chapter: Chapter, index: int) -> Iterator[Event]:
-    """What is done to the mesh in this snapshot."""
-    fault = chapter.fault
-    if index == 0:
-        yield Event("", f"{WARM_UP} quiet snapshots teach the detector this mesh", "cyan")
-    if index == chapter.deploy.at:
-        yield Event("D", f"rolling deploy of {chapter.deploy.service}: nobody should be paged", "cyan")
-    if index == chapter.scale_out.at:
-        yield Event("S", f"{chapter.scale_out.service} is scaled out: nobody should be paged", "cyan")
-    if index == fault.start:
-        yield Event("F", f"{fault.kind} at {fault.service}: somebody should be paged", "bold yellow")
-    if index == fault.end:
-        yield Event("E", f"{fault.kind} at {fault.service} ends", "yellow")
-
-
-def _said(before: tuple[Page, ...], pages: tuple[Page, ...]) -> Iterator[Event]:
-    """What the detector says for the first time."""
-    for page in pages[len(before) :]:
-        yield Event("P", f"PAGE {page.incident}: suspects {', '.join(page.suspects[:3])}", "bold red")
-
-
-def _judged(judgement: Judgement) -> Event:
-    return Event("", f"{'as it should' if judgement.passed else 'WRONG'}: {judgement.reason}", _style(judgement))
-
-
-def _style(judgement: Judgement) -> str:
-    return "bold green" if judgement.passed else "bold red"

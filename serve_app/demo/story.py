@@ -1,7 +1,7 @@
 """What is done to the mesh in the demo, and whether what the detector said of it was right. No service in here."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,10 @@ from serve_app.sources.faults import KINDS, Fault, candidates
 from serve_app.sources.operations import Change
 from serve_app.sources.physics import Mesh
 
+Deed = Fault | Change
+
 DEPLOY, SCALE_OUT, FAULT, RECOVERY, END = 2, 10, 22, 42, 64  # snapshots after a chapter's start
+FAULT_SNAPSHOTS = RECOVERY - FAULT
 PAUSE = 30  # quiet snapshots before the next chapter
 GRACE_SECONDS = 120.0  # a page this long after the fault's end is still about it
 FIRST_SUSPECTS = 3
@@ -18,19 +21,36 @@ FIRST_SUSPECTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """A deploy and a scale-out, which must not page, then a fault, which must. Positions are snapshot indices.
+    """Benign changes, which must not page, then a fault, which must. Positions are snapshot indices.
 
     Attributes:
+        since: pages from here on count.
         start, end: start <= index < end.
-        deploy, scale_out: benign, at services with traffic other than the culprit.
+        changes: benign, at services with traffic other than the culprit.
         fault: its ``service`` is the culprit.
     """
 
+    since: int
     start: int
-    deploy: Change
-    scale_out: Change
+    changes: tuple[Change, ...]
     fault: Fault
     end: int
+
+    @property
+    def deeds(self) -> tuple[Deed, ...]:
+        """All that is done in it."""
+        return (*self.changes, self.fault)
+
+    def moved(self, start: int, since: int) -> "Chapter":
+        """The same chapter from snapshot ``start`` on."""
+        by = start - self.start
+        return Chapter(
+            since,
+            start,
+            tuple(replace(change, at=change.at + by) for change in self.changes),
+            replace(self.fault, start=self.fault.start + by, end=self.fault.end + by),
+            self.end + by,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +78,37 @@ class Judgement:
     reason: str
 
 
-def chapters(mesh: Mesh, seed: int, first: int) -> Iterator[Chapter]:
-    """Chapters without end, the first one from snapshot ``first`` on; kinds of faults come in shuffled rounds."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one fault so far.
+
+    Attributes:
+        fault: it.
+        named: snapshot since its start in which the culprit was first among the first suspects; None if it never was.
+        rank: best of the culprit among them.
+    """
+
+    fault: Fault
+    named: int | None = None
+    rank: int | None = None
+
+
+def begins(deed: Deed) -> int:
+    """The snapshot in which a deed begins."""
+    return deed.start if isinstance(deed, Fault) else deed.at
+
+
+def chapters(mesh: Mesh, seed: int) -> Iterator[Chapter]:
+    """Chapters without end, each from snapshot 0 on; kinds of faults come in shuffled rounds."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(77,)))
     busy = candidates(mesh, "error_burst")
-    start = first
+    name = mesh.topology.node_ids
     while True:
         for kind in rng.permutation(KINDS):
             culprit = int(rng.choice(candidates(mesh, kind)))
             deployed, scaled = rng.choice(busy[busy != culprit], 2, replace=False)
-            name = mesh.topology.node_ids
-            yield Chapter(
-                start,
-                Change("deploy", name[deployed], start + DEPLOY),
-                Change("scale_out", name[scaled], start + SCALE_OUT),
-                Fault(kind, name[culprit], start + FAULT, start + RECOVERY),
-                start + END,
-            )
-            start += END + PAUSE
+            changes = Change("deploy", name[deployed], DEPLOY), Change("scale_out", name[scaled], SCALE_OUT)
+            yield Chapter(0, 0, changes, Fault(kind, name[culprit], FAULT, RECOVERY), END)
 
 
 def paged(pages: Sequence[Page], index: int, verdict: VerdictDocument) -> tuple[Page, ...]:
@@ -87,6 +120,26 @@ def paged(pages: Sequence[Page], index: int, verdict: VerdictDocument) -> tuple[
     return tuple(known.values())
 
 
+def found(finding: Finding, index: int, verdict: VerdictDocument, interval_seconds: float) -> Finding:
+    """The finding after one more verdict. An incident that an earlier fault opened may name a later culprit."""
+    fault = finding.fault
+    if not fault.start <= index <= _until(fault, interval_seconds):
+        return finding
+    firsts = [incident.suspects[:FIRST_SUSPECTS] for incident in verdict.incidents]
+    ranks = [rank for first in firsts for rank, who in enumerate(first, 1) if who.service == fault.service]
+    if not ranks:
+        return finding
+    named = index if finding.named is None else finding.named
+    return Finding(fault, named, min(ranks if finding.rank is None else [*ranks, finding.rank]))
+
+
+def about(page: Page, faults: Sequence[Fault], interval_seconds: float) -> Fault | None:
+    """The fault a page is about: of those acting when it began, or until shortly before, one it suspects, else the
+    newest. None where no fault can be what it is about."""
+    acting = [fault for fault in faults if fault.start <= page.index <= _until(fault, interval_seconds)]
+    return max(acting, key=lambda fault: (fault.service in page.suspects[:FIRST_SUSPECTS], fault.start), default=None)
+
+
 def judge(chapter: Chapter, pages: Sequence[Page], interval_seconds: float) -> Judgement:
     """What a chapter's pages are worth: all pages since the chapter before.
 
@@ -94,14 +147,14 @@ def judge(chapter: Chapter, pages: Sequence[Page], interval_seconds: float) -> J
     fault's start and ``GRACE_SECONDS`` after its end, and the culprit is among its first three suspects.
     """
     fault = chapter.fault
-    until = fault.end + GRACE_SECONDS / interval_seconds
-    about = [page for page in pages if fault.start <= page.index <= until]
-    others = [page for page in pages if page not in about]
+    pages = [page for page in pages if page.index >= chapter.since]
+    own = [page for page in pages if about(page, [fault], interval_seconds)]
+    others = [page for page in pages if page not in own]
     if others:
         return Judgement(False, f"paged without a fault: {_told(others[0])} in snapshot {others[0].index}")
-    if not about:
+    if not own:
         return Judgement(False, f"{fault.kind} at {fault.service} was not found")
-    page, *further = about
+    page, *further = own
     if fault.service not in page.suspects[:FIRST_SUSPECTS]:
         return Judgement(False, f"{fault.kind} at {fault.service} was found, but suspects are {_told(page)}")
     if further:
@@ -111,6 +164,10 @@ def judge(chapter: Chapter, pages: Sequence[Page], interval_seconds: float) -> J
     return Judgement(
         True, f"{fault.kind} at {fault.service} paged within {after:.0f} s, culprit named as suspect {rank}"
     )
+
+
+def _until(fault: Fault, interval_seconds: float) -> float:
+    return fault.end + GRACE_SECONDS / interval_seconds
 
 
 def _page(incident: IncidentDocument, index: int) -> Page:

@@ -1,213 +1,323 @@
-"""What a person sees of the demo: a live picture in a terminal, plain lines elsewhere."""
+"""What a person sees of the demo: a show drawn to fit a terminal of any size."""
 
 import math
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
+from collections.abc import Callable, Sequence
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from serve_app.schemas import VerdictDocument
+from serve_app.demo.chart import chart
+from serve_app.demo.keys import CONTROLS, SURPRISE, Option
+from serve_app.demo.lines import clock, number
+from serve_app.demo.show import WARM_UP, Show
+from serve_app.demo.story import FIRST_SUSPECTS, Deed, Finding, Page, about, begins
+from serve_app.schemas import IncidentDocument, SuspectDocument, VerdictDocument
+from serve_app.sources.faults import Fault
 
-STYLES = {"normal": "black on green", "anomalous": "white on red", "warming_up": "black on cyan"}
-BLOCKS = " ▁▂▃▄▅▆▇█"
-CHART_HEIGHT, CHART_WIDTH = 7, 72
-EVENTS_SHOWN = 8
-LINES_EVERY = 10  # snapshots between two plain lines
+BANNER = {"normal": "bold black on green", "anomalous": "bold white on red", "warming_up": "bold black on cyan"}
+TWO_COLUMNS = 120  # cells from which on truth and log stand beside the incidents
+BAR = 8  # cells of a suspect's score
+DETAIL = ((5, 3), (4, 2), (3, 2), (3, 1), (2, 1), (1, 1))  # suspects and reasons of each, as many as there is room for
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something done to the mesh, or said of it, at a snapshot.
-
-    Attributes:
-        mark: one letter below the chart; empty where the chart needs none.
-        text: for people.
-        style: of the text, in rich's words.
-    """
-
-    mark: str
-    text: str
-    style: str = ""
+Lines = list[Text]
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """One snapshot of the demo, scored.
-
-    Attributes:
-        index: of the snapshot.
-        verdict: on it.
-        milliseconds: from POST to verdict.
-        events: of this snapshot.
-    """
-
-    index: int
-    verdict: VerdictDocument
-    milliseconds: float
-    events: tuple[Event, ...] = ()
+def render(show: Show, width: int, height: int) -> RenderableType:
+    """The show in ``height`` lines of ``width`` cells; nothing is wider, and what has no room is left out."""
+    lines = (_help if show.controls.help else _picture)(show, width, height)
+    fitted = [_fitted(line, width) for line in lines[:height]]
+    return Group(*fitted, *(Text() for _ in range(height - len(fitted))))
 
 
-class View(Protocol):
-    """Shows scenes as they come; a context manager."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def show(self, scene: Scene) -> None:
-        """One more scene."""
-
-
-@dataclass
-class LiveView:
-    """A picture that renews itself: status, score against threshold, suspects with reasons, what was done."""
-
-    console: Console
-    title: str
-    scenes: deque[Scene] = field(default_factory=lambda: deque(maxlen=CHART_WIDTH))
-    events: deque[tuple[str, Event]] = field(default_factory=lambda: deque(maxlen=EVENTS_SHOWN))
-
-    def __enter__(self) -> Self:
-        self._live = Live(console=self.console, auto_refresh=False)
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
-    def show(self, scene: Scene) -> None:
-        """One more scene."""
-        self.scenes.append(scene)
-        self.events.extend((_clock(scene), event) for event in scene.events)
-        self._live.update(picture(self.title, list(self.scenes), list(self.events)), refresh=True)
+def _picture(show: Show, width: int, height: int) -> Lines:
+    """From the most urgent to the least: what is wrong and where, the score, suspects, truth, log, keys."""
+    keys = _menu(show, width, max(2, height // 5)) if show.keys else []
+    rows = height - len(keys) - 3  # the rest, below title, banner and score
+    drawn = max(3, min(12, rows // 4))
+    below = rows - drawn
+    head = [_title(show, width), _banner(show, width), _score(show), *chart(show, width, drawn)]
+    if width < TWO_COLUMNS:
+        truth = _truth(show, width)[: max(3, below // 4)]
+        logged = max(1, (below - len(truth)) // 4)
+        found = _incidents(show, width, below - len(truth) - logged)
+        return [*head, *found, *truth, *_log(show, below - len(truth) - len(found)), *keys]
+    half = width * 11 // 20
+    truth = [*_truth(show, width - half - 2)[:below], Text()]
+    right = [_fitted(line, width - half - 2) for line in (*truth, *_log(show, below - len(truth)))]
+    return [*head, *_beside(_incidents(show, half, below), right, half, below), *keys]
 
 
-@dataclass
-class LineView:
-    """Plain lines: each event, each change of status, and now and then the score."""
-
-    console: Console
-    title: str
-    status: str = ""
-
-    def __enter__(self) -> Self:
-        self.console.print(self.title, soft_wrap=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def show(self, scene: Scene) -> None:
-        """One more scene."""
-        for event in scene.events:
-            self.console.print(f"{_clock(scene)}  {event.text}", markup=False, soft_wrap=True)
-        if scene.verdict.status != self.status or scene.index % LINES_EVERY == 0:
-            self.status = scene.verdict.status
-            self.console.print(line(scene), markup=False, soft_wrap=True)
+def _title(show: Show, width: int) -> Text:
+    controls = show.controls
+    pace = "paused" if controls.paused else f"{controls.speed:g} times real time" if controls.speed else "at full speed"
+    scene = show.scenes[-1] if show.scenes else None
+    right = f"snapshot {scene.index}  {clock(scene)} UTC  {pace}" if scene else pace
+    left = Text("TAGAE demo  ", "bold").append(show.title, "dim")
+    left.truncate(max(0, width - len(right) - 2), overflow="ellipsis", pad=True)
+    return left.append(f"  {right}", "bold yellow" if controls.paused else "")
 
 
-def view(console: Console, title: str) -> View:
-    """A live picture where there is a terminal for it, else plain lines."""
-    return LiveView(console, title) if console.is_terminal else LineView(console, title)
+def _banner(show: Show, width: int) -> Text:
+    """What is wrong and where, in one line of one colour."""
+    if not show.scenes:
+        text, style = " waiting for the first verdict", BANNER["warming_up"]
+    else:
+        verdict = show.scenes[-1].verdict
+        text, style = (
+            f" {verdict.status.replace('_', ' ').upper()}  {_news(show, verdict)}",
+            BANNER.get(verdict.status, ""),
+        )
+    line = Text(text, style or "bold black on yellow")
+    line.truncate(width, overflow="ellipsis", pad=True)
+    return line
 
 
-def line(scene: Scene) -> str:
-    """A scene in one line."""
+def _news(show: Show, verdict: VerdictDocument) -> str:
+    if verdict.incidents:
+        worst, *others = verdict.incidents
+        more = f" (and {len(others)} more incident{'s' * (len(others) > 1)})" if others else ""
+        return f"{_first_suspect(worst)}{more}"
+    if show.next_index <= WARM_UP:
+        return f"learning what is normal here: {show.next_index} of {WARM_UP} quiet snapshots"
+    if verdict.threshold is not None and verdict.mesh_score > verdict.threshold:
+        return "nothing to page about: the score alone pages nobody"
+    return "nothing is wrong"
+
+
+def _first_suspect(incident: IncidentDocument) -> str:
+    if not incident.suspects:
+        return f"{len(incident.affected)} services are not as usual"
+    first = incident.suspects[0]
+    return f"{first.service}: {first.reasons[0].text}" if first.reasons else first.service
+
+
+def _score(show: Show) -> Text:
+    if not show.scenes:
+        return Text()
+    scene = show.scenes[-1]
     verdict = scene.verdict
-    first = verdict.incidents[0].suspects[:3] if verdict.incidents else []
-    suspects = f"  suspects {', '.join(s.service for s in first)}" if first else ""
-    return (
-        f"{_clock(scene)}  snapshot {scene.index}: {verdict.status}, score {verdict.mesh_score:.1f}, threshold "
-        f"{_number(verdict.threshold)}, verdict in {scene.milliseconds:.0f} ms{suspects}"
-    )
-
-
-def picture(title: str, scenes: Sequence[Scene], events: Sequence[tuple[str, Event]]) -> RenderableType:
-    """The live picture of the newest scene and what came before it."""
-    scene = scenes[-1]
-    verdict = scene.verdict
-    head = Text.assemble(
-        (f" {verdict.status.replace('_', ' ').upper()} ", STYLES.get(verdict.status, "black on yellow")),
-        f"  snapshot {scene.index}  {_clock(scene)} UTC  score {verdict.mesh_score:.1f}, "
-        f"threshold {_number(verdict.threshold)}  probability {verdict.probability:.0%}  "
-        f"POST to verdict {scene.milliseconds:.0f} ms",
-    )
-    return Group(Text(title, "bold"), Text(), head, Text(), chart(scenes), Text(), _suspects(verdict), _done(events))
-
-
-def chart(scenes: Sequence[Scene], width: int = CHART_WIDTH, height: int = CHART_HEIGHT) -> Text:
-    """Bars of the mesh score, newest on the right, against the threshold; below them a letter for what was done.
-
-    Red: an incident is open. Yellow: above the threshold, which alone pages nobody.
-    """
-    shown = list(scenes)[-width:]
-    threshold = shown[-1].verdict.threshold
-    top = max([scene.verdict.mesh_score for scene in shown] + [1.3 * (threshold or 1.0), 1.0])
-    level = None if threshold is None else min(height - 1, math.floor(threshold / top * height))
-    text = Text()
-    for row in range(height - 1, -1, -1):
-        text.append(f"{threshold:5.1f} ┤" if row == level and threshold is not None else "      │", "dim")
-        text.append(("┈" if row == level else " ") * (width - len(shown)), "dim")
-        for scene in shown:
-            text.append(*_cell(scene.verdict, scene.verdict.mesh_score / top * height - row, row == level))
-        text.append("\n")
-    text.append("      └" + "─" * (width - len(shown)), "dim")
-    for scene in shown:
-        marks = [event for event in scene.events if event.mark]
-        text.append(marks[-1].mark if marks else "─", marks[-1].style if marks else "dim")
-    return text
-
-
-def _cell(verdict: VerdictDocument, filled: float, at_threshold: bool) -> tuple[str, str]:
-    """Character and style of one cell, of which ``filled`` (0 and less: nothing, 1 and more: all) is covered."""
-    eighths = max(0, min(8, round(filled * 8)))
-    if not eighths:
-        return ("┈" if at_threshold else " "), "dim"
-    if verdict.status == "anomalous":
-        return BLOCKS[eighths], "red"
     above = verdict.threshold is not None and verdict.mesh_score > verdict.threshold
-    return BLOCKS[eighths], "yellow" if above else "green"
-
-
-def _suspects(verdict: VerdictDocument) -> RenderableType:
-    if not verdict.incidents:
-        return Text("no incident\n", "dim")
-    table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold red")
-    for name in ("suspect", "", "score", "why"):
-        table.add_column(name, no_wrap=name != "why", justify="right" if name == "score" else "left")
-    for incident in verdict.incidents:
-        for suspect in incident.suspects[:3]:
-            bar = "█" * math.ceil(suspect.score * 10)
-            why = "; ".join(reason.text for reason in suspect.reasons[:2])
-            table.add_row(escape(suspect.service), Text(f"{bar:<10}", "red"), f"{suspect.score:.2f}", escape(why))
-    worst = verdict.incidents[0]
-    table.title = (
-        f"{worst.severity} incident {worst.id} since {worst.since:%H:%M:%S}, {len(worst.affected)} services affected"
+    return Text.assemble(
+        (f" score {verdict.mesh_score:.1f}", "bold red" if above else "bold"),
+        f", threshold {number(verdict.threshold)}, probability {verdict.probability:.0%}, "
+        f"took {scene.milliseconds:.0f} ms",
     )
-    return table
 
 
-def _done(events: Sequence[tuple[str, Event]]) -> Text:
-    text = Text("\n")
-    for clock, event in events:
-        text.append(f"{clock}  ", "dim").append(f"{event.mark or ' '}  {event.text}\n", event.style)
-    return text
+def _incidents(show: Show, width: int, rows: int) -> Lines:
+    """Every open incident with its suspects, in as much detail as there is room for."""
+    incidents = show.scenes[-1].verdict.incidents if show.scenes else []
+    if not incidents:
+        return _last_page(show, width)[:rows]
+    for suspects, reasons in DETAIL:
+        lines = [line for incident in incidents for line in _incident(show, incident, width, suspects, reasons)]
+        if len(lines) <= rows:
+            break
+    return lines[: max(0, rows)]
 
 
-def _clock(scene: Scene) -> str:
-    return f"{scene.verdict.observed_at:%H:%M:%S}"
+def _last_page(show: Show, width: int) -> Lines:
+    if not show.pages:
+        return [_heading("no incident is open", width)]
+    page = show.pages[-1]
+    return [
+        _heading("no incident is open", width),
+        Text(f" the last: {page.incident}, suspects {', '.join(page.suspects[:FIRST_SUSPECTS])}", "dim"),
+    ]
 
 
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1f}"
+def _incident(show: Show, incident: IncidentDocument, width: int, suspects: int, reasons: int) -> Lines:
+    open_for = (show.scenes[-1].verdict.observed_at - incident.since).total_seconds()
+    head = f"{incident.severity} incident {incident.id}, {_duration(open_for)}"
+    lines = [_heading(head, width, "bold red")]
+    shown = incident.suspects[:suspects]
+    name_width = max((len(suspect.service) for suspect in shown), default=0)
+    for rank, suspect in enumerate(shown, 1):
+        lines += _suspect(rank, suspect, width, name_width, reasons)
+    lines.append(Text(f" affected: {len(incident.affected)}; {_changes(incident)}", "dim"))
+    return lines
+
+
+def _suspect(rank: int, suspect: SuspectDocument, width: int, name_width: int, reasons: int) -> Lines:
+    """The reasons stand beside the name where there is room for a sentence, else below it."""
+    bar = "█" * round(suspect.score * BAR)
+    name = Text.assemble(
+        (f" {rank} ", "dim"),
+        (f"{suspect.service:<{name_width}}", "bold" if rank == 1 else ""),
+        (f" {bar:<{BAR}}", "red"),
+        f" {suspect.score:.2f}  ",
+    )
+    texts = [reason.text for reason in suspect.reasons[:reasons]] or ["no reason stands out"]
+    if width - len(name) >= 60:
+        first, *others = texts
+        return [name.append(first), *(Text(" " * (len(name) - len(first)) + text, "dim") for text in others)]
+    return [name, *(Text(f"   {text}") for text in texts)]
+
+
+def _changes(incident: IncidentDocument) -> str:
+    if not incident.changes:
+        return "no planned change is near"
+    told = dict.fromkeys(f"{change.kind.replace('_', ' ')} of {change.service}" for change in incident.changes)
+    return f"planned nearby: {', '.join(told)}"
+
+
+def _truth(show: Show, width: int) -> Lines:
+    """What is really going on, and how the detector has done so far."""
+    deeds = [deed for deed in reversed(show.deeds) if show.is_under_way(deed)]
+    hidden = show.controls.hidden
+    lines = [line for deed in deeds if not (hidden and isinstance(deed, Fault)) for line in _deed(show, deed, width)]
+    if hidden:
+        lines.insert(0, Text(" whether a fault acts is hidden; t tells", "bold magenta"))
+    elif not lines:
+        lines.append(Text(f" nothing is being done to the mesh{_hint(show)}", "dim"))
+    return [Text.assemble(("in truth  ", "bold"), (_tally(show), "dim")), *lines]
+
+
+def _hint(show: Show) -> str:
+    chapter = show.chapter
+    if chapter and chapter.start > show.next_index:
+        return f"; the story goes on in {chapter.start - show.next_index} snapshots"
+    return "; press a key" if show.keys and not chapter else ""
+
+
+def _deed(show: Show, deed: Deed, width: int) -> Lines:
+    since = show.next_index - begins(deed)
+    words = f" {show.mark(deed)} {deed.kind.replace('_', ' ')} at {deed.service}"
+    if not isinstance(deed, Fault):
+        return [Text.assemble((words, "cyan"), f": benign, {_ago(since)}")]
+    outcome, style = _outcome(show, deed)
+    lasts = deed.end - deed.start
+    what = Text.assemble((words, "bold yellow"), f", snapshot {min(since, lasts)} of {lasts}")
+    if len(what) + len(outcome) + 2 > width:
+        return [what, Text(f"   {outcome}", style)]
+    return [what.append(": ").append(outcome, style)]
+
+
+def _outcome(show: Show, fault: Fault) -> tuple[str, str]:
+    finding = next((finding for finding in show.findings if finding.fault == fault), Finding(fault))
+    if finding.named is not None:
+        after = finding.named - fault.start + 1
+        return f"named as suspect {finding.rank} after {after} snapshot{'s' * (after > 1)}", "bold green"
+    if show.is_paged(fault):
+        return "paged, but the culprit is not named", "bold red"
+    return "not noticed yet", "yellow"
+
+
+def _tally(show: Show) -> str:
+    """The faults that are over and the changes that have begun, and what the detector made of them."""
+    over = [finding for finding in show.findings if finding.fault.end < show.next_index]
+    silent = sum(finding.named is None and not show.is_paged(finding.fault) for finding in over)
+    changes = sum(not isinstance(deed, Fault) and deed.at < show.next_index for deed in show.deeds)
+    wrong = sum(_is_wrong(show, page) for page in show.pages)
+    return (
+        f"false pages {wrong}; faults over {len(over)}, "
+        f"named {sum(finding.named is not None for finding in over)}, unnoticed {silent}; changes {changes}"
+    )
+
+
+def _is_wrong(show: Show, page: Page) -> bool:
+    return about(page, show.faults, show.interval_seconds) is None
+
+
+def _log(show: Show, rows: int) -> Lines:
+    """The newest events last."""
+    events = [event for event in show.events if not (event.secret and show.controls.hidden)]
+    newest = events[-rows:] if rows > 0 else []
+    return [
+        Text.assemble((f" {clock(event.scene)} ", "dim"), (f"{event.mark or ' '} ", "bold"), (event.text, event.style))
+        for event in newest
+    ]
+
+
+def _menu(show: Show, width: int, rows: int) -> Lines:
+    """The keys: with the service of each where there is room, else what they do, else the letters alone."""
+    notice = show.notice or ("the story tells itself; a key below takes over" if show.controls.story else "")
+    line = Text("keys ", "bold").append(notice, "bold cyan")
+    foot = _controls()
+    for words in (_with_service, _with_words):
+        cells = [words(show, option) for option in show.menu]
+        grid = _grid(cells, width)
+        if len(grid) + 2 <= rows:
+            return [line, *grid, foot]
+    compact = Text.assemble("faults ", _letters(show, True), "  changes ", _letters(show, False), "  ? help")
+    return [compact, Text(show.notice, "bold cyan") if show.notice else foot]
+
+
+def _with_service(show: Show, option: Option) -> Text:
+    return _with_words(show, option).append(f" {option.service(show.controls.turn, show.taken)}", "dim")
+
+
+def _with_words(_: Show, option: Option) -> Text:
+    return Text.assemble((f" {option.key}", "bold yellow" if option.is_fault else "bold cyan"), f" {option.words}")
+
+
+def _letters(show: Show, faults: bool) -> tuple[str, str]:
+    return " ".join(o.key for o in show.menu if o.is_fault == faults), "bold yellow" if faults else "bold cyan"
+
+
+def _controls() -> Text:
+    short = {"\t": "other services", SURPRISE: "surprise", "t": "truth", "a": "story", " ": "pause", ".": "step"}
+    line = Text()
+    for key in ("?", "q", *short, "+", "-"):
+        name, words, _ = CONTROLS[key]
+        line.append(f" {name}", "bold").append(f" {short.get(key, 'help' if key == '?' else words)} ")
+    return line
+
+
+def _help(show: Show, width: int, height: int) -> Lines:
+    """All keys, and where the next press of each begins."""
+    faults = [option for option in show.menu if option.is_fault]
+    changes = [option for option in show.menu if not option.is_fault]
+    controls = [Text.assemble((f" {name}", "bold"), f" {words}") for name, words, _ in CONTROLS.values()]
+    detail: Callable[[Show, Option], Text] = _with_service
+    if len(show.menu) + len(controls) + 4 > height:
+        detail = _with_words
+    return [
+        Text("Faults: somebody should be paged, the culprit named", "bold yellow"),
+        *_grid([detail(show, option) for option in faults], width),
+        Text("Benign changes: nobody should be paged", "bold cyan"),
+        *_grid([detail(show, option) for option in changes], width),
+        Text("Else", "bold"),
+        *_grid(controls, width),
+        Text("Below the score: the key of what began, ═ while a fault acts. Red bars: an incident is open.", "dim"),
+    ]
+
+
+def _grid(cells: Sequence[Text], width: int) -> Lines:
+    """Cells in columns of one width, in reading order, column after column."""
+    cell = max((len(text) for text in cells), default=0) + 1
+    columns = max(1, width // cell)
+    rows = math.ceil(len(cells) / columns)
+    lines = [Text() for _ in range(rows)]
+    for i, text in enumerate(cells):
+        text.pad_right(cell - len(text))
+        lines[i % rows].append_text(text)
+    return lines
+
+
+def _beside(left: Lines, right: Lines, width: int, rows: int) -> Lines:
+    lines = []
+    for i in range(rows):
+        line = _fitted(left[i], width) if i < len(left) else Text()
+        line.pad_right(width - line.cell_len)
+        lines.append(line.append("│ ", "dim").append_text(right[i] if i < len(right) else Text()))
+    return lines
+
+
+def _fitted(line: Text, width: int) -> Text:
+    fitted = line.copy()
+    fitted.truncate(width, overflow="ellipsis")
+    fitted.no_wrap, fitted.overflow = True, "crop"
+    return fitted
+
+
+def _heading(text: str, width: int, style: str = "bold") -> Text:
+    return Text(text, style).append(" " + "─" * max(0, width - len(text) - 2), "dim")
+
+
+def _duration(seconds: float) -> str:
+    return f"open for {seconds / 60.0:.0f} min" if seconds >= 60 else f"open for {seconds:.0f} s"
+
+
+def _ago(snapshots: int) -> str:
+    return "begins now" if snapshots <= 0 else f"{snapshots} snapshot{'s' * (snapshots > 1)} ago"

@@ -1,95 +1,64 @@
-"""The demo: its story, its judgement and its pictures as functions, its stream through the pipeline, and all of it."""
+"""The demo without keys: its story, its judgement, its plain lines, its way through the pipeline, and all of it."""
 
-import io
 import subprocess
 import sys
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
-import httpx
 import pytest
 from rich.console import Console
 
-from model.checkpoint import load
 from serve_app.client import Client
-from serve_app.codec import decode_snapshot_json, encode_verdict
-from serve_app.demo import WARM_UP, stream
-from serve_app.demo.story import END, FAULT, Chapter, Page, chapters, judge, paged
-from serve_app.demo.view import BLOCKS, Event, Scene, chart, line, picture, view
-from serve_app.pipeline import Mesh, advance, options
-from serve_app.schemas import IncidentDocument, SuspectDocument, VerdictDocument
-from serve_app.settings import Settings
+from serve_app.demo.keys import Controls
+from serve_app.demo.lines import line, print_news
+from serve_app.demo.show import WARM_UP, Show, opening, play, scored
+from serve_app.demo.story import END, FAULT, Chapter, Finding, Page, about, begins, chapters, found, judge, paged
 from serve_app.sources.faults import KINDS, Fault
 from serve_app.sources.mesh import build_mesh
 from serve_app.sources.operations import Change
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
+from tests.serve_app.shows import incident, scene, transport, verdict
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+INTERVAL = 15.0
 SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
 CHAPTER = Chapter(
+    0,
     70,
-    Change("deploy", "a/web", 72),
-    Change("scale_out", "a/cart", 80),
+    (Change("deploy", "a/web", 72), Change("scale_out", "a/cart", 80)),
     Fault("error_burst", "a/db", 92, 112),
     134,
 )
 
 
-def page(incident: str, index: int, *suspects: str, score: float = 8.0) -> Page:
-    return Page(incident, index, score, suspects)
-
-
-def verdict(
-    index: int = 0, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument
-) -> VerdictDocument:
-    return VerdictDocument(
-        observed_at=START + timedelta(seconds=15 * index),
-        sequence=index + 1,
-        status=status,
-        mesh_score=score,
-        threshold=4.0,
-        probability=0.5,
-        suspects=[],
-        incidents=list(incidents),
-        coverage=1.0,
-        missing_parts=[],
-        model="abc",
-    )
-
-
-def incident(name: str, score: float, *suspects: str) -> IncidentDocument:
-    return IncidentDocument(
-        id=name,
-        since=START,
-        severity="major",
-        score=score,
-        suspects=[SuspectDocument(service=s, score=0.5, reasons=[]) for s in suspects],
-        affected=list(suspects),
-        changes=[],
-    )
+def page(name: str, index: int, *suspects: str, score: float = 8.0) -> Page:
+    return Page(name, index, score, suspects)
 
 
 # story
 
 
-def test_chapters_follow_each_other_and_are_the_same_for_the_same_seed() -> None:
+def test_chapters_are_the_same_for_the_same_seed() -> None:
     mesh = build_mesh(SPEC)
-    told = list(islice(chapters(mesh, 3, WARM_UP), 6))
-    assert told == list(islice(chapters(mesh, 3, WARM_UP), 6))
-    assert told != list(islice(chapters(mesh, 4, WARM_UP), 6))
-    assert told[0].start == WARM_UP
-    for before, after in pairwise(told):
-        assert before.end < after.start
-    for half in (told[:3], told[3:]):
+    told = list(islice(chapters(mesh, 3), 2 * len(KINDS)))
+    assert told == list(islice(chapters(mesh, 3), 2 * len(KINDS)))
+    assert told != list(islice(chapters(mesh, 4), 2 * len(KINDS)))
+    for half in (told[: len(KINDS)], told[len(KINDS) :]):
         assert {chapter.fault.kind for chapter in half} == set(KINDS)
     for chapter in told:
-        assert chapter.start < chapter.deploy.at < chapter.scale_out.at < chapter.fault.start
+        first, second = chapter.changes
+        assert chapter.start < first.at < second.at < chapter.fault.start
         assert chapter.fault.end < chapter.end
-        assert len({chapter.deploy.service, chapter.scale_out.service, chapter.fault.service}) == 3
+        assert len({deed.service for deed in chapter.deeds}) == 3
         assert chapter.fault.service in mesh.topology.node_ids
+
+
+def test_a_chapter_moves_as_a_whole() -> None:
+    moved = CHAPTER.moved(100, since=95)
+    assert (moved.since, moved.start, moved.end) == (95, 100, 164)
+    assert [begins(deed) for deed in moved.deeds] == [102, 110, 122]
+    assert moved.fault.end == 142
+    assert moved.moved(70, since=0) == CHAPTER
 
 
 def test_pages_are_counted_once_and_remembered_at_their_strongest() -> None:
@@ -118,111 +87,87 @@ def test_pages_are_counted_once_and_remembered_at_their_strongest() -> None:
     ],
 )
 def test_judgement(pages: list[Page], passed: bool, words: str) -> None:
-    judgement = judge(CHAPTER, pages, 15.0)
+    judgement = judge(CHAPTER, pages, INTERVAL)
     assert judgement.passed == passed
     assert words in judgement.reason
 
 
-# pictures
+def test_which_fault_a_page_is_about() -> None:
+    early, late = Fault("error_burst", "a/db", 92, 112), Fault("latency_injection", "b/q", 100, 120)
+    faults = (early, late)
+    assert about(page("x", 91, "a/db"), faults, INTERVAL) is None
+    assert about(page("x", 95, "b/q"), faults, INTERVAL) == early
+    assert about(page("x", 104, "a/db"), faults, INTERVAL) == early
+    assert about(page("x", 104, "c/s"), faults, INTERVAL) == late
+    assert about(page("x", 125, "a/db"), faults, INTERVAL) == late
+    assert about(page("x", 129, "a/db"), faults, INTERVAL) is None
 
 
-def test_chart_shows_scores_against_the_threshold() -> None:
-    scenes = [
-        Scene(0, verdict(0, "normal", 1.0), 3.0),
-        Scene(1, verdict(1, "normal", 5.0), 3.0),
-        Scene(2, verdict(2, "anomalous", 10.0), 3.0, (Event("F", "fault", "yellow"),)),
-    ]
-    text = chart(scenes, width=5, height=5)
-    *rows, axis = text.plain.splitlines()
-    assert len(rows) == 5
-    bars = ["".join(row[7:][i] for row in rows) for i in range(5)]
-    heights = [sum(BLOCKS.find(cell) > 0 for cell in bar) for bar in bars]
-    assert heights[:2] == [0, 0]
-    assert 0 < heights[2] < heights[3] < heights[4] == 5
-    assert [row for row in rows if row.startswith("  4.0")] == [rows[2]]
-    assert axis.endswith("──F")
-    styles = {str(span.style) for span in text.spans}
-    assert {"green", "yellow", "red"} <= styles
+def test_what_is_found_of_a_fault() -> None:
+    late = Finding(Fault("latency_injection", "b/q", 100, 120))
+    open_before = verdict(99, "anomalous", 9.0, incident("x", 9.0, "b/q"))
+    assert found(late, 99, open_before, INTERVAL) == late
+    assert found(late, 100, verdict(100), INTERVAL) == late
+    fourth = verdict(101, "anomalous", 9.0, incident("x", 9.0, "a/1", "a/2", "a/3", "b/q"))
+    assert found(late, 101, fourth, INTERVAL) == late
+    second = verdict(102, "anomalous", 9.0, incident("x", 9.0, "a/1"), incident("y", 6.0, "a/2", "b/q"))
+    named = found(late, 102, second, INTERVAL)
+    assert (named.named, named.rank) == (102, 2)
+    better = found(named, 105, verdict(105, "anomalous", 9.0, incident("y", 9.0, "b/q")), INTERVAL)
+    assert (better.named, better.rank) == (102, 1)
+    assert found(better, 106, second, INTERVAL) == better
+    assert found(late, 129, second, INTERVAL) == late
 
 
-def test_chart_of_an_unknown_threshold() -> None:
-    scene = Scene(0, verdict().model_copy(update={"threshold": None}), 3.0)
-    assert "┤" not in chart([scene]).plain
-
-
-def test_picture_names_suspects_and_what_was_done() -> None:
-    console = Console(width=120, record=True, file=io.StringIO())
-    scene = Scene(9, verdict(9, "anomalous", 9.0, incident("x1", 9.0, "a/db", "a/web")), 12.0)
-    console.print(picture("A mesh", [scene], [("00:02:15", Event("F", "error_burst at a/db", "yellow"))]))
-    shown = console.export_text()
-    for words in (
-        "A mesh",
-        "ANOMALOUS",
-        "major incident x1",
-        "a/db",
-        "a/web",
-        "00:02:15",
-        "error_burst at a/db",
-        "12 ms",
-    ):
-        assert words in shown
+# plain lines, the way through the pipeline, and all of it
 
 
 def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with view(Console(force_terminal=False), "A mesh") as shown:
-        shown.show(Scene(1, verdict(1), 3.0))
-        shown.show(Scene(2, verdict(2), 3.0))
-        shown.show(Scene(3, verdict(3), 3.0, (Event("F", "error_burst at a/db [now]"),)))
-        shown.show(Scene(4, verdict(4, "anomalous", 8.0, incident("x1", 8.0, "a/db")), 3.0))
+    console = Console(force_terminal=False)
+    before = Show("A mesh", INTERVAL, (), deeds=(Fault("error_burst", "a/[db]", 3, 9),))
+    for shown in (
+        scene(1),
+        scene(2),
+        scene(3),
+        scene(4, "anomalous", 8.0, incident("x1", 8.0, "a/[db]")),
+    ):
+        show = scored(before, shown)
+        print_news(console, before, show)
+        print_news(console, show, show)
+        before = show
     assert capsys.readouterr().out.splitlines() == [
-        "A mesh",
         "00:00:15  snapshot 1: normal, score 1.0, threshold 4.0, verdict in 3 ms",
-        "00:00:45  error_burst at a/db [now]",
-        "00:01:00  snapshot 4: anomalous, score 8.0, threshold 4.0, verdict in 3 ms  suspects a/db",
+        "00:00:45  error burst at a/[db]: somebody should be paged",
+        "00:01:00  PAGE: suspects a/[db]; incident x1",
+        "00:01:00  snapshot 4: anomalous, score 8.0, threshold 4.0, verdict in 3 ms  suspects a/[db]",
     ]
-    assert line(Scene(0, verdict(), 3.0)).startswith("00:00:00  snapshot 0: normal")
+    assert line(scene(0)).startswith("00:00:00  snapshot 0: normal")
 
 
-# the stream, and all of it
-
-
-def pipeline_service() -> Callable[[httpx.Request], httpx.Response]:
-    """The service's scoring route without Ray: codec and pipeline."""
-    checkpoint, chosen, mesh = load(), options(Settings()), Mesh()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        nonlocal mesh
-        verdict, mesh = advance(checkpoint, mesh, decode_snapshot_json(request.content), chosen)
-        return httpx.Response(200, content=encode_verdict(verdict).model_dump_json())
-
-    return answer
-
-
-def test_stream_tells_the_story_and_judges_it() -> None:
+def test_the_story_is_told_and_judged() -> None:
     simulator = Simulator(MeshSpec(services=30, seed=1))
-    with Client("http://service", transport=httpx.MockTransport(pipeline_service())) as client:
-        scenes = []
-        for scene, judgement in stream(client, simulator, seed=1, speed=0.0):
-            scenes.append(scene)
-            if judgement:
-                break
-    assert len(scenes) == WARM_UP + END
-    assert [scene.verdict.sequence for scene in scenes] == list(range(1, len(scenes) + 1))
-    marks = {event.mark: scene.index for scene in scenes for event in scene.events if event.mark}
-    assert marks["F"] == WARM_UP + FAULT
-    assert marks["D"] < marks["S"] < marks["F"] < marks["E"]
-    assert judgement is not None
-    assert judgement.reason in scenes[-1].events[-1].text
-    assert judgement.passed, judgement.reason
+    with Client("http://service", transport=transport()) as client:
+        first = opening(simulator, 1, Controls(speed=0.0), keys=False)
+        show = next(show for show in play(client, simulator, first, 1, lambda _: "") if show.judgement)
+    assert [scene.verdict.sequence for scene in show.scenes] == list(range(1, WARM_UP + END + 1))
+    deploy, scale_out, fault = show.deeds
+    assert begins(fault) == WARM_UP + FAULT
+    assert begins(deploy) < begins(scale_out) < begins(fault)
+    marks = {event.mark: event.scene.index for event in show.events if event.mark}
+    assert marks == {show.mark(deed): begins(deed) for deed in show.deeds}
+    assert show.judgement is not None
+    assert show.judgement.reason in show.events[-1].text
+    assert show.judgement.passed, show.judgement.reason
 
 
 @pytest.mark.ray
 @pytest.mark.slow
 def test_demo_once(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--once"]
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--once", "--picture", "demo.svg"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Serve is ready at http://127.0.0.1:" in done.stdout
     assert "culprit named as suspect" in done.stdout
     assert "verdicts made by MetaModel: 134" in done.stdout
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.svg"]
+    assert "ANOMALOUS" in (tmp_path / "demo.svg").read_text(encoding="utf-8")

@@ -1,0 +1,63 @@
+"""The mesh score over time, drawn with blocks."""
+
+import math
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from serve_app.demo.show import Scene, Show
+from serve_app.demo.story import begins
+from serve_app.schemas import VerdictDocument
+from serve_app.sources.faults import Fault
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+MARGIN = 8  # cells left of the bars
+
+
+def chart(show: Show, width: int, height: int) -> list[Text]:
+    """``height`` lines: bars of the mesh score, newest on the right, against the threshold; below them what was done.
+
+    Red: an incident is open. Yellow: above the threshold, which alone pages nobody. Below stand the key of what began
+    in a snapshot, and a double line for as long as a fault acts, unless that is hidden.
+    """
+    columns, rows = max(1, width - MARGIN), max(1, height - 1)
+    shown = show.scenes[-columns:]
+    empty = columns - len(shown)
+    threshold = shown[-1].verdict.threshold if shown else None
+    top = max([scene.verdict.mesh_score for scene in shown] + [1.3 * (threshold or 1.0), 1.0])
+    level = None if threshold is None else min(rows - 1, math.floor(threshold / top * rows))
+    lines = []
+    for row in range(rows - 1, -1, -1):
+        at_threshold = row == level
+        label = f"{threshold:6.1f} ┤" if at_threshold else f"{top:6.1f} ┤" if row == rows - 1 else "       │"
+        line = Text(label + ("┈" if at_threshold else " ") * empty, "dim")
+        for scene in shown:
+            line.append(*_cell(scene.verdict, scene.verdict.mesh_score / top * rows - row, at_threshold))
+        lines.append(line)
+    return [*lines, _axis(show, shown, empty)]
+
+
+def _axis(show: Show, shown: Sequence[Scene], empty: int) -> Text:
+    line = Text("       └" + "─" * empty, "dim")
+    visible = [deed for deed in show.deeds if not (show.controls.hidden and isinstance(deed, Fault))]
+    marks = {begins(deed): (show.mark(deed), _style(isinstance(deed, Fault))) for deed in visible}
+    faults = [deed for deed in visible if isinstance(deed, Fault)]
+    for scene in shown:
+        acting = any(fault.start <= scene.index < fault.end for fault in faults)
+        line.append(*marks.get(scene.index, ("═", "yellow") if acting else ("─", "dim")))
+    return line
+
+
+def _style(is_fault: bool) -> str:
+    return "bold yellow" if is_fault else "bold cyan"
+
+
+def _cell(verdict: VerdictDocument, filled: float, at_threshold: bool) -> tuple[str, str]:
+    """Character and style of one cell, of which ``filled`` (0 and less: nothing, 1 and more: all) is covered."""
+    eighths = max(0, min(8, round(filled * 8)))
+    if not eighths:
+        return ("┈" if at_threshold else " "), "dim"
+    if verdict.status == "anomalous":
+        return BLOCKS[eighths], "red"
+    above = verdict.threshold is not None and verdict.mesh_score > verdict.threshold
+    return BLOCKS[eighths], "yellow" if above else "green"
