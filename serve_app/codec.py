@@ -27,6 +27,7 @@ from serve_app.schemas import (
     ChangeDocument,
     IncidentDocument,
     ReasonDocument,
+    ScoreDocument,
     SnapshotDocument,
     SuspectDocument,
     VerdictDocument,
@@ -53,6 +54,17 @@ def decode_snapshot_json(body: bytes, *, max_services: int | None = None, max_ca
     except ValidationError as error:
         raise invalid_document(error) from None
     return decode_snapshot(document, max_services=max_services, max_calls=max_calls)
+
+
+def decode_snapshots_json(
+    body: bytes, *, max_services: int | None = None, max_calls: int | None = None
+) -> list[MeshSnapshot]:
+    """A JSON document of several snapshots, each checked; errors as :func:`decode_snapshot_json`."""
+    try:
+        documents = ScoreDocument.model_validate_json(body).snapshots
+    except ValidationError as error:
+        raise invalid_document(error) from None
+    return [decode_snapshot(d, max_services=max_services, max_calls=max_calls) for d in documents]
 
 
 def decode_snapshot(

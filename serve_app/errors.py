@@ -3,6 +3,9 @@
     ServeError
     ├── InvalidDocument          content that contradicts itself or the schema
     │   └── MalformedDocument    not JSON at all
+    ├── InvalidParameter         a query parameter that does not exist or has an impossible value
+    ├── UnsupportedMediaType     a body in a form that nobody here reads
+    ├── AheadOfClock             a snapshot of the future, which would lock its mesh
     ├── DocumentTooLarge         more services, calls or bytes than the settings allow
     ├── BadMeshName              a name that cannot stand in a path, a file and a label
     ├── UnknownMesh              nothing is stored under this name
@@ -48,6 +51,18 @@ class InvalidDocument(ServeError):
 
 class MalformedDocument(InvalidDocument):
     """Bytes that are not the format they claim to be."""
+
+
+class InvalidParameter(ServeError):
+    """A query parameter that does not exist or has an impossible value."""
+
+
+class UnsupportedMediaType(ServeError):
+    """A body whose content type or encoding nobody here reads."""
+
+
+class AheadOfClock(ServeError):
+    """A snapshot of a time that has not come: everything before it would be stale from then on."""
 
 
 class DocumentTooLarge(ServeError):
@@ -115,6 +130,9 @@ ANSWERS: dict[type[Exception], Answer] = {
     SameTimeOtherContent: Answer(409, "same-time-other-content", "This instant was judged with other content"),
     StoreConflict: Answer(409, "store-conflict", "The mesh was changed by somebody else"),
     DocumentTooLarge: Answer(413, "document-too-large", "The document is larger than this service takes"),
+    UnsupportedMediaType: Answer(415, "unsupported-media-type", "The body is in a form that nobody here reads"),
+    InvalidParameter: Answer(422, "invalid-parameter", "A query parameter is not valid"),
+    AheadOfClock: Answer(422, "ahead-of-clock", "The snapshot is of a time that has not come"),
     InvalidDocument: Answer(422, "invalid-document", "The document's content is not valid"),
     InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
     BadRecording: Answer(422, "bad-recording", "The recording cannot be read"),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
-from model.evidence import Evidence, assembled, gather, surprises, young_calls
+from model.evidence import Decoded, Evidence, Surprises, assembled, gather, surprises, young_calls
 from model.features import RATE, Array
 from model.filters import SLOW_CENTRE
 from model.incidents import AlertPolicy, IncidentMemory
@@ -76,6 +76,15 @@ class Laid:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Scores of the parts that answered, the same laid on the mesh, and the surprise of every series."""
+
+    scores: tuple[PartitionScore, ...]
+    decoded: Decoded
+    surprise: Surprises
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """What the meta-model is asked: everything :func:`combine` needs."""
 
@@ -128,16 +137,30 @@ def weigh(
         snapshot: the one laid.
         options: when to page.
     """
+    return case_of(checkpoint, laid, calibrate(checkpoint, laid, scores), snapshot, options)
+
+
+def calibrate(checkpoint: Checkpoint, laid: Laid, scores: Sequence[PartitionScore]) -> Calibrated:
+    """What the parts said, laid on the mesh, and how strange each series is by its own past."""
     state, cut = laid.mesh.state, laid.mesh.plan
     assert cut is not None  # lay made it
-    answered = {s.part for s in scores}
     decoded = assembled(
         state,
         [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores],
         cut.crossing,
     )
     surprise = surprises(laid.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
-    evidence = gather(state, laid.observation, decoded, surprise, options.policy)
+    return Calibrated(tuple(scores), decoded, surprise)
+
+
+def case_of(
+    checkpoint: Checkpoint, laid: Laid, calibrated: Calibrated, snapshot: MeshSnapshot, options: Options
+) -> Case:
+    """The evidence in what was calibrated; the rest as :func:`weigh`."""
+    state, cut = laid.mesh.state, laid.mesh.plan
+    assert cut is not None  # lay made it
+    answered = {s.part for s in calibrated.scores}
+    evidence = gather(state, laid.observation, calibrated.decoded, calibrated.surprise, options.policy)
     when = Circumstances(
         snapshot.observed_at,
         state.sequence,
@@ -146,7 +169,7 @@ def weigh(
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
     level = options.policy.page_level(len(state.node_ids), state.interval_seconds) + checkpoint.page_offset
-    return Case(evidence, _crossing(laid, scores, evidence), state.memory, when, level)
+    return Case(evidence, _crossing(laid, calibrated.scores, evidence), state.memory, when, level)
 
 
 def combine(checkpoint: Checkpoint, case: Case, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
@@ -156,6 +179,11 @@ def combine(checkpoint: Checkpoint, case: Case, policy: AlertPolicy) -> tuple[Ve
         evidence = with_crossing(evidence, case.crossing, decode_crossing(checkpoint.network, case.crossing))
     verdict, memory = judge(checkpoint.meta, evidence, case.memory, policy, case.when, case.level)
     return replace(verdict, model_digest=checkpoint.digest), memory
+
+
+def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
+    """The plan that the mesh was last cut by; made anew where it was lost."""
+    return mesh.plan or _plan(mesh, mesh.state, options)
 
 
 def settled(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:

@@ -5,10 +5,11 @@ written here for readers and clients (OpenAPI) and enforced once, by ``MeshSnaps
 thousands of them, are typed dicts: they validate in half the time of models.
 """
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, NotRequired
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, with_config
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic takes typing's own from Python 3.12 on
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -20,15 +21,27 @@ class Document(BaseModel):
     model_config = _STRICT
 
 
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+
+
 def _as_text(value: Any) -> Any:
-    if isinstance(value, (str, datetime)):
+    """Pydantic alone also takes Unix times and dates."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _RFC_3339.fullmatch(value)):
         return value
     raise ValueError("expected an RFC 3339 time with a zone, such as 2026-03-01T03:12:00Z")
+
+
+def _in_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("expected a time between the years 1 and 9999 in UTC") from None
 
 
 Instant = Annotated[
     AwareDatetime,
     BeforeValidator(_as_text, json_schema_input_type=datetime),
+    AfterValidator(_in_utc),
     Field(description="RFC 3339 time with a zone", examples=["2026-03-01T03:12:00Z"]),
 ]
 ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["shop/cart"])]
@@ -109,6 +122,15 @@ class SnapshotDocument(Document):
     changes: list[ChangeDocument] = Field(default_factory=list, description="planned changes since the snapshot before")
 
 
+class ScoreDocument(Document):
+    """Snapshots of one mesh, to be judged without being kept."""
+
+    snapshots: list[SnapshotDocument] = Field(
+        json_schema_extra={"minItems": 10, "maxItems": 120},
+        description="oldest first; how many is a setting, by default 10 to 120",
+    )
+
+
 class ReasonDocument(Document):
     """Why a service is suspected. Null is "no value": a service that vanished has none observed."""
 
@@ -158,6 +180,100 @@ class VerdictDocument(Document):
     coverage: float = Field(ge=0, le=1, description="share of services that were scored")
     missing_parts: list[int] = Field(description="partitions that gave no answer in time")
     model: str = Field(description="digest of the weights that said so")
+
+
+class VerdictsDocument(Document):
+    """Kept verdicts of a mesh."""
+
+    verdicts: list[VerdictDocument] = Field(description="oldest first")
+
+
+class PartDocument(Document):
+    """One part of a mesh: what one scoring task computes."""
+
+    part: int = Field(ge=0, description="index; what `missing_parts` of a verdict name")
+    services: int = Field(ge=0, description="core services, scored by this part and no other")
+    halo: int = Field(ge=0, description="services that are only read")
+    calls: int = Field(ge=0, description="calls scored by this part")
+    calls_read: int = Field(ge=0, description="calls that it computes, the halo's included: what it costs")
+    namespaces: list[str] = Field(description="of its core services")
+    members: list[ServiceKey] | None = Field(None, description="its core services, where they were asked for")
+
+
+class PlanQuality(Document):
+    """How good a plan is; a mesh in one part has cuts of 0, balance 1 and replication 1."""
+
+    traffic_cut: float = Field(ge=0, le=1, description="share of the traffic between services of different parts")
+    call_cut: float = Field(ge=0, le=1, description="share of the calls between services of different parts")
+    balance: float = Field(ge=1, description="services of the largest core over the mean core")
+    replication: float = Field(ge=1, description="core and halo over core, of all parts together")
+
+
+class PlanDocument(Document):
+    """How a mesh is cut as of its newest snapshot; services and calls lately absent are still known, and counted."""
+
+    observed_at: Instant
+    services: int = Field(ge=0)
+    calls: int = Field(ge=0)
+    crossing_calls: int = Field(ge=0, description="calls between parts")
+    quality: PlanQuality
+    parts: list[PartDocument]
+
+
+Strangeness = Annotated[
+    float | None,
+    Field(description="decades of improbability by its own past, what neighbours explain taken away; null: not scored"),
+]
+
+
+class GraphService(ServiceDocument):
+    """One service and what the newest verdict says of it."""
+
+    deviation: Strangeness
+    suspicion: Annotated[float | None, Field(description="score as a suspect, 0 to 1; null: not among them")]
+    incident: Annotated[str | None, Field(description="id of the open incident that it is part of")]
+
+
+class GraphCall(CallDocument):
+    """One call and how strange it is."""
+
+    deviation: Strangeness
+
+
+class GraphDocument(Document):
+    """The newest snapshot of a mesh with what its verdict says of each service and call."""
+
+    observed_at: Instant
+    status: str = Field(description="of the verdict", examples=["normal"])
+    services: list[GraphService]
+    calls: list[GraphCall]
+    vanished: list[ServiceKey] = Field(description="suspect or affected services that are not in the snapshot")
+
+
+class ChannelDocument(Document):
+    """One number that the network sees of a service or a call."""
+
+    name: str = Field(examples=["p99_latency"])
+    unit: str = Field(examples=["s"])
+    transform: str = Field(description="`log` or `logit`", examples=["log"])
+
+
+class FeatureSchemaDocument(Document):
+    """What the network sees, in its order."""
+
+    services: list[ChannelDocument]
+    calls: list[ChannelDocument]
+
+
+class ModelDocument(Document):
+    """The weights in use."""
+
+    digest: str = Field(description="of the checkpoint; verdicts name it as `model`")
+    schema_version: int = Field(description="of the features")
+    features: FeatureSchemaDocument
+    architecture: dict[str, float] = Field(description="sizes of the network, by name")
+    parameters: int = Field(ge=0, description="learned numbers, of the network and the meta-model")
+    provenance: dict[str, str] = Field(description="how it was made: seed, data, steps, versions")
 
 
 class MeshDocument(Document):

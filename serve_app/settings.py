@@ -109,6 +109,8 @@ class ServeSettings(Subject):
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     deadline_seconds: float = Field(5.0, gt=0, description="work past it is dropped")
+    score_deadline_seconds: float = Field(30.0, gt=0, description="of a request with many snapshots at once")
+    max_ongoing_scores: int = Field(2, ge=1, description="such requests at a time in a session replica; then 429")
     ingress_replicas: int = Field(1, ge=1)
     session_replicas: int = Field(2, ge=1, description="two, so that a mesh is answered while one is replaced")
     max_ongoing_requests: int = Field(200, ge=1, description="per replica; Serve's default of 5 is too few for streams")
@@ -136,6 +138,10 @@ class LimitSettings(Subject):
     max_services: int = Field(20_000, ge=1)
     max_calls: int = Field(200_000, ge=0)
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
+    max_snapshots: int = Field(120, ge=10, description="in one request to score without keeping anything")
+    max_ahead_seconds: float = Field(
+        600.0, ge=0, description="how far a snapshot may be ahead of the service's clock; inf: any time"
+    )
 
 
 class Settings(BaseSettings):

@@ -15,10 +15,11 @@ FLOORS = {
     "model": {"model", "kernels"},
     "serve_app": {"serve_app", "model", "partitioning", "kernels"},
 }
+HTTP = tuple(f"serve_app/deployments/{name}.py" for name in ("ingress", "interface", "bodies", "problems"))
 ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
-    "fastapi": ("serve_app/deployments/ingress.py", "serve_app/deployments/problems.py"),
-    "starlette": ("serve_app/deployments/ingress.py", "serve_app/deployments/problems.py"),
+    "fastapi": HTTP,
+    "starlette": HTTP,
     "pydantic": ("serve_app/settings.py", "serve_app/schemas.py", "serve_app/codec.py", "serve_app/app.py"),
     "pydantic_core": ("serve_app/settings.py", "serve_app/codec.py"),
     "pydantic_settings": ("serve_app/settings.py",),

@@ -2,23 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from importlib.metadata import version
-from typing import Any
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Query, Request, Response
 from ray import serve
 
-from serve_app.codec import decode_snapshot_json, pack_snapshot
+from serve_app.codec import unpack_snapshot
 from serve_app.deployments import problems
+from serve_app.deployments.bodies import read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
-from serve_app.deployments.messages import Equipment, Judged
+from serve_app.deployments.interface import VERSION, MeshName, interface, timing
+from serve_app.deployments.messages import Equipment, Judged, Seen
 from serve_app.errors import (
+    AheadOfClock,
     BadMeshName,
     DeadlineExceeded,
     DocumentTooLarge,
     InvalidDocument,
+    InvalidParameter,
     MalformedDocument,
     NoCapacity,
     Overloaded,
@@ -26,6 +29,7 @@ from serve_app.errors import (
     ServeError,
     StaleSnapshot,
     UnknownMesh,
+    UnsupportedMediaType,
 )
 from serve_app.metrics import (
     CONTENT_TYPE,
@@ -38,93 +42,36 @@ from serve_app.metrics import (
     PrometheusInstruments,
 )
 from serve_app.schemas import (
+    GraphDocument,
     HealthDocument,
     IncidentsDocument,
+    Instant,
     MeshDocument,
-    Problem,
-    SnapshotDocument,
+    ModelDocument,
+    PlanDocument,
     VerdictDocument,
+    VerdictsDocument,
 )
-from serve_app.settings import LimitSettings, Settings
+from serve_app.settings import Settings
 from serve_app.stores.base import check_mesh_name
+from serve_app.views import Deviations, graph_document
 
-VERSION = version("tagae")
-OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
 HEALTH_SECONDS = 1.0  # a probe does not wait longer for the replicas behind
-_SCHEMA = {"$ref": "#/components/schemas/SnapshotDocument"}
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
+MOST_VERDICTS = 1000  # of one answer
 _BUSY = (Overloaded, NoCapacity, DeadlineExceeded)
-_ALWAYS = (BadMeshName, *_BUSY)
-_DOCUMENT = (MalformedDocument, InvalidDocument, DocumentTooLarge)
+_ALWAYS = (BadMeshName, InvalidParameter, *_BUSY)
+_DOCUMENT = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMediaType)
 
 
-class Http(FastAPI):
-    """The HTTP interface. OpenAPI is told here what FastAPI cannot see: the codec decodes the bodies, and errors are
-    problems, never FastAPI's own."""
-
-    def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema:
-            return self.openapi_schema
-        schema = super().openapi()
-        documents = schema["components"]["schemas"]
-        for document in (SnapshotDocument, Problem):
-            described = document.model_json_schema(ref_template="#/components/schemas/{model}")
-            documents |= described.pop("$defs", {}) | {document.__name__: described}
-        for operation in (o for methods in schema["paths"].values() for o in methods.values()):
-            if "HTTPValidationError" in str(operation["responses"].get("422")):
-                del operation["responses"]["422"]
-        del documents["HTTPValidationError"], documents["ValidationError"]
-        return schema
+def _body(document: str) -> dict[str, Any]:
+    """For OpenAPI: what a route reads."""
+    schema = {"$ref": f"#/components/schemas/{document}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-@asynccontextmanager
-async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
-    """Instruments are made where they count: they do not travel between processes."""
-    http.state.instruments = PrometheusInstruments(replica=serve.get_replica_context().replica_id.unique_id)
-    yield
-
-
-http = Http(
-    title="TAGAE",
-    summary="Anomaly detection for service meshes",
-    version=VERSION,
-    lifespan=_lifespan,
-    docs_url=None,  # its scripts come from other people's servers
-    redoc_url=None,
-)
-problems.install(http)
-
+http = interface()
 
 # Serve copies the application as it is when the class is made: what the routes use is defined above them.
-
-
-async def read_snapshot(request: Request, limits: LimitSettings) -> bytes:
-    """The snapshot of a body, packed; a large one is decoded off the event loop.
-
-    Raises:
-        InvalidDocument: what is wrong, and where.
-        DocumentTooLarge: more bytes, services or calls than ``limits`` allow.
-    """
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limits.max_body_bytes:
-            raise DocumentTooLarge(
-                f"body: expected at most {limits.max_body_bytes} bytes, came more; raise limits.max_body_bytes or "
-                "split the mesh"
-            )
-    if len(body) < OFF_LOOP_BYTES:
-        return _packed(bytes(body), limits)
-    return await asyncio.to_thread(_packed, bytes(body), limits)
-
-
-def timed(seconds: Mapping[str, float]) -> dict[str, str]:
-    """The ``Server-Timing`` header: stages in ms."""
-    return {"server-timing": ", ".join(f"{stage};dur={1000 * taken:.2f}" for stage, taken in seconds.items())}
-
-
-def _packed(body: bytes, limits: LimitSettings) -> bytes:
-    return pack_snapshot(decode_snapshot_json(body, max_services=limits.max_services, max_calls=limits.max_calls))
 
 
 def _measure(instruments: PrometheusInstruments, judged: Judged, seconds: Mapping[str, float]) -> None:
@@ -154,46 +101,59 @@ def _health(status: str, equipment: Equipment | None) -> HealthDocument:
     )
 
 
+def _json(document: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(document, headers=headers, media_type="application/json")
+
+
+def _graph(seen: Seen) -> bytes:
+    snapshot = unpack_snapshot(seen.snapshot)
+    verdict = VerdictDocument.model_validate_json(seen.verdict)
+    document = graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
+    return document.model_dump_json().encode()
+
+
 @serve.ingress(http)
 class Ingress:
     """The routes.
 
     Args:
-        settings: its ``serve`` and ``limits``.
+        settings: its ``serve`` and ``limits``, and how many snapshots a judgement takes.
         sessions: handle of the sessions.
     """
 
     def __init__(self, settings: Settings, sessions: Any) -> None:
         self._limits = settings.limits
         self._deadline_seconds = settings.serve.deadline_seconds
+        self._score_deadline_seconds = settings.serve.score_deadline_seconds
+        self._fewest_snapshots = settings.model.warm_up_snapshots
         self._sessions = sessions
         self._seen: Equipment | None = None  # what the scorers worked with when they last answered
 
     @http.post(
         "/v1/meshes/{mesh}/snapshots",
         response_model=VerdictDocument,
-        openapi_extra=_BODY,
-        responses=problems.documented(*_ALWAYS, *_DOCUMENT, StaleSnapshot, SameTimeOtherContent),
+        openapi_extra=_body("SnapshotDocument"),
+        responses=problems.documented(*_ALWAYS, *_DOCUMENT, AheadOfClock, StaleSnapshot, SameTimeOtherContent),
     )
-    async def push(self, mesh: str, request: Request) -> Response:
+    async def push(self, mesh: MeshName, request: Request) -> Response:
         """Push one snapshot, get the verdict. The same snapshot again gets the same verdict and counts once."""
         expires_at, started = self._expires_at(), time.perf_counter()
         owner = self._owner(mesh)
-        packed = await read_snapshot(request, self._limits)
+        packed = await read_snapshot(request, self._limits, now=datetime.now(UTC))
         decoded = time.perf_counter() - started
         judged: Judged = await ask(owner.push, mesh, packed, expires_at, expires_at=expires_at)
         seconds = {"decode": decoded, **judged.seconds, "total": time.perf_counter() - started}
         _measure(request.app.state.instruments, judged, seconds)
-        return Response(judged.verdict, headers=timed(seconds), media_type="application/json")
+        return _json(judged.verdict, {"server-timing": timing(seconds)})
 
     @http.post(
         "/v1/meshes/{mesh}/baseline",
         status_code=204,
         response_class=Response,
-        openapi_extra=_BODY,
+        openapi_extra=_body("SnapshotDocument"),
         responses=problems.documented(*_ALWAYS, *_DOCUMENT),
     )
-    async def baseline(self, mesh: str, request: Request) -> Response:
+    async def baseline(self, mesh: MeshName, request: Request) -> Response:
         """Let a snapshot set baselines and calibration. The mesh's clock stands: it may be of any time."""
         expires_at, owner = self._expires_at(), self._owner(mesh)
         packed = await read_snapshot(request, self._limits)
@@ -205,13 +165,46 @@ class Ingress:
         response_model=VerdictDocument,
         responses=problems.documented(*_ALWAYS, UnknownMesh),
     )
-    async def verdict(self, mesh: str) -> Response:
+    async def verdict(self, mesh: MeshName) -> Response:
         """The newest verdict."""
-        document = await ask(self._owner(mesh).verdict, mesh, expires_at=self._expires_at())
-        return Response(document, media_type="application/json")
+        return _json(await ask(self._owner(mesh).verdict, mesh, expires_at=self._expires_at()))
+
+    @http.get(
+        "/v1/meshes/{mesh}/verdicts",
+        response_model=VerdictsDocument,
+        responses=problems.documented(*_ALWAYS, UnknownMesh),
+    )
+    async def verdicts(
+        self,
+        mesh: MeshName,
+        since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_VERDICTS, description="at most so many, the oldest")] = 120,
+    ) -> Response:
+        """The kept verdicts, those of the window, oldest first. For the next page give the last time as `since`."""
+        kept: list[bytes] = await ask(self._owner(mesh).verdicts, mesh, since, limit, expires_at=self._expires_at())
+        return _json(b'{"verdicts":[' + b",".join(kept) + b"]}")
+
+    @http.get(
+        "/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=problems.documented(*_ALWAYS, UnknownMesh)
+    )
+    async def plan(
+        self,
+        mesh: MeshName,
+        members: Annotated[bool, Query(description="name the services of each part")] = False,
+    ) -> Response:
+        """How the mesh is cut into parts as of its newest snapshot, and how well."""
+        return _json(await ask(self._owner(mesh).plan, mesh, members, expires_at=self._expires_at()))
+
+    @http.get(
+        "/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=problems.documented(*_ALWAYS, UnknownMesh)
+    )
+    async def graph(self, mesh: MeshName) -> Response:
+        """The services and calls of the newest snapshot with their metrics, and how strange each is."""
+        seen: Seen = await ask(self._owner(mesh).graph, mesh, expires_at=self._expires_at())
+        return _json(await asyncio.to_thread(_graph, seen))
 
     @http.get("/v1/meshes/{mesh}/incidents", responses=problems.documented(*_ALWAYS, UnknownMesh))
-    async def incidents(self, mesh: str) -> IncidentsDocument:
+    async def incidents(self, mesh: MeshName) -> IncidentsDocument:
         """The incidents that are open as of the newest verdict."""
         document = await ask(self._owner(mesh).verdict, mesh, expires_at=self._expires_at())
         verdict = VerdictDocument.model_validate_json(document)
@@ -223,12 +216,32 @@ class Ingress:
         response_class=Response,
         responses=problems.documented(*_ALWAYS, UnknownMesh),
     )
-    async def delete(self, mesh: str) -> Response:
+    async def delete(self, mesh: MeshName) -> Response:
         """Forget a mesh: its state, its snapshots, its verdicts."""
         await ask(self._owner(mesh).delete, mesh, expires_at=self._expires_at())
         return Response(status_code=204)
 
-    @http.get("/v1/meshes", responses=problems.documented(*_BUSY))
+    @http.post(
+        "/v1/score",
+        response_model=VerdictDocument,
+        openapi_extra=_body("ScoreDocument"),
+        responses=problems.documented(InvalidParameter, *_BUSY, *_DOCUMENT),
+    )
+    async def score(self, request: Request) -> Response:
+        """Judge the last of 10 to 120 snapshots of one mesh by those before it; nothing is kept."""
+        started, expires_at = time.perf_counter(), time.time() + self._score_deadline_seconds
+        packed = await read_snapshots(request, self._limits, fewest=self._fewest_snapshots)
+        decoded = time.perf_counter() - started
+        judged: Judged = await ask(self._sessions.score, packed, expires_at, expires_at=expires_at)
+        seconds = {"decode": decoded, **judged.seconds, "total": time.perf_counter() - started}
+        return _json(judged.verdict, {"server-timing": timing(seconds)})
+
+    @http.get("/v1/model", response_model=ModelDocument, responses=problems.documented(InvalidParameter, *_BUSY))
+    async def model(self) -> Response:
+        """The weights in use: what they see, how large they are, and how they were made."""
+        return _json(await ask(self._sessions.model, expires_at=self._expires_at()))
+
+    @http.get("/v1/meshes", responses=problems.documented(InvalidParameter, *_BUSY))
     async def meshes(self) -> list[MeshDocument]:
         """All meshes by name."""
         found: list[MeshGauges] = await ask(self._sessions.meshes, expires_at=self._expires_at())

@@ -29,3 +29,12 @@ class Equipment:
     device: str
     kernels: str
     model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The newest snapshot of a mesh, packed, how strange its services and calls are, packed, and its verdict's JSON."""
+
+    snapshot: bytes
+    deviations: bytes
+    verdict: bytes

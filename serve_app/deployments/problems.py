@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from model.errors import ModelError
-from serve_app.errors import ANSWERS, InvalidDocument, ServeError, answer, problem
+from serve_app.errors import ANSWERS, InvalidParameter, ServeError, answer, problem
 from serve_app.metrics import REFUSALS
 from serve_app.schemas import Problem
 
@@ -48,16 +48,17 @@ def _unroutable(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "-")
     request.app.state.instruments.count(REFUSALS, code=code)
-    detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
+    detail = f"{request.method[:20]} {request.url.path[:200]}: {error.detail}; /openapi.json lists what there is"
     document = Problem(type=f"urn:tagae:problem:{code}", title=status.phrase, status=status, detail=detail)
     return _response(document, dict(error.headers or {}))
 
 
 def _unreadable(request: Request, error: Exception) -> Response:
-    """A path or query parameter of the wrong type."""
+    """A query parameter of the wrong type."""
     assert isinstance(error, RequestValidationError)  # what it is registered for
     first = error.errors()[0]
-    return _told(request, InvalidDocument(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+    place, complaint = " ".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return _told(request, InvalidParameter(f"{place}: {complaint}, came {str(first['input'])[:80]!r}; correct it"))
 
 
 def _response(document: Problem, headers: dict[str, str] | None = None) -> Response:

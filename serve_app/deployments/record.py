@@ -15,20 +15,23 @@ class Record:
     Attributes:
         services: in its snapshot.
         document: the verdict's JSON document.
+        deviations: of each service and call, packed; empty where they are not known.
     """
 
     services: int
     document: bytes
+    deviations: bytes = b""
 
     def pack(self) -> bytes:
-        """One line with the number of services, then the document."""
-        return b"%d\n" % self.services + self.document
+        """A line with the number of services, one with the document (JSON has no other line breaks), deviations."""
+        return b"%d\n%b\n%b" % (self.services, self.document, self.deviations)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Record":
         """Read what :meth:`pack` wrote."""
-        services, _, document = packed.partition(b"\n")
-        return cls(int(services), document)
+        services, _, rest = packed.partition(b"\n")
+        document, _, deviations = rest.partition(b"\n")
+        return cls(int(services), document, deviations)
 
 
 def gauges(stored: MeshSummary) -> MeshGauges:

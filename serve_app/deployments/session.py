@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,11 +21,11 @@ from model.checkpoint import SHIPPED, load
 from model.scoring import PartitionTask
 from model.snapshot import MeshSnapshot
 from model.storage import pack_state, unpack_state
-from serve_app.codec import encode_verdict, unpack_snapshot
+from serve_app.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
-from serve_app.deployments.calling import ask, remaining_seconds
+from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.messages import Equipment, Judged
+from serve_app.deployments.messages import Equipment, Judged, Seen
 from serve_app.deployments.record import Record, gauges
 from serve_app.deployments.scorer import Group, Scored
 from serve_app.errors import (
@@ -37,9 +38,11 @@ from serve_app.errors import (
     UnknownMesh,
 )
 from serve_app.metrics import PARTS_MISSING, STAGE, MeshGauges
-from serve_app.pipeline import Case, Laid, Mesh, lay, options, settled, weigh
+from serve_app.pipeline import Case, Laid, Mesh, calibrate, case_of, lay, options, plan_of, settled
 from serve_app.settings import AlertSettings, Settings
+from serve_app.stores.base import StoredMesh
 from serve_app.stores.local import LocalStore
+from serve_app.views import Deviations, model_document, plan_document
 
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
 log = logging.getLogger("ray.serve")
@@ -81,6 +84,7 @@ class MeshSession:
         self._checkpoint = load(settings.model.weights or SHIPPED)
         self._store = LocalStore(settings.store.path)
         self._cache = MeshCache(settings.serve.session_memory_bytes)
+        self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._scorer, self._meta = scorer, meta
         self._instruments = RayInstruments()
@@ -111,12 +115,55 @@ class MeshSession:
         Raises:
             UnknownMesh: there is none.
         """
-        stored = await asyncio.to_thread(self._store.load, mesh)
-        if stored is None:
-            raise _unknown(mesh)
-        if not stored.verdict:
-            raise UnknownMesh(f"mesh {mesh!r}: has a baseline and no verdict yet; push a snapshot")
+        stored = await asyncio.to_thread(self._stored, mesh)
         return Record.unpack(stored.verdict).document
+
+    async def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
+        """JSON of the kept verdicts later than ``since``, oldest first, the first ``limit`` of them.
+
+        Raises:
+            UnknownMesh: nothing is stored.
+        """
+        kept = await asyncio.to_thread(self._store.verdicts, mesh, since, limit)
+        if not kept and await asyncio.to_thread(self._store.load, mesh) is None:
+            raise _unknown(mesh)
+        return [Record.unpack(verdict).document for verdict in kept]
+
+    async def plan(self, mesh: str, members: bool) -> bytes:
+        """JSON of the plan that the newest snapshot was cut by. Errors as of :meth:`verdict`."""
+        return await asyncio.to_thread(self._plan, mesh, members)
+
+    async def graph(self, mesh: str) -> Seen:
+        """The newest snapshot and what is said of it. Errors as of :meth:`verdict`."""
+        return await asyncio.to_thread(self._seen, mesh)
+
+    async def model(self) -> bytes:
+        """JSON of what is known of the weights."""
+        return model_document(self._checkpoint).model_dump_json().encode()
+
+    async def score(self, packed: Sequence[bytes], expires_at: float) -> Judged:
+        """Judge the last of several snapshots of one mesh, in order of time, by those before it. Nothing is kept.
+
+        Raises:
+            Overloaded: as many such requests as are allowed are under way.
+            ServeError: it could not be judged, or not in time.
+        """
+        if self._scores.locked():
+            raise Overloaded(
+                "MeshSession: as many requests of many snapshots as it takes are under way; come back later, or raise "
+                "serve.max_ongoing_scores",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        async with self._scores:
+            watch, mesh = Stopwatch(), Mesh()
+            for one in packed:
+                push = Push("(nothing kept)", one, expires_at)
+                _in_time(push)
+                with watch.stage("lay"):
+                    snapshot, laid = await asyncio.to_thread(self._unpacked, mesh, one)
+                step = await self._judge(push, laid, snapshot, watch)
+                mesh = step.mesh
+            return step.judged(watch)
 
     async def meshes(self) -> list[MeshGauges]:
         """All meshes, of any session."""
@@ -166,19 +213,28 @@ class MeshSession:
         if isinstance(begun, Judged):
             return begun
         known, snapshot, laid = begun
+        step = await self._judge(push, laid, snapshot, watch)
+        with watch.stage("store"):
+            revision = await asyncio.to_thread(self._keep, push, known.revision, step.mesh, snapshot, step.record)
+        self._cache.put(push.mesh, Known(step.mesh, revision))
+        for stage, taken in watch.seconds.items():
+            self._instruments.observe(STAGE, taken, stage=stage)
+        self._instruments.count(PARTS_MISSING, step.missing)
+        return step.judged(watch)
+
+    async def _judge(self, push: Push, laid: Laid, snapshot: MeshSnapshot, watch: "Stopwatch") -> "Step":
+        """Score, weigh and combine what was laid; nothing is kept."""
         with watch.stage("score"):
             scored = await self._score(laid.tasks, push.expires_at)
         with watch.stage("weigh"):
-            case = await asyncio.to_thread(self._weigh, laid, scored, snapshot)
+            case, deviations = await asyncio.to_thread(self._weigh, laid, scored, snapshot)
         with watch.stage("combine"):
             verdict, memory = await ask(self._meta.combine, case, self._options.policy, expires_at=push.expires_at)
         _in_time(push)
         after = settled(laid.mesh, memory, counted=push.counted)
-        record = Record(snapshot.num_nodes, encode_verdict(verdict).model_dump_json().encode())
-        with watch.stage("store"):
-            revision = await asyncio.to_thread(self._keep, push, known.revision, after, snapshot, record)
-        self._cache.put(push.mesh, Known(after, revision))
-        return self._judged(record, verdict.status.value, scored, case, watch)
+        document = encode_verdict(verdict).model_dump_json().encode()
+        record = Record(snapshot.num_nodes, document, deviations.pack())
+        return Step(after, record, verdict.status.value, scored, len(case.when.missing_parts))
 
     def _begin(self, push: Push) -> Judged | tuple[Known, MeshSnapshot, Laid]:
         """The stored verdict of a snapshot judged before, or what is needed to judge it now."""
@@ -189,6 +245,40 @@ class MeshSession:
             return self._repeated(push.mesh, snapshot, newest.isoformat())
         laid = lay(self._checkpoint, known.mesh, snapshot, self._options, counted=push.counted)
         return known, snapshot, laid
+
+    def _unpacked(self, mesh: Mesh, packed: bytes) -> tuple[MeshSnapshot, Laid]:
+        snapshot = unpack_snapshot(packed)
+        return snapshot, lay(self._checkpoint, mesh, snapshot, self._options)
+
+    def _stored(self, mesh: str) -> StoredMesh:
+        """A mesh that has a verdict."""
+        stored = self._store.load(mesh)
+        if stored is None:
+            raise _unknown(mesh)
+        if not stored.verdict:
+            raise UnknownMesh(f"mesh {mesh!r}: has a baseline and no verdict yet; push a snapshot")
+        return stored
+
+    def _newest(self, stored: StoredMesh) -> Mesh:
+        """What is held if it is of this revision, else what the store has by now."""
+        known = self._cache.get(stored.mesh)
+        if known is None or known.revision != stored.revision:
+            known = self._load(stored.mesh)
+        return known.mesh
+
+    def _plan(self, name: str, members: bool) -> bytes:
+        mesh = self._newest(self._stored(name))
+        document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
+        return document.model_dump_json(exclude_none=True).encode()
+
+    def _seen(self, name: str) -> Seen:
+        stored = self._stored(name)
+        record = Record.unpack(stored.verdict)
+        window = self._newest(stored).state.window
+        snapshot = next((s for s in reversed(window) if s.observed_at == stored.observed_at), None)
+        if snapshot is None:  # deleted in between
+            raise _unknown(name)
+        return Seen(pack_snapshot(snapshot), record.deviations, record.document)
 
     def _load(self, mesh: str) -> Known:
         """From the store. Another session may append between the two reads; then this revision is of the past, and
@@ -233,9 +323,11 @@ class MeshSession:
                 scored.append(answer)
         return scored
 
-    def _weigh(self, laid: Laid, scored: list[Scored], snapshot: MeshSnapshot) -> Case:
+    def _weigh(self, laid: Laid, scored: list[Scored], snapshot: MeshSnapshot) -> tuple[Case, Deviations]:
         scores = sorted((s for answer in scored for s in answer.scores), key=lambda s: s.part)
-        return weigh(self._checkpoint, laid, scores, snapshot, self._options)
+        calibrated = calibrate(self._checkpoint, laid, scores)
+        case = case_of(self._checkpoint, laid, calibrated, snapshot, self._options)
+        return case, Deviations.of(laid, calibrated, snapshot)
 
     def _keep(self, push: Push, revision: int, mesh: Mesh, snapshot: MeshSnapshot, record: Record) -> int:
         """Write through; the new revision."""
@@ -253,16 +345,32 @@ class MeshSession:
             revision=revision,
         )
 
-    def _judged(self, record: Record, status: str, scored: list[Scored], case: Case, watch: "Stopwatch") -> Judged:
-        missing = len(case.when.missing_parts)
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A mesh one snapshot later.
+
+    Attributes:
+        mesh: after it.
+        record: its verdict, as it is kept.
+        status: of the verdict.
+        scored: what the scorers answered.
+        missing: parts without an answer.
+    """
+
+    mesh: Mesh
+    record: Record
+    status: str
+    scored: list[Scored]
+    missing: int
+
+    def judged(self, watch: "Stopwatch") -> Judged:
+        """As the ingress is told."""
         scorers: dict[str, int] = {}
-        for answer in scored:
+        for answer in self.scored:
             scorers[answer.replica] = scorers.get(answer.replica, 0) + len(answer.scores)
-        seconds = {**watch.seconds, "inference": max((answer.seconds for answer in scored), default=0.0)}
-        for stage, taken in watch.seconds.items():
-            self._instruments.observe(STAGE, taken, stage=stage)
-        self._instruments.count(PARTS_MISSING, missing)
-        return Judged(record.document, status, seconds, scorers, missing)
+        seconds = {**watch.seconds, "inference": max((answer.seconds for answer in self.scored), default=0.0)}
+        return Judged(self.record.document, self.status, seconds, scorers, self.missing)
 
 
 class Stopwatch:
@@ -273,10 +381,10 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Measure what is inside."""
+        """Measure what is inside, and add it to what the stage took before."""
         started = time.perf_counter()
         yield
-        self.seconds[name] = time.perf_counter() - started
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
 def balanced(tasks: Sequence[PartitionTask], count: int) -> list[Group]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from serve_app.errors import BadMeshName
 
-_MESH_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+MESH_NAME = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"
 
 
 def check_mesh_name(name: str) -> str:
@@ -17,7 +17,7 @@ def check_mesh_name(name: str) -> str:
     Raises:
         BadMeshName: for anything else.
     """
-    if not _MESH_NAME.fullmatch(name):
+    if not re.fullmatch(MESH_NAME, name):
         raise BadMeshName(
             f"mesh name: expected 1 to 63 of a-z, 0-9, '.', '_' and '-', first and last a letter or a digit, "
             f"came {name[:80]!r}; rename the mesh"

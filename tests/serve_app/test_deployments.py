@@ -91,8 +91,9 @@ def test_the_cache_lets_go_of_the_least_recently_used() -> None:
 
 
 def test_a_record_comes_back_as_it_was_kept() -> None:
-    record = Record(60, b'{"status":"normal"}')
+    record = Record(60, b'{"status":"normal"}', bytes(range(256)))
     assert Record.unpack(record.pack()) == record
+    assert Record.unpack(b'60\n{"status":"normal"}') == Record(60, b'{"status":"normal"}')  # as 0.1.0 kept it
 
 
 def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:

@@ -3,21 +3,17 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
 
 import httpx
 import pytest
-from running import Service
+from running import Service, assert_same, expected, problem, push, recorded
 
 from model.checkpoint import load
-from model.snapshot import MeshSnapshot
-from serve_app.codec import encode_snapshot, encode_verdict
-from serve_app.pipeline import Mesh, advance, options
-from serve_app.sources.faults import Fault
-from serve_app.sources.simulator import Simulator
+from serve_app.codec import encode_snapshot
 from serve_app.sources.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -26,65 +22,10 @@ SMALL = MeshSpec(services=30, seed=3)
 CUT = MeshSpec(services=120, namespaces=6, seed=5)
 
 
-def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:
-    """A recording of a simulated mesh; a service in the middle fails from one snapshot on."""
-    simulator = Simulator(spec, snapshots=snapshots)
-    if fault_from is not None:
-        simulator.schedule(Fault("error_burst", simulator.node_ids[spec.services // 2], fault_from, snapshots, 0.9))
-    return list(simulator.snapshots())
-
-
-def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:
-    """The verdict of a snapshot that must be taken."""
-    response = service.http.post(f"/v1/meshes/{mesh}/snapshots", content=json.dumps(encode_snapshot(snapshot)))
-    assert response.status_code == 200, response.text
-    verdict: dict[str, Any] = response.json()
-    return verdict
-
-
-def expected(service: Service, snapshots: Sequence[MeshSnapshot], warmup: int = 0) -> list[dict[str, Any]]:
-    """What the pipeline says of a recording, its first ``warmup`` snapshots being a baseline."""
-    checkpoint, chosen = load(service.settings.model.weights), options(service.settings)
-    mesh, verdicts = Mesh(), []
-    for i, snapshot in enumerate(snapshots):
-        verdict, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=i >= warmup)
-        verdicts.append(json.loads(encode_verdict(verdict).model_dump_json()))
-    return verdicts[warmup:]
-
-
-def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
-    """Equal, numbers within 1e-5."""
-    if isinstance(wanted, dict):
-        assert came.keys() == wanted.keys(), where
-        for key in wanted:
-            assert_same(came[key], wanted[key], f"{where}.{key}")
-    elif isinstance(wanted, list):
-        assert len(came) == len(wanted), where
-        for i, (a, b) in enumerate(zip(came, wanted, strict=True)):
-            assert_same(a, b, f"{where}[{i}]")
-    elif isinstance(wanted, float):
-        assert came == pytest.approx(wanted, rel=1e-5, abs=1e-5), where
-    else:
-        assert came == wanted, where
-
-
 def scored_parts(service: Service) -> dict[str, float]:
     """Parts scored, by Scorer replica, as the service's metrics tell."""
     lines = re.findall(r'^tagae_parts_scored_total\{.*scorer="(.+)"\} (\S+)$', service.http.get("/metrics").text, re.M)
     return {scorer: float(count) for scorer, count in lines}
-
-
-def problem(response: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:
-    """An RFC 9457 body, as expected."""
-    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json"), (
-        response.text
-    )
-    body: dict[str, Any] = response.json()
-    assert body["type"] == f"urn:tagae:problem:{code}", body
-    assert (body["status"], body.get("pointer")) == (status, pointer), body
-    assert body["title"]
-    assert body["detail"]
-    return body
 
 
 @pytest.mark.parametrize(("name", "spec", "parts"), [("small", SMALL, 1), ("cut", CUT, 3)])

@@ -1,0 +1,141 @@
+"""Bodies: read within the limits, decoded by their content type, packed for the session."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from model.snapshot import MeshSnapshot
+from serve_app.codec import decode_snapshot_json, decode_snapshots_json, pack_snapshot
+from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
+from serve_app.settings import LimitSettings
+
+OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
+JSON = "application/json"
+
+
+async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> bytes:
+    """The snapshot of a body, packed; a large one is decoded off the event loop.
+
+    Args:
+        request: with the body.
+        limits: of a document.
+        now: the clock that it must not be ahead of; none: it may be of any time.
+
+    Raises:
+        InvalidDocument: what is wrong, and where.
+        UnsupportedMediaType: in a form that nobody here reads.
+        DocumentTooLarge: more bytes, services or calls than ``limits`` allow.
+        AheadOfClock: of a time that has not come.
+    """
+
+    def packed(body: bytes, media_type: str) -> bytes:
+        snapshot = decode_snapshot_json(body, **_counts(media_type, limits))
+        if now is not None:
+            _not_ahead(snapshot.observed_at, now, limits)
+        return pack_snapshot(snapshot)
+
+    result: bytes = await _read(request, limits, packed)
+    return result
+
+
+async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
+    """The snapshots of a body, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
+
+    def packed(body: bytes, media_type: str) -> list[bytes]:
+        snapshots = decode_snapshots_json(body, **_counts(media_type, limits))
+        _enough(snapshots, fewest, limits)
+        _in_order(snapshots)
+        return [pack_snapshot(snapshot) for snapshot in snapshots]
+
+    result: list[bytes] = await _read(request, limits, packed)
+    return result
+
+
+async def _read(request: Request, limits: LimitSettings, packed: Callable[[bytes, str], Any]) -> Any:
+    media_type = _media_type(request)
+    body = await _body(request, limits.max_body_bytes)
+    if len(body) < OFF_LOOP_BYTES:
+        return packed(body, media_type)
+    return await asyncio.to_thread(packed, body, media_type)
+
+
+def _counts(media_type: str, limits: LimitSettings) -> dict[str, int]:
+    if media_type != JSON:
+        raise UnsupportedMediaType(f"content-type: expected {JSON}, came {media_type[:80]!r}; send JSON")
+    return {"max_services": limits.max_services, "max_calls": limits.max_calls}
+
+
+def _media_type(request: Request) -> str:
+    """Of the body, in small letters and without parameters; JSON where nothing is said."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise UnsupportedMediaType(
+            f"content-encoding: expected none, came {encoding[:80]!r}; send the body as it is, or in a binary form"
+        )
+    media_type, _, parameters = request.headers.get("content-type", JSON).partition(";")
+    charset = parameters.lower().replace(" ", "").replace('"', "")
+    if "charset=" in charset and "charset=utf-8" not in charset:
+        raise UnsupportedMediaType(f"content-type: expected UTF-8, came {parameters.strip()[:80]!r}; send UTF-8")
+    return media_type.strip().lower() or JSON
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """All of it; one that says it is too long is not read."""
+    told = request.headers.get("content-length", "")
+    if told.isdigit() and int(told) > most:
+        raise _too_long(most, f"{told} bytes")
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise _too_long(most, "more")
+    except ClientDisconnect:
+        raise MalformedDocument(f"body: broken off after {len(body)} bytes; send all of it") from None
+    return bytes(body)
+
+
+def _too_long(most: int, came: str) -> DocumentTooLarge:
+    return DocumentTooLarge(
+        f"body: expected at most {most} bytes, came {came}; raise limits.max_body_bytes or split the mesh"
+    )
+
+
+def _not_ahead(observed_at: datetime, now: datetime, limits: LimitSettings) -> None:
+    ahead = (observed_at - now) / timedelta(seconds=1)
+    if ahead > limits.max_ahead_seconds:
+        raise AheadOfClock(
+            f"observed_at: expected at most {limits.max_ahead_seconds:g} s after the service's clock, "
+            f"{now.astimezone(UTC).isoformat(timespec='seconds')}, came {observed_at.isoformat()}; correct the clock "
+            "or the time zone, or raise limits.max_ahead_seconds",
+            pointer="/observed_at",
+        )
+
+
+def _enough(snapshots: Sequence[MeshSnapshot], fewest: int, limits: LimitSettings) -> None:
+    if len(snapshots) > limits.max_snapshots:
+        raise DocumentTooLarge(
+            f"snapshots: expected at most {limits.max_snapshots}, came {len(snapshots)}; send the newest ones, or "
+            "raise limits.max_snapshots",
+            pointer="/snapshots",
+        )
+    if len(snapshots) < fewest:
+        raise InvalidDocument(
+            f"snapshots: expected at least {fewest}, which is what a judgement takes, came {len(snapshots)}; send more",
+            pointer="/snapshots",
+        )
+
+
+def _in_order(snapshots: Sequence[MeshSnapshot]) -> None:
+    for i in range(1, len(snapshots)):
+        before, after = snapshots[i - 1].observed_at, snapshots[i].observed_at
+        if after <= before:
+            raise InvalidDocument(
+                f"snapshot {i}: expected a time after the one before, {before.isoformat()}, came {after.isoformat()}; "
+                "send snapshots in order, each instant once",
+                pointer=f"/snapshots/{i}/observed_at",
+            )

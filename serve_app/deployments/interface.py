@@ -1,0 +1,112 @@
+"""The HTTP interface without its routes: what holds for every request, and what OpenAPI is told."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Path, Request
+from fastapi.routing import APIRoute
+from ray import serve
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.deployments import problems
+from serve_app.errors import InvalidParameter
+from serve_app.metrics import PrometheusInstruments
+from serve_app.schemas import Problem, ScoreDocument, SnapshotDocument
+from serve_app.stores.base import MESH_NAME
+
+VERSION = version("tagae")
+MeshName = Annotated[
+    str,
+    Path(
+        description="1 to 63 of `a-z`, `0-9`, `.`, `_` and `-`, first and last a letter or a digit",
+        examples=["prod-eu"],
+        json_schema_extra={"pattern": f"^{MESH_NAME}$"},  # told here, checked by the stores
+    ),
+]
+
+
+class Http(FastAPI):
+    """The HTTP interface. OpenAPI is told here what FastAPI cannot see: the codec decodes the bodies, and errors are
+    problems, never FastAPI's own."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema:
+            return self.openapi_schema
+        schema = super().openapi()
+        documents = schema["components"]["schemas"]
+        for document in (SnapshotDocument, ScoreDocument, Problem):
+            described = document.model_json_schema(ref_template="#/components/schemas/{model}")
+            documents |= described.pop("$defs", {}) | {document.__name__: described}
+        return schema
+
+
+class ServerTiming:
+    """Middleware: every answer says how long it took; a route may say more."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+
+        async def send_timed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("server-timing", timing({"total": time.perf_counter() - started}))
+            await send(message)
+
+        await self._app(scope, receive, send_timed)
+
+
+def timing(seconds: Mapping[str, float]) -> str:
+    """The value of a ``Server-Timing`` header: stages in ms."""
+    return ", ".join(f"{stage};dur={1000 * taken:.2f}" for stage, taken in seconds.items())
+
+
+async def only_known_parameters(request: Request) -> None:
+    """A misspelt parameter that is ignored gives an answer to another question; probes and scrapes may bring any.
+
+    Raises:
+        InvalidParameter: it is not one of the route's.
+    """
+    route: APIRoute = request.scope["route"]
+    if not route.path.startswith("/v1/"):
+        return
+    known = [field.alias for field in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidParameter(
+                f"query: {name[:80]!r} is not a parameter of this route; expected {', '.join(known) or 'none'}; "
+                "correct the name or leave it out"
+            )
+        if len(request.query_params.getlist(name)) > 1:
+            raise InvalidParameter(f"query: expected {name!r} once, came several times; leave one")
+
+
+@asynccontextmanager
+async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
+    """Instruments are made where they count: they do not travel between processes."""
+    http.state.instruments = PrometheusInstruments(replica=serve.get_replica_context().replica_id.unique_id)
+    yield
+
+
+def interface() -> Http:
+    """An interface without routes."""
+    http = Http(
+        title="TAGAE",
+        summary="Anomaly detection for service meshes",
+        version=VERSION,
+        lifespan=_lifespan,
+        docs_url=None,  # its scripts come from other people's servers
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect would be followed with another method, or without the body
+        dependencies=[Depends(only_known_parameters)],
+        generate_unique_id_function=lambda route: route.name,
+    )
+    http.add_middleware(ServerTiming)
+    problems.install(http)
+    return http

@@ -1,0 +1,125 @@
+"""What can be asked of a running service beside pushing: scoring without keeping, verdicts, plan, graph, model."""
+
+from typing import Any
+
+import pytest
+from running import Service, assert_same, expected, problem, push, recorded
+
+from model.checkpoint import load
+from model.features import SCHEMA
+from serve_app.codec import encode_snapshot
+from serve_app.sources.topology import MeshSpec
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+
+SMALL = MeshSpec(services=30, seed=3)
+CUT = MeshSpec(services=120, namespaces=6, seed=5)
+
+
+@pytest.fixture(scope="module")
+def watched(service: Service) -> list[dict[str, Any]]:
+    """Verdicts of a mesh of several parts with a fault in it, named ``watched``."""
+    return [push(service, "watched", snapshot) for snapshot in recorded(CUT, 16, fault_from=12)]
+
+
+def test_scoring_says_what_pushing_says_and_keeps_nothing(service: Service) -> None:
+    snapshots = recorded(CUT, 16, fault_from=12)
+    before = service.http.get("/v1/meshes").json()
+    response = service.http.post("/v1/score", json={"snapshots": [encode_snapshot(s) for s in snapshots]})
+    assert response.status_code == 200, response.text
+    verdict = response.json()
+    assert (verdict["status"], verdict["sequence"]) == ("anomalous", 16)
+    assert_same(verdict, expected(service, snapshots)[-1])
+    assert "combine;dur=" in response.headers["server-timing"]
+    assert service.http.get("/v1/meshes").json() == before
+
+
+def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
+    documents = [encode_snapshot(s) for s in recorded(SMALL, 10)]
+    few = service.http.post("/v1/score", json={"snapshots": documents[:9]})
+    assert "at least 10" in problem(few, 422, "invalid-document", "/snapshots")["detail"]
+    many = service.http.post("/v1/score", json={"snapshots": documents * 13})
+    problem(many, 413, "document-too-large", "/snapshots")
+    documents[4], documents[5] = documents[5], documents[4]
+    problem(
+        service.http.post("/v1/score", json={"snapshots": documents}),
+        422,
+        "invalid-document",
+        "/snapshots/5/observed_at",
+    )
+
+
+def test_kept_verdicts_are_read_in_pages(service: Service, watched: list[dict[str, Any]]) -> None:
+    path = "/v1/meshes/watched/verdicts"
+    assert service.http.get(path).json() == {"verdicts": watched}
+    page = service.http.get(path, params={"limit": 5}).json()["verdicts"]
+    assert page == watched[:5]
+    since = page[-1]["observed_at"]
+    assert service.http.get(path, params={"since": since}).json() == {"verdicts": watched[5:]}
+    last = watched[-1]["observed_at"]
+    assert service.http.get(path, params={"since": last}).json() == {"verdicts": []}
+
+
+def test_the_plan_accounts_for_every_service_and_call(service: Service, watched: list[dict[str, Any]]) -> None:
+    plan = service.http.get("/v1/meshes/watched/plan").json()
+    assert (plan["observed_at"], plan["services"]) == (watched[-1]["observed_at"], 120)
+    parts = plan["parts"]
+    assert [p["part"] for p in parts] == list(range(len(parts)))
+    assert len(parts) >= 3
+    assert sum(p["services"] for p in parts) == 120
+    assert sum(p["calls"] for p in parts) == plan["calls"]
+    assert max(p["services"] for p in parts) <= 40
+    assert plan["quality"]["call_cut"] == pytest.approx(plan["crossing_calls"] / plan["calls"])
+    assert plan["quality"]["replication"] == pytest.approx(1 + sum(p["halo"] for p in parts) / 120)
+    assert all("members" not in p for p in parts)
+    named = service.http.get("/v1/meshes/watched/plan", params={"members": "true"}).json()["parts"]
+    assert [len(p["members"]) for p in named] == [p["services"] for p in parts]
+    assert {m.split("/")[0] for m in named[0]["members"]} == set(named[0]["namespaces"])
+
+
+def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
+    service: Service, watched: list[dict[str, Any]]
+) -> None:
+    newest = encode_snapshot(recorded(CUT, 16, fault_from=12)[-1])
+    graph = service.http.get("/v1/meshes/watched/graph").json()
+    assert (graph["observed_at"], graph["status"]) == (watched[-1]["observed_at"], "anomalous")
+    told = ("deviation", "suspicion", "incident")
+    bare = [{k: v for k, v in service.items() if k not in told} for service in graph["services"]]
+    assert bare == newest["services"]
+    assert [{k: v for k, v in call.items() if k not in told} for call in graph["calls"]] == newest["calls"]
+    by_name = {f"{s['namespace']}/{s['name']}": s for s in graph["services"]}
+    incident = watched[-1]["incidents"][0]
+    culprit = by_name[incident["suspects"][0]["service"]]
+    assert culprit["incident"] == incident["id"]
+    assert culprit["suspicion"] == watched[-1]["suspects"][0]["score"]
+    deviations = [s["deviation"] for s in graph["services"]]
+    assert all(0 <= d <= 15 for d in deviations)
+    assert culprit["deviation"] > sorted(deviations)[len(deviations) // 2] + 1, "it stands out"
+    strangest = max(graph["calls"], key=lambda c: c["deviation"])
+    assert strangest["deviation"] > 2
+
+
+def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
+    snapshots = recorded(SMALL, 4)
+    for snapshot in snapshots[:3]:
+        push(service, "baselined", snapshot)
+    before = service.http.get("/v1/meshes/baselined/graph").json()
+    answer = service.http.post("/v1/meshes/baselined/baseline", json=encode_snapshot(snapshots[3]))
+    assert answer.status_code == 204
+    assert service.http.get("/v1/meshes/baselined/graph").json() == before
+
+
+def test_the_model_says_what_it_is(service: Service) -> None:
+    checkpoint = load(service.settings.model.weights)
+    model = service.http.get("/v1/model").json()
+    assert model["digest"] == checkpoint.digest
+    assert [c["name"] for c in model["features"]["services"]] == [c.name for c in SCHEMA.node]
+    assert [c["unit"] for c in model["features"]["calls"]] == [c.unit for c in SCHEMA.edge]
+    assert model["architecture"]["heads"] == checkpoint.network.config.heads
+    assert model["parameters"] > 100_000
+    assert model["provenance"] == checkpoint.provenance
+
+
+def test_every_answer_says_how_long_it_took(service: Service, watched: list[dict[str, Any]]) -> None:
+    for path in ("verdict", "verdicts", "plan", "graph", "incidents", "nothing"):
+        assert service.http.get(f"/v1/meshes/watched/{path}").headers["server-timing"].startswith("total;dur=")

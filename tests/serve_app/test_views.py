@@ -1,0 +1,89 @@
+"""What is told of a mesh: strangeness in the snapshot's own order, packed to a byte each."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from model.checkpoint import load
+from model.scoring import score
+from model.snapshot import MeshSnapshot
+from model.verdict import Suspect
+from serve_app.codec import encode_verdict
+from serve_app.pipeline import Laid, Mesh, Options, advance, calibrate, lay
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.views import Deviations, graph_document
+
+OPTIONS = Options(max_services=20)
+
+
+def _reordered(snapshot: MeshSnapshot, drop: int) -> MeshSnapshot:
+    """Without one service and its calls, the rest in another order."""
+    order = np.random.default_rng(0).permutation([i for i in range(snapshot.num_nodes) if i != drop])
+    place = np.full(snapshot.num_nodes, -1)
+    place[order] = np.arange(len(order))
+    calls = np.random.default_rng(1).permutation(np.flatnonzero((snapshot.edge_index != drop).all(axis=0)))
+    return MeshSnapshot.create(
+        node_ids=[snapshot.node_ids[i] for i in order],
+        edge_index=place[snapshot.edge_index[:, calls]],
+        node_features=np.where(snapshot.node_observed, snapshot.node_features, np.nan)[order],
+        edge_features=np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)[calls],
+        observed_at=snapshot.observed_at,
+    )
+
+
+def test_each_service_and_call_keeps_its_strangeness_in_whatever_order_it_comes() -> None:
+    checkpoint = load()
+    *past, newest = Simulator(MeshSpec(services=60, seed=2), snapshots=12).snapshots()
+    mesh = Mesh()
+    for snapshot in past:
+        _, mesh = advance(checkpoint, mesh, snapshot, OPTIONS)
+
+    def said(laid: Laid, snapshot: MeshSnapshot, lost: int | None = None) -> Deviations:
+        scores = [s for s in score(checkpoint.network, laid.tasks) if s.part != lost]
+        return Deviations.of(laid, calibrate(checkpoint, laid, scores), snapshot)
+
+    shuffled = _reordered(newest, drop=7)
+    laid = lay(checkpoint, mesh, shuffled, OPTIONS)
+    table = {name: i for i, name in enumerate(laid.mesh.state.node_ids)}
+    whole = calibrate(checkpoint, laid, score(checkpoint.network, laid.tasks))
+    deviations = said(laid, shuffled)
+    rows = [table[name] for name in shuffled.node_ids]
+    np.testing.assert_array_equal(deviations.services, whole.surprise.node.max(axis=1)[rows])
+    known = {tuple(ends): i for i, ends in enumerate(laid.mesh.state.edge_index.T.tolist())}
+    calls = [known[rows[a], rows[b]] for a, b in shuffled.edge_index.T.tolist()]
+    np.testing.assert_array_equal(deviations.calls, whole.surprise.edge.max(axis=1)[calls])
+    assert deviations.calls.std() > 0.1, "all alike would prove nothing"
+
+    partial = said(laid, shuffled, lost=1)
+    assert laid.mesh.plan is not None
+    missing = {laid.mesh.state.node_ids[i] for i in laid.mesh.plan.parts[1].core}
+    unknown = {name for name, value in zip(shuffled.node_ids, partial.services, strict=True) if np.isnan(value)}
+    assert unknown == missing & set(shuffled.node_ids)
+    owned = [shuffled.node_ids[source] in missing for source in shuffled.edge_index[0]]
+    np.testing.assert_array_equal(np.isnan(partial.calls), owned)
+
+
+def test_packing_keeps_a_sixteenth_of_a_decade_and_what_is_unknown() -> None:
+    snapshot = next(iter(Simulator(MeshSpec(services=30, seed=2), snapshots=1).snapshots()))
+    values = np.linspace(0, 15, snapshot.num_nodes + snapshot.num_edges, dtype=np.float32)
+    values[3] = np.nan
+    kept = Deviations(values[: snapshot.num_nodes], values[snapshot.num_nodes :])
+    back = Deviations.unpack(kept.pack(), snapshot)
+    np.testing.assert_allclose(np.concatenate([back.services, back.calls]), values, atol=1 / 32)
+    assert len(kept.pack()) == len(values)
+    for other in (b"", kept.pack()[1:]):  # of a store from before, or of another snapshot
+        assert np.isnan(Deviations.unpack(other, snapshot).services).all()
+
+
+def test_a_suspect_that_is_gone_is_named() -> None:
+    checkpoint = load()
+    snapshots = list(Simulator(MeshSpec(services=30, seed=2), snapshots=2).snapshots())
+    verdict, mesh = advance(checkpoint, Mesh(), snapshots[0], OPTIONS)
+    gone, known = Suspect("old/one", 0.5), Suspect(snapshots[1].node_ids[4], 0.25)
+    document = encode_verdict(replace(verdict, suspects=(gone, known)))
+    laid = lay(checkpoint, mesh, snapshots[1], OPTIONS)
+    graph = graph_document(snapshots[1], Deviations.of(laid, calibrate(checkpoint, laid, []), snapshots[1]), document)
+    assert graph.vanished == ["old/one"]
+    assert {s["deviation"] for s in graph.services} == {None}, "nobody scored them"
+    assert [i for i, s in enumerate(graph.services) if s["suspicion"] == 0.25] == [4]
