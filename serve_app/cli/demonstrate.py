@@ -48,8 +48,8 @@ def demo(
         judgement = demonstrate(console, services=services, seed=seed, once=once, speed=pace, picture=picture)
     except KeyboardInterrupt:
         return
-    if judgement is None:
+    if judgement is None or not once:
         return
     console.print(judgement.reason, style="bold green" if judgement.passed else "bold red", soft_wrap=True)
-    if once and not judgement.passed:
+    if not judgement.passed:
         raise typer.Exit(1)

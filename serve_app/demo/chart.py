@@ -30,7 +30,7 @@ def chart(show: Show, width: int, height: int) -> list[Text]:
     for row in range(rows - 1, -1, -1):
         at_threshold = row == level
         label = f"{threshold:6.1f} ┤" if at_threshold else f"{top:6.1f} ┤" if row == rows - 1 else "       │"
-        line = Text(label + ("┈" if at_threshold else " ") * empty, "dim")
+        line = Text().append(label + ("┈" if at_threshold else " ") * empty, "dim")
         for scene in shown:
             line.append(*_cell(scene.verdict, scene.verdict.mesh_score / top * rows - row, at_threshold))
         lines.append(line)
@@ -38,7 +38,7 @@ def chart(show: Show, width: int, height: int) -> list[Text]:
 
 
 def _axis(show: Show, shown: Sequence[Scene], empty: int) -> Text:
-    line = Text("       └" + "─" * empty, "dim")
+    line = Text().append("       └" + "─" * empty, "dim")
     visible = [deed for deed in show.deeds if not (show.controls.hidden and isinstance(deed, Fault))]
     marks = {begins(deed): (show.mark(deed), _style(isinstance(deed, Fault))) for deed in visible}
     faults = [deed for deed in visible if isinstance(deed, Fault)]

@@ -93,7 +93,7 @@ CONTROLS: Mapping[str, tuple[str, str, Turn]] = {  # key: its name, what it does
     "\t": ("tab", "other services", lambda c: replace(c, turn=c.turn + 1)),
     SURPRISE: (SURPRISE, "a fault you are not told", lambda c: replace(c, hidden=True)),
     "t": ("t", "hide or tell the truth", lambda c: replace(c, hidden=not c.hidden)),
-    "a": ("a", "the story by itself, on or off", lambda c: replace(c, story=not c.story)),
+    "a": ("a", "story on or off", lambda c: replace(c, story=not c.story)),
     " ": ("space", "pause, go on", lambda c: replace(c, paused=not c.paused)),
     ".": (".", "one snapshot", lambda c: replace(c, paused=True, step=True)),
     "+": ("+", "faster", lambda c: replace(c, speed=_faster(c.speed))),

@@ -16,6 +16,7 @@ from serve_app.sources.faults import Fault
 
 BANNER = {"normal": "bold black on green", "anomalous": "bold white on red", "warming_up": "bold black on cyan"}
 TWO_COLUMNS = 120  # cells from which on truth and log stand beside the incidents
+EASING = 0.5  # probability of an incident below which an open one is easing off
 BAR = 8  # cells of a suspect's score
 DETAIL = ((5, 3), (4, 2), (3, 2), (3, 1), (2, 1), (1, 1))  # suspects and reasons of each, as many as there is room for
 
@@ -31,16 +32,18 @@ def render(show: Show, width: int, height: int) -> RenderableType:
 
 def _picture(show: Show, width: int, height: int) -> Lines:
     """From the most urgent to the least: what is wrong and where, the score, suspects, truth, log, keys."""
-    keys = _menu(show, width, max(2, height // 5)) if show.keys else []
+    keys = _menu(show, width, max(2, height // 4)) if show.keys else []
     rows = height - len(keys) - 3  # the rest, below title, banner and score
-    drawn = max(3, min(12, rows // 4))
+    drawn = max(3, min(16, rows // 4))
     below = rows - drawn
     head = [_title(show, width), _banner(show, width), _score(show), *chart(show, width, drawn)]
     if width < TWO_COLUMNS:
         truth = _truth(show, width)[: max(3, below // 4)]
         logged = max(1, (below - len(truth)) // 4)
         found = _incidents(show, width, below - len(truth) - logged)
-        return [*head, *found, *truth, *_log(show, below - len(truth) - len(found)), *keys]
+        logs = _log(show, below - len(truth) - len(found))
+        room = below - len(found) - len(truth) - len(logs)  # the keys stay at the bottom, where hands look for them
+        return [*head, *found, *truth, *logs, *(Text() for _ in range(room)), *keys]
     half = width * 11 // 20
     truth = [*_truth(show, width - half - 2)[:below], Text()]
     right = [_fitted(line, width - half - 2) for line in (*truth, *_log(show, below - len(truth)))]
@@ -63,10 +66,8 @@ def _banner(show: Show, width: int) -> Text:
         text, style = " waiting for the first verdict", BANNER["warming_up"]
     else:
         verdict = show.scenes[-1].verdict
-        text, style = (
-            f" {verdict.status.replace('_', ' ').upper()}  {_news(show, verdict)}",
-            BANNER.get(verdict.status, ""),
-        )
+        text = f" {verdict.status.replace('_', ' ').upper()}  {_news(show, verdict)}"
+        style = "" if _is_easing(verdict) else BANNER.get(verdict.status, "")
     line = Text(text, style or "bold black on yellow")
     line.truncate(width, overflow="ellipsis", pad=True)
     return line
@@ -75,6 +76,9 @@ def _banner(show: Show, width: int) -> Text:
 def _news(show: Show, verdict: VerdictDocument) -> str:
     if verdict.incidents:
         worst, *others = verdict.incidents
+        if _is_easing(verdict):
+            suspects = next(page.suspects for page in show.pages if page.incident == worst.id)
+            return f"easing off; at its worst it was {suspects[0] if suspects else 'nowhere in particular'}"
         more = f" (and {len(others)} more incident{'s' * (len(others) > 1)})" if others else ""
         return f"{_first_suspect(worst)}{more}"
     if show.next_index <= WARM_UP:
@@ -82,6 +86,11 @@ def _news(show: Show, verdict: VerdictDocument) -> str:
     if verdict.threshold is not None and verdict.mesh_score > verdict.threshold:
         return "nothing to page about: the score alone pages nobody"
     return "nothing is wrong"
+
+
+def _is_easing(verdict: VerdictDocument) -> bool:
+    """Whether an incident is open only because it has not been quiet for long enough: who leads it now says little."""
+    return bool(verdict.incidents) and verdict.probability < EASING
 
 
 def _first_suspect(incident: IncidentDocument) -> str:
@@ -141,17 +150,18 @@ def _incident(show: Show, incident: IncidentDocument, width: int, suspects: int,
 def _suspect(rank: int, suspect: SuspectDocument, width: int, name_width: int, reasons: int) -> Lines:
     """The reasons stand beside the name where there is room for a sentence, else below it."""
     bar = "█" * round(suspect.score * BAR)
+    style = "bold" if rank == 1 else "" if bar else "dim"
     name = Text.assemble(
-        (f" {rank} ", "dim"),
-        (f"{suspect.service:<{name_width}}", "bold" if rank == 1 else ""),
-        (f" {bar:<{BAR}}", "red"),
-        f" {suspect.score:.2f}  ",
-    )
-    texts = [reason.text for reason in suspect.reasons[:reasons]] or ["no reason stands out"]
+        (f" {rank} ", "dim"), (f"{suspect.service:<{name_width}}", style), (f" {bar:<{BAR}}", "red")
+    ).append(f" {suspect.score:.2f}  ", style)
+    texts = [reason.text for reason in suspect.reasons[: reasons if bar else 1]] or ["no reason stands out"]
     if width - len(name) >= 60:
         first, *others = texts
-        return [name.append(first), *(Text(" " * (len(name) - len(first)) + text, "dim") for text in others)]
-    return [name, *(Text(f"   {text}") for text in texts)]
+        return [
+            name.append(first, "" if bar else "dim"),
+            *(Text(" " * (len(name) - len(first)) + text, "dim") for text in others),
+        ]
+    return [name, *(Text(f"   {text}", "" if bar else "dim") for text in texts)]
 
 
 def _changes(incident: IncidentDocument) -> str:
@@ -163,7 +173,7 @@ def _changes(incident: IncidentDocument) -> str:
 
 def _truth(show: Show, width: int) -> Lines:
     """What is really going on, and how the detector has done so far."""
-    deeds = [deed for deed in reversed(show.deeds) if show.is_under_way(deed)]
+    deeds = sorted(filter(show.is_under_way, show.deeds), key=lambda deed: (not isinstance(deed, Fault), -begins(deed)))
     hidden = show.controls.hidden
     lines = [line for deed in deeds if not (hidden and isinstance(deed, Fault)) for line in _deed(show, deed, width)]
     if hidden:
@@ -176,7 +186,7 @@ def _truth(show: Show, width: int) -> Lines:
 def _hint(show: Show) -> str:
     chapter = show.chapter
     if chapter and chapter.start > show.next_index:
-        return f"; the story goes on in {chapter.start - show.next_index} snapshots"
+        return f"; the next chapter of the story begins in {chapter.start - show.next_index} snapshots"
     return "; press a key" if show.keys and not chapter else ""
 
 
@@ -184,7 +194,9 @@ def _deed(show: Show, deed: Deed, width: int) -> Lines:
     since = show.next_index - begins(deed)
     words = f" {show.mark(deed)} {deed.kind.replace('_', ' ')} at {deed.service}"
     if not isinstance(deed, Fault):
-        return [Text.assemble((words, "cyan"), f": benign, {_ago(since)}")]
+        wrong = any(page.index >= deed.at and _is_wrong(show, page) for page in show.pages)
+        paged = ("somebody was paged: WRONG", "bold red") if wrong else ("nobody paged", "green")
+        return [Text.assemble((words, "cyan"), f", {_ago(since)}: ", paged)]
     outcome, style = _outcome(show, deed)
     lasts = deed.end - deed.start
     what = Text.assemble((words, "bold yellow"), f", snapshot {min(since, lasts)} of {lasts}")
@@ -239,8 +251,7 @@ def _menu(show: Show, width: int, rows: int) -> Lines:
         grid = _grid(cells, width)
         if len(grid) + 2 <= rows:
             return [line, *grid, foot]
-    compact = Text.assemble("faults ", _letters(show, True), "  changes ", _letters(show, False), "  ? help")
-    return [compact, Text(show.notice, "bold cyan") if show.notice else foot]
+    return [_letters(show, width), Text(show.notice, "bold cyan") if show.notice else foot]
 
 
 def _with_service(show: Show, option: Option) -> Text:
@@ -251,8 +262,17 @@ def _with_words(_: Show, option: Option) -> Text:
     return Text.assemble((f" {option.key}", "bold yellow" if option.is_fault else "bold cyan"), f" {option.words}")
 
 
-def _letters(show: Show, faults: bool) -> tuple[str, str]:
-    return " ".join(o.key for o in show.menu if o.is_fault == faults), "bold yellow" if faults else "bold cyan"
+def _letters(show: Show, width: int) -> Text:
+    """The keys of the menu in one line; without blanks between them where there is no room for blanks."""
+    for blank in (" ", ""):
+        faults = blank.join(option.key for option in show.menu if option.is_fault)
+        changes = blank.join(option.key for option in show.menu if not option.is_fault)
+        line = Text.assemble(
+            ("?", "bold"), " help  faults ", (faults, "bold yellow"), "  changes ", (changes, "bold cyan")
+        )
+        if len(line) <= width:
+            break
+    return line
 
 
 def _controls() -> Text:
@@ -298,7 +318,7 @@ def _grid(cells: Sequence[Text], width: int) -> Lines:
 def _beside(left: Lines, right: Lines, width: int, rows: int) -> Lines:
     lines = []
     for i in range(rows):
-        line = _fitted(left[i], width) if i < len(left) else Text()
+        line = Text().append_text(_fitted(left[i], width) if i < len(left) else Text())
         line.pad_right(width - line.cell_len)
         lines.append(line.append("│ ", "dim").append_text(right[i] if i < len(right) else Text()))
     return lines
@@ -312,7 +332,7 @@ def _fitted(line: Text, width: int) -> Text:
 
 
 def _heading(text: str, width: int, style: str = "bold") -> Text:
-    return Text(text, style).append(" " + "─" * max(0, width - len(text) - 2), "dim")
+    return Text.assemble((text, style)).append(" " + "─" * max(0, width - len(text) - 2), "dim")
 
 
 def _duration(seconds: float) -> str:

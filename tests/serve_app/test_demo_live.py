@@ -237,6 +237,15 @@ def test_what_is_wrong_and_where_is_on_every_screen(faulty: Show, width: int, he
         assert all(option.words in text for option in faulty.menu)
 
 
+def test_an_incident_that_eases_off_points_to_its_worst_moment() -> None:
+    worst, later = incident("x", 9.0, "a/db", "a/web"), incident("x", 2.0, "b/q")
+    show = scored(past_warm_up(), scene(80, "anomalous", 9.0, worst))
+    assert drawn(show, 80, 24)[1].startswith(" ANOMALOUS  a/db: error rate 31%")
+    calm = scene(81, "anomalous", 2.0, later)
+    calm = replace(calm, verdict=calm.verdict.model_copy(update={"probability": 0.01}))
+    assert drawn(scored(show, calm), 80, 24)[1] == " ANOMALOUS  easing off; at its worst it was a/db"
+
+
 def test_help_names_every_key(faulty: Show) -> None:
     text = "\n".join(drawn(pressed(faulty, "?"), 60, 18))
     for option in faulty.menu:
