@@ -18,6 +18,7 @@ from serve_app.demo.story import (
     about,
     begins,
     chapters,
+    deed_text,
     found,
     judge,
     paged,
@@ -182,7 +183,7 @@ def pressed(show: Show, key: str) -> Show:
     if controls.hidden and option.is_fault:
         notice = "a fault begins; you are not told which"
     else:
-        notice = f"{option.words} at {deed.service} begins"
+        notice = f"{deed_text(deed)} begins"
     return replace(show, controls=controls, chapter=None, deeds=(*show.deeds, deed), notice=notice)
 
 
@@ -195,8 +196,8 @@ def scored(show: Show, scene: Scene) -> Show:
     chapter, judgement = show.chapter, show.judgement
     if chapter and scene.index == chapter.end - 1:
         judgement = judge(chapter, pages, show.interval_seconds)
-        words = f"{'as it should' if judgement.passed else 'WRONG'}: {judgement.reason}"
-        events.append(Event(scene, "", words, "bold green" if judgement.passed else "bold red", secret=True))
+        text = f"{'as it should' if judgement.passed else 'WRONG'}: {judgement.reason}"
+        events.append(Event(scene, "", text, "bold green" if judgement.passed else "bold red", secret=True))
     return replace(
         show,
         controls=replace(show.controls, step=False),
@@ -228,13 +229,12 @@ def _done(show: Show, scene: Scene) -> Iterator[Event]:
     if scene.index == 0:
         yield Event(scene, "", f"{WARM_UP} quiet snapshots teach the detector this mesh", "cyan")
     for deed in show.deeds:
-        words = f"{deed.kind.replace('_', ' ')} at {deed.service}"
         is_fault = isinstance(deed, Fault)
         if begins(deed) == scene.index:
             wanted, style = ("somebody", "bold yellow") if is_fault else ("nobody", "cyan")
-            yield Event(scene, show.mark(deed), f"{words}: {wanted} should be paged", style, secret=is_fault)
+            yield Event(scene, show.mark(deed), f"{deed_text(deed)}: {wanted} should be paged", style, secret=is_fault)
         if isinstance(deed, Fault) and deed.end == scene.index:
-            yield Event(scene, "", f"{words} ends", "yellow", secret=True)
+            yield Event(scene, "", f"{deed_text(deed)} ends", "yellow", secret=True)
 
 
 def _said(before: tuple[Page, ...], pages: tuple[Page, ...], scene: Scene) -> Iterator[Event]:

@@ -93,6 +93,11 @@ class Finding:
     rank: int | None = None
 
 
+def deed_text(deed: Deed) -> str:
+    """A deed for people: ``error burst at shop/cart``."""
+    return f"{deed.kind.replace('_', ' ')} at {deed.service}"
+
+
 def begins(deed: Deed) -> int:
     """The snapshot in which a deed begins."""
     return deed.start if isinstance(deed, Fault) else deed.at
@@ -153,17 +158,15 @@ def judge(chapter: Chapter, pages: Sequence[Page], interval_seconds: float) -> J
     if others:
         return Judgement(False, f"paged without a fault: {_told(others[0])} in snapshot {others[0].index}")
     if not own:
-        return Judgement(False, f"{fault.kind} at {fault.service} was not found")
+        return Judgement(False, f"{deed_text(fault)} was not found")
     page, *further = own
     if fault.service not in page.suspects[:FIRST_SUSPECTS]:
-        return Judgement(False, f"{fault.kind} at {fault.service} was found, but suspects are {_told(page)}")
+        return Judgement(False, f"{deed_text(fault)} was found, but suspects are {_told(page)}")
     if further:
-        return Judgement(False, f"a second page for {fault.kind} at {fault.service}: {_told(further[0])}")
+        return Judgement(False, f"a second page for {deed_text(fault)}: {_told(further[0])}")
     rank = page.suspects.index(fault.service) + 1
     after = (page.index - fault.start + 1) * interval_seconds
-    return Judgement(
-        True, f"{fault.kind} at {fault.service} paged within {after:.0f} s, culprit named as suspect {rank}"
-    )
+    return Judgement(True, f"{deed_text(fault)} paged within {after:.0f} s, culprit named as suspect {rank}")
 
 
 def _until(fault: Fault, interval_seconds: float) -> float:

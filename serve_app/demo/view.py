@@ -10,7 +10,7 @@ from serve_app.demo.chart import chart
 from serve_app.demo.keys import CONTROLS, SURPRISE, Option
 from serve_app.demo.lines import clock, number
 from serve_app.demo.show import WARM_UP, Show
-from serve_app.demo.story import FIRST_SUSPECTS, Deed, Finding, Page, about, begins
+from serve_app.demo.story import FIRST_SUSPECTS, Deed, Finding, Page, about, begins, deed_text
 from serve_app.schemas import IncidentDocument, SuspectDocument, VerdictDocument
 from serve_app.sources.faults import Fault
 
@@ -85,7 +85,7 @@ def _news(show: Show, verdict: VerdictDocument) -> str:
         return f"learning what is normal here: {show.next_index} of {WARM_UP} quiet snapshots"
     if verdict.threshold is not None and verdict.mesh_score > verdict.threshold:
         return "nothing to page about: the score alone pages nobody"
-    return "nothing is wrong"
+    return "no incident is open"
 
 
 def _is_easing(verdict: VerdictDocument) -> bool:
@@ -117,7 +117,7 @@ def _incidents(show: Show, width: int, rows: int) -> Lines:
     """Every open incident with its suspects, in as much detail as there is room for."""
     incidents = show.scenes[-1].verdict.incidents if show.scenes else []
     if not incidents:
-        return _last_page(show, width)[:rows]
+        return _calm(show, width)[:rows]
     for suspects, reasons in DETAIL:
         lines = [line for incident in incidents for line in _incident(show, incident, width, suspects, reasons)]
         if len(lines) <= rows:
@@ -125,14 +125,17 @@ def _incidents(show: Show, width: int, rows: int) -> Lines:
     return lines[: max(0, rows)]
 
 
-def _last_page(show: Show, width: int) -> Lines:
-    if not show.pages:
-        return [_heading("no incident is open", width)]
-    page = show.pages[-1]
-    return [
-        _heading("no incident is open", width),
-        Text(f" the last: {page.incident}, suspects {', '.join(page.suspects[:FIRST_SUSPECTS])}", "dim"),
-    ]
+def _calm(show: Show, width: int) -> Lines:
+    """Where no incident is open: who would be suspected, and the last incident."""
+    lines = [_heading("nothing is paged", width)]
+    suspects = show.scenes[-1].verdict.suspects if show.scenes else []
+    if suspects:
+        why = f": {suspects[0].reasons[0].text}" if suspects[0].reasons else ""
+        lines.append(Text(f" least as usual: {suspects[0].service}{why}", "dim"))
+    if show.pages:
+        page = show.pages[-1]
+        lines.append(Text(f" the last: {page.incident}, suspects {', '.join(page.suspects[:FIRST_SUSPECTS])}", "dim"))
+    return lines
 
 
 def _incident(show: Show, incident: IncidentDocument, width: int, suspects: int, reasons: int) -> Lines:
@@ -192,17 +195,17 @@ def _hint(show: Show) -> str:
 
 def _deed(show: Show, deed: Deed, width: int) -> Lines:
     since = show.next_index - begins(deed)
-    words = f" {show.mark(deed)} {deed.kind.replace('_', ' ')} at {deed.service}"
+    what = f" {show.mark(deed)} {deed_text(deed)}"
     if not isinstance(deed, Fault):
         wrong = any(page.index >= deed.at and _is_wrong(show, page) for page in show.pages)
         paged = ("somebody was paged: WRONG", "bold red") if wrong else ("nobody paged", "green")
-        return [Text.assemble((words, "cyan"), f", {_ago(since)}: ", paged)]
+        return [Text.assemble((what, "cyan"), f", {_ago(since)}: ", paged)]
     outcome, style = _outcome(show, deed)
     lasts = deed.end - deed.start
-    what = Text.assemble((words, "bold yellow"), f", snapshot {min(since, lasts)} of {lasts}")
-    if len(what) + len(outcome) + 2 > width:
-        return [what, Text(f"   {outcome}", style)]
-    return [what.append(": ").append(outcome, style)]
+    line = Text.assemble((what, "bold yellow"), f", snapshot {min(since, lasts)} of {lasts}")
+    if len(line) + len(outcome) + 2 > width:
+        return [line, Text(f"   {outcome}", style)]
+    return [line.append(": ").append(outcome, style)]
 
 
 def _outcome(show: Show, fault: Fault) -> tuple[str, str]:
