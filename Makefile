@@ -10,7 +10,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: help setup demo test check bench train clean
+.PHONY: help setup demo test check bench openapi fuzz train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -29,6 +29,12 @@ check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 
 bench: .venv/.stamp  ## the figures, into benchmarks/results and README
 	for name in kernels partitioning pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python benchmarks/figures.py
+
+openapi: .venv/.stamp  ## the kept OpenAPI document, anew
+	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
+
+fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a running service; SECONDS=600
+	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
 
 train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)

@@ -64,7 +64,13 @@ def decode_snapshots_json(
         documents = ScoreDocument.model_validate_json(body).snapshots
     except ValidationError as error:
         raise invalid_document(error) from None
-    return [decode_snapshot(d, max_services=max_services, max_calls=max_calls) for d in documents]
+    snapshots = []
+    for row, document in enumerate(documents):
+        try:
+            snapshots.append(decode_snapshot(document, max_services=max_services, max_calls=max_calls))
+        except (InvalidDocument, DocumentTooLarge) as error:
+            raise _within(error, row) from error
+    return snapshots
 
 
 def decode_snapshot(
@@ -255,6 +261,15 @@ def _on_the_wire(error: InvalidSnapshot) -> InvalidDocument:
         if len(place) > 1 and message.startswith(f"{inside} {place[1]}"):
             message = outside + message.removeprefix(inside)
     return InvalidDocument(message, pointer=pointer, errors=[{"pointer": pointer, "detail": message}])
+
+
+def _within(error: InvalidDocument | DocumentTooLarge, row: int) -> InvalidDocument | DocumentTooLarge:
+    """The error of one snapshot of several."""
+    details = dict(error.details)
+    place = f"/snapshots/{row}"
+    details["pointer"] = place + details.get("pointer", "")
+    details["errors"] = [e | {"pointer": place + e["pointer"]} for e in details.get("errors", ())]
+    return type(error)(f"snapshot {row}: {error.message}", **details)
 
 
 def _pointer(place: Sequence[str | int]) -> str:

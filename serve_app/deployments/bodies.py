@@ -134,8 +134,9 @@ def _in_order(snapshots: Sequence[MeshSnapshot]) -> None:
     for i in range(1, len(snapshots)):
         before, after = snapshots[i - 1].observed_at, snapshots[i].observed_at
         if after <= before:
-            raise InvalidDocument(
+            pointer, detail = (
+                f"/snapshots/{i}/observed_at",
                 f"snapshot {i}: expected a time after the one before, {before.isoformat()}, came {after.isoformat()}; "
                 "send snapshots in order, each instant once",
-                pointer=f"/snapshots/{i}/observed_at",
             )
+            raise InvalidDocument(detail, pointer=pointer, errors=[{"pointer": pointer, "detail": detail}])

@@ -41,6 +41,10 @@ class Http(FastAPI):
         for document in (SnapshotDocument, ScoreDocument, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
+        for operation in (o for methods in schema["paths"].values() for o in methods.values()):
+            for parameter in operation.get("parameters", ()):
+                # FastAPI's mark for "no example" is another object in a replica, and shown as if it were one.
+                parameter.pop("example", None)
         return schema
 
 

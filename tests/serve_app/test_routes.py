@@ -1,5 +1,6 @@
 """What can be asked of a running service beside pushing: scoring without keeping, verdicts, plan, graph, model."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -47,6 +48,20 @@ def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
         "invalid-document",
         "/snapshots/5/observed_at",
     )
+
+
+def test_too_many_such_requests_at_once_are_refused_and_pushes_still_taken(service: Service) -> None:
+    body = {"snapshots": [encode_snapshot(s) for s in recorded(SMALL, 20)]}
+    slots = service.settings.serve.max_ongoing_scores * service.settings.serve.session_replicas
+    with ThreadPoolExecutor(3 * slots) as threads:
+        scores = [threads.submit(service.http.post, "/v1/score", json=body) for _ in range(3 * slots)]
+        assert push(service, "meanwhile", recorded(SMALL, 1)[0])["sequence"] == 1
+    responses = [score.result() for score in scores]
+    refused = [r for r in responses if r.status_code != 200]
+    assert 0 < len(refused) < len(responses)
+    for response in refused:
+        assert problem(response, 429, "overloaded")["retry_after_seconds"] > 0
+    assert len({r.text for r in responses if r.status_code == 200}) == 1
 
 
 def test_kept_verdicts_are_read_in_pages(service: Service, watched: list[dict[str, Any]]) -> None:

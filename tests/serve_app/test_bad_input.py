@@ -1,0 +1,313 @@
+"""Whatever is wrong with a request is a 4xx that names the place and changes nothing."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from running import Service, problem, push, recorded
+
+from serve_app.codec import encode_snapshot
+from serve_app.sources.topology import MeshSpec
+from serve_app.stores.local import LocalStore
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+
+MESH = "bad-input"
+SNAPSHOTS = recorded(MeshSpec(services=30, seed=3), 12)
+NEXT = encode_snapshot(SNAPSHOTS[3])
+PUSH, BASELINE, SCORE = f"/v1/meshes/{MESH}/snapshots", f"/v1/meshes/{MESH}/baseline", "/v1/score"
+
+
+def kept(service: Service) -> dict[str, Any]:
+    """All that is stored: of each mesh its state, revision, sequence, verdict, and the snapshots of its window."""
+    with closing(LocalStore(service.settings.store.path)) as store:
+        names = [summary.mesh for summary in store.meshes()]
+        return {name: (store.load(name), list(store.window(name))) for name in names}
+
+
+@pytest.fixture(scope="module")
+def mesh(service: Service) -> None:
+    """A mesh of three snapshots."""
+    for snapshot in SNAPSHOTS[:3]:
+        push(service, MESH, snapshot)
+
+
+@pytest.fixture
+def unchanged(service: Service, mesh: None) -> Iterator[None]:
+    """Nothing that is stored changes during the test."""
+    before = kept(service)
+    assert before[MESH][0].sequence == 3
+    yield
+    assert kept(service) == before
+
+
+def _set(value: Any, *path: Any) -> Callable[[dict[str, Any]], None]:
+    def change(document: Any) -> None:
+        for step in path[:-1]:
+            document = document[step]
+        document[path[-1]] = value
+
+    return change
+
+
+def _drop(*path: Any) -> Callable[[dict[str, Any]], None]:
+    def change(document: Any) -> None:
+        for step in path[:-1]:
+            document = document[step]
+        del document[path[-1]]
+
+    return change
+
+
+LATENCY = ("services", 2, "metrics", "p99_latency")
+TRAFFIC = ("calls", 2, "requests_per_second")
+CONTENT: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "no time": (_drop("observed_at"), "/observed_at"),
+    "a time without a zone": (_set("2026-01-01T00:00:00", "observed_at"), "/observed_at"),
+    "a time that is a number": (_set(1767225600, "observed_at"), "/observed_at"),
+    "a time that is a number in quotes": (_set("1767225600", "observed_at"), "/observed_at"),
+    "a day that there is not": (_set("2026-02-30T00:00:00Z", "observed_at"), "/observed_at"),
+    "a time before the year 1": (_set("0001-01-01T00:00:00+23:59", "observed_at"), "/observed_at"),
+    "no list of services": (_drop("services"), "/services"),
+    "an empty mesh": (lambda d: d.update(services=[], calls=[]), "/services"),
+    "services that are no list": (_set({}, "services"), "/services"),
+    "a service that is no object": (_set("shop/cart", "services", 3), "/services/3"),
+    "a service without a name": (_drop("services", 1, "name"), "/services/1/name"),
+    "an empty name": (_set("", "services", 1, "name"), "/services/1/name"),
+    "a namespace with a slash": (_set("a/b", "services", 1, "namespace"), "/services/1/namespace"),
+    "a field too many": (_set("fine", "weather"), "/weather"),
+    "another version of the document": (_set(2, "version"), "/version"),
+    "a service's field too many": (_set(1, "services", 0, "zone"), "/services/0/zone"),
+    "an unknown metric": (_set(1.0, "services", 0, "metrics", "luck"), "/services/0/metrics/luck"),
+    "a negative latency": (_set(-0.1, *LATENCY), "/services/2/metrics/p99_latency"),
+    "a ratio above one": (_set(1.5, "services", 1, "metrics", "error_rate"), "/services/1/metrics/error_rate"),
+    "text for a number": (_set("many", *LATENCY), "/services/2/metrics/p99_latency"),
+    "a number in quotes": (_set("0.1", *LATENCY), "/services/2/metrics/p99_latency"),
+    "a truth for a number": (_set(True, *LATENCY), "/services/2/metrics/p99_latency"),
+    "beyond a 32-bit float": (_set(1e39, *LATENCY), "/services/2/metrics/p99_latency"),
+    "a service twice": (lambda d: d["services"].append(d["services"][0]), "/services/30"),
+    "a call of a service unknown": (_set("shop/nobody", "calls", 1, "destination"), "/calls/1/destination"),
+    "a call by a service unknown": (_set("nobody", "calls", 4, "source"), "/calls/4/source"),
+    "a call without traffic": (_drop(*TRAFFIC), "/calls/2/requests_per_second"),
+    "a call whose traffic is null": (_set(None, *TRAFFIC), "/calls/2/requests_per_second"),
+    "a negative rate": (_set(-1.0, *TRAFFIC), "/calls/2/requests_per_second"),
+    "errors above one": (_set(1.01, "calls", 0, "error_rate"), "/calls/0/error_rate"),
+    "a call twice": (lambda d: d["calls"].insert(1, d["calls"][0]), "/calls/1"),
+    "a change without a kind": (_set([{"service": "shop/cart"}], "changes"), "/changes/0/kind"),
+}
+
+
+@pytest.mark.parametrize("case", CONTENT)
+@pytest.mark.usefixtures("unchanged")
+def test_wrong_content_is_refused_with_its_place(service: Service, case: str) -> None:
+    change, pointer = CONTENT[case]
+    document = deepcopy(NEXT)
+    change(document)
+    for path in (PUSH, BASELINE):
+        problem(service.http.post(path, json=document), 422, "invalid-document", pointer)
+    several = [encode_snapshot(s) for s in SNAPSHOTS]
+    several[3] = document
+    problem(service.http.post(SCORE, json={"snapshots": several}), 422, "invalid-document", f"/snapshots/3{pointer}")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400"])
+@pytest.mark.usefixtures("unchanged")
+def test_what_is_no_number_is_refused_with_its_place(service: Service, number: str) -> None:
+    document = deepcopy(NEXT)
+    document["calls"][2]["requests_per_second"] = -12345.0
+    body = json.dumps(document).replace("-12345.0", number)
+    for path in (PUSH, BASELINE):
+        response = service.http.post(path, content=body)
+        assert (response.status_code, response.json().get("pointer")) in (
+            (422, "/calls/2/requests_per_second"),
+            (400, None),  # not JSON at all, where the parser is strict
+        )
+        assert response.headers["content-type"] == "application/problem+json"
+
+
+MALFORMED = [
+    b"",
+    b"{",
+    b"[1, 2",
+    b"\xff\xfe",
+    "{}".encode("utf-16"),
+    b"observed_at=2026",
+    b"[" * 100_000,
+    b'{"a":"\xff"}',
+]
+
+
+@pytest.mark.parametrize("body", MALFORMED, ids=lambda body: repr(body[:12]))
+@pytest.mark.usefixtures("unchanged")
+def test_a_body_that_is_no_json_is_malformed(service: Service, body: bytes) -> None:
+    for path in (PUSH, BASELINE, SCORE):
+        problem(service.http.post(path, content=body), 400, "malformed-document")
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b"7", b'"text"'])
+@pytest.mark.usefixtures("unchanged")
+def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> None:
+    for path in (PUSH, BASELINE, SCORE):
+        problem(service.http.post(path, content=body), 422, "invalid-document", "")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/json; charset=latin-1"},
+        {"content-encoding": "gzip"},
+        {"content-encoding": "identity, br"},
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unchanged")
+def test_a_form_that_nobody_reads_is_refused(service: Service, headers: dict[str, str]) -> None:
+    for path in (PUSH, BASELINE, SCORE):
+        body = problem(
+            service.http.post(path, content=json.dumps(NEXT), headers=headers), 415, "unsupported-media-type"
+        )
+        assert next(iter(headers)) in body["detail"]
+
+
+@pytest.mark.parametrize(
+    "media_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
+)
+def test_json_may_be_called_by_its_other_names(service: Service, mesh: None, media_type: str) -> None:
+    body = json.dumps(encode_snapshot(SNAPSHOTS[2]))
+    assert service.http.post(PUSH, content=body, headers={"content-type": media_type}).status_code == 200
+
+
+def test_time_and_content_conflicts_are_refused(service: Service, unchanged: None) -> None:
+    first, _, newest = (encode_snapshot(s) for s in SNAPSHOTS[:3])
+    other = deepcopy(newest)
+    other["calls"][0]["requests_per_second"] += 1
+    body = problem(service.http.post(PUSH, json=other), 409, "same-time-other-content", "/observed_at")
+    assert newest["observed_at"] in body["detail"]
+    between = deepcopy(newest)
+    between["observed_at"] = (SNAPSHOTS[2].observed_at - timedelta(seconds=1)).isoformat()
+    older = deepcopy(first)
+    older["observed_at"] = (SNAPSHOTS[0].observed_at - timedelta(days=1)).isoformat()
+    for stale in (between, older):
+        body = problem(service.http.post(PUSH, json=stale), 409, "stale-snapshot", "/observed_at")
+        assert newest["observed_at"] in body["detail"], "the newest is named"
+
+
+def test_the_same_again_is_the_same_verdict_counted_once(service: Service, unchanged: None) -> None:
+    verdicts = service.http.get(f"/v1/meshes/{MESH}/verdicts").json()["verdicts"]
+    assert [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:3]] == verdicts
+
+
+def test_a_time_that_has_not_come_does_not_lock_the_mesh(service: Service, unchanged: None) -> None:
+    document = deepcopy(NEXT)
+    ahead = service.settings.limits.max_ahead_seconds
+    document["observed_at"] = (datetime.now(UTC) + timedelta(seconds=ahead + 60)).isoformat()
+    body = problem(service.http.post(PUSH, json=document), 422, "ahead-of-clock", "/observed_at")
+    assert document["observed_at"] in body["detail"]
+
+
+def test_a_clock_a_little_ahead_is_taken(service: Service) -> None:
+    document = deepcopy(NEXT)
+    ahead = service.settings.limits.max_ahead_seconds
+    document["observed_at"] = (datetime.now(UTC) + timedelta(seconds=ahead - 60)).isoformat()
+    assert service.http.post("/v1/meshes/a-little-ahead/snapshots", json=document).status_code == 200
+    assert service.http.delete("/v1/meshes/a-little-ahead").status_code == 204
+
+
+def _services(count: int) -> list[dict[str, Any]]:
+    return [{"namespace": "n", "name": f"s{i}"} for i in range(count)]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_more_than_the_limits_is_too_large(service: Service) -> None:
+    limits = service.settings.limits
+    many = {"observed_at": NEXT["observed_at"], "services": _services(limits.max_services + 1)}
+    ends = [(f"n/s{i}", f"n/s{j}") for i in range(80) for j in range(80)][: limits.max_calls + 1]
+    calls = [{"source": a, "destination": b, "requests_per_second": 1} for a, b in ends]
+    busy = {"observed_at": NEXT["observed_at"], "services": _services(80), "calls": calls}
+    assert len(calls) > limits.max_calls
+    for path in (PUSH, BASELINE):
+        problem(service.http.post(path, json=many), 413, "document-too-large", "/services")
+        problem(service.http.post(path, json=busy), 413, "document-too-large", "/calls")
+    several: list[Any] = [encode_snapshot(s) for s in SNAPSHOTS]
+    for place, document, pointer in ((5, many, "/snapshots/5/services"), (6, busy, "/snapshots/6/calls")):
+        body = {"snapshots": [*several[:place], document, *several[place + 1 :]]}
+        problem(service.http.post(SCORE, json=body), 413, "document-too-large", pointer)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_body_beyond_the_limit_is_refused_whether_it_says_so_or_not(service: Service) -> None:
+    body = b" " * (service.settings.limits.max_body_bytes + 1)
+    for path in (PUSH, BASELINE, SCORE):
+        problem(service.http.post(path, content=body), 413, "document-too-large")
+        chunks = (body[i : i + 2**20] for i in range(0, len(body), 2**20))
+        problem(service.http.post(path, content=chunks), 413, "document-too-large")
+
+
+LIMITS = [0, -1, 1001, "many", "1.5", ""]
+READS = ["verdict", "verdicts", "plan", "graph"]
+ROUTES = [
+    ("GET", "/v1/meshes/nobody/verdict", 404, "unknown-mesh"),
+    ("GET", "/v1/meshes/nobody/verdicts", 404, "unknown-mesh"),
+    ("GET", "/v1/meshes/nobody/incidents", 404, "unknown-mesh"),
+    ("GET", "/v1/meshes/nobody/plan", 404, "unknown-mesh"),
+    ("GET", "/v1/meshes/nobody/graph", 404, "unknown-mesh"),
+    ("DELETE", "/v1/meshes/nobody", 404, "unknown-mesh"),
+    *(("GET", f"/v1/meshes/No%20Name/{what}", 400, "bad-mesh-name") for what in READS),
+    ("GET", "/v1/meshes/a%00b/incidents", 400, "bad-mesh-name"),
+    ("GET", "/v1/meshes/%ff/verdict", 400, "bad-mesh-name"),
+    ("POST", "/v1/meshes/-x/snapshots", 400, "bad-mesh-name"),
+    ("POST", "/v1/meshes/x%0A/baseline", 400, "bad-mesh-name"),
+    ("DELETE", f"/v1/meshes/{'x' * 64}", 400, "bad-mesh-name"),
+    ("DELETE", f"/v1/meshes/{'x' * 8000}", 400, "bad-mesh-name"),
+    ("GET", f"/v1/{'x' * 8000}", 404, "not-found"),
+    ("GET", "/v1/nothing", 404, "not-found"),
+    ("GET", "/v2/meshes", 404, "not-found"),
+    ("POST", f"/v2/meshes/{MESH}/snapshots", 404, "not-found"),
+    ("GET", "/v1/meshes/", 404, "not-found"),
+    ("GET", f"/v1/meshes/{MESH}/verdict/", 404, "not-found"),
+    ("GET", f"/v1/meshes//{MESH}/verdict", 404, "not-found"),
+    ("GET", f"/v1/meshes/{MESH}/verdicts?since=yesterday", 422, "invalid-parameter"),
+    ("GET", f"/v1/meshes/{MESH}/verdicts?since=1767225600", 422, "invalid-parameter"),
+    ("GET", f"/v1/meshes/{MESH}/verdicts?since=2026-01-01T00:00:00", 422, "invalid-parameter"),
+    ("GET", f"/v1/meshes/{MESH}/verdicts?since=0001-01-01T00:00:00%2B23:59", 422, "invalid-parameter"),
+    ("GET", f"/v1/meshes/{MESH}/verdicts?sinec=2026-01-01T00:00:00Z", 422, "invalid-parameter"),
+    ("GET", f"/v1/meshes/{MESH}/verdicts?limit=1&limit=2", 422, "invalid-parameter"),
+    *(("GET", f"/v1/meshes/{MESH}/verdicts?limit={n}", 422, "invalid-parameter") for n in LIMITS),
+    ("GET", f"/v1/meshes/{MESH}/plan?members=perhaps", 422, "invalid-parameter"),
+    ("GET", f"/v1/meshes/{MESH}/graph?{'x' * 4000}=1", 422, "invalid-parameter"),
+    ("GET", "/v1/model?digest=1", 422, "invalid-parameter"),
+    ("DELETE", f"/v1/meshes/{MESH}?really=no", 422, "invalid-parameter"),
+    ("POST", f"/v1/meshes/{MESH}/snapshots?dry_run=true", 422, "invalid-parameter"),
+    ("PUT", f"/v1/meshes/{MESH}/snapshots", 405, "method-not-allowed"),
+    ("GET", f"/v1/meshes/{MESH}/snapshots", 405, "method-not-allowed"),
+    ("DELETE", f"/v1/meshes/{MESH}/verdict", 405, "method-not-allowed"),
+    ("OPTIONS", "/v1/meshes", 405, "method-not-allowed"),
+    ("GET", "/v1/score", 405, "method-not-allowed"),
+    ("PATCH", "/v1/meshes", 405, "method-not-allowed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "status", "code"), ROUTES, ids=lambda value: str(value)[:60])
+@pytest.mark.usefixtures("unchanged")
+def test_paths_and_parameters_that_lead_nowhere(
+    service: Service, method: str, path: str, status: int, code: str
+) -> None:
+    response = service.http.request(method, path)
+    body = problem(response, status, code)
+    assert len(body["detail"]) < 500, "what came is shown, not repeated"
+    assert response.headers["server-timing"].startswith("total;dur=")
+    if status == 405:
+        assert response.headers["allow"]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_an_answer_without_a_body_to_a_question_for_the_head_alone(service: Service) -> None:
+    response = service.http.head("/v1/meshes")
+    assert (response.status_code, response.content) == (405, b"")
+    assert response.headers["allow"] == "GET"
