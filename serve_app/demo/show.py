@@ -132,8 +132,9 @@ def opening(simulator: Simulator, seed: int, controls: Controls, keys: bool) -> 
     """The show before its first snapshot."""
     spec = simulator.spec
     namespaces = len({name.split("/")[0] for name in simulator.node_ids})
+    calls = int((~simulator.mesh.topology.latent_calls).sum())
     title = (
-        f"{spec.services:,} services in {namespaces} namespaces, {simulator.calls.shape[1]:,} calls, "
+        f"{spec.services:,} services in {namespaces} namespaces, {calls:,} calls, "
         f"a snapshot every {spec.interval_seconds:.0f} s; seed {seed}"
     )
     return Show(title, spec.interval_seconds, menu(simulator.mesh, seed), keys, controls)

@@ -95,7 +95,12 @@ def candidates(mesh: Mesh, kind: FaultKind, minimum_rate: float = 5.0) -> Ints:
         return np.flatnonzero(busy)
     topology = mesh.topology
     source, to = topology.source, topology.destination
-    share = mesh.usual_rate[source] * topology.calls_per_request / mesh.usual_rate[to]
+    share = (
+        mesh.usual_rate[source]
+        * topology.calls_per_request
+        * ~topology.latent_calls
+        / np.maximum(mesh.usual_rate[to], 1e-9)
+    )
     stormy = mesh.usual_utilisation[to] * (1.0 + DEFAULT_SEVERITY["retry_storm"] * share)
     reach = np.zeros(len(mesh.usual_rate))
     np.maximum.at(reach, source, stormy)
@@ -190,11 +195,11 @@ def _plan_faults(
 
 def _plan_changes(mesh: Mesh, rng: np.random.Generator, snapshots: int, expected: float) -> tuple[Change, ...]:
     services = mesh.services
-    spare = (services.replicas >= 3) & (mesh.usual_utilisation * 1.4 / 0.7 < SAFE)
+    spare = ~mesh.topology.latent & (services.replicas >= 3) & (mesh.usual_utilisation * 1.4 / 0.7 < SAFE)
     changes = []
     for at in np.sort(rng.integers(0, snapshots, rng.poisson(expected))):
         kind: ChangeKind = ("deploy", "scale_out", "scale_in")[int(rng.choice(3, p=[0.6, 0.25, 0.15]))]
-        able = np.flatnonzero(spare) if kind == "scale_in" and spare.any() else np.arange(len(services.replicas))
+        able = np.flatnonzero(spare) if kind == "scale_in" and spare.any() else np.flatnonzero(~mesh.topology.latent)
         low, high = {"deploy": (0.96, 1.05), "scale_out": (1.2, 1.8), "scale_in": (0.6, 0.85)}[kind]
         service = mesh.topology.node_ids[int(rng.choice(able))]
         changes.append(Change(kind, service, int(at), float(rng.uniform(low, high))))

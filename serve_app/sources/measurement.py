@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from model.snapshot import EDGE_METRICS, NODE_METRICS
 from serve_app.sources.load import Noise, Variation
 from serve_app.sources.operations import Fleet
-from serve_app.sources.physics import Mesh, Response
+from serve_app.sources.physics import Conditions, Mesh, Response
 from serve_app.sources.queueing import Floats, draw_binomial, draw_poisson, measure_quantiles
 from serve_app.sources.topology import MeshSpec
 
@@ -23,11 +23,11 @@ class Coverage:
     edges: Bools
 
 
-def draw_coverage(spec: MeshSpec, calls: int, rng: np.random.Generator) -> Coverage:
+def draw_coverage(spec: MeshSpec, services: int, calls: int, rng: np.random.Generator) -> Coverage:
     """Some services report no cpu and memory or no connections, some calls no latencies."""
-    nodes = np.ones((spec.services, len(NODE_METRICS)), dtype=np.bool_)
-    nodes[rng.random(spec.services) < spec.without_resources, 4:6] = False
-    nodes[rng.random(spec.services) < spec.without_connections, 6] = False
+    nodes = np.ones((services, len(NODE_METRICS)), dtype=np.bool_)
+    nodes[rng.random(services) < spec.without_resources, 4:6] = False
+    nodes[rng.random(services) < spec.without_connections, 6] = False
     edges = np.ones((calls, len(EDGE_METRICS)), dtype=np.bool_)
     edges[rng.random(calls) < spec.without_call_latency, 2:4] = False
     return Coverage(nodes, edges)
@@ -35,7 +35,7 @@ def draw_coverage(spec: MeshSpec, calls: int, rng: np.random.Generator) -> Cover
 
 def measure(
     mesh: Mesh,
-    entry: Floats,
+    now: Conditions,
     truth: Response,
     replicas: Floats,
     memory: Floats,
@@ -53,8 +53,9 @@ def measure(
     ze, ue = rng.standard_normal((4, calls)), rng.random((2, calls))
     gaps, edge_gaps = rng.random((services, len(NODE_METRICS))), rng.random((calls, len(EDGE_METRICS)))
     made = draw_poisson(truth.call_rate * spec.interval_seconds, ze[0], ue[0])
-    entered = draw_poisson(entry * spec.interval_seconds, z[0], u[0])
-    count = entered + np.bincount(mesh.topology.destination, made, services)
+    entered = draw_poisson(now.entry * now.alive * spec.interval_seconds, z[0], u[0])
+    to = mesh.topology.destination
+    count = entered + np.bincount(to, made * now.alive[to], services)
     edges = np.empty((calls, len(EDGE_METRICS)))
     edges[:, 0] = made / spec.interval_seconds
     edges[:, 1] = _ratio(draw_binomial(made, truth.call_errors, ze[1], ue[1]), made)

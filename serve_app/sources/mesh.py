@@ -5,12 +5,12 @@ from statistics import NormalDist
 
 import numpy as np
 
+from serve_app.sources.latent import add_latent
 from serve_app.sources.physics import (
     NEVER,
     SCENARIOS,
     CallParameters,
     Conditions,
-    LayerTraces,
     Mesh,
     Response,
     ServiceParameters,
@@ -18,11 +18,11 @@ from serve_app.sources.physics import (
 )
 from serve_app.sources.queueing import Floats
 from serve_app.sources.topology import MeshSpec, Topology, generate_topology
+from serve_app.sources.traces import draw_traces
 
 TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, what people configure
 LONGEST_WAIT = 2.0  # s, queues are no longer than servers are willing to work off
 PEAK = 1.4  # load at the busiest hour over the mean: capacity is bought for it
-_STRIDES = np.array([s for s in range(1, SCENARIOS) if s % 2 and s % 5])  # coprime to 50
 _Z = np.array([NormalDist().inv_cdf((s + 0.5) / SCENARIOS) for s in range(SCENARIOS)])
 
 
@@ -34,28 +34,48 @@ def build_mesh(spec: MeshSpec) -> Mesh:
     services = _draw_services(topology, rng)
     calls = _draw_calls(topology, rng)
     zeros = np.zeros(count)
-    mesh = Mesh(topology, services, calls, _draw_traces(topology, services.parallelism, rng), zeros, zeros, zeros)
+    none = np.empty(0, np.int64)
+    mesh = Mesh(
+        topology,
+        services,
+        calls,
+        draw_traces(topology, services.parallelism, rng),
+        usual_rate=zeros,
+        usual_p50=zeros,
+        usual_utilisation=zeros,
+        newcomers=none,
+        canaries=none.reshape(0, 2),
+        misroutes=none.reshape(0, 4),
+    )
     mesh = replace(mesh, services=_buy_capacity(services, _settle(mesh).rate, rng))
     patient = _settle(mesh)
     mesh = replace(mesh, calls=_set_timeouts(topology, calls, patient, rng))
     usual = _settle(mesh)
-    return replace(mesh, usual_rate=usual.rate, usual_p50=usual.p50, usual_utilisation=usual.utilisation)
+    mesh = replace(mesh, usual_rate=usual.rate, usual_p50=usual.p50, usual_utilisation=usual.utilisation)
+    return add_latent(mesh, spec, spec.stream(6))
 
 
 def usual_conditions(mesh: Mesh) -> Conditions:
-    """Mean load, no noise, no fault, first attempts only."""
+    """Mean load, no noise, no fault, first attempts only, nothing latent."""
+    services, calls = len(mesh.topology.node_ids), len(mesh.topology.source)
     return Conditions(
         entry=mesh.services.entry,
         calls_per_request=mesh.topology.calls_per_request,
         cpu_time=mesh.services.cpu_time,
         delay=mesh.services.delay,
         replicas=mesh.services.replicas,
-        injected_delay=np.zeros(len(mesh.topology.node_ids)),
-        injected_errors=np.zeros(len(mesh.topology.node_ids)),
+        injected_delay=np.zeros(services),
+        injected_errors=np.zeros(services),
         timeout=mesh.calls.timeout,
         retries=mesh.calls.retries,
         budget=mesh.calls.budget,
-        attempts=np.ones(len(mesh.topology.source)),
+        attempts=np.ones(calls),
+        alive=~mesh.topology.latent,
+        carried=np.where(mesh.topology.latent_calls, 0.0, 1.0),
+        call_delay=np.zeros(calls),
+        lost=np.zeros(calls),
+        capacity=np.ones(services),
+        leak=np.zeros(services),
     )
 
 
@@ -147,26 +167,3 @@ def _set_timeouts(
     wanted = patient.p99[topology.destination] * 3.0 * np.exp(rng.uniform(0.0, 1.6, len(calls.timeout)))
     place = np.minimum(np.searchsorted(TIMEOUTS, wanted), len(TIMEOUTS) - 1)
     return replace(calls, timeout=TIMEOUTS[place])
-
-
-def _draw_traces(topology: Topology, parallelism: Floats, rng: np.random.Generator) -> tuple[LayerTraces, ...]:
-    """Which calls each traced request makes: c calls per request are floor(c) or ceil(c) calls in the right share,
-    spread over the scenarios by the golden ratio, and meet the callee's scenarios in a random order."""
-    count = len(topology.source)
-    scenario = np.arange(SCENARIOS)
-    golden = (scenario * 0.6180339887498949 + rng.random(count)[:, None]) % 1.0
-    calls = np.floor(topology.calls_per_request[:, None] + golden)
-    met = (scenario * rng.choice(_STRIDES, count)[:, None] + rng.integers(0, SCENARIOS, count)[:, None]) % SCENARIOS
-    traces = []
-    for nodes, part in zip(topology.node_slices, topology.call_slices, strict=True):
-        call, at = np.nonzero(calls[part])
-        source = topology.source[part][call]
-        traces.append(
-            LayerTraces(
-                row=(source - nodes.start) * SCENARIOS + at,
-                column=topology.destination[part][call] * SCENARIOS + met[part][call, at],
-                call=call,
-                count=calls[part][call, at] * parallelism[source],
-            )
-        )
-    return tuple(traces)

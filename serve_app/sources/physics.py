@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serve_app.sources.queueing import Floats, retry, share_above, wait_and_blocking
 from serve_app.sources.topology import Ints, Topology
@@ -10,6 +11,7 @@ from serve_app.sources.topology import Ints, Topology
 SCENARIOS = 50  # requests traced per service and tick; the highest of 50 strata stands at the 99th percentile
 MEDIAN = SCENARIOS // 2
 WORK_OF_FAILED = 0.5  # share of its calls that a request makes before it fails
+REFUSED = 1e-4  # s until a connection to a service that is not there is refused
 NEVER = 1e9  # s, a timeout that does not strike
 # Quantiles of the unit exponential in an order (23 and 50 are coprime) that keeps them apart from own_shape's.
 EXPONENTIAL = -np.log1p(-((np.arange(SCENARIOS) * 23 % SCENARIOS) + 0.5) / SCENARIOS)
@@ -85,7 +87,14 @@ class LayerTraces:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A topology with its physics; ``usual_*`` is the equilibrium at mean load without noise, ``[N]``."""
+    """A topology with its physics; ``usual_*`` is the equilibrium at mean load without noise, ``[N]``.
+
+    Attributes:
+        newcomers: int64 ``[K]``, latent services that may join; ``usual_rate`` of a latent one is 0.
+        canaries: int64 ``[C, 2]``, a service and the latent one that a second version of it would be.
+        misroutes: int64 ``[P, 4]``, calls a->x and b->y, and the latent ones a->y and b->x. With ``carried`` of the
+            first two at 0 and of the last two at 1 every service sees its usual rate.
+    """
 
     topology: Topology
     services: ServiceParameters
@@ -94,6 +103,9 @@ class Mesh:
     usual_rate: Floats
     usual_p50: Floats
     usual_utilisation: Floats
+    newcomers: Ints
+    canaries: Ints
+    misroutes: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,12 @@ class Conditions:
         injected_errors: share of requests failed by a fault, ``[N]``.
         timeout, retries, budget: of the calls, ``[E]``.
         attempts: per call, as the failures of the tick before ask for, ``[E]``.
+        alive: bool ``[N]``; calls to a service that is not there are attempts that are refused at once.
+        carried: share of ``calls_per_request`` that takes this call, ``[E]``; 0 is a call that is not there.
+        call_delay: added on the way, s, ``[E]``.
+        lost: share of attempts that never arrive, ``[E]``.
+        capacity: factor on the workers, ``[N]``.
+        leak: memory added, 0..1, ``[N]``.
     """
 
     entry: Floats
@@ -122,6 +140,12 @@ class Conditions:
     retries: Floats
     budget: Floats
     attempts: Floats
+    alive: NDArray[np.bool_]
+    carried: Floats
+    call_delay: Floats
+    lost: Floats
+    capacity: Floats
+    leak: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +188,10 @@ def respond(mesh: Mesh, now: Conditions) -> Response:
 
 def _flow_down(mesh: Mesh, now: Conditions) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     topology, services = mesh.topology, mesh.services
-    rate = now.entry.copy()
+    rate = now.entry * now.alive
     call_rate = np.zeros(len(topology.source))
     utilisation, wait, blocked = np.zeros_like(rate), np.zeros_like(rate), np.zeros_like(rate)
-    asked = now.calls_per_request * now.attempts
+    asked = now.calls_per_request * now.carried * now.attempts
     for nodes, calls in zip(topology.node_slices, topology.call_slices, strict=True):
         cpu_time, workers = now.cpu_time[nodes], services.workers[nodes]
         utilisation[nodes] = rate[nodes] * cpu_time / (now.replicas[nodes] * workers)
@@ -175,7 +199,8 @@ def _flow_down(mesh: Mesh, now: Conditions) -> tuple[Floats, Floats, Floats, Flo
         wait[nodes], blocked[nodes] = waits * cpu_time / workers, refused
         working = rate[nodes] * (1.0 - refused) * (1.0 - WORK_OF_FAILED * now.injected_errors[nodes])
         call_rate[calls] = working[topology.source[calls] - nodes.start] * asked[calls]
-        rate += np.bincount(topology.destination[calls], call_rate[calls], len(rate))
+        to = topology.destination[calls]
+        rate += np.bincount(to, call_rate[calls] * now.alive[to], len(rate))
     return rate, call_rate, utilisation, wait, blocked
 
 
@@ -185,6 +210,7 @@ def _climb_up(
     topology = mesh.topology
     taken = (now.cpu_time + now.delay)[:, None] * mesh.services.own_shape
     taken += wait[:, None] * EXPONENTIAL + now.injected_delay[:, None]
+    seen = np.where(now.alive, errors, 1.0)  # by callers
     p50, p99 = np.zeros_like(rate), np.zeros_like(rate)
     call_p50, call_p99, failing, attempts = (np.zeros_like(call_rate) for _ in range(4))
     for nodes, calls, traces in zip(
@@ -192,19 +218,22 @@ def _climb_up(
     ):
         to, timeout = topology.destination[calls], now.timeout[calls]
         network = mesh.calls.network[calls]
-        failing[calls] = 1.0 - (1.0 - errors[to]) * (1.0 - share_above(timeout, p50[to], p99[to]))
+        failing[calls] = 1.0 - (1.0 - seen[to]) * (1.0 - share_above(timeout, p50[to], p99[to]))
         attempts[calls], lost = retry(failing[calls], now.retries[calls], now.budget[calls])
         call_p50[calls] = np.minimum(p50[to], timeout) + network
         call_p99[calls] = np.minimum(p99[to], timeout) + network
         again = (attempts[calls] - 1.0) / np.maximum(failing[calls], 1e-12)
         answer = taken.ravel()[traces.column]
         rows = (nodes.stop - nodes.start) * SCENARIOS
-        waited = _time_of_calls(traces, answer, errors[to], again, timeout, network, rows)
+        waited = _time_of_calls(traces, answer, seen[to], again, timeout, network, now.carried[calls], rows)
         taken[nodes] += waited.reshape(-1, SCENARIOS)
+        taken[nodes][~now.alive[nodes]] = REFUSED
         p50[nodes], p99[nodes] = _quantiles(taken[nodes])
         survived = np.log1p(-np.minimum(mesh.calls.propagation[calls] * lost, 1.0 - 1e-9))
         log_share = np.bincount(
-            topology.source[calls] - nodes.start, now.calls_per_request[calls] * survived, nodes.stop - nodes.start
+            topology.source[calls] - nodes.start,
+            now.calls_per_request[calls] * now.carried[calls] * survived,
+            nodes.stop - nodes.start,
         )
         errors[nodes] = 1.0 - (1.0 - errors[nodes]) * np.exp(log_share)
     return Response(
@@ -213,7 +242,14 @@ def _climb_up(
 
 
 def _time_of_calls(
-    traces: LayerTraces, answer: Floats, failed: Floats, again: Floats, timeout: Floats, network: Floats, rows: int
+    traces: LayerTraces,
+    answer: Floats,
+    failed: Floats,
+    again: Floats,
+    timeout: Floats,
+    network: Floats,
+    carried: Floats,
+    rows: int,
 ) -> Floats:
     """Seconds that each traced request of one layer waits for its calls, ``[rows]``.
 
@@ -224,7 +260,7 @@ def _time_of_calls(
     repeats_on_error = 1.0 + again * failed
     limit = timeout[call]
     waited = np.where(answer > limit, limit * repeated[call], answer * repeats_on_error[call]) + network[call]
-    return np.bincount(traces.row, waited * traces.count, rows).astype(np.float64, copy=False)
+    return np.bincount(traces.row, waited * traces.count * carried[call], rows).astype(np.float64, copy=False)
 
 
 def _quantiles(taken: Floats) -> tuple[Floats, Floats]:

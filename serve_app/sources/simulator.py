@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import compress
 
 import numpy as np
 
@@ -57,7 +58,9 @@ class Simulator:
         self._position = {name: i for i, name in enumerate(self.mesh.topology.node_ids)}
         self._edge_index = np.stack([self.mesh.topology.source, self.mesh.topology.destination])
         self._variation: Variation = draw_variation(spec, self.mesh.topology, spec.stream(2))
-        self._coverage: Coverage = draw_coverage(spec, len(self.mesh.topology.source), spec.stream(3))
+        self._coverage: Coverage = draw_coverage(
+            spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
+        )
         self._faults: tuple[Fault, ...] = ()
         self._changes: dict[int, tuple[Change, ...]] = {}
         self.schedule(*faults, *changes)
@@ -69,12 +72,12 @@ class Simulator:
 
     @property
     def node_ids(self) -> tuple[str, ...]:
-        """N ids ``namespace/service``."""
+        """Ids ``namespace/service``, of services that may come later too."""
         return self.mesh.topology.node_ids
 
     @property
     def calls(self) -> Ints:
-        """int64 ``[2, E]``, source and destination of each call."""
+        """int64 ``[2, E]``, source and destination in ``node_ids`` of each call, latent ones too."""
         return self._edge_index
 
     def schedule(self, *events: Fault | Change) -> None:
@@ -149,12 +152,15 @@ class Simulator:
         rng: np.random.Generator,
     ) -> MeshSnapshot:
         memory = memory_now(self.mesh, run.fleet, self._variation, run.noise)
-        nodes, edges = measure(self.mesh, now.entry, truth, replicas, memory, self._coverage, self.spec, rng)
+        nodes, edges = measure(self.mesh, now, truth, replicas, memory, self._coverage, self.spec, rng)
+        source, destination = self._edge_index
+        present = now.alive[source] & now.alive[destination] & (now.carried > 0)
+        row = np.cumsum(now.alive) - 1
         return MeshSnapshot.create(
-            node_ids=self.node_ids,
-            edge_index=self._edge_index,
-            node_features=nodes,
-            edge_features=edges,
+            node_ids=tuple(compress(self.node_ids, now.alive)),
+            edge_index=row[self._edge_index[:, present]],
+            node_features=nodes[now.alive],
+            edge_features=edges[present],
             observed_at=self._time(index),
             changes=[PlannedChange(c.kind, c.service, c.reason) for c in changes],
         )

@@ -27,7 +27,7 @@ class MeshSpec:
     """What a simulated mesh is like. Equal specs give equal meshes and equal snapshots.
 
     Attributes:
-        services: N, 20 to 6,000 are what it is made for.
+        services: N, 20 to 100,000 are what it is made for.
         namespaces: how many, ``platform`` with the shared services included; drawn from the seed if None.
         calls_per_service: mean out-degree, E / N.
         namespace_skew: Zipf exponent of the sizes of namespaces; drawn from 0.9 to 1.5 if None.
@@ -38,6 +38,7 @@ class MeshSpec:
         without_connections: share of services without active connections.
         without_call_latency: share of calls without latencies.
         dropout: probability that one value of one snapshot is missing.
+        latent: services that may come later (newcomers, canaries) over N; 0 for none.
         hiccups_per_hour: short slowdowns (collections, noisy neighbours) an hour and service; benign.
     """
 
@@ -53,6 +54,7 @@ class MeshSpec:
     without_call_latency: float = 0.05
     dropout: float = 0.002
     hiccups_per_hour: float = 0.05
+    latent: float = 0.08
 
     def __post_init__(self) -> None:
         if self.services < 8:
@@ -88,6 +90,8 @@ class Topology:
         source, destination: int64 ``[E]``, positions in ``node_ids``.
         calls_per_request: float64 ``[E]``, mean calls for each request the source answers.
         node_slices, call_slices: one slice per layer, of services and of the calls they make.
+        latent: bool ``[N]``, services that are not there yet; N counts them here.
+        latent_calls: bool ``[E]``, calls that carry nothing yet; their ``calls_per_request`` is what they would carry.
     """
 
     node_ids: tuple[str, ...]
@@ -99,6 +103,8 @@ class Topology:
     calls_per_request: Floats
     node_slices: tuple[slice, ...]
     call_slices: tuple[slice, ...]
+    latent: NDArray[np.bool_]
+    latent_calls: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,8 @@ def generate_topology(spec: MeshSpec, rng: np.random.Generator) -> Topology:
         calls_per_request=_draw_calls_per_request(source, spec.services, rng),
         node_slices=tuple(slice(a, b) for a, b in pairwise(bounds)),
         call_slices=tuple(slice(a, b) for a, b in pairwise(call_bounds)),
+        latent=np.zeros(spec.services, np.bool_),
+        latent_calls=np.zeros(len(source), np.bool_),
     )
 
 

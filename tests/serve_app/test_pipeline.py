@@ -299,7 +299,9 @@ def house(seed: int, kind: str) -> tuple[list[MeshSnapshot], str]:
     simulator = Simulator(MeshSpec(services=60, seed=seed), snapshots=175)
     rng = np.random.default_rng([seed, 5])
     culprit = simulator.node_ids[int(rng.choice(candidates(simulator.mesh, kind)))]  # type: ignore[arg-type]
-    deployed, scaled = (simulator.node_ids[i] for i in rng.choice(60, 2, replace=False))
+    deployed, scaled = (
+        simulator.node_ids[i] for i in rng.choice(np.flatnonzero(~simulator.mesh.topology.latent), 2, replace=False)
+    )
     simulator.schedule(
         Change("deploy", deployed, 80),
         Change("scale_out", scaled, 100),

@@ -17,7 +17,7 @@ from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec, generate_topology
 
 RATE, ERRORS, P50, P99, CPU, MEMORY, CONNECTIONS = range(len(NODE_METRICS))
-SPEC = MeshSpec(seed=1, without_resources=0.0, without_connections=0.0, dropout=0.0, hiccups_per_hour=0.0)
+SPEC = MeshSpec(seed=1, without_resources=0.0, without_connections=0.0, dropout=0.0, hiccups_per_hour=0.0, latent=0.0)
 
 
 def nodes_of(snapshots: list[MeshSnapshot]) -> np.ndarray:
