@@ -117,7 +117,7 @@ class MeshSnapshot:
             )
         for array in (nodes, edges, index, node_observed, edge_observed):
             array.setflags(write=False)
-        return cls(ids, index, nodes, node_observed, edges, edge_observed, observed_at.astimezone(UTC), tuple(changes))
+        return cls(ids, index, nodes, node_observed, edges, edge_observed, _in_utc(observed_at), tuple(changes))
 
     @property
     def num_nodes(self) -> int:
@@ -209,6 +209,16 @@ class MeshSnapshot:
 def namespace_of(node_id: str) -> str:
     """``shop`` of ``shop/cart``."""
     return node_id.split("/", 1)[0]
+
+
+def _in_utc(observed_at: datetime) -> datetime:
+    try:
+        return observed_at.astimezone(UTC)
+    except OverflowError:
+        raise InvalidSnapshot(
+            f"observed_at: expected a time between the years 1 and 9999 in UTC, came {observed_at.isoformat()}",
+            place=("observed_at",),
+        ) from None
 
 
 def _observed(names: Sequence[str], values: FloatArray, observed: BoolArray) -> dict[str, float]:

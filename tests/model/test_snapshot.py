@@ -78,6 +78,19 @@ def test_times_are_kept_in_utc() -> None:
     assert made.observed_at.tzinfo is UTC
 
 
+@pytest.mark.parametrize(("edge", "hours"), [(datetime(1, 1, 1), 23), (datetime(9999, 12, 31, 23), -23)])
+def test_a_time_outside_the_calendar_in_utc_is_refused(edge: datetime, hours: int) -> None:
+    with pytest.raises(InvalidSnapshot, match="years 1 and 9999") as refused:
+        MeshSnapshot.create(
+            node_ids=["a/a"],
+            edge_index=[[], []],
+            node_features=[NODE],
+            edge_features=[],
+            observed_at=edge.replace(tzinfo=timezone(timedelta(hours=hours))),
+        )
+    assert refused.value.details["place"] == ("observed_at",)
+
+
 def test_what_was_not_observed_is_masked_and_zero() -> None:
     made = snapshot(nodes=nodes_with(2, "p50_latency", np.nan), edges=edges_with(1, "error_rate", np.nan))
     expected_nodes = np.ones((5, 7), bool)
