@@ -12,6 +12,7 @@ from serve_app.sources.faults import KINDS, Fault, FaultKind, candidates
 from serve_app.sources.operations import Change, ChangeKind
 from serve_app.sources.physics import Mesh
 from serve_app.sources.topology import Ints
+from serve_app.sources.wiring import possible
 
 SPEEDS = (1.0, 4.0, 15.0, 30.0, 60.0, 120.0, 240.0)  # times real time; beyond the last one 0, as fast as it goes
 DECK = 200  # services an option offers, at most
@@ -127,7 +128,11 @@ def menu(mesh: Mesh, seed: int) -> tuple[Option, ...]:
     keys = letters(KINDS, reserved) | {k: key.upper() for k, key in letters(get_args(ChangeKind)).items()}
     busy = candidates(mesh, "error_burst")
     places: dict[FaultKind | ChangeKind, Ints] = {kind: candidates(mesh, kind) for kind in KINDS}
-    places |= dict.fromkeys(get_args(ChangeKind), busy)
+    for change in get_args(ChangeKind):
+        able = possible(mesh, change)
+        usable = able if change == "new_service" else np.intersect1d(able, busy)
+        if len(usable):
+            places[change] = usable
     name = mesh.topology.node_ids
     return tuple(
         Option(keys[kind], kind, tuple(name[i] for i in rng.permutation(positions)[:DECK]))

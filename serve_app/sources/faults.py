@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from serve_app.sources.churn import plan_churn
 from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import SAFE, Change, ChangeKind
+from serve_app.sources.operations import Change
 from serve_app.sources.physics import Conditions, Mesh
 from serve_app.sources.topology import Ints, MeshSpec
 
@@ -143,7 +144,9 @@ def plan_scenario(
         mesh, kinds, np.random.default_rng(faults_seed), snapshots, first, duration, quiet, minimum_rate
     )
     hours = snapshots * spec.interval_seconds / 3600.0
-    return faults, _plan_changes(mesh, np.random.default_rng(churn_seed), snapshots, churn_per_hour * hours)
+    changes = plan_churn(mesh, np.random.default_rng(churn_seed), snapshots, churn_per_hour * hours)
+    culprits = {fault.service for fault in faults}
+    return faults, tuple(c for c in changes if c.kind != "deletion" or c.service not in culprits)
 
 
 def incidents(faults: Sequence[Fault], spec: MeshSpec) -> list[dict[str, Any]]:
@@ -191,16 +194,3 @@ def _plan_faults(
         faults.append(Fault(kind, service, start, end, severity))
         start = end + int(rng.integers(quiet[0], quiet[1] + 1))
     return tuple(faults)
-
-
-def _plan_changes(mesh: Mesh, rng: np.random.Generator, snapshots: int, expected: float) -> tuple[Change, ...]:
-    services = mesh.services
-    spare = ~mesh.topology.latent & (services.replicas >= 3) & (mesh.usual_utilisation * 1.4 / 0.7 < SAFE)
-    changes = []
-    for at in np.sort(rng.integers(0, snapshots, rng.poisson(expected))):
-        kind: ChangeKind = ("deploy", "scale_out", "scale_in")[int(rng.choice(3, p=[0.6, 0.25, 0.15]))]
-        able = np.flatnonzero(spare) if kind == "scale_in" and spare.any() else np.flatnonzero(~mesh.topology.latent)
-        low, high = {"deploy": (0.96, 1.05), "scale_out": (1.2, 1.8), "scale_in": (0.6, 0.85)}[kind]
-        service = mesh.topology.node_ids[int(rng.choice(able))]
-        changes.append(Change(kind, service, int(at), float(rng.uniform(low, high))))
-    return tuple(changes)

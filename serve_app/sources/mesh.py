@@ -22,6 +22,7 @@ from serve_app.sources.traces import draw_traces
 
 TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, what people configure
 LONGEST_WAIT = 2.0  # s, queues are no longer than servers are willing to work off
+ON_ONE_HOST = 6  # services with a replica there, on average
 PEAK = 1.4  # load at the busiest hour over the mean: capacity is bought for it
 _Z = np.array([NormalDist().inv_cdf((s + 0.5) / SCENARIOS) for s in range(SCENARIOS)])
 
@@ -43,6 +44,7 @@ def build_mesh(spec: MeshSpec) -> Mesh:
         usual_rate=zeros,
         usual_p50=zeros,
         usual_utilisation=zeros,
+        host=none,
         newcomers=none,
         canaries=none.reshape(0, 2),
         misroutes=none.reshape(0, 4),
@@ -52,7 +54,10 @@ def build_mesh(spec: MeshSpec) -> Mesh:
     mesh = replace(mesh, calls=_set_timeouts(topology, calls, patient, rng))
     usual = _settle(mesh)
     mesh = replace(mesh, usual_rate=usual.rate, usual_p50=usual.p50, usual_utilisation=usual.utilisation)
-    return add_latent(mesh, spec, spec.stream(6))
+    mesh = add_latent(mesh, spec, spec.stream(6))
+    services_and_latent = len(mesh.topology.node_ids)
+    host = spec.stream(7).integers(0, max(2, services_and_latent // ON_ONE_HOST), services_and_latent)
+    return replace(mesh, host=host)
 
 
 def usual_conditions(mesh: Mesh) -> Conditions:

@@ -9,13 +9,27 @@ import numpy as np
 
 from serve_app.sources.physics import Mesh
 from serve_app.sources.queueing import Floats
+from serve_app.sources.topology import Ints
 
-ChangeKind = Literal["deploy", "scale_out", "scale_in"]
-DEFAULT_FACTOR: dict[ChangeKind, float] = {"deploy": 1.02, "scale_out": 1.5, "scale_in": 0.7}
+ChangeKind = Literal["deploy", "scale_out", "scale_in", "new_service", "deletion", "canary", "node_drain"]
+WIRING_KINDS: frozenset[ChangeKind] = frozenset({"new_service", "deletion", "canary"})
+DEFAULT_FACTOR: dict[ChangeKind, float] = {
+    "deploy": 1.02,
+    "scale_out": 1.5,
+    "scale_in": 0.7,
+    "new_service": 1.0,
+    "deletion": 1.0,
+    "canary": 1.0,
+    "node_drain": 1.0,
+}
 REASONS: dict[ChangeKind, str] = {
     "deploy": "rolling update to a new image",
     "scale_out": "replicas raised by an operator",
     "scale_in": "replicas lowered by an operator",
+    "new_service": "workload created",
+    "deletion": "workload to be deleted",
+    "canary": "canary of a new version",
+    "node_drain": "node drained for maintenance",
 }
 
 RESTART_SECONDS = 40.0  # one batch of a rollout
@@ -33,7 +47,9 @@ class Change:
     """A benign action.
 
     Attributes:
-        kind: ``deploy``, ``scale_out`` or ``scale_in``.
+        kind: ``deploy``, ``scale_out``, ``scale_in``; ``new_service``: joins and is wired up; ``deletion``: announced,
+            drained, and gone two snapshots later; ``canary``: ``name-canary`` takes 10, 25, 50, 100% of the traffic
+            and gives it back; ``node_drain``: every service with a replica on this one's host restarts that replica.
         service: node id.
         at: index of the snapshot in which it begins.
         factor: deploy: on the service time afterwards; scaling: on the replicas. None takes the kind's default.
@@ -62,13 +78,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A deploy under way: ``service`` (position), ticks done, batches, ticks per batch, own time afterwards."""
+    """A deploy under way: ``service`` (position), ticks done, batches, ticks per batch, own time afterwards;
+    it ends after ``restarts`` batches if that comes first."""
 
     service: int
     done: int
     batches: int
     batch_ticks: int
     factor: float
+    restarts: int = BATCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +123,7 @@ def first_fleet(mesh: Mesh, rng: np.random.Generator) -> Fleet:
     return Fleet(replicas, replicas, replicas, zeros, mesh.usual_utilisation, zeros, age, np.ones_like(replicas))
 
 
-def begin(fleet: Fleet, changes: Sequence[Change], position: Mapping[str, int], interval: float) -> Fleet:
+def begin(fleet: Fleet, changes: Sequence[Change], position: Mapping[str, int], host: Ints, interval: float) -> Fleet:
     """Start the changes of this tick. A deploy of a service that is rolling already waits for nobody and restarts."""
     if not changes:
         return fleet
@@ -113,6 +131,13 @@ def begin(fleet: Fleet, changes: Sequence[Change], position: Mapping[str, int], 
     rollouts = list(fleet.rollouts)
     for change in changes:
         i = position[change.service]
+        if change.kind in WIRING_KINDS:
+            continue
+        if change.kind == "node_drain":
+            rollouts += [
+                Rollout(int(j), 0, int(max(1, replicas[j])), 1, 1.0, 1) for j in np.flatnonzero(host == host[i])
+            ]
+            continue
         if change.kind == "deploy":
             batches = int(min(replicas[i], BATCHES))
             rollouts.append(Rollout(i, 0, batches, max(1, round(RESTART_SECONDS / interval)), change.size))
@@ -145,7 +170,7 @@ def advance(mesh: Mesh, fleet: Fleet, utilisation: Floats, interval: float) -> F
     for rollout in fleet.rollouts:
         left = rollout.batches * rollout.batch_ticks - rollout.done
         age[rollout.service] *= 1.0 - 1.0 / left
-        if left > 1:
+        if left > 1 and rollout.done + 1 < rollout.restarts * rollout.batch_ticks:
             rollouts.append(replace(rollout, done=rollout.done + 1))
         else:
             speed[rollout.service] *= rollout.factor

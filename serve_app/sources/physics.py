@@ -90,6 +90,7 @@ class Mesh:
     """A topology with its physics; ``usual_*`` is the equilibrium at mean load without noise, ``[N]``.
 
     Attributes:
+        host: int64 ``[N]``, node of the cluster on which one replica runs; services share it.
         newcomers: int64 ``[K]``, latent services that may join; ``usual_rate`` of a latent one is 0.
         canaries: int64 ``[C, 2]``, a service and the latent one that a second version of it would be.
         misroutes: int64 ``[P, 4]``, calls a->x and b->y, and the latent ones a->y and b->x. With ``carried`` of the
@@ -103,6 +104,7 @@ class Mesh:
     usual_rate: Floats
     usual_p50: Floats
     usual_utilisation: Floats
+    host: Ints
     newcomers: Ints
     canaries: Ints
     misroutes: Ints

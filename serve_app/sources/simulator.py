@@ -12,10 +12,11 @@ from serve_app.sources.faults import Fault, apply_faults
 from serve_app.sources.load import DAY, Noise, Variation, draw_variation, entry_factor, first_noise, next_noise
 from serve_app.sources.measurement import Coverage, draw_coverage, measure, memory_now
 from serve_app.sources.mesh import build_mesh, usual_conditions
-from serve_app.sources.operations import Change, Fleet, advance, begin, first_fleet, serving
+from serve_app.sources.operations import WIRING_KINDS, Change, Fleet, advance, begin, first_fleet, serving
 from serve_app.sources.physics import Conditions, Mesh, Response, respond
 from serve_app.sources.queueing import Floats
 from serve_app.sources.topology import Ints, MeshSpec
+from serve_app.sources.wiring import Calls, check, rewire
 
 BURN_IN = 20  # ticks before the first snapshot
 
@@ -61,6 +62,8 @@ class Simulator:
         self._coverage: Coverage = draw_coverage(
             spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
         )
+        self._calls = Calls.of(self.mesh.topology)
+        self._wiring: tuple[Change, ...] = ()
         self._faults: tuple[Fault, ...] = ()
         self._changes: dict[int, tuple[Change, ...]] = {}
         self.schedule(*faults, *changes)
@@ -94,6 +97,9 @@ class Simulator:
                 )
         self._faults += tuple(e for e in events if isinstance(e, Fault))
         for change in (e for e in events if isinstance(e, Change)):
+            check(self.mesh, change, self._position[change.service], self._wiring)
+            if change.kind in WIRING_KINDS:
+                self._wiring = tuple(sorted((*self._wiring, change), key=lambda c: c.at))
             self._changes[change.at] = (*self._changes.get(change.at, ()), change)
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
@@ -121,7 +127,7 @@ class Simulator:
         """One interval: noise moves, people act, the mesh responds, the controllers see it."""
         noise = next_noise(self._variation, run.noise, rng)
         load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
-        fleet = begin(run.fleet, changes, self._position, self.interval_seconds)
+        fleet = begin(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
         replicas, speed, stall = serving(fleet)
         usual = usual_conditions(self.mesh)
         pace = speed * np.exp(self._variation.service * noise.service)
@@ -136,6 +142,7 @@ class Simulator:
             replicas=replicas,
             attempts=run.attempts,
         )
+        now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
         now = apply_faults(self._faults, index, self.mesh, self._position, now)
         truth = respond(self.mesh, now)
         fleet = advance(self.mesh, fleet, truth.utilisation, self.interval_seconds)
