@@ -342,20 +342,6 @@ def test_a_deploy_restarts_memory_and_leaves_a_small_mark(mesh: Mesh, quiet_run:
     assert (after[20:, P99] < 2.5 * before[20:, P99]).all()
 
 
-def test_churn_alone_browns_nothing_out() -> None:
-    spec = replace(SPEC, services=120, seed=5)
-    faults, changes = plan_scenario(spec, [], 4, snapshots=300, churn_per_hour=200.0)
-    assert faults == ()
-    assert {c.kind for c in changes} == {"deploy", "scale_out", "scale_in"}
-    calm = nodes_of(list(Simulator(spec, snapshots=300).snapshots()))
-    churned = nodes_of(list(Simulator(spec, changes=changes, snapshots=300).snapshots()))
-    busy = calm[:, :, RATE].mean(axis=0) > 2
-    more = churned[:, busy, ERRORS] - calm[:, busy, ERRORS]
-    assert np.abs(more.mean(axis=0)).max() < 5e-3
-    assert churned[:, busy, CPU].max() < 0.95
-    assert (churned[:, busy, P50].mean(axis=0) < 1.5 * calm[:, busy, P50].mean(axis=0)).all()
-
-
 def test_events_can_be_scheduled_while_the_mesh_runs(mesh: Mesh) -> None:
     simulator = Simulator(SPEC)
     stream = simulator.snapshots()
@@ -394,7 +380,9 @@ def test_a_plan_spaces_its_faults_and_keeps_churn_apart_from_them() -> None:
     assert max(f.end for f in faults) <= 1200
     assert len(changes) == pytest.approx(150, rel=0.3)
     assert plan_scenario(SPEC, KINDS, 7, snapshots=1200, churn_per_hour=30.0) == (faults, changes)
-    assert plan_scenario(SPEC, (), 7, snapshots=1200, churn_per_hour=30.0)[1] == changes
+    without = plan_scenario(SPEC, (), 7, snapshots=1200, churn_per_hour=30.0)[1]
+    culprits = {f.service for f in faults}
+    assert changes == tuple(c for c in without if c.kind != "deletion" or c.service not in culprits)
     rate = dict(zip(build_mesh(SPEC).topology.node_ids, build_mesh(SPEC).usual_rate, strict=True))
     assert min(rate[f.service] for f in faults) >= 5.0
 
