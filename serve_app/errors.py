@@ -16,6 +16,7 @@
     ├── DeadlineExceeded         the answer would have come too late
     ├── NoCapacity               nobody is there to do the work
     ├── CorruptState             stored bytes that cannot be read back
+    ├── StoreFull                no room to write
     ├── BadRecording             a recording folder that cannot be read or written
     └── BadSettings              a setting that does not exist or has an impossible value
 
@@ -105,6 +106,10 @@ class CorruptState(ServeError):
     """Stored bytes that cannot be read back."""
 
 
+class StoreFull(ServeError):
+    """There is no room to write; nothing was changed, and what is stored is still read."""
+
+
 class BadRecording(ServeError):
     """A recording that cannot be read or written."""
 
@@ -144,6 +149,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ServeError: Answer(500, "serve-error", "The service failed"),
     NoCapacity: Answer(503, "no-capacity", "Nobody is there to do the work"),
     DeadlineExceeded: Answer(504, "deadline-exceeded", "The verdict was not there in time"),
+    StoreFull: Answer(507, "store-full", "There is no room to keep the snapshot"),
 }
 
 UNEXPECTED = Answer(500, "unexpected", "An unexpected error")

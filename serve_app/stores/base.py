@@ -69,9 +69,10 @@ class MeshSummary:
 class StateStore(Protocol):
     """State of meshes, written through before a verdict is answered. Blobs are opaque bytes.
 
-    Every method raises ``BadMeshName`` for a name outside the alphabet, ``CorruptState`` for a store that cannot be
-    read, and ``Overloaded`` where the store stayed busy. Instances may be used from several threads, a store from
-    several processes.
+    Every method raises ``BadMeshName`` for a name outside the alphabet, ``Overloaded`` where the store stayed busy, and
+    ``CorruptState`` for what cannot be read: with ``details["mesh"]`` one mesh, which was set aside, so that the next
+    call finds it new. A write raises ``StoreFull`` where there is no room; nothing is changed then. Instances may be
+    used from several threads, a store from several processes.
     """
 
     def load(self, mesh: str) -> StoredMesh | None:
@@ -124,6 +125,10 @@ class StateStore(Protocol):
 
     def meshes(self) -> list[MeshSummary]:
         """All stored meshes by name."""
+
+    def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
+        """Move a mesh whose state cannot be used out of the way; it starts anew. False unless the stored revision is
+        the given one. What was set aside of it before is dropped."""
 
     def delete(self, mesh: str) -> bool:
         """Forget a mesh; False where nothing was stored."""

@@ -1,0 +1,121 @@
+"""Memory of a session and size of its store over a long life of one mesh.
+
+    python benchmarks/bench_memory.py [--snapshots 10000] [--services 60] [--json FILE] [--picture FILE]
+
+Each snapshot goes the session's way: packed, unpacked, judged by the pipeline, kept in a LocalStore, held in the cache.
+Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import torch
+
+from model.checkpoint import load
+from model.scoring import score
+from model.snapshot import MeshSnapshot
+from model.storage import pack_state
+from serve_app.codec import encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.deployments.cache import Known, MeshCache
+from serve_app.deployments.record import Record
+from serve_app.pipeline import Mesh, Options, calibrate, case_of, combine, lay, settled
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.stores.local import LocalStore
+from serve_app.views import Deviations
+
+EVERY = 100
+
+
+def measured(directory: Path, services: int, snapshots: int, every: int = EVERY) -> Iterator[dict[str, int]]:
+    """One row per ``every`` snapshots; bytes."""
+    torch.set_num_threads(1)
+    process, cache = psutil.Process(), MeshCache(512 * 2**20)
+    simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
+    with closing(LocalStore(directory)) as store:
+        session = Session(store, cache)
+        for count, snapshot in enumerate(simulator.snapshots(), 1):
+            session.push("memory", pack_snapshot(snapshot))
+            if count % every == 0:
+                files = sum(path.stat().st_size for path in directory.iterdir())
+                resident = process.memory_info().rss
+                yield {"snapshots": count, "resident": resident, "cache": cache.bytes, "files": files}
+
+
+class Session:
+    """What ``MeshSession`` does to a snapshot, without Ray between its steps."""
+
+    def __init__(self, store: LocalStore, cache: MeshCache) -> None:
+        self._store, self._cache = store, cache
+        self._checkpoint, self._options = load(), Options()
+
+    def push(self, name: str, packed: bytes) -> None:
+        """Judge and keep one snapshot."""
+        snapshot = unpack_snapshot(packed)
+        known = self._cache.get(name) or Known(Mesh(), 0)
+        mesh, record = self._judged(known.mesh, snapshot)
+        revision = self._store.append(
+            name,
+            sequence=mesh.state.sequence,
+            observed_at=snapshot.observed_at,
+            snapshot=packed,
+            digest=snapshot.digest,
+            state=pack_state(mesh.state),
+            verdict=record.pack(),
+            keep=self._options.window_size,
+            revision=known.revision,
+        )
+        self._cache.put(name, Known(mesh, revision))
+
+    def _judged(self, mesh: Mesh, snapshot: MeshSnapshot) -> tuple[Mesh, Record]:
+        laid = lay(self._checkpoint, mesh, snapshot, self._options)
+        calibrated = calibrate(self._checkpoint, laid, score(self._checkpoint.network, laid.tasks))
+        case = case_of(self._checkpoint, laid, calibrated, snapshot, self._options)
+        verdict, memory = combine(self._checkpoint, case, self._options.policy)
+        document = encode_verdict(verdict).model_dump_json().encode()
+        record = Record(snapshot.num_nodes, document, Deviations.of(laid, calibrated, snapshot).pack())
+        return settled(laid.mesh, memory, counted=True), record
+
+
+def draw(rows: list[dict[str, int]], services: int, path: Path) -> None:
+    """Both sizes over the snapshots, from zero, so that a slope is seen as large as it is."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3), dpi=90)
+    at = [row["snapshots"] for row in rows]
+    axes.plot(at, [row["resident"] / 2**20 for row in rows], label="resident memory of the process")
+    axes.plot(at, [row["files"] / 2**20 for row in rows], label="files of the store")
+    axes.set(xlabel=f"snapshots of a mesh of {services} services", ylabel="MiB", ylim=(0, None))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--snapshots", type=int, default=10_000)
+    parser.add_argument("--services", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--picture", type=Path)
+    arguments = parser.parse_args()
+    about = {"benchmark": "memory", "services": arguments.services, "cores": os.cpu_count()}
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        for row in measured(Path(directory), arguments.services, arguments.snapshots):
+            rows.append(row)
+            print(json.dumps(about | row), flush=True)
+    if arguments.json:
+        arguments.json.write_text("".join(json.dumps(about | row) + "\n" for row in rows))
+    if arguments.picture:
+        draw(rows, arguments.services, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()

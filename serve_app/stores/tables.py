@@ -1,0 +1,171 @@
+"""The tables of a local store's file: how they are made, carried over from the layout before, verified and rescued."""
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+from serve_app.errors import CorruptState
+from serve_app.stores.seal import seal, unseal
+
+LAYOUT = 2  # PRAGMA user_version; 2 seals every blob
+_TABLES = """
+CREATE TABLE clock (revision INTEGER NOT NULL);
+CREATE TABLE meshes (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL, state BLOB NOT NULL);
+CREATE TABLE snapshots (
+    mesh TEXT NOT NULL, sequence INTEGER NOT NULL, observed_at INTEGER NOT NULL, digest TEXT NOT NULL,
+    verdict BLOB NOT NULL, snapshot BLOB NOT NULL, PRIMARY KEY (mesh, sequence));
+CREATE INDEX snapshots_by_time ON snapshots (mesh, observed_at);
+"""
+_ASIDE = """
+CREATE TABLE meshes_aside (mesh TEXT PRIMARY KEY, why TEXT, at INTEGER, revision INTEGER, sequence INTEGER, state BLOB);
+CREATE TABLE snapshots_aside (
+    mesh TEXT, sequence INTEGER, observed_at INTEGER, digest TEXT, verdict BLOB, snapshot BLOB);
+"""
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in a new file, or carry over those of the layout before; in one transaction.
+
+    Raises:
+        CorruptState: they are of a layout that this version does not know.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        (layout,) = db.execute("PRAGMA user_version").fetchone()
+        if layout == LAYOUT:
+            db.execute("SELECT revision FROM clock").fetchone()
+            return
+        if layout == 0:
+            _run(db, _TABLES + _ASIDE)
+            # Revisions of two files that follow each other never meet, so that no session takes one for the other.
+            db.execute("INSERT INTO clock VALUES (?)", (time.time_ns() // 1000,))
+        elif layout == 1:
+            _run(db, _ASIDE)
+            _seal_all(db)
+        else:
+            raise CorruptState(
+                f"state store {path}: expected layout {LAYOUT}, came {layout}; it was written by another version of "
+                "tagae: use that version or another directory"
+            )
+        db.execute(f"PRAGMA user_version = {LAYOUT}")
+
+
+def sealed_state(mesh: str, revision: int, sequence: int, state: bytes) -> bytes:
+    """As it stands in ``meshes``."""
+    return seal(state, "state", mesh, revision, sequence)
+
+
+def opened_state(mesh: str, revision: int, sequence: int, sealed: bytes) -> bytes:
+    """Inverse of :func:`sealed_state`; ``CorruptState`` where the row is damaged."""
+    return unseal(sealed, "state", mesh, revision, sequence)
+
+
+def sealed_verdict(mesh: str, sequence: int, observed_at: int, digest: str, verdict: bytes) -> bytes:
+    """As it stands in ``snapshots``; the instant, µs, and the digest are summed with it."""
+    return seal(verdict, "verdict", mesh, sequence, observed_at, digest)
+
+
+def opened_verdict(mesh: str, sequence: int, observed_at: int, digest: str, sealed: bytes) -> bytes:
+    """Inverse of :func:`sealed_verdict`; ``CorruptState`` where the row is damaged."""
+    return unseal(sealed, "verdict", mesh, sequence, observed_at, digest)
+
+
+def sealed_snapshot(mesh: str, sequence: int, snapshot: bytes) -> bytes:
+    """As it stands in ``snapshots``."""
+    return seal(snapshot, "snapshot", mesh, sequence)
+
+
+def opened_snapshot(mesh: str, sequence: int, sealed: bytes) -> bytes:
+    """Inverse of :func:`sealed_snapshot`; ``CorruptState`` where the row is damaged."""
+    return unseal(sealed, "snapshot", mesh, sequence)
+
+
+def verify(db: sqlite3.Connection, mesh: str) -> None:
+    """Read all that is kept of a mesh.
+
+    Raises:
+        CorruptState: a row is damaged, or the newest snapshot is missing.
+    """
+    row = db.execute("SELECT revision, sequence, state FROM meshes WHERE mesh = ?", (mesh,)).fetchone()
+    if row is None:
+        return
+    opened_state(mesh, *row)
+    newest = 0
+    rows = db.execute(
+        "SELECT sequence, observed_at, digest, verdict, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence",
+        (mesh,),
+    )
+    for sequence, observed_at, digest, verdict, snapshot in rows:
+        opened_verdict(mesh, sequence, observed_at, digest, verdict)
+        opened_snapshot(mesh, sequence, snapshot)
+        if newest and sequence != newest + 1:
+            raise CorruptState(f"stored snapshots {mesh}: expected {newest + 1} after {newest}, came {sequence}")
+        newest = sequence
+    if newest != row[1]:
+        raise CorruptState(f"stored snapshots {mesh}: expected {row[1]} as the newest, came {newest}")
+
+
+def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
+    """Move the rows of a mesh out of the way; what was set aside of it before is dropped, so that the file stays
+    bounded."""
+    for table in ("meshes", "snapshots"):
+        db.execute(f"DELETE FROM {table}_aside WHERE mesh = ?", (mesh,))
+    db.execute(
+        "INSERT INTO meshes_aside SELECT mesh, ?, ?, revision, sequence, state FROM meshes WHERE mesh = ?",
+        (why, time.time_ns() // 1000, mesh),
+    )
+    db.execute("INSERT INTO snapshots_aside SELECT * FROM snapshots WHERE mesh = ?", (mesh,))
+    for table in ("meshes", "snapshots"):
+        db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
+
+
+def rescue(damaged: Path, fresh: Path) -> tuple[list[str], list[str]]:
+    """Make ``fresh`` from every mesh of ``damaged`` that can be read whole.
+
+    Returns:
+        Names of the meshes that came over, and of those that did not (as far as names could be read).
+    """
+    fresh.unlink(missing_ok=True)
+    saved: list[str] = []
+    lost: list[str] = []
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as new:
+        new.execute("PRAGMA page_size = 16384")
+        prepare(new, fresh)
+        try:
+            with closing(sqlite3.connect(damaged, isolation_level=None)) as old:
+                if old.execute("PRAGMA user_version").fetchone() != (LAYOUT,):
+                    return saved, lost
+                for (mesh,) in old.execute("SELECT mesh FROM meshes ORDER BY mesh"):
+                    (saved if _copied(old, new, mesh) else lost).append(str(mesh))
+        except sqlite3.DatabaseError:  # no further name can be read
+            return saved, lost
+    return saved, lost
+
+
+def _copied(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> bool:
+    try:
+        verify(old, mesh)
+        new.execute("BEGIN")
+        with new:
+            for table, places in (("meshes", "?, ?, ?, ?"), ("snapshots", "?, ?, ?, ?, ?, ?")):
+                rows = old.execute(f"SELECT * FROM {table} WHERE mesh = ?", (mesh,))
+                new.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+    except (CorruptState, sqlite3.DatabaseError, TypeError):
+        return False
+    return True
+
+
+def _seal_all(db: sqlite3.Connection) -> None:
+    for name, count, function in (("s", 4, sealed_state), ("v", 5, sealed_verdict), ("p", 3, sealed_snapshot)):
+        db.create_function(f"seal_{name}", count, function, deterministic=True)
+    db.execute("UPDATE meshes SET state = seal_s(mesh, revision, sequence, state)")
+    db.execute(
+        "UPDATE snapshots SET verdict = seal_v(mesh, sequence, observed_at, digest, verdict), "
+        "snapshot = seal_p(mesh, sequence, snapshot)"
+    )
+
+
+def _run(db: sqlite3.Connection, statements: str) -> None:
+    for statement in filter(str.strip, statements.split(";")):
+        db.execute(statement)
