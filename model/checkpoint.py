@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ class Checkpoint:
         page_offset: surprise added to the page level so that normal training traffic keeps the budget.
         provenance: how it was made: seed, data, versions.
         digest: of the file's content; names the model in verdicts.
+        refused: why the weights that were asked for are not these; empty where they are.
     """
 
     network: Autoencoder
@@ -40,6 +41,7 @@ class Checkpoint:
     page_offset: float = 0.0
     provenance: dict[str, str] = field(default_factory=dict)
     digest: str = ""
+    refused: str = ""
 
     def to(self, device: torch.device) -> "Checkpoint":
         """With the autoencoder on ``device``; the meta-model is small and stays on the CPU."""
@@ -99,6 +101,23 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
     digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     network.eval().to(device or torch.device("cpu"))
     return Checkpoint(network, meta.eval(), tails[0], tails[1], offset, provenance, digest)
+
+
+def load_or_shipped(path: Path | None, device: torch.device | None = None) -> Checkpoint:
+    """What a service works with: the configured weights, or the shipped ones where those are refused.
+
+    A detector on other weights is worth more than none, if it says so: ``refused`` tells why. The file stays where it
+    is, since it is not ours.
+
+    Raises:
+        IncompatibleWeights: the shipped weights cannot be read either.
+    """
+    if path is None:
+        return load(SHIPPED, device)
+    try:
+        return load(path, device)
+    except IncompatibleWeights as error:
+        return replace(load(SHIPPED, device), refused=str(error))
 
 
 def _prefixed(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

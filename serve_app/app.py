@@ -3,6 +3,7 @@
 There is no ``from __future__ import annotations`` here: Ray would then hand ``build`` a plain dict, unchecked.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
-from model.checkpoint import SHIPPED, load
+from model.checkpoint import load_or_shipped
 from serve_app.deployments import local
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS
 from serve_app.deployments.ingress import Ingress
@@ -23,6 +24,7 @@ from serve_app.settings import Settings
 
 __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 
+log = logging.getLogger("ray.serve")
 NAME = "tagae"  # of the application in Serve
 LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole house fits two cores
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
@@ -80,10 +82,12 @@ def start(settings: Settings) -> str:
 
     Raises:
         BadSettings: as of :func:`application`.
-        IncompatibleWeights: the checkpoint cannot be read.
+        IncompatibleWeights: not even the shipped weights can be read.
         NoCapacity: told ``cuda`` on a machine without, or a replica could not start; the text says why.
     """
-    load(settings.model.weights or SHIPPED)  # refused at once, not by the replicas after a while
+    refused = load_or_shipped(settings.model.weights).refused  # told here, since replicas' logs are in files
+    if refused:
+        log.error("model.weights: refused, and the shipped weights are in use: %s", refused)
     url = local.up(settings.serve.host, settings.serve.port)
     try:
         if settings.scorer.device == "cuda" and not _gpus():

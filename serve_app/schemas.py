@@ -301,6 +301,7 @@ class HealthDocument(Document):
     device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
     kernels: str | None = Field(None, description="`compiled-cuda`, `compiled-cpu` or `reference`")
     model: str | None = Field(None, description="digest of the weights")
+    refused: str | None = Field(None, description="why the configured weights are not in use, and the shipped ones are")
 
 
 class FieldError(Document):

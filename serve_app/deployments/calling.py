@@ -1,10 +1,13 @@
-"""One call to another deployment: within a deadline, repeated once if the replica died, in the house's own errors.
+"""One call to another deployment: within a deadline, repeated if the replica died, in the house's own errors.
 
-Every call of the house may be repeated: scoring and combining are pure, and a push is idempotent.
+Every call of the house may be repeated: scoring and combining are pure, and a push is idempotent. The first repeat goes
+out at once, to another replica; where there is none, the call waits for the replacement until the deadline.
 """
 
 import asyncio
+import itertools
 import time
+from collections import Counter
 from typing import Any
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -13,6 +16,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 
 RETRY_AFTER_SECONDS = 1.0
+PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
 
 
 def remaining_seconds(expires_at: float) -> float:
@@ -20,31 +24,35 @@ def remaining_seconds(expires_at: float) -> float:
     return max(0.0, expires_at - time.time())
 
 
-async def ask(method: Any, *args: Any, expires_at: float) -> Any:
+async def ask(method: Any, *args: Any, expires_at: float, lost: Counter[str] | None = None) -> Any:
     """What a method of a deployment handle answers.
 
     Args:
         method: such as ``handle.score``.
         args: passed on.
         expires_at: deadline, Unix time; the remote work is cancelled then.
+        lost: repeats are added here, by deployment.
 
     Raises:
         DeadlineExceeded: no answer until then.
-        NoCapacity: the replica died, and so did the one that was asked instead; or there is none.
+        NoCapacity: replicas died, and none took their place until then.
         Overloaded: its queue is full.
         Exception: whatever the method raised, itself.
     """
-    try:
+    for repeat in itertools.count():
         try:
             return await _answer(method, args, expires_at)
-        except RayActorError:
-            return await _answer(method, args, expires_at)
-    except (RayActorError, DeploymentUnavailableError) as error:
-        raise NoCapacity(
-            f"{method.deployment_name}: no replica could answer ({type(error).__name__}); try again, and look at "
-            "`serve status` if it lasts",
-            retry_after_seconds=RETRY_AFTER_SECONDS,
-        ) from error
+        except (RayActorError, DeploymentUnavailableError) as error:
+            pause = PAUSE_SECONDS if repeat else 0.0
+            if remaining_seconds(expires_at) <= pause:
+                raise NoCapacity(
+                    f"{method.deployment_name}: no replica could answer ({type(error).__name__}); try again, and look "
+                    "at `serve status` if it lasts",
+                    retry_after_seconds=RETRY_AFTER_SECONDS,
+                ) from error
+        if lost is not None:
+            lost[method.deployment_name] += 1
+        await asyncio.sleep(pause)
 
 
 async def _answer(method: Any, args: tuple[Any, ...], expires_at: float) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ from serve_app.metrics import (
     INFERENCE,
     PARTS_MISSING,
     PARTS_SCORED,
+    RETRIES,
     STAGE,
     VERDICTS,
     MeshGauges,
@@ -76,6 +78,8 @@ http = interface()
 
 def _measure(instruments: PrometheusInstruments, judged: Judged, seconds: Mapping[str, float]) -> None:
     """What one snapshot was; a repeat was counted before."""
+    for deployment, repeats in judged.lost.items():
+        instruments.count(RETRIES, repeats, deployment=deployment)
     if not judged.status:
         return
     instruments.count(VERDICTS, status=judged.status)
@@ -98,6 +102,7 @@ def _health(status: str, equipment: Equipment | None) -> HealthDocument:
         device=equipment.device,
         kernels=equipment.kernels,
         model=equipment.model,
+        refused=equipment.refused or None,
     )
 
 
@@ -141,7 +146,10 @@ class Ingress:
         owner = self._owner(mesh)
         packed = await read_snapshot(request, self._limits, now=datetime.now(UTC))
         decoded = time.perf_counter() - started
-        judged: Judged = await ask(owner.push, mesh, packed, expires_at, expires_at=expires_at)
+        lost: Counter[str] = Counter()
+        judged: Judged = await ask(owner.push, mesh, packed, expires_at, expires_at=expires_at, lost=lost)
+        for deployment, repeats in lost.items():
+            request.app.state.instruments.count(RETRIES, repeats, deployment=deployment)
         seconds = {"decode": decoded, **judged.seconds, "total": time.perf_counter() - started}
         _measure(request.app.state.instruments, judged, seconds)
         return _json(judged.verdict, {"server-timing": timing(seconds)})

@@ -13,6 +13,7 @@ class Judged:
         seconds: by stage.
         scorers: parts scored, by replica.
         missing: parts without an answer.
+        lost: calls that were repeated since a replica died, by deployment.
     """
 
     verdict: bytes
@@ -20,15 +21,18 @@ class Judged:
     seconds: dict[str, float] = field(default_factory=dict)
     scorers: dict[str, int] = field(default_factory=dict)
     missing: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, and the digest of the weights."""
+    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, the digest of the weights, and why these are
+    not the configured ones, if they are not."""
 
     device: str
     kernels: str
     model: str
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import asyncio
 
 import torch
 
-from model.checkpoint import SHIPPED, load
+from model.checkpoint import load_or_shipped
 from model.incidents import AlertPolicy, IncidentMemory
 from model.verdict import Verdict
 from serve_app.deployments.instruments import RayInstruments
@@ -17,12 +17,12 @@ class MetaModel:
     """Makes the verdicts, and counts them.
 
     Raises:
-        IncompatibleWeights: the checkpoint cannot be read.
+        IncompatibleWeights: not even the shipped weights can be read.
     """
 
     def __init__(self, settings: Settings) -> None:
         torch.set_num_threads(settings.model.threads)
-        self._checkpoint = load(settings.model.weights or SHIPPED)
+        self._checkpoint = load_or_shipped(settings.model.weights)
         self._instruments = RayInstruments()
 
     def digest(self) -> str:

@@ -13,7 +13,7 @@ from ray import serve
 
 from kernels import backend
 from model.autoencoder import Autoencoder
-from model.checkpoint import SHIPPED, Checkpoint, load
+from model.checkpoint import Checkpoint, load_or_shipped
 from model.scoring import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.deployments.calling import remaining_seconds
@@ -34,11 +34,13 @@ class Scored:
 
     Attributes:
         replica: who scored it.
+        model: digest of the weights it was scored with.
         scores: of its parts, in order.
         seconds: of the pass that it was part of.
     """
 
     replica: str
+    model: str
     scores: Scores
     seconds: float
 
@@ -52,13 +54,13 @@ class Scorer:
 
     Raises:
         NoCapacity: told ``cuda``, and there is none.
-        IncompatibleWeights: the checkpoint cannot be read.
+        IncompatibleWeights: not even the shipped weights can be read.
     """
 
     def __init__(self, settings: Settings, device: str) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings.scorer
-        self._checkpoint = load(settings.model.weights or SHIPPED, found(device))
+        self._checkpoint = load_or_shipped(settings.model.weights, found(device))
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
         self._instruments = RayInstruments()
@@ -84,7 +86,7 @@ class Scorer:
     def equipment(self) -> Equipment:
         """What this replica works with."""
         device = next(self._checkpoint.network.parameters()).device
-        return Equipment(device.type, backend(), self._checkpoint.digest)
+        return Equipment(device.type, backend(), self._checkpoint.digest, self._checkpoint.refused)
 
     async def score(self, group: Group, expires_at: float) -> Scored:
         """Score a group of parts, in one pass with whoever else is waiting.
@@ -109,7 +111,7 @@ class Scorer:
         return [self._told(next(outcomes), seconds) if alive else _late() for alive in in_time]
 
     def _told(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:
-        return outcome if isinstance(outcome, Exception) else Scored(self._replica, outcome, seconds)
+        return outcome if isinstance(outcome, Exception) else Scored(self._replica, self._checkpoint.digest, outcome, seconds)
 
     async def _in_thread(self, function: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)

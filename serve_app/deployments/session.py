@@ -8,6 +8,7 @@ import asyncio
 import heapq
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,13 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from model.checkpoint import SHIPPED, load
+from model.checkpoint import load_or_shipped
+from model.errors import IncompatibleWeights
+from model.incidents import IncidentMemory
 from model.scoring import PartitionTask
 from model.snapshot import MeshSnapshot
 from model.storage import pack_state, unpack_state
+from model.verdict import Verdict
 from serve_app.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
@@ -29,7 +33,9 @@ from serve_app.deployments.messages import Equipment, Judged, Seen
 from serve_app.deployments.record import Record, gauges
 from serve_app.deployments.scorer import Group, Scored
 from serve_app.errors import (
+    CorruptState,
     DeadlineExceeded,
+    NoCapacity,
     Overloaded,
     SameTimeOtherContent,
     ServeError,
@@ -38,12 +44,13 @@ from serve_app.errors import (
     UnknownMesh,
 )
 from serve_app.metrics import PARTS_MISSING, STAGE, MeshGauges
-from serve_app.pipeline import Case, Laid, Mesh, calibrate, case_of, lay, options, plan_of, settled
+from serve_app.pipeline import Case, Laid, Mesh, calibrate, case_of, combine, lay, options, plan_of, settled
 from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.base import StoredMesh
 from serve_app.stores.local import LocalStore
 from serve_app.views import Deviations, model_document, plan_document
 
+COMBINING_SHARE = 0.8  # of what is left then
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
 log = logging.getLogger("ray.serve")
 
@@ -73,7 +80,7 @@ class MeshSession:
         scorer, meta: handles.
 
     Raises:
-        IncompatibleWeights: the checkpoint cannot be read.
+        IncompatibleWeights: not even the shipped weights can be read.
         CorruptState: nor the store.
     """
 
@@ -81,7 +88,9 @@ class MeshSession:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
         self._options = options(settings)
-        self._checkpoint = load(settings.model.weights or SHIPPED)
+        self._checkpoint = load_or_shipped(settings.model.weights)
+        if self._checkpoint.refused:
+            log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._store = LocalStore(settings.store.path)
         self._cache = MeshCache(settings.serve.session_memory_bytes)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
@@ -201,7 +210,8 @@ class MeshSession:
         async with self._lock(push.mesh):
             try:
                 return await self._step(push)
-            except StoreConflict:  # another session was first: what is held here is of the past
+            # Another session was first, or what was damaged has been set aside: what is held here is of the past.
+            except (StoreConflict, CorruptState):
                 self._cache.drop(push.mesh)
                 return await self._step(push)
 
@@ -225,16 +235,31 @@ class MeshSession:
     async def _judge(self, push: Push, laid: Laid, snapshot: MeshSnapshot, watch: "Stopwatch") -> "Step":
         """Score, weigh and combine what was laid; nothing is kept."""
         with watch.stage("score"):
-            scored = await self._score(laid.tasks, push.expires_at)
+            lost: Counter[str] = Counter()
+            scored = await self._score(laid.tasks, push.expires_at, lost)
         with watch.stage("weigh"):
             case, deviations = await asyncio.to_thread(self._weigh, laid, scored, snapshot)
         with watch.stage("combine"):
-            verdict, memory = await ask(self._meta.combine, case, self._options.policy, expires_at=push.expires_at)
+            verdict, memory = await self._combine(case, push.expires_at, lost)
         _in_time(push)
         after = settled(laid.mesh, memory, counted=push.counted)
         document = encode_verdict(verdict).model_dump_json().encode()
         record = Record(snapshot.num_nodes, document, deviations.pack())
-        return Step(after, record, verdict.status.value, scored, len(case.when.missing_parts))
+        return Step(after, record, verdict.status.value, scored, len(case.when.missing_parts), lost)
+
+    async def _combine(self, case: Case, expires_at: float, lost: Counter[str]) -> tuple[Verdict, IncidentMemory]:
+        """The meta-model's verdict; where no replica of it answers in time, the same function on the same weights here,
+        since a lost snapshot is worse than a busy session."""
+        until = time.time() + COMBINING_SHARE * remaining_seconds(expires_at)
+        policy = self._options.policy
+        try:
+            answer: tuple[Verdict, IncidentMemory] = await ask(
+                self._meta.combine, case, policy, expires_at=until, lost=lost
+            )
+        except (NoCapacity, DeadlineExceeded) as error:
+            log.warning("a verdict is made in the session: %s", error)
+            answer = await asyncio.to_thread(combine, self._checkpoint, case, policy)
+        return answer
 
     def _begin(self, push: Push) -> Judged | tuple[Known, MeshSnapshot, Laid]:
         """The stored verdict of a snapshot judged before, or what is needed to judge it now."""
@@ -287,7 +312,12 @@ class MeshSession:
         if stored is None:
             return Known(Mesh(), 0)
         window = (unpack_snapshot(packed) for packed in self._store.window(mesh))
-        return Known(Mesh(unpack_state(stored.state, window)), stored.revision)
+        try:
+            return Known(Mesh(unpack_state(stored.state, window)), stored.revision)
+        except IncompatibleWeights as error:  # of another version's schema
+            if not self._store.set_aside(mesh, str(error), revision=stored.revision):
+                raise
+            return Known(Mesh(), 0)
 
     def _repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> Judged:
         """The verdict of the same snapshot; what is not the same, or not known, is refused."""
@@ -306,11 +336,11 @@ class MeshSession:
             )
         return Judged(Record.unpack(judged.verdict).document)
 
-    async def _score(self, tasks: Sequence[PartitionTask], expires_at: float) -> list[Scored]:
+    async def _score(self, tasks: Sequence[PartitionTask], expires_at: float, lost: Counter[str]) -> list[Scored]:
         """What the scorers answered in time; what they did not is missing, never a lost snapshot."""
         until = time.time() + SCORING_SHARE * remaining_seconds(expires_at)
         groups = balanced(tasks, self._settings.partition.groups)
-        calls = (ask(self._scorer.score, group, until, expires_at=until) for group in groups)
+        calls = (ask(self._scorer.score, group, until, expires_at=until, lost=lost) for group in groups)
         scored = []
         for answer in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(answer, Overloaded):
@@ -319,6 +349,8 @@ class MeshSession:
                 log.warning("a group of parts was not scored: %s", answer, exc_info=not isinstance(answer, ServeError))
             elif isinstance(answer, BaseException):
                 raise answer
+            elif answer.model != self._checkpoint.digest:
+                log.error("a group was scored by %s with other weights, %s: left out", answer.replica, answer.model)
             else:
                 scored.append(answer)
         return scored
@@ -356,6 +388,7 @@ class Step:
         status: of the verdict.
         scored: what the scorers answered.
         missing: parts without an answer.
+        lost: calls repeated since a replica died, by deployment.
     """
 
     mesh: Mesh
@@ -363,6 +396,7 @@ class Step:
     status: str
     scored: list[Scored]
     missing: int
+    lost: dict[str, int]
 
     def judged(self, watch: "Stopwatch") -> Judged:
         """As the ingress is told."""
@@ -370,7 +404,7 @@ class Step:
         for answer in self.scored:
             scorers[answer.replica] = scorers.get(answer.replica, 0) + len(answer.scores)
         seconds = {**watch.seconds, "inference": max((answer.seconds for answer in self.scored), default=0.0)}
-        return Judged(self.record.document, self.status, seconds, scorers, self.missing)
+        return Judged(self.record.document, self.status, seconds, scorers, self.missing, self.lost)
 
 
 class Stopwatch:
