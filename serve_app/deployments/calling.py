@@ -5,7 +5,6 @@ out at once, to another replica; where there is none, the call waits for the rep
 """
 
 import asyncio
-import itertools
 import time
 from collections import Counter
 from typing import Any
@@ -39,11 +38,11 @@ async def ask(method: Any, *args: Any, expires_at: float, lost: Counter[str] | N
         Overloaded: its queue is full.
         Exception: whatever the method raised, itself.
     """
-    for repeat in itertools.count():
+    pause = 0.0
+    while True:
         try:
             return await _answer(method, args, expires_at)
         except (RayActorError, DeploymentUnavailableError) as error:
-            pause = PAUSE_SECONDS if repeat else 0.0
             if remaining_seconds(expires_at) <= pause:
                 raise NoCapacity(
                     f"{method.deployment_name}: no replica could answer ({type(error).__name__}); try again, and look "
@@ -53,6 +52,7 @@ async def ask(method: Any, *args: Any, expires_at: float, lost: Counter[str] | N
         if lost is not None:
             lost[method.deployment_name] += 1
         await asyncio.sleep(pause)
+        pause = PAUSE_SECONDS
 
 
 async def _answer(method: Any, args: tuple[Any, ...], expires_at: float) -> Any:

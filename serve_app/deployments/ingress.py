@@ -29,6 +29,7 @@ from serve_app.errors import (
     SameTimeOtherContent,
     ServeError,
     StaleSnapshot,
+    StoreFull,
     UnknownMesh,
     UnsupportedMediaType,
 )
@@ -138,7 +139,9 @@ class Ingress:
         "/v1/meshes/{mesh}/snapshots",
         response_model=VerdictDocument,
         openapi_extra=_body("SnapshotDocument"),
-        responses=problems.documented(*_ALWAYS, *_DOCUMENT, AheadOfClock, StaleSnapshot, SameTimeOtherContent),
+        responses=problems.documented(
+            *_ALWAYS, *_DOCUMENT, AheadOfClock, StaleSnapshot, SameTimeOtherContent, StoreFull
+        ),
     )
     async def push(self, mesh: MeshName, request: Request) -> Response:
         """Push one snapshot, get the verdict. The same snapshot again gets the same verdict and counts once."""
@@ -159,7 +162,7 @@ class Ingress:
         status_code=204,
         response_class=Response,
         openapi_extra=_body("SnapshotDocument"),
-        responses=problems.documented(*_ALWAYS, *_DOCUMENT),
+        responses=problems.documented(*_ALWAYS, *_DOCUMENT, StoreFull),
     )
     async def baseline(self, mesh: MeshName, request: Request) -> Response:
         """Let a snapshot set baselines and calibration. The mesh's clock stands: it may be of any time."""
@@ -222,7 +225,7 @@ class Ingress:
         "/v1/meshes/{mesh}",
         status_code=204,
         response_class=Response,
-        responses=problems.documented(*_ALWAYS, UnknownMesh),
+        responses=problems.documented(*_ALWAYS, UnknownMesh, StoreFull),
     )
     async def delete(self, mesh: MeshName) -> Response:
         """Forget a mesh: its state, its snapshots, its verdicts."""

@@ -26,8 +26,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, the digest of the weights, and why these are
-    not the configured ones, if they are not."""
+    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, the digest of the weights, and why they are
+    not the configured ones, where they are not."""
 
     device: str
     kernels: str

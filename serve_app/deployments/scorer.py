@@ -111,7 +111,11 @@ class Scorer:
         return [self._told(next(outcomes), seconds) if alive else _late() for alive in in_time]
 
     def _told(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:
-        return outcome if isinstance(outcome, Exception) else Scored(self._replica, self._checkpoint.digest, outcome, seconds)
+        return (
+            outcome
+            if isinstance(outcome, Exception)
+            else Scored(self._replica, self._checkpoint.digest, outcome, seconds)
+        )
 
     async def _in_thread(self, function: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
