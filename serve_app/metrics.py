@@ -38,7 +38,7 @@ PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions without an answe
 INFERENCE = Metric("tagae_inference_seconds", "One pass of the network over a batch of partitions.", (), SECONDS)
 STAGE = Metric("tagae_stage_seconds", "One stage of one snapshot's way to its verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by the problem's code.", ("code",))
-RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("deployment",))
+RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("callee",))
 METRICS = (RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS)
 
 

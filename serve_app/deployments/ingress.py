@@ -80,7 +80,7 @@ http = interface()
 def _measure(instruments: PrometheusInstruments, judged: Judged, seconds: Mapping[str, float]) -> None:
     """What one snapshot was; a repeat was counted before."""
     for deployment, repeats in judged.lost.items():
-        instruments.count(RETRIES, repeats, deployment=deployment)
+        instruments.count(RETRIES, repeats, callee=deployment)
     if not judged.status:
         return
     instruments.count(VERDICTS, status=judged.status)
@@ -152,7 +152,7 @@ class Ingress:
         lost: Counter[str] = Counter()
         judged: Judged = await ask(owner.push, mesh, packed, expires_at, expires_at=expires_at, lost=lost)
         for deployment, repeats in lost.items():
-            request.app.state.instruments.count(RETRIES, repeats, deployment=deployment)
+            request.app.state.instruments.count(RETRIES, repeats, callee=deployment)
         seconds = {"decode": decoded, **judged.seconds, "total": time.perf_counter() - started}
         _measure(request.app.state.instruments, judged, seconds)
         return _json(judged.verdict, {"server-timing": timing(seconds)})

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from model.calibration import Tail
-from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, save
+from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, save
 from model.errors import IncompatibleWeights
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.meta import MetaModel
@@ -183,3 +183,14 @@ def test_the_shipped_weights_are_whole() -> None:
         assert ((tail.rate > 0) & (tail.rate < 0.5)).all()
         assert (tail.mean_excess > 0).all()
         assert ((tail.shape >= 0) & (tail.shape <= 0.4)).all()
+
+
+def test_weights_that_are_refused_give_way_to_the_shipped_ones_and_say_so(tmp_path: Path) -> None:
+    broken = tmp_path / "mine.safetensors"
+    broken.write_bytes(SHIPPED.read_bytes()[:-1000])
+    found = load_or_shipped(broken)
+    assert found.digest == load(SHIPPED).digest
+    assert str(broken) in found.refused
+    assert broken.is_file()  # it is not ours to move
+    assert load_or_shipped(None).refused == ""
+    assert load_or_shipped(SHIPPED).refused == ""

@@ -116,6 +116,15 @@ def test_one_damaged_mesh_is_set_aside_and_takes_no_other_down(
         assert hand.execute("SELECT count(*) FROM snapshots_aside").fetchone() == (2,)
 
 
+def test_a_mesh_is_set_aside_on_request_unless_it_moved_on(store: LocalStore) -> None:
+    revision = append(store, 1)
+    newer = append(store, 2)
+    assert not store.set_aside("prod", "of another schema", revision=revision)
+    assert store.load("prod") is not None
+    assert store.set_aside("prod", "of another schema", revision=newer)
+    assert (store.load("prod"), list(store.window("prod"))) == (None, [])
+
+
 def test_a_list_of_meshes_survives_a_damaged_one(store: LocalStore, tmp_path: Path) -> None:
     for mesh in ("prod", "other"):
         append(store, 1, mesh=mesh)

@@ -1,0 +1,191 @@
+"""kill -9 under load: a Scorer, the MetaModel, each MeshSession, then everything; nothing is lost, doubled or wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from running import Service, assert_same, expected, recorded
+
+from model.checkpoint import SHIPPED
+from model.snapshot import MeshSnapshot
+from serve_app.codec import encode_snapshot
+from serve_app.settings import Settings
+from serve_app.sources.topology import MeshSpec
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+SEEDS = (3, 4, 5)
+WARM_UP = 10
+
+
+@dataclass(slots=True)
+class Sender:
+    """Sends the snapshots of one mesh in order, each once, and keeps what came."""
+
+    mesh: str
+    snapshots: Sequence[MeshSnapshot]
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def run(self, url: str, stop: threading.Event) -> None:
+        """Go on from the first snapshot without a verdict, one at a time without a pause, until told to stop, refused or
+        cut off."""
+        with httpx.Client(base_url=url, timeout=30) as http, suppress(httpx.TransportError):
+            for snapshot in self.snapshots[len(self.verdicts) :]:
+                if stop.is_set():
+                    return
+                body = json.dumps(encode_snapshot(snapshot))
+                response = http.post(f"/v1/meshes/{self.mesh}/snapshots", content=body)
+                if response.status_code != 200:
+                    self.refusals.append(f"{len(self.verdicts)}: {response.text}")
+                    return
+                self.verdicts.append(response.json())
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
+    """``tagae serve`` in a process of its own; whatever becomes of it, no process is left."""
+    command = [
+        sys.executable,
+        "-c",
+        "from serve_app.cli import main; main()",
+        "serve",
+        "--port",
+        "0",
+        "--set",
+        f"store.path={settings.store.path}",
+    ]
+    command += ["--set", f"serve.deadline_seconds={settings.serve.deadline_seconds}", "--set", "scorer.device=cpu"]
+    environment = {**os.environ, "COLUMNS": "500"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
+        process = psutil.Process(it.pid)
+        try:
+            assert it.stdout is not None
+            said = []
+            for line in it.stdout:
+                said.append(line)
+                if found := re.search(r"at (http://\S+)", line):
+                    break
+            else:
+                pytest.fail("".join(said))
+            with httpx.Client(base_url=found[1], timeout=30) as http:
+                yield process, Service(found[1], settings, http)
+        finally:
+            kill_all(process)
+
+
+def kill_all(process: psutil.Process) -> None:
+    """A process and all that it started, at once, with kill -9."""
+    if not process.is_running():
+        return
+    everyone = [*process.children(recursive=True), process]
+    for one in everyone:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(everyone[:-1], timeout=20)
+
+
+def replicas(process: psutil.Process, deployment: str) -> set[int]:
+    """Process ids of a deployment's replicas."""
+    found = set()
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if f"ServeReplica:tagae:{deployment}" in " ".join(child.cmdline()):
+                found.add(child.pid)
+    return found
+
+
+def await_that(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+
+
+def await_verdicts(senders: Sequence[Sender], more: int) -> None:
+    wanted = [len(s.verdicts) + more for s in senders]
+    await_that(
+        lambda: (
+            any(s.refusals for s in senders) or all(len(s.verdicts) >= w for s, w in zip(senders, wanted, strict=True))
+        ),
+        f"{more} more verdicts of each mesh",
+    )
+    assert [s.refusals for s in senders] == [[] for _ in senders]
+
+
+def kill_one(process: psutil.Process, deployment: str, senders: Sequence[Sender], pid: int | None = None) -> None:
+    """Kill a replica under load, and wait until it is replaced and each mesh went on."""
+    before = replicas(process, deployment)
+    assert before, deployment
+    psutil.Process(pid or min(before)).kill()
+    await_verdicts(senders, 3)
+    await_that(
+        lambda: len(replicas(process, deployment) - {pid or min(before)}) == len(before), f"{deployment} is replaced"
+    )
+    await_verdicts(senders, 3)
+
+
+def started(pool: ThreadPoolExecutor, senders: Sequence[Sender], url: str, stop: threading.Event) -> list[Future[None]]:
+    return [pool.submit(sender.run, url, stop) for sender in senders]
+
+
+def retries(service: Service) -> dict[str, float]:
+    """Repeated calls by deployment."""
+    text = service.http.get("/metrics").text
+    return {name: float(n) for name, n in re.findall(r'tagae_retries_total\{.*callee="(\w+)".*\} (\S+)', text)}
+
+
+def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_path: Path) -> None:
+    settings = Settings(model={"weights": SHIPPED}, serve={"deadline_seconds": 15}, store={"path": tmp_path})
+    senders = [Sender(f"mesh-{s}", recorded(MeshSpec(services=30, seed=s), 1500, fault_from=30)) for s in SEEDS]
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(senders)) as pool:
+        with running(settings) as (process, service):
+            sent = started(pool, senders, service.url, stop)
+            try:
+                await_verdicts(senders, WARM_UP + 2)
+                kill_one(process, "Scorer", senders)
+                kill_one(process, "MetaModel", senders)
+                for owner in sorted(replicas(process, "MeshSession")):  # every mesh loses its owner once
+                    kill_one(process, "MeshSession", senders, owner)
+                repeated = retries(service)
+                # Each mesh has one call under way at most, so that more would be a second retry of one call.
+                assert repeated.get("Scorer", 0) <= len(senders)
+                assert repeated.get("MeshSession", 0) <= 2 * len(senders)
+                assert sum(repeated.values()) > 0, "something was killed under load"
+                kill_all(process)  # in the middle of it
+            finally:
+                stop.set()
+            for one in sent:
+                one.result(timeout=60)
+        before = [len(s.verdicts) for s in senders]
+        stop.clear()
+        with running(settings) as (process, service):
+            sent = started(pool, senders, service.url, stop)
+            try:
+                await_verdicts(senders, 5)
+            finally:
+                stop.set()
+            for one in sent:
+                one.result(timeout=60)
+            sequences = {row["mesh"]: row["sequence"] for row in service.http.get("/v1/meshes").json()}
+    assert sequences == {s.mesh: len(s.verdicts) for s in senders}  # no gap, nothing counted twice
+    for sender, since in zip(senders, before, strict=True):
+        assert "warming_up" not in {v["status"] for v in sender.verdicts[since:]}
+        for came, wanted in zip(
+            sender.verdicts, expected(service, sender.snapshots[: len(sender.verdicts)]), strict=True
+        ):
+            assert_same(came, wanted, sender.mesh)
