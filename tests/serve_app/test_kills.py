@@ -41,8 +41,7 @@ class Sender:
     refusals: list[str] = field(default_factory=list)
 
     def run(self, url: str, stop: threading.Event) -> None:
-        """Go on from the first snapshot without a verdict, one at a time without a pause, until told to stop, refused or
-        cut off."""
+        """Go on from the first snapshot without a verdict, without a pause, until told to stop, refused or cut off."""
         with httpx.Client(base_url=url, timeout=30) as http, suppress(httpx.TransportError):
             for snapshot in self.snapshots[len(self.verdicts) :]:
                 if stop.is_set():
