@@ -15,6 +15,7 @@ from serve_app.sources.mesh import build_mesh, usual_conditions
 from serve_app.sources.operations import WIRING_KINDS, Change, Fleet, advance, begin, first_fleet, serving
 from serve_app.sources.physics import Conditions, Mesh, Response, respond
 from serve_app.sources.queueing import Floats
+from serve_app.sources.surges import Crowd, crowds_of, draw_batches, slot_ticks, surge
 from serve_app.sources.topology import Ints, MeshSpec
 from serve_app.sources.wiring import Calls, check, rewire
 
@@ -43,12 +44,14 @@ class Simulator:
         faults: Sequence[Fault] = (),
         changes: Sequence[Change] = (),
         snapshots: int | None = None,
+        mute_churn: bool = False,
     ) -> None:
         """
         Args:
             spec: the mesh.
             faults, changes: by snapshot index.
             snapshots: after how many it ends; None never ends.
+            mute_churn: same mesh, noise and faults with no change, flash crowd or batch; the autoscaler stays.
 
         Raises:
             ValueError: if a fault or change names a service that the mesh does not have.
@@ -62,6 +65,9 @@ class Simulator:
         self._coverage: Coverage = draw_coverage(
             spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
         )
+        self._mute = mute_churn
+        self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the hour last asked for
+        self._batches = draw_batches(spec, self.mesh, spec.stream(9))
         self._calls = Calls.of(self.mesh.topology)
         self._wiring: tuple[Change, ...] = ()
         self._faults: tuple[Fault, ...] = ()
@@ -96,7 +102,7 @@ class Simulator:
                     "see node_ids"
                 )
         self._faults += tuple(e for e in events if isinstance(e, Fault))
-        for change in (e for e in events if isinstance(e, Change)):
+        for change in (e for e in events if isinstance(e, Change) and not self._mute):
             check(self.mesh, change, self._position[change.service], self._wiring)
             if change.kind in WIRING_KINDS:
                 self._wiring = tuple(sorted((*self._wiring, change), key=lambda c: c.at))
@@ -142,6 +148,11 @@ class Simulator:
             replicas=replicas,
             attempts=run.attempts,
         )
+        if not self._mute:
+            slot = index // slot_ticks(self.spec)
+            if slot not in self._crowds:
+                self._crowds = {slot: crowds_of(self.spec, self.mesh, slot)}
+            now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
         now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
         now = apply_faults(self._faults, index, self.mesh, self._position, now)
         truth = respond(self.mesh, now)

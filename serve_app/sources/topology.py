@@ -39,6 +39,8 @@ class MeshSpec:
         without_call_latency: share of calls without latencies.
         dropout: probability that one value of one snapshot is missing.
         latent: services that may come later (newcomers, canaries) over N; 0 for none.
+        crowds_per_day: flash crowds a day and namespace, within capacity; benign.
+        batches: calls over N that multiply by the clock for half a minute; benign.
         hiccups_per_hour: short slowdowns (collections, noisy neighbours) an hour and service; benign.
     """
 
@@ -55,6 +57,8 @@ class MeshSpec:
     dropout: float = 0.002
     hiccups_per_hour: float = 0.05
     latent: float = 0.08
+    crowds_per_day: float = 0.0
+    batches: float = 0.0
 
     def __post_init__(self) -> None:
         if self.services < 8:
