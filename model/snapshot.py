@@ -227,7 +227,7 @@ def _observed(names: Sequence[str], values: FloatArray, observed: BoolArray) -> 
 
 def _table(name: str, values: ArrayLike, columns: int) -> FloatArray:
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
-        table = np.array(values, dtype=np.float32)
+        table = np.array(values, dtype=np.float32, order="C")
     if table.size == 0:
         return table.reshape(0, columns)
     if table.ndim != 2 or table.shape[1] != columns:
@@ -242,6 +242,8 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
         raise InvalidSnapshot(
             "expected at least one service, came none; an empty mesh has no verdict", place=("nodes",)
         )
+    if _all_in_two_parts(ids) and len(set(ids)) == len(ids):
+        return
     seen: dict[str, int] = {}
     for i, name in enumerate(ids):
         namespace, slash, service = name.partition("/")
@@ -254,6 +256,18 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
             raise InvalidSnapshot(
                 f"node {i}: {name!r} was already given as node {seen[name]}; send each service once", place=("nodes", i)
             )
+
+
+def _all_in_two_parts(ids: tuple[str, ...]) -> bool:
+    """Whether all ids have something before and after their first slash: four times faster than one by one."""
+    letters = np.frombuffer("\n".join(ids).encode(errors="replace"), np.uint8)
+    ends = np.append(np.flatnonzero(letters == ord("\n")), len(letters))
+    if len(ends) != len(ids):  # an id with a line break in it
+        return False
+    starts = np.append(0, ends[:-1] + 1)
+    slashes = np.append(np.flatnonzero(letters == ord("/")), len(letters))
+    first = slashes[np.searchsorted(slashes, starts)]
+    return bool(((starts < first) & (first < ends - 1)).all())
 
 
 def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
@@ -270,7 +284,9 @@ def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
             place=("edges", e),
         )
     key = index[0] * len(ids) + index[1]
-    order = np.argsort(key, kind="stable")
+    if (np.diff(key) > 0).all() or (np.diff(np.sort(key)) > 0).all():
+        return
+    order = np.argsort(key, kind="stable")  # several times slower than a plain sort, and tells which
     repeats = np.flatnonzero(np.diff(key[order]) == 0)
     if len(repeats):
         first, again = (int(e) for e in order[repeats[0] : repeats[0] + 2])
@@ -284,7 +300,7 @@ def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
 def _check_values(kind: str, values: FloatArray, names: Sequence[str]) -> BoolArray:
     """Refuse impossible values, set NaN to 0 in place and return the mask of what was observed."""
     observed = ~np.isnan(values)
-    values[~observed] = 0.0
+    np.copyto(values, 0.0, where=~observed)
     upper = np.array([1.0 if n in RATIOS else np.finfo(np.float32).max for n in names], dtype=np.float32)
     wrong = (values < 0) | (values > upper)
     if wrong.any():

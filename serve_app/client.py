@@ -1,13 +1,12 @@
 """A client of a running service: snapshots in, verdict documents or the house's own errors out."""
 
-import json
 import time
 from typing import Any, Self
 
 import httpx
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import encode_snapshot
+from serve_app.codec import ARROW, encode_snapshot
 from serve_app.errors import ANSWERS, NoCapacity, ServeError
 from serve_app.schemas import MeshDocument, VerdictDocument
 
@@ -94,11 +93,11 @@ class Client:
             time.sleep(min(_retry_after(response), max(0.0, until - time.monotonic())))
 
 
-_HEADERS = {"content-type": "application/json"}
+_HEADERS = {"content-type": ARROW}  # the fastest to read and write
 
 
 def _body(snapshot: MeshSnapshot) -> bytes:
-    return json.dumps(encode_snapshot(snapshot), separators=(",", ":")).encode()
+    return encode_snapshot(snapshot, ARROW)
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -7,7 +7,7 @@ thousands of them, are typed dicts: they validate in half the time of models.
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic takes typing's own from Python 3.12 on
@@ -70,7 +70,7 @@ class ServiceDocument(TypedDict):
 
     namespace: Annotated[str, Field(min_length=1, pattern="^[^/]+$", examples=["shop"])]
     name: Annotated[str, Field(min_length=1, examples=["cart"])]
-    metrics: NotRequired[ServiceMetrics]
+    metrics: NotRequired[ServiceMetrics | None]
 
 
 @with_config(_STRICT)
@@ -116,6 +116,7 @@ class SnapshotDocument(Document):
         }
     )
 
+    version: Literal[1] = Field(1, description="of this form; absent is 1")
     observed_at: Instant
     services: list[ServiceDocument]
     calls: list[CallDocument] = Field(default_factory=list)

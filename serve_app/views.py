@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from model.features import SCHEMA, Array, Channel
 from model.snapshot import IntArray, MeshSnapshot, namespace_of
 from partitioning import Partition, PartitionPlan
-from serve_app.codec import encode_snapshot
+from serve_app.codec import snapshot_document
 from serve_app.schemas import (
     ChannelDocument,
     FeatureSchemaDocument,
@@ -79,7 +79,7 @@ def graph_document(snapshot: MeshSnapshot, deviations: Deviations, verdict: Verd
     """A snapshot's services and calls beside what its verdict says of each."""
     suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
     incident = {service: i.id for i in reversed(verdict.incidents) for service in _touched(i)}
-    document = encode_snapshot(snapshot)
+    document = snapshot_document(snapshot)
     for name, service, deviation in zip(
         snapshot.node_ids, document["services"], _told(deviations.services), strict=True
     ):

@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import decode_snapshot_json, decode_snapshots_json, pack_snapshot
+from serve_app.codec import Limits, decode_snapshot, decode_snapshots, pack_snapshot
 from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
 
@@ -33,7 +33,7 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     """
 
     def packed(body: bytes, media_type: str) -> bytes:
-        snapshot = decode_snapshot_json(body, **_counts(media_type, limits))
+        snapshot = decode_snapshot(body, media_type, _counts(limits))
         if now is not None:
             _not_ahead(snapshot.observed_at, now, limits)
         return pack_snapshot(snapshot)
@@ -46,7 +46,7 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
     """The snapshots of a body, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
 
     def packed(body: bytes, media_type: str) -> list[bytes]:
-        snapshots = decode_snapshots_json(body, **_counts(media_type, limits))
+        snapshots = decode_snapshots(body, media_type, _counts(limits))
         _enough(snapshots, fewest, limits)
         _in_order(snapshots)
         return [pack_snapshot(snapshot) for snapshot in snapshots]
@@ -63,10 +63,8 @@ async def _read(request: Request, limits: LimitSettings, packed: Callable[[bytes
     return await asyncio.to_thread(packed, body, media_type)
 
 
-def _counts(media_type: str, limits: LimitSettings) -> dict[str, int]:
-    if media_type != JSON:
-        raise UnsupportedMediaType(f"content-type: expected {JSON}, came {media_type[:80]!r}; send JSON")
-    return {"max_services": limits.max_services, "max_calls": limits.max_calls}
+def _counts(limits: LimitSettings) -> Limits:
+    return Limits(limits.max_services, limits.max_calls)
 
 
 def _media_type(request: Request) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from ray import serve
 
-from serve_app.codec import unpack_snapshot
+from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
 from serve_app.deployments import problems
 from serve_app.deployments.bodies import read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
@@ -68,8 +68,14 @@ _DOCUMENT = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMe
 
 def _body(document: str) -> dict[str, Any]:
     """For OpenAPI: what a route reads."""
-    schema = {"$ref": f"#/components/schemas/{document}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    forms = {
+        JSON: {"schema": {"$ref": f"#/components/schemas/{document}"}},
+        ARROW: {
+            "schema": {"type": "string", "format": "binary", "description": "`Table.from_pylist([snapshot, ...])`"}
+        },
+        MESSAGEPACK: {"schema": {"type": "string", "format": "binary", "description": "as JSON, rows or columns"}},
+    }
+    return {"requestBody": {"required": True, "content": forms}}
 
 
 http = interface()

@@ -10,7 +10,7 @@ import pytest
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
-from serve_app.codec import encode_snapshot, encode_verdict
+from serve_app.codec import encode_verdict, snapshot_document
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
 from serve_app.sources.faults import Fault
@@ -37,7 +37,7 @@ def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -
 
 def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:
     """The verdict of a snapshot that must be taken."""
-    response = service.http.post(f"/v1/meshes/{mesh}/snapshots", content=json.dumps(encode_snapshot(snapshot)))
+    response = service.http.post(f"/v1/meshes/{mesh}/snapshots", content=json.dumps(snapshot_document(snapshot)))
     assert response.status_code == 200, response.text
     verdict: dict[str, Any] = response.json()
     return verdict

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 
 from model.checkpoint import load
-from serve_app.codec import decode_snapshot_json, encode_verdict
+from serve_app.codec import decode_snapshot, encode_verdict
 from serve_app.demo.show import Scene
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.schemas import IncidentDocument, ReasonDocument, SuspectDocument, VerdictDocument
@@ -72,7 +72,9 @@ def _route() -> Callable[[httpx.Request], httpx.Response]:
 
     def answer(request: httpx.Request) -> httpx.Response:
         nonlocal mesh
-        found, mesh = advance(checkpoint, mesh, decode_snapshot_json(request.content), chosen)
+        found, mesh = advance(
+            checkpoint, mesh, decode_snapshot(request.content, request.headers["content-type"]), chosen
+        )
         return httpx.Response(200, content=encode_verdict(found).model_dump_json())
 
     return answer

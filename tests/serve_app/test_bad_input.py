@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from running import Service, problem, push, recorded
 
-from serve_app.codec import encode_snapshot
+from serve_app.codec import snapshot_document
 from serve_app.sources.topology import MeshSpec
 from serve_app.stores.local import LocalStore
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
 MESH = "bad-input"
 SNAPSHOTS = recorded(MeshSpec(services=30, seed=3), 12)
-NEXT = encode_snapshot(SNAPSHOTS[3])
+NEXT = snapshot_document(SNAPSHOTS[3])
 PUSH, BASELINE, SCORE = f"/v1/meshes/{MESH}/snapshots", f"/v1/meshes/{MESH}/baseline", "/v1/score"
 
 
@@ -109,7 +109,7 @@ def test_wrong_content_is_refused_with_its_place(service: Service, case: str) ->
     change(document)
     for path in (PUSH, BASELINE):
         problem(service.http.post(path, json=document), 422, "invalid-document", pointer)
-    several = [encode_snapshot(s) for s in SNAPSHOTS]
+    several = [snapshot_document(s) for s in SNAPSHOTS]
     several[3] = document
     problem(service.http.post(SCORE, json={"snapshots": several}), 422, "invalid-document", f"/snapshots/3{pointer}")
 
@@ -179,12 +179,12 @@ def test_a_form_that_nobody_reads_is_refused(service: Service, headers: dict[str
     "media_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )
 def test_json_may_be_called_by_its_other_names(service: Service, mesh: None, media_type: str) -> None:
-    body = json.dumps(encode_snapshot(SNAPSHOTS[2]))
+    body = json.dumps(snapshot_document(SNAPSHOTS[2]))
     assert service.http.post(PUSH, content=body, headers={"content-type": media_type}).status_code == 200
 
 
 def test_time_and_content_conflicts_are_refused(service: Service, unchanged: None) -> None:
-    first, _, newest = (encode_snapshot(s) for s in SNAPSHOTS[:3])
+    first, _, newest = (snapshot_document(s) for s in SNAPSHOTS[:3])
     other = deepcopy(newest)
     other["calls"][0]["requests_per_second"] += 1
     body = problem(service.http.post(PUSH, json=other), 409, "same-time-other-content", "/observed_at")
@@ -234,7 +234,7 @@ def test_more_than_the_limits_is_too_large(service: Service) -> None:
     for path in (PUSH, BASELINE):
         problem(service.http.post(path, json=many), 413, "document-too-large", "/services")
         problem(service.http.post(path, json=busy), 413, "document-too-large", "/calls")
-    several: list[Any] = [encode_snapshot(s) for s in SNAPSHOTS]
+    several: list[Any] = [snapshot_document(s) for s in SNAPSHOTS]
     for place, document, pointer in ((5, many, "/snapshots/5/services"), (6, busy, "/snapshots/6/calls")):
         body = {"snapshots": [*several[:place], document, *several[place + 1 :]]}
         problem(service.http.post(SCORE, json=body), 413, "document-too-large", pointer)

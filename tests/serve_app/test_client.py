@@ -9,7 +9,7 @@ import pytest
 
 from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.client import Client
-from serve_app.codec import decode_snapshot_json
+from serve_app.codec import decode_snapshot
 from serve_app.errors import ANSWERS, NoCapacity, Overloaded, ServeError, StaleSnapshot, UnknownMesh, problem
 from serve_app.schemas import VerdictDocument
 
@@ -49,8 +49,7 @@ def refusal(error: ServeError, **headers: str) -> httpx.Response:
 def test_push_sends_the_snapshot_and_reads_the_verdict() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/snapshots")
-        assert request.headers["content-type"] == "application/json"
-        assert decode_snapshot_json(request.content).digest == SNAPSHOT.digest
+        assert decode_snapshot(request.content, request.headers["content-type"]).digest == SNAPSHOT.digest
         return httpx.Response(200, content=VERDICT.model_dump_json())
 
     with client(answer) as service:

@@ -14,10 +14,11 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, Pla
 from model.verdict import Incident, Reason, Severity, Status, Suspect, Verdict
 from serve_app.codec import (
     ERRORS_LISTED,
-    decode_snapshot_json,
-    encode_snapshot,
+    Limits,
+    decode_snapshot,
     encode_verdict,
     pack_snapshot,
+    snapshot_document,
     unpack_snapshot,
     verdict_line,
 )
@@ -56,7 +57,7 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
 @given(snapshots())
 @settings(deadline=None, max_examples=60)
 def test_json_and_back_is_the_same_snapshot(snapshot: MeshSnapshot) -> None:
-    back = decode_snapshot_json(json.dumps(encode_snapshot(snapshot)).encode())
+    back = decode_snapshot(json.dumps(snapshot_document(snapshot)).encode())
     assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
 
 
@@ -76,7 +77,7 @@ def _on_the_way(values: np.ndarray[Any, Any]) -> list[str]:
         edge_features=np.empty((0, len(EDGE_METRICS))),
         observed_at=NOW,
     )
-    written = json.loads(json.dumps(encode_snapshot(snapshot)), parse_float=str)
+    written = json.loads(json.dumps(snapshot_document(snapshot)), parse_float=str)
     return [service["metrics"]["request_rate"] for service in written["services"]]
 
 
@@ -95,7 +96,7 @@ def test_every_float32_reads_back_as_itself(values: np.ndarray[Any, Any]) -> Non
     assert np.array(_on_the_way(values), np.float64).astype(np.float32).tolist() == values.tolist()
 
 
-def _document(**changed: Any) -> dict[str, Any]:
+def document(**changed: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "observed_at": "2026-03-01T03:14:00Z",
         "services": [
@@ -112,11 +113,11 @@ def _document(**changed: Any) -> dict[str, Any]:
 
 
 def _body(**changed: Any) -> bytes:
-    return json.dumps(_document(**changed)).encode()
+    return json.dumps(document(**changed)).encode()
 
 
 def test_absent_and_null_are_not_observed() -> None:
-    snapshot = decode_snapshot_json(_body())
+    snapshot = decode_snapshot(_body())
     assert snapshot.node_ids == ("shop/frontend", "shop/db/primary", "shop/cart")
     assert snapshot.node_observed.sum() == 2
     assert snapshot.node_features[0, :2].tolist() == [100, 0.5]
@@ -129,48 +130,49 @@ def _call(**changed: Any) -> dict[str, Any]:
     return {"source": "shop/cart", "destination": "shop/frontend", "requests_per_second": 1, **changed}
 
 
-@pytest.mark.parametrize(
-    ("changed", "pointer", "words"),
-    [
-        (
-            {"calls": [*_document()["calls"], _call(destination="shop/pay")]},
-            "/calls/2/destination",
-            "call 2: destination 'shop/pay' is not among the services (3 given); add it or drop the call",
-        ),
-        ({"calls": [_call(requests_per_second=None)]}, "/calls/0/requests_per_second", "came null"),
-        ({"calls": [_call(requests_per_second=-1)]}, "/calls/0/requests_per_second", "call 0: requests_per_second"),
-        ({"calls": [_call(), _call()]}, "/calls/1", "call 1: the call 'shop/cart' to 'shop/frontend' was already"),
-        ({"calls": [{"source": "shop/cart"}]}, "/calls/0/destination", "'destination' is required"),
-        (
-            {"services": [{"namespace": "a", "name": "x", "metrics": {"error_rate": 1.2}}], "calls": []},
-            "/services/0/metrics/error_rate",
-            "service 0: error_rate: expected a ratio from 0 to 1, came 1.2",
-        ),
-        (
-            {"services": [{"namespace": "a", "name": "x", "metrics": {"reqest_rate": 1}}], "calls": []},
-            "/services/0/metrics/reqest_rate",
-            "'reqest_rate' is not a field",
-        ),
-        (
-            {"services": [{"namespace": "a", "name": "x", "metrics": {"p50_latency": 1e300}}], "calls": []},
-            "/services/0/metrics/p50_latency",
-            "expected a finite number",
-        ),
-        (
-            {"services": [{"namespace": "a", "name": "x", "metrics": {"p50_latency": float("nan")}}], "calls": []},
-            "/services/0/metrics/p50_latency",
-            "came NaN",
-        ),
-        ({"services": [{"namespace": "a/b", "name": "x"}], "calls": []}, "/services/0/namespace", '"a/b"'),
-        ({"services": [{"namespace": "a", "name": "x"}] * 2, "calls": []}, "/services/1", "service 1: 'a/x' was"),
-        ({"services": [], "calls": []}, "/services", "at least one service"),
-        ({"observed_at": "2026-03-01T03:14:00"}, "/observed_at", "timezone"),
-        ({"extra": 1}, "/extra", "'extra' is not a field"),
-    ],
-)
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"calls": [*document()["calls"], _call(destination="shop/pay")]},
+        "/calls/2/destination",
+        "call 2: destination 'shop/pay' is not among the services (3 given); add it or drop the call",
+    ),
+    ({"calls": [_call(requests_per_second=None)]}, "/calls/0/requests_per_second", "came null"),
+    ({"calls": [_call(requests_per_second=-1)]}, "/calls/0/requests_per_second", "call 0: requests_per_second"),
+    ({"calls": [_call(), _call()]}, "/calls/1", "call 1: the call 'shop/cart' to 'shop/frontend' was already"),
+    ({"calls": [{"source": "shop/cart"}]}, "/calls/0/destination", "'destination' is required"),
+    (
+        {"services": [{"namespace": "a", "name": "x", "metrics": {"error_rate": 1.2}}], "calls": []},
+        "/services/0/metrics/error_rate",
+        "service 0: error_rate: expected a ratio from 0 to 1, came 1.2",
+    ),
+    (
+        {"services": [{"namespace": "a", "name": "x", "metrics": {"reqest_rate": 1}}], "calls": []},
+        "/services/0/metrics/reqest_rate",
+        "'reqest_rate' is not a field",
+    ),
+    (
+        {"services": [{"namespace": "a", "name": "x", "metrics": {"p50_latency": 1e300}}], "calls": []},
+        "/services/0/metrics/p50_latency",
+        "expected a finite number",
+    ),
+    (
+        {"services": [{"namespace": "a", "name": "x", "metrics": {"p50_latency": float("nan")}}], "calls": []},
+        "/services/0/metrics/p50_latency",
+        "came NaN",
+    ),
+    ({"services": [{"namespace": "a/b", "name": "x"}], "calls": []}, "/services/0/namespace", '"a/b"'),
+    ({"services": [{"namespace": "a", "name": "x"}] * 2, "calls": []}, "/services/1", "service 1: 'a/x' was"),
+    ({"services": [], "calls": []}, "/services", "at least one service"),
+    ({"observed_at": "2026-03-01T03:14:00"}, "/observed_at", "timezone"),
+    ({"extra": 1}, "/extra", "'extra' is not a field"),
+    ({"version": 2}, "/version", "should be 1"),
+]
+
+
+@pytest.mark.parametrize(("changed", "pointer", "words"), WRONG)
 def test_what_is_wrong_is_said_with_its_place(changed: dict[str, Any], pointer: str, words: str) -> None:
     with pytest.raises(InvalidDocument) as caught:
-        decode_snapshot_json(_body(**changed))
+        decode_snapshot(_body(**changed))
     body = problem(caught.value)
     assert (body.status, body.pointer) == (422, pointer)
     assert words in body.detail
@@ -180,7 +182,7 @@ def test_what_is_wrong_is_said_with_its_place(changed: dict[str, Any], pointer: 
 def test_unknown_ends_are_listed_in_the_order_of_the_document() -> None:
     calls = [_call(destination="shop/pay"), _call(), _call(source="shop/a", destination="shop/b")]
     with pytest.raises(InvalidDocument) as caught:
-        decode_snapshot_json(_body(calls=calls))
+        decode_snapshot(_body(calls=calls))
     assert [e["pointer"] for e in caught.value.details["errors"]] == [
         "/calls/0/destination", "/calls/2/source", "/calls/2/destination",
     ]  # fmt: skip
@@ -188,27 +190,27 @@ def test_unknown_ends_are_listed_in_the_order_of_the_document() -> None:
 
 def test_all_wrong_places_are_listed_up_to_a_limit() -> None:
     with pytest.raises(InvalidDocument) as caught:
-        decode_snapshot_json(_body(calls=[_call(source=f"shop/{i}") for i in range(100)]))
+        decode_snapshot(_body(calls=[_call(source=f"shop/{i}") for i in range(100)]))
     assert [e["pointer"] for e in caught.value.details["errors"]] == [
         f"/calls/{i}/source" for i in range(ERRORS_LISTED)
     ]
     with pytest.raises(InvalidDocument, match="and 99 more") as caught:
-        decode_snapshot_json(_body(calls=[_call(p99_latency="slow") for _ in range(100)]))
+        decode_snapshot(_body(calls=[_call(p99_latency="slow") for _ in range(100)]))
     assert len(caught.value.details["errors"]) == ERRORS_LISTED
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"observed_at": }'])
 def test_bytes_that_are_not_json(body: bytes) -> None:
     with pytest.raises(MalformedDocument, match="expected a JSON document") as caught:
-        decode_snapshot_json(body)
+        decode_snapshot(body)
     assert problem(caught.value).status == 400
 
 
 @pytest.mark.parametrize(("limits", "place"), [({"max_services": 2}, "/services"), ({"max_calls": 1}, "/calls")])
 def test_limits(limits: dict[str, int], place: str) -> None:
-    assert decode_snapshot_json(_body(), max_services=3, max_calls=2).num_nodes == 3
+    assert decode_snapshot(_body(), limits=Limits(max_services=3, max_calls=2)).num_nodes == 3
     with pytest.raises(DocumentTooLarge) as caught:
-        decode_snapshot_json(_body(), **limits)
+        decode_snapshot(_body(), limits=Limits(**limits))
     assert (problem(caught.value).status, problem(caught.value).pointer) == (413, place)
 
 
@@ -217,7 +219,7 @@ def _flipped(packed: bytes, position: int) -> bytes:
 
 
 def test_damaged_packed_bytes_are_refused() -> None:
-    packed = pack_snapshot(decode_snapshot_json(_body()))
+    packed = pack_snapshot(decode_snapshot(_body()))
     for damaged in (b"", packed[:7], packed[:-1], packed + b"x", _flipped(packed, 0), _flipped(packed, 9)):
         with pytest.raises(CorruptState, match="packed snapshot"):
             unpack_snapshot(damaged)

@@ -8,7 +8,7 @@ from running import Service, assert_same, expected, problem, push, recorded
 
 from model.checkpoint import load
 from model.features import SCHEMA
-from serve_app.codec import encode_snapshot
+from serve_app.codec import snapshot_document
 from serve_app.sources.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -26,7 +26,7 @@ def watched(service: Service) -> list[dict[str, Any]]:
 def test_scoring_says_what_pushing_says_and_keeps_nothing(service: Service) -> None:
     snapshots = recorded(CUT, 16, fault_from=12)
     before = service.http.get("/v1/meshes").json()
-    response = service.http.post("/v1/score", json={"snapshots": [encode_snapshot(s) for s in snapshots]})
+    response = service.http.post("/v1/score", json={"snapshots": [snapshot_document(s) for s in snapshots]})
     assert response.status_code == 200, response.text
     verdict = response.json()
     assert (verdict["status"], verdict["sequence"]) == ("anomalous", 16)
@@ -36,7 +36,7 @@ def test_scoring_says_what_pushing_says_and_keeps_nothing(service: Service) -> N
 
 
 def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
-    documents = [encode_snapshot(s) for s in recorded(SMALL, 10)]
+    documents = [snapshot_document(s) for s in recorded(SMALL, 10)]
     few = service.http.post("/v1/score", json={"snapshots": documents[:9]})
     assert "at least 10" in problem(few, 422, "invalid-document", "/snapshots")["detail"]
     many = service.http.post("/v1/score", json={"snapshots": documents * 13})
@@ -51,7 +51,7 @@ def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
 
 
 def test_too_many_such_requests_at_once_are_refused_and_pushes_still_taken(service: Service) -> None:
-    body = {"snapshots": [encode_snapshot(s) for s in recorded(SMALL, 20)]}
+    body = {"snapshots": [snapshot_document(s) for s in recorded(SMALL, 20)]}
     slots = service.settings.serve.max_ongoing_scores * service.settings.serve.session_replicas
     with ThreadPoolExecutor(3 * slots) as threads:
         scores = [threads.submit(service.http.post, "/v1/score", json=body) for _ in range(3 * slots)]
@@ -95,7 +95,7 @@ def test_the_plan_accounts_for_every_service_and_call(service: Service, watched:
 def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
     service: Service, watched: list[dict[str, Any]]
 ) -> None:
-    newest = encode_snapshot(recorded(CUT, 16, fault_from=12)[-1])
+    newest = snapshot_document(recorded(CUT, 16, fault_from=12)[-1])
     graph = service.http.get("/v1/meshes/watched/graph").json()
     assert (graph["observed_at"], graph["status"]) == (watched[-1]["observed_at"], "anomalous")
     told = ("deviation", "suspicion", "incident")
@@ -119,7 +119,7 @@ def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
     for snapshot in snapshots[:3]:
         push(service, "baselined", snapshot)
     before = service.http.get("/v1/meshes/baselined/graph").json()
-    answer = service.http.post("/v1/meshes/baselined/baseline", json=encode_snapshot(snapshots[3]))
+    answer = service.http.post("/v1/meshes/baselined/baseline", json=snapshot_document(snapshots[3]))
     assert answer.status_code == 204
     assert service.http.get("/v1/meshes/baselined/graph").json() == before
 

@@ -11,7 +11,7 @@ import pytest
 from running import Service, assert_same, expected, problem, push, recorded
 
 from model.checkpoint import load
-from serve_app.codec import encode_snapshot
+from serve_app.codec import snapshot_document
 from serve_app.sources.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -60,7 +60,7 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
 
 
 def test_a_verdict_says_how_long_it_took(service: Service) -> None:
-    body = json.dumps(encode_snapshot(recorded(SMALL, 1)[0]))
+    body = json.dumps(snapshot_document(recorded(SMALL, 1)[0]))
     header = service.http.post("/v1/meshes/timed/snapshots", content=body).headers["server-timing"]
     stages = dict(re.findall(r"(\w+);dur=([\d.]+)", header))
     assert stages.keys() == {"decode", "lay", "score", "inference", "weigh", "combine", "store", "total"}
@@ -78,7 +78,7 @@ def test_the_same_snapshot_again_counts_once(service: Service) -> None:
 def test_a_baseline_sets_the_past_and_not_the_clock(service: Service) -> None:
     snapshots = recorded(SMALL, 15)
     for snapshot in snapshots[:12]:
-        response = service.http.post("/v1/meshes/based/baseline", json=encode_snapshot(snapshot))
+        response = service.http.post("/v1/meshes/based/baseline", json=snapshot_document(snapshot))
         assert (response.status_code, response.content) == (204, b"")
     problem(service.http.get("/v1/meshes/based/verdict"), 404, "unknown-mesh")
     row = next(m for m in service.http.get("/v1/meshes").json() if m["mesh"] == "based")
@@ -178,7 +178,7 @@ def test_a_restart_goes_on_where_it_was(service: Service, second: Service) -> No
 
 
 def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
-    bodies = [json.dumps(encode_snapshot(recorded(SMALL, 1)[0]))] * 24
+    bodies = [json.dumps(snapshot_document(recorded(SMALL, 1)[0]))] * 24
     with ThreadPoolExecutor(len(bodies)) as threads:
         responses = list(
             threads.map(lambda i: second.http.post(f"/v1/meshes/flood-{i}/snapshots", content=bodies[i]), range(24))
@@ -193,7 +193,7 @@ def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
 
 
 def test_many_snapshots_that_cannot_be_judged_in_time_are_given_up(second: Service) -> None:
-    body = {"snapshots": [encode_snapshot(s) for s in recorded(SMALL, 20)]}
+    body = {"snapshots": [snapshot_document(s) for s in recorded(SMALL, 20)]}
     before = second.http.get("/v1/meshes").json()
     problem(second.http.post("/v1/score", json=body), 504, "deadline-exceeded")
     assert second.http.get("/v1/meshes").json() == before

@@ -1,0 +1,73 @@
+"""Verdicts as documents."""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+
+from model.verdict import Incident, Reason, Suspect, Verdict
+from serve_app.codec.documents import change_document
+from serve_app.reasons import reads_as_expected, reason_text
+from serve_app.schemas import IncidentDocument, ReasonDocument, SuspectDocument, VerdictDocument
+
+
+def encode_verdict(verdict: Verdict) -> VerdictDocument:
+    """The document of a verdict; numbers without a value (NaN, infinite) become null where the schema allows it.
+
+    Reasons that read as expected are left out.
+    """
+    return VerdictDocument(
+        observed_at=verdict.observed_at,
+        sequence=verdict.sequence,
+        status=verdict.status.value,
+        mesh_score=verdict.mesh_score,
+        threshold=_finite(verdict.threshold),
+        probability=verdict.probability,
+        suspects=_suspects(verdict.suspects, verdict.observed_at),
+        incidents=[_incident(incident, verdict.observed_at) for incident in verdict.incidents],
+        coverage=verdict.coverage,
+        missing_parts=list(verdict.missing_parts),
+        model=verdict.model_digest,
+    )
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The verdict as one line of JSON, without the line's end: a line of ``tagae score --output``."""
+    return encode_verdict(verdict).model_dump_json()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[SuspectDocument]:
+    return [
+        SuspectDocument(
+            service=suspect.service,
+            score=suspect.score,
+            reasons=[_reason(reason, observed_at) for reason in suspect.reasons if not reads_as_expected(reason)],
+        )
+        for suspect in suspects
+    ]
+
+
+def _reason(reason: Reason, observed_at: datetime) -> ReasonDocument:
+    return ReasonDocument(
+        metric=reason.metric,
+        source=reason.source or None,
+        observed=_finite(reason.observed),
+        expected=_finite(reason.expected),
+        since=reason.since,
+        text=reason_text(reason, observed_at),
+    )
+
+
+def _incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
+    return IncidentDocument(
+        id=incident.id,
+        since=incident.since,
+        severity=incident.severity.value,
+        score=incident.score,
+        suspects=_suspects(incident.suspects, observed_at),
+        affected=list(incident.affected),
+        changes=[change_document(change) for change in incident.changes],
+    )
