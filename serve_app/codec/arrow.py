@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
 from serve_app.codec.columns import ENDS, with_names
 from serve_app.codec.documents import Limits, Unclear, checked, instant, named, snapshot_document
-from serve_app.errors import InvalidDocument, MalformedDocument
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 _BROKEN = (pa.ArrowException, OSError, struct.error, IndexError, ValueError, OverflowError)
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # MessageHeader of Arrow's Message.fbs
@@ -82,7 +82,7 @@ def _read(body: bytes) -> pa.Table:
 def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSnapshot:
     try:
         return _plainly(table.slice(row, 1), limits)
-    except (Unclear, InvalidDocument, *_BROKEN):
+    except (Unclear, InvalidDocument, DocumentTooLarge, *_BROKEN):
         [document] = table.slice(row, 1).to_pylist()
         return named(_without_nulls(document), limits, prefix)
 

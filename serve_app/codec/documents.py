@@ -72,14 +72,14 @@ def named(rows: Any, limits: Limits, prefix: str = "") -> MeshSnapshot:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
         DocumentTooLarge: more services or calls than ``limits`` allow.
     """
-    if isinstance(rows, Mapping):
-        limits.check(*(len(v) if isinstance(v := rows.get(k), Sequence) else 0 for k in ("services", "calls")))
     try:
+        if isinstance(rows, Mapping):
+            limits.check(*(len(v) if isinstance(v := rows.get(k), Sequence) else 0 for k in ("services", "calls")))
         return _from_document(SnapshotDocument.model_validate(rows))
     except ValidationError as error:
-        raise _placed(invalid_document(error), prefix) from None
-    except InvalidDocument as error:
-        raise _placed(error, prefix) from None
+        raise placed(invalid_document(error), prefix) from None
+    except (InvalidDocument, DocumentTooLarge) as error:
+        raise placed(error, prefix) from None
 
 
 def instant(value: Any) -> datetime:
@@ -119,7 +119,7 @@ def _from_document(document: SnapshotDocument) -> MeshSnapshot:
     )
 
 
-def _placed(error: InvalidDocument, prefix: str) -> InvalidDocument:
+def placed(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDocument | DocumentTooLarge:
     """The error with its pointers inside a larger document."""
     if not prefix:
         return error

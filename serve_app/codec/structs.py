@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
 from serve_app.codec.columns import as_columns, as_rows, matrix, numbers, positions
-from serve_app.codec.documents import Limits, Unclear, checked, named, snapshot_document
-from serve_app.errors import InvalidDocument, MalformedDocument
+from serve_app.codec.documents import Limits, Unclear, checked, named, placed, snapshot_document
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 Number = float | None
 Numbers = list[Number] | bytes | None
@@ -133,7 +133,7 @@ def decode_many(form: Form, body: bytes, limits: Limits) -> list[MeshSnapshot]:
     """``{"snapshots": [...]}``. Errors as of :func:`serve_app.codec.decode_snapshots`."""
     try:
         return [_snapshot(snapshot, limits) for snapshot in form.many(body).snapshots]
-    except (*_BROKEN, InvalidDocument, Unclear):
+    except (*_BROKEN, InvalidDocument, DocumentTooLarge, Unclear):
         return _named_many(_plain(form, body), limits)
 
 
@@ -172,7 +172,15 @@ def _named_many(document: Any, limits: Limits) -> list[MeshSnapshot]:
     if not isinstance(given, list) or len(document) > 1:
         detail = 'expected {"snapshots": [...]} and nothing else; put them into one list, oldest first'
         raise InvalidDocument(detail, pointer="/snapshots", errors=[{"pointer": "/snapshots", "detail": detail}])
-    return [named(as_rows(snapshot), limits, f"/snapshots/{i}") for i, snapshot in enumerate(given)]
+    return [_named(snapshot, limits, f"/snapshots/{i}") for i, snapshot in enumerate(given)]
+
+
+def _named(document: Any, limits: Limits, prefix: str) -> MeshSnapshot:
+    try:
+        rows = as_rows(document)
+    except InvalidDocument as error:
+        raise placed(error, prefix) from None
+    return named(rows, limits, prefix)
 
 
 def _snapshot(document: Snapshot, limits: Limits) -> MeshSnapshot:

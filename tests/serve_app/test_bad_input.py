@@ -1,16 +1,19 @@
 """Whatever is wrong with a request is a 4xx that names the place and changes nothing."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from msgspec import msgpack
 from running import Service, problem, push, recorded
 
-from serve_app.codec import snapshot_document
+from serve_app.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
 from serve_app.sources.topology import MeshSpec
 from serve_app.stores.local import LocalStore
 
@@ -97,21 +100,63 @@ CONTENT: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a negative rate": (_set(-1.0, *TRAFFIC), "/calls/2/requests_per_second"),
     "errors above one": (_set(1.01, "calls", 0, "error_rate"), "/calls/0/error_rate"),
     "a call twice": (lambda d: d["calls"].insert(1, d["calls"][0]), "/calls/1"),
+    "NaN": (_set(math.nan, *LATENCY), "/services/2/metrics/p99_latency"),
+    "infinity": (_set(math.inf, *LATENCY), "/services/2/metrics/p99_latency"),
+    "NaN of a call": (_set(math.nan, *TRAFFIC), "/calls/2/requests_per_second"),
     "a change without a kind": (_set([{"service": "shop/cart"}], "changes"), "/changes/0/kind"),
 }
 
 
+def _arrow(documents: list[Any]) -> bytes:
+    columns = list(dict.fromkeys(name for document in documents for name in document))  # the first has not all of them
+    table = pa.table({name: [document.get(name) for document in documents] for name in columns})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+FORMS: dict[str, tuple[str, Callable[[list[Any]], tuple[bytes, bytes]]]] = {  # one document, and several to score
+    "json": (JSON, lambda d: (json.dumps(d[3]).encode(), json.dumps({"snapshots": d}).encode())),
+    "msgpack": (MESSAGEPACK, lambda d: (msgpack.encode(d[3]), msgpack.encode({"snapshots": d}))),
+    "arrow": (ARROW, lambda d: (_arrow([d[3]]), _arrow(d))),
+}
+ARROW_TURNS = {("a truth for a number", "arrow")}
+EVERY_FORM = pytest.mark.parametrize("form", FORMS)
+
+
+@EVERY_FORM
 @pytest.mark.parametrize("case", CONTENT)
 @pytest.mark.usefixtures("unchanged")
-def test_wrong_content_is_refused_with_its_place(service: Service, case: str) -> None:
+def test_wrong_content_is_refused_with_its_place(service: Service, case: str, form: str) -> None:
     change, pointer = CONTENT[case]
-    document = deepcopy(NEXT)
-    change(document)
-    for path in (PUSH, BASELINE):
-        problem(service.http.post(path, json=document), 422, "invalid-document", pointer)
     several = [snapshot_document(s) for s in SNAPSHOTS]
-    several[3] = document
-    problem(service.http.post(SCORE, json={"snapshots": several}), 422, "invalid-document", f"/snapshots/3{pointer}")
+    change(several[3])
+    media_type, encode = FORMS[form]
+    if (case, form) in ARROW_TURNS:
+        pytest.skip("pyarrow makes it a number")
+    try:
+        one, many = encode(several)
+    except (pa.ArrowException, OverflowError) as error:  # a column has one type
+        pytest.skip(f"cannot be said in {form}: {error}")
+    headers = {"content-type": media_type}
+    for path in (PUSH, BASELINE):
+        problem(service.http.post(path, content=one, headers=headers), 422, "invalid-document", pointer)
+    response = service.http.post(SCORE, content=many, headers=headers)
+    problem(response, 422, "invalid-document", f"/snapshots/3{pointer}")
+
+
+@EVERY_FORM
+@pytest.mark.usefixtures("unchanged")
+def test_damaged_bytes_are_refused(service: Service, form: str) -> None:
+    """Cut off, and what it is not: each form's own header is missing."""
+    media_type, encode = FORMS[form]
+    one, _ = encode([snapshot_document(s) for s in SNAPSHOTS])
+    for body in (b"", one[: len(one) // 2], b"\xc1" + one, one[1:]):
+        for path in (PUSH, BASELINE, SCORE):
+            problem(
+                service.http.post(path, content=body, headers={"content-type": media_type}), 400, "malformed-document"
+            )
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400"])
@@ -151,8 +196,9 @@ def test_a_body_that_is_no_json_is_malformed(service: Service, body: bytes) -> N
 @pytest.mark.parametrize("body", [b"null", b"[]", b"7", b'"text"'])
 @pytest.mark.usefixtures("unchanged")
 def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> None:
-    for path in (PUSH, BASELINE, SCORE):
+    for path in (PUSH, BASELINE):
         problem(service.http.post(path, content=body), 422, "invalid-document", "")
+    problem(service.http.post(SCORE, content=body), 422, "invalid-document", "/snapshots")
 
 
 @pytest.mark.parametrize(
