@@ -11,7 +11,8 @@ from model.dataset import LabelledFault, TrainingRun
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.train import TrainingReport
 from serve_app.recording import RecordingReader
-from serve_app.sources.faults import KINDS, Fault, plan_scenario
+from serve_app.sources.faults import KINDS, Fault
+from serve_app.sources.scenario import plan_scenario
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 

@@ -1,27 +1,91 @@
-"""Faults with a known culprit: what each does to the physics, and plans of faults amid benign churn."""
+"""Faults with a known culprit: what each does to the physics. What follows from it is up to the mesh."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import numpy as np
 
-from serve_app.sources.churn import plan_churn
-from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import Change
 from serve_app.sources.physics import Conditions, Mesh
-from serve_app.sources.topology import Ints, MeshSpec
+from serve_app.sources.queueing import Floats
+from serve_app.sources.topology import Ints
 
-FaultKind = Literal["latency_injection", "error_burst", "retry_storm"]
-KINDS: tuple[FaultKind, ...] = ("latency_injection", "error_burst", "retry_storm")
-DEFAULT_SEVERITY: dict[FaultKind, float] = {"latency_injection": 3.0, "error_burst": 0.3, "retry_storm": 6.0}
-ROOT_CAUSE_METRIC: dict[FaultKind, str] = {
-    "latency_injection": "p50_latency",
-    "error_burst": "error_rate",
-    "retry_storm": "requests_per_second",
+FaultKind = Literal[
+    "latency_injection",
+    "error_burst",
+    "retry_storm",
+    "partial_partition",
+    "slow_leak",
+    "cpu_saturation",
+    "disappearance",
+    "misroute",
+    "hub_degradation",
+    "grey_edge",
+]
+Level = Literal["minor", "major", "critical"]
+LEVELS: tuple[Level, ...] = ("minor", "major", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known of one kind of fault.
+
+    Attributes:
+        sizes: severity at each of ``LEVELS``.
+        metric: that shows it at the culprit or at the calls into it.
+        words: what happens.
+        share: whether the severity is a share, 0 to 1.
+    """
+
+    sizes: tuple[float, float, float]
+    metric: str
+    words: str
+    share: bool = True
+
+
+CATALOGUE: dict[FaultKind, Kind] = {
+    "latency_injection": Kind(
+        (1.0, 3.0, 10.0),
+        "p50_latency",
+        "every request takes longer by so many usual medians, without work: a slow disk, a lock",
+        share=False,
+    ),
+    "error_burst": Kind((0.05, 0.3, 0.8), "error_rate", "a share of the requests fails"),
+    "retry_storm": Kind(
+        (2.0, 6.0, 10.0),
+        "requests_per_second",
+        "the culprit waits no longer than its callees' usual median and retries so often, with no budget",
+        share=False,
+    ),
+    "partial_partition": Kind(
+        (0.1, 0.4, 0.9), "error_rate", "a share of the attempts of every other caller does not reach the service"
+    ),
+    "slow_leak": Kind(
+        (0.3, 0.5, 0.8), "memory_utilization", "memory climbs by so much; near the limit collections slow the service"
+    ),
+    "cpu_saturation": Kind(
+        (0.35, 0.6, 0.8), "cpu_utilization", "a neighbour outside the mesh takes a share of the host's cpu"
+    ),
+    "disappearance": Kind((1.0, 1.0, 1.0), "request_rate", "the service is gone, and nobody planned it"),
+    "misroute": Kind(
+        (0.3, 0.6, 1.0), "requests_per_second", "a share of one caller's calls goes to another's callee, and back"
+    ),
+    "hub_degradation": Kind(
+        (0.85, 1.0, 1.3), "p99_latency", "a shared service loses capacity until it is that busy", share=False
+    ),
+    "grey_edge": Kind(
+        (1.0, 4.0, 15.0),
+        "p50_latency",
+        "one call takes longer by so many medians of its callee and loses some attempts; both ends are well",
+        share=False,
+    ),
 }
+KINDS: tuple[FaultKind, ...] = tuple(CATALOGUE)
+DEFAULT_SEVERITY: dict[FaultKind, float] = {kind: known.sizes[1] for kind, known in CATALOGUE.items()}
 UNLIMITED = 1e9
+GREY_LOSS = 0.02  # share of attempts lost by a grey edge for each median that it adds, at most a quarter
+CROWDED = 0.8  # memory above which collections take time
+COLLECTING = 4.0  # by how much the work takes longer where memory is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +93,12 @@ class Fault:
     """Something that breaks at one service, the culprit; everything else follows from the physics.
 
     Attributes:
-        kind: ``latency_injection``: every request of the culprit takes longer by ``severity`` times its usual
-            median, without work (a slow disk, a lock). ``error_burst``: the share ``severity`` of its requests
-            fails. ``retry_storm``: the culprit gives its calls no longer than their usual median and retries up
-            to ``severity`` times with no budget (a bad client configuration); its callees see the calls multiply.
-        service: node id of the culprit.
+        kind: what ``CATALOGUE`` says in words.
+        service: node id of the culprit; of a grey edge the callee, of a misroute the one caller.
         start, end: it acts in the snapshots start <= index < end.
         severity: None takes the kind's default.
+        other: the second service of a grey edge (the caller) and of a misroute (the other caller); empty takes the
+            busiest caller, and the caller that the mesh offers.
     """
 
     kind: FaultKind
@@ -43,16 +106,18 @@ class Fault:
     start: int
     end: int
     severity: float | None = None
+    other: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in DEFAULT_SEVERITY:
+        if self.kind not in CATALOGUE:
             raise ValueError(f"kind: expected one of {', '.join(KINDS)}, came {self.kind!r}")
         if self.start >= self.end:
             raise ValueError(f"end: expected a snapshot after start {self.start}, came {self.end}")
         if self.severity is None:
             object.__setattr__(self, "severity", DEFAULT_SEVERITY[self.kind])
-        if self.size <= 0 or (self.kind == "error_burst" and self.size > 1):
-            expected = "a share above 0 up to 1" if self.kind == "error_burst" else "a number above 0"
+        share = CATALOGUE[self.kind].share
+        if self.size <= 0 or (share and self.size > 1):
+            expected = "a share above 0 up to 1" if share else "a number above 0"
             raise ValueError(f"severity: expected {expected} for {self.kind}, came {self.size}")
 
     @property
@@ -60,48 +125,80 @@ class Fault:
         """The severity in force."""
         return DEFAULT_SEVERITY[self.kind] if self.severity is None else self.severity
 
+    @property
+    def level(self) -> Level:
+        """The highest of ``LEVELS`` whose size it reaches, ``minor`` below all."""
+        reached = sum(self.size >= 0.99 * size for size in CATALOGUE[self.kind].sizes)
+        return LEVELS[max(0, reached - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Acting:
+    """One fault in one tick: the mesh, the culprit's position, the other's (-1: none), how far through it is, 0..1."""
+
+    mesh: Mesh
+    fault: Fault
+    at: int
+    other: int
+    progress: float
+
 
 def apply_faults(
     faults: Sequence[Fault], index: int, mesh: Mesh, position: Mapping[str, int], now: Conditions
 ) -> Conditions:
     """The conditions of one tick with the faults that act in it."""
-    active = [fault for fault in faults if fault.start <= index < fault.end]
-    if not active:
-        return now
-    delay, errors = now.injected_delay.copy(), now.injected_errors.copy()
-    timeout, retries, budget = now.timeout.copy(), now.retries.copy(), now.budget.copy()
-    for fault in active:
-        i = position[fault.service]
-        if fault.kind == "latency_injection":
-            delay[i] += fault.size * mesh.usual_p50[i]
-        elif fault.kind == "error_burst":
-            errors[i] = 1.0 - (1.0 - errors[i]) * (1.0 - fault.size)
-        else:
-            calls = mesh.topology.source == i
-            usual = mesh.usual_p50[mesh.topology.destination[calls]]
-            timeout[calls] = np.minimum(timeout[calls], usual)
-            retries[calls], budget[calls] = fault.size, UNLIMITED
-    return replace(now, injected_delay=delay, injected_errors=errors, timeout=timeout, retries=retries, budget=budget)
+    for fault in faults:
+        if fault.start <= index < fault.end:
+            progress = (index - fault.start + 1) / (fault.end - fault.start)
+            other = position[fault.other] if fault.other else -1
+            now = _EFFECTS[fault.kind](_Acting(mesh, fault, position[fault.service], other, progress), now)
+    return now
 
 
 def candidates(mesh: Mesh, kind: FaultKind, minimum_rate: float = 5.0) -> Ints:
-    """Positions of services where a fault of this kind is one.
+    """Positions of services where a fault of this kind is one; none where the mesh offers none.
 
     All need traffic. The culprit of a storm also needs a callee that it can nearly drown, and must be able to take
     down neither a shared service nor the door to a third of the mesh's traffic, or the mesh would go along; where
     no service is that harmless, any with calls will do.
     """
+    topology = mesh.topology
     busy = mesh.usual_rate >= min(minimum_rate, float(mesh.usual_rate.max()))
-    if kind != "retry_storm":
-        return np.flatnonzero(busy)
+    if kind == "retry_storm":
+        return _stormy(mesh, busy)
+    callers = np.bincount(topology.destination, ~topology.latent_calls, len(busy))
+    if kind == "hub_degradation":
+        return np.flatnonzero(busy & (topology.shared | (callers >= max(3.0, np.quantile(callers, 0.95)))))
+    if kind in ("grey_edge", "disappearance"):
+        return np.flatnonzero(busy & (callers >= 1))
+    if kind == "partial_partition":
+        return np.flatnonzero(busy & (callers >= 2))
+    if kind == "misroute":
+        return np.unique(topology.source[mesh.misroutes[:, 0]])
+    if kind == "cpu_saturation":
+        return np.flatnonzero(busy & (mesh.usual_utilisation > 0.1))
+    return np.flatnonzero(busy)
+
+
+def involved(mesh: Mesh, position: Mapping[str, int], fault: Fault) -> Ints:
+    """Positions of the services that may rightly be named: the culprit, and who cannot be told from it."""
+    at = position[fault.service]
+    topology = mesh.topology
+    if fault.kind == "misroute":
+        calls = mesh.misroutes[_misroute(mesh, at, position.get(fault.other, -1))]
+        return np.unique(np.concatenate([topology.source[calls], topology.destination[calls]]))
+    if fault.kind == "grey_edge":
+        return np.unique([at, topology.source[_grey_call(mesh, at, position.get(fault.other, -1))]])
+    if fault.kind == "partial_partition":
+        return np.unique(np.append(topology.source[_parted_calls(mesh, at)], at))
+    return np.array([at])
+
+
+def _stormy(mesh: Mesh, busy: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
     topology = mesh.topology
     source, to = topology.source, topology.destination
-    share = (
-        mesh.usual_rate[source]
-        * topology.calls_per_request
-        * ~topology.latent_calls
-        / np.maximum(mesh.usual_rate[to], 1e-9)
-    )
+    flow = mesh.usual_rate[source] * topology.calls_per_request * ~topology.latent_calls
+    share = flow / np.maximum(mesh.usual_rate[to], 1e-9)
     stormy = mesh.usual_utilisation[to] * (1.0 + DEFAULT_SEVERITY["retry_storm"] * share)
     reach = np.zeros(len(mesh.usual_rate))
     np.maximum.at(reach, source, stormy)
@@ -114,83 +211,125 @@ def candidates(mesh: Mesh, kind: FaultKind, minimum_rate: float = 5.0) -> Ints:
     return np.flatnonzero(able & (reach >= min(0.9, float(reach[able].max()))))
 
 
-def plan_scenario(
-    spec: MeshSpec,
-    kinds: Sequence[FaultKind],
-    seed: int,
-    *,
-    snapshots: int = 960,
-    first: int = 160,
-    duration: tuple[int, int] = (16, 40),
-    quiet: tuple[int, int] = (40, 80),
-    churn_per_hour: float = 6.0,
-    minimum_rate: float = 5.0,
-) -> tuple[tuple[Fault, ...], tuple[Change, ...]]:
-    """Random faults with quiet spells between them, and benign churn that knows nothing of them.
+def _delayed(acting: _Acting, now: Conditions) -> Conditions:
+    extra = acting.fault.size * acting.mesh.usual_p50[acting.at]
+    return replace(now, injected_delay=_with(now.injected_delay, acting.at, now.injected_delay[acting.at] + extra))
 
-    Args:
-        spec: of the mesh.
-        kinds: of the faults, in shuffled rounds; empty for churn alone.
-        seed: of the plan; the mesh has its own.
-        snapshots: length of the run.
-        first: earliest start of a fault.
-        duration, quiet: least and most snapshots of a fault and of the spell after it.
-        churn_per_hour: benign actions an hour in the whole mesh.
-        minimum_rate: least usual traffic of a culprit, 1/s.
-    """
-    mesh = build_mesh(spec)
-    faults_seed, churn_seed = np.random.SeedSequence(seed, spawn_key=(9,)).spawn(2)
-    faults = _plan_faults(
-        mesh, kinds, np.random.default_rng(faults_seed), snapshots, first, duration, quiet, minimum_rate
+
+def _failing(acting: _Acting, now: Conditions) -> Conditions:
+    errors = 1.0 - (1.0 - now.injected_errors[acting.at]) * (1.0 - acting.fault.size)
+    return replace(now, injected_errors=_with(now.injected_errors, acting.at, errors))
+
+
+def _storming(acting: _Acting, now: Conditions) -> Conditions:
+    calls = acting.mesh.topology.source == acting.at
+    usual = acting.mesh.usual_p50[acting.mesh.topology.destination[calls]]
+    return replace(
+        now,
+        timeout=_with(now.timeout, calls, np.minimum(now.timeout[calls], usual)),
+        retries=_with(now.retries, calls, acting.fault.size),
+        budget=_with(now.budget, calls, UNLIMITED),
     )
-    hours = snapshots * spec.interval_seconds / 3600.0
-    changes = plan_churn(mesh, np.random.default_rng(churn_seed), snapshots, churn_per_hour * hours)
-    culprits = {fault.service for fault in faults}
-    return faults, tuple(c for c in changes if c.kind != "deletion" or c.service not in culprits)
 
 
-def incidents(faults: Sequence[Fault], spec: MeshSpec) -> list[dict[str, Any]]:
-    """Rows of incidents.parquet: ``start`` is the first snapshot with the fault, ``end`` the first one without."""
-
-    def moment(index: int) -> datetime:
-        return spec.start + timedelta(seconds=index * spec.interval_seconds)
-
-    return [
-        {
-            "start": moment(fault.start),
-            "end": moment(fault.end),
-            "kind": fault.kind,
-            "root_cause_service": fault.service.split("/", 1)[1],
-            "root_cause_namespace": fault.service.split("/", 1)[0],
-            "root_cause_metric": ROOT_CAUSE_METRIC[fault.kind],
-            "severity": fault.size,
-        }
-        for fault in sorted(faults, key=lambda f: f.start)
-    ]
+def _parted(acting: _Acting, now: Conditions) -> Conditions:
+    return replace(now, lost=_with(now.lost, _parted_calls(acting.mesh, acting.at), acting.fault.size))
 
 
-def _plan_faults(
-    mesh: Mesh,
-    kinds: Sequence[FaultKind],
-    rng: np.random.Generator,
-    snapshots: int,
-    first: int,
-    duration: tuple[int, int],
-    quiet: tuple[int, int],
-    minimum_rate: float,
-) -> tuple[Fault, ...]:
-    choices = {kind: candidates(mesh, kind, minimum_rate) for kind in kinds}
-    faults: list[Fault] = []
-    waiting: list[FaultKind] = []
-    start = first + int(rng.integers(0, quiet[1] - quiet[0] + 1))
-    while kinds:
-        waiting = waiting or [kinds[i] for i in rng.permutation(len(kinds))]
-        kind = waiting.pop()
-        end = start + int(rng.integers(duration[0], duration[1] + 1))
-        if end > snapshots:
-            break
-        severity = DEFAULT_SEVERITY[kind] * float(np.exp(rng.uniform(-0.5, 0.5)))
-        service = mesh.topology.node_ids[int(rng.choice(choices[kind]))]
-        faults.append(Fault(kind, service, start, end, severity))
-        start = end + int(rng.integers(quiet[0], quiet[1] + 1))
-    return tuple(faults)
+def _leaking(acting: _Acting, now: Conditions) -> Conditions:
+    leak = acting.fault.size * acting.progress
+    full = np.clip(acting.mesh.services.memory_base[acting.at] + leak, 0.0, 1.0)
+    slower = 1.0 + COLLECTING * max(0.0, float(full) - CROWDED) / (1.0 - CROWDED)
+    return replace(
+        now,
+        leak=_with(now.leak, acting.at, leak),
+        cpu_time=_with(now.cpu_time, acting.at, now.cpu_time[acting.at] * slower),
+    )
+
+
+def _crowded(acting: _Acting, now: Conditions) -> Conditions:
+    """The work takes longer by what the neighbour took."""
+    slower = 1.0 / (1.0 - min(acting.fault.size, 0.95))
+    return replace(now, cpu_time=_with(now.cpu_time, acting.at, now.cpu_time[acting.at] * slower))
+
+
+def _gone(acting: _Acting, now: Conditions) -> Conditions:
+    alive = now.alive.copy()
+    alive[acting.at] = False
+    return replace(now, alive=alive)
+
+
+def _misrouted(acting: _Acting, now: Conditions) -> Conditions:
+    calls = acting.mesh.misroutes[_misroute(acting.mesh, acting.at, acting.other)]
+    share = acting.fault.size
+    carried = now.carried.copy()
+    carried[calls[2:]] = share * carried[calls[:2]]
+    carried[calls[:2]] *= 1.0 - share
+    return replace(now, carried=carried)
+
+
+def _degraded(acting: _Acting, now: Conditions) -> Conditions:
+    left = min(1.0, acting.mesh.usual_utilisation[acting.at] / acting.fault.size)
+    return replace(now, capacity=_with(now.capacity, acting.at, now.capacity[acting.at] * left))
+
+
+def _grey(acting: _Acting, now: Conditions) -> Conditions:
+    call = _grey_call(acting.mesh, acting.at, acting.other)
+    return replace(
+        now,
+        call_delay=_with(now.call_delay, call, acting.fault.size * acting.mesh.usual_p50[acting.at]),
+        lost=_with(now.lost, call, min(GREY_LOSS * acting.fault.size, 0.25)),
+    )
+
+
+_EFFECTS: dict[FaultKind, Callable[[_Acting, Conditions], Conditions]] = {
+    "latency_injection": _delayed,
+    "error_burst": _failing,
+    "retry_storm": _storming,
+    "partial_partition": _parted,
+    "slow_leak": _leaking,
+    "cpu_saturation": _crowded,
+    "disappearance": _gone,
+    "misroute": _misrouted,
+    "hub_degradation": _degraded,
+    "grey_edge": _grey,
+}
+
+
+def _with(values: Floats, at: Any, new: Any) -> Floats:
+    changed = values.copy()
+    changed[at] = new
+    return changed
+
+
+def _calls_into(mesh: Mesh, at: int) -> Ints:
+    """Ordinary calls into a service, the busiest first."""
+    topology = mesh.topology
+    calls = np.flatnonzero((topology.destination == at) & ~topology.latent_calls)
+    flow = mesh.usual_rate[topology.source[calls]] * topology.calls_per_request[calls]
+    return calls[np.argsort(-flow, kind="stable")]
+
+
+def _parted_calls(mesh: Mesh, at: int) -> Ints:
+    """Every other call into a service, by traffic."""
+    return _calls_into(mesh, at)[::2]
+
+
+def _grey_call(mesh: Mesh, at: int, caller: int) -> int:
+    calls = _calls_into(mesh, at)
+    chosen = calls[mesh.topology.source[calls] == caller] if caller >= 0 else calls
+    if not len(chosen):
+        names = mesh.topology.node_ids
+        raise ValueError(f"grey_edge: {names[at]!r} is not called by {names[caller] if caller >= 0 else 'anybody'}")
+    return int(chosen[0])
+
+
+def _misroute(mesh: Mesh, at: int, other: int) -> int:
+    """Row of ``mesh.misroutes`` that starts at a caller."""
+    one, two = mesh.topology.source[mesh.misroutes[:, :2]].T
+    rows = np.flatnonzero((one == at) & ((two == other) if other >= 0 else True))
+    if not len(rows):
+        raise ValueError(
+            f"misroute: {mesh.topology.node_ids[at]!r} has no call that could be swapped; see candidates()"
+        )
+    return int(rows[0])

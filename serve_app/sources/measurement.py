@@ -55,7 +55,7 @@ def measure(
     made = draw_poisson(truth.call_rate * spec.interval_seconds, ze[0], ue[0])
     entered = draw_poisson(now.entry * now.alive * spec.interval_seconds, z[0], u[0])
     to = mesh.topology.destination
-    count = entered + np.bincount(to, made * now.alive[to], services)
+    count = entered + np.bincount(to, np.rint(made * now.alive[to] * (1.0 - now.lost)), services)
     edges = np.empty((calls, len(EDGE_METRICS)))
     edges[:, 0] = made / spec.interval_seconds
     edges[:, 1] = _ratio(draw_binomial(made, truth.call_errors, ze[1], ue[1]), made)

@@ -195,14 +195,14 @@ def _flow_down(mesh: Mesh, now: Conditions) -> tuple[Floats, Floats, Floats, Flo
     utilisation, wait, blocked = np.zeros_like(rate), np.zeros_like(rate), np.zeros_like(rate)
     asked = now.calls_per_request * now.carried * now.attempts
     for nodes, calls in zip(topology.node_slices, topology.call_slices, strict=True):
-        cpu_time, workers = now.cpu_time[nodes], services.workers[nodes]
+        cpu_time, workers = now.cpu_time[nodes], services.workers[nodes] * now.capacity[nodes]
         utilisation[nodes] = rate[nodes] * cpu_time / (now.replicas[nodes] * workers)
         waits, refused = wait_and_blocking(utilisation[nodes], workers, services.places[nodes])
         wait[nodes], blocked[nodes] = waits * cpu_time / workers, refused
         working = rate[nodes] * (1.0 - refused) * (1.0 - WORK_OF_FAILED * now.injected_errors[nodes])
         call_rate[calls] = working[topology.source[calls] - nodes.start] * asked[calls]
         to = topology.destination[calls]
-        rate += np.bincount(to, call_rate[calls] * now.alive[to], len(rate))
+        rate += np.bincount(to, call_rate[calls] * now.alive[to] * (1.0 - now.lost[calls]), len(rate))
     return rate, call_rate, utilisation, wait, blocked
 
 
@@ -212,26 +212,28 @@ def _climb_up(
     topology = mesh.topology
     taken = (now.cpu_time + now.delay)[:, None] * mesh.services.own_shape
     taken += wait[:, None] * EXPONENTIAL + now.injected_delay[:, None]
-    seen = np.where(now.alive, errors, 1.0)  # by callers
+    errors = np.where(now.alive, errors, 1.0)
     p50, p99 = np.zeros_like(rate), np.zeros_like(rate)
     call_p50, call_p99, failing, attempts = (np.zeros_like(call_rate) for _ in range(4))
     for nodes, calls, traces in zip(
         reversed(topology.node_slices), reversed(topology.call_slices), reversed(mesh.traces), strict=True
     ):
         to, timeout = topology.destination[calls], now.timeout[calls]
-        network = mesh.calls.network[calls]
-        failing[calls] = 1.0 - (1.0 - seen[to]) * (1.0 - share_above(timeout, p50[to], p99[to]))
-        attempts[calls], lost = retry(failing[calls], now.retries[calls], now.budget[calls])
-        call_p50[calls] = np.minimum(p50[to], timeout) + network
-        call_p99[calls] = np.minimum(p99[to], timeout) + network
+        network, delay, lost = mesh.calls.network[calls], now.call_delay[calls], now.lost[calls]
+        median, tail = p50[to] + delay, p99[to] + delay
+        failing[calls] = 1.0 - (1.0 - errors[to]) * (1.0 - share_above(timeout, median, tail)) * (1.0 - lost)
+        attempts[calls], given_up = retry(failing[calls], now.retries[calls], now.budget[calls])
+        call_p50[calls] = np.where(lost >= 0.5, timeout, np.minimum(median, timeout)) + network
+        call_p99[calls] = np.where(lost >= 0.01, timeout, np.minimum(tail, timeout)) + network
         again = (attempts[calls] - 1.0) / np.maximum(failing[calls], 1e-12)
-        answer = taken.ravel()[traces.column]
+        answer = taken.ravel()[traces.column] + delay[traces.call]
+        answer[_phase(traces.column) < lost[traces.call]] = NEVER
         rows = (nodes.stop - nodes.start) * SCENARIOS
-        waited = _time_of_calls(traces, answer, seen[to], again, timeout, network, now.carried[calls], rows)
+        waited = _time_of_calls(traces, answer, errors[to], again, timeout, network, now.carried[calls], rows)
         taken[nodes] += waited.reshape(-1, SCENARIOS)
         taken[nodes][~now.alive[nodes]] = REFUSED
         p50[nodes], p99[nodes] = _quantiles(taken[nodes])
-        survived = np.log1p(-np.minimum(mesh.calls.propagation[calls] * lost, 1.0 - 1e-9))
+        survived = np.log1p(-np.minimum(mesh.calls.propagation[calls] * given_up, 1.0 - 1e-9))
         log_share = np.bincount(
             topology.source[calls] - nodes.start,
             now.calls_per_request[calls] * now.carried[calls] * survived,
@@ -263,6 +265,12 @@ def _time_of_calls(
     limit = timeout[call]
     waited = np.where(answer > limit, limit * repeated[call], answer * repeats_on_error[call]) + network[call]
     return np.bincount(traces.row, waited * traces.count * carried[call], rows).astype(np.float64, copy=False)
+
+
+def _phase(column: Ints) -> Floats:
+    """Spread over 0..1 by the golden ratio: which traced attempts are lost, the same ones each tick."""
+    phase: Floats = np.mod(column * 0.6180339887498949, 1.0)
+    return phase
 
 
 def _quantiles(taken: Floats) -> tuple[Floats, Floats]:

@@ -169,7 +169,7 @@ class Simulator:
         changes: Sequence[Change],
         rng: np.random.Generator,
     ) -> MeshSnapshot:
-        memory = memory_now(self.mesh, run.fleet, self._variation, run.noise)
+        memory = np.minimum(memory_now(self.mesh, run.fleet, self._variation, run.noise) + now.leak, 0.995)
         nodes, edges = measure(self.mesh, now, truth, replicas, memory, self._coverage, self.spec, rng)
         source, destination = self._edge_index
         present = now.alive[source] & now.alive[destination] & (now.carried > 0)

@@ -1,0 +1,224 @@
+"""Ground truth by effect: a run with faults beside the same run without them.
+
+Both runs see the same noise, so whatever differs is the fault's doing. For each metric of each service and call the
+effect in one snapshot is ``|f(x) - f(x')| / s``: f is the logarithm for rates, latencies and connections and the
+identity for shares; x' is the value without the fault; s is the metric's own spread in the run without, 1.2533 times
+the mean absolute deviation from its moving average (half-life ``HALF_LIFE`` snapshots), at least ``FLOOR``. What holds
+for one snapshot only does not count: an effect is the lesser of two snapshots in a row. Memory does not grow with the
+run.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot
+from serve_app.sources.faults import CATALOGUE, Fault, involved
+from serve_app.sources.physics import Mesh
+from serve_app.sources.queueing import Floats
+from serve_app.sources.topology import Ints, MeshSpec
+
+HALF_LIFE = 20  # snapshots
+FLOOR = {"log": 0.03, "share": 0.005}  # least spread: 3% of a value, half a percent of a share
+MOST = 99.0  # sigmas; of what is there in one run only as well
+AFFECTED = 5.0  # sigmas from which a service counts as affected
+SYMPTOMS = ("error_rate", "p50_latency", "p99_latency")
+SMALLEST = 1e-6  # below it a logarithm says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one fault did.
+
+    Attributes:
+        sigmas: largest effect anywhere.
+        affected: services, worst first.
+        recovered: index of the first snapshot after its end in which no symptom is left.
+    """
+
+    sigmas: float
+    affected: tuple[str, ...]
+    recovered: int
+
+
+@dataclass(slots=True)
+class _Series:
+    """Running comparison of one table of metrics, ``[rows, metrics]`` each.
+
+    Attributes:
+        names: of its metrics.
+        mean, deviation, seen: moving average, sum of absolute deviations from it, and how often there was one.
+        before: effect times spread in the snapshot before.
+    """
+
+    names: Sequence[str]
+    mean: Floats
+    deviation: Floats
+    seen: Floats
+    before: Floats
+
+    @classmethod
+    def empty(cls, rows: int, names: Sequence[str]) -> "_Series":
+        def zeros() -> Floats:
+            return np.zeros((rows, len(names)))
+
+        return cls(names, np.full((rows, len(names)), np.nan), zeros(), zeros(), zeros())
+
+    def spread(self) -> Floats:
+        floor = [FLOOR["share" if name in RATIOS else "log"] for name in self.names]
+        return np.maximum(1.2533 * self.deviation / np.maximum(self.seen, 1.0), floor)
+
+    def compare(self, values: Floats, reference: Floats, only_one: Floats) -> Floats:
+        """The lasting difference now, not yet over the spread; ``only_one`` marks rows that are in one run only."""
+        ours, theirs = _on_scale(values, self.names), _on_scale(reference, self.names)
+        known = ~np.isnan(theirs)
+        self.mean = np.where(np.isnan(self.mean), theirs, self.mean)
+        away = np.where(known, theirs - self.mean, 0.0)
+        self.deviation += np.abs(away)
+        self.seen += known
+        self.mean = self.mean + (1.0 - 0.5 ** (1.0 / HALF_LIFE)) * away
+        now = np.abs(ours - theirs)
+        now = np.where(only_one[:, None], MOST * self.spread(), np.where(np.isnan(now), 0.0, now))
+        lasting = np.minimum(now, self.before)
+        self.before = now
+        return lasting
+
+
+@dataclass(slots=True)
+class _Window:
+    """One fault and the largest lasting differences since it began."""
+
+    fault: Fault
+    until: int  # the next one begins
+    nodes: Floats
+    calls: Floats
+    last_symptom: int
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Fed with both runs snapshot by snapshot; asked for the effects at the end.
+
+    Args:
+        mesh: of both runs.
+        faults: of the one, not overlapping.
+    """
+
+    mesh: Mesh
+    faults: Sequence[Fault]
+    _windows: list[_Window] = field(init=False)
+    _nodes: _Series = field(init=False)
+    _calls: _Series = field(init=False)
+    _position: dict[str, int] = field(init=False)
+    _keys: Ints = field(init=False)
+    _index: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        topology = self.mesh.topology
+        count, calls = len(topology.node_ids), len(topology.source)
+        ordered = sorted(self.faults, key=lambda f: f.start)
+        ends = [f.start for f in ordered[1:]] + [2**62]
+        self._windows = [
+            _Window(f, end, np.zeros((count, len(NODE_METRICS))), np.zeros((calls, len(EDGE_METRICS))), f.end - 1)
+            for f, end in zip(ordered, ends, strict=True)
+        ]
+        self._nodes, self._calls = _Series.empty(count, NODE_METRICS), _Series.empty(calls, EDGE_METRICS)
+        self._position = {name: i for i, name in enumerate(topology.node_ids)}
+        self._keys = topology.source * count + topology.destination
+
+    def observe(self, snapshot: MeshSnapshot, reference: MeshSnapshot) -> None:
+        """The next snapshot with and without the faults."""
+        nodes, calls, here = self._whole(snapshot)
+        nodes_without, calls_without, there = self._whole(reference)
+        node = self._nodes.compare(nodes, nodes_without, here[0] != there[0])
+        call = self._calls.compare(calls, calls_without, here[1] != there[1])
+        for window in self._windows:
+            if window.fault.start <= self._index < window.until:
+                np.maximum(window.nodes, node, out=window.nodes)
+                np.maximum(window.calls, call, out=window.calls)
+                if self._index >= window.fault.end and self._symptoms(node, call):
+                    window.last_symptom = self._index
+        self._index += 1
+
+    def effects(self) -> dict[Fault, Effect]:
+        """Of each fault."""
+        return {window.fault: self._effect(window) for window in self._windows}
+
+    def _whole(self, snapshot: MeshSnapshot) -> tuple[Floats, Floats, tuple[Any, Any]]:
+        """Features at the mesh's own positions, NaN where not observed, and what is there."""
+        at = np.array([self._position[name] for name in snapshot.node_ids])
+        count = len(self._position)
+        source, destination = at[snapshot.edge_index]
+        edge = np.searchsorted(self._keys, source * count + destination)  # calls of a topology are sorted so
+        made = len(self._keys)
+        nodes, calls = np.full((count, len(NODE_METRICS)), np.nan), np.full((made, len(EDGE_METRICS)), np.nan)
+        nodes[at] = np.where(snapshot.node_observed, snapshot.node_features, np.nan)
+        calls[edge] = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)
+        there, called = np.zeros(count, np.bool_), np.zeros(made, np.bool_)
+        there[at], called[edge] = True, True
+        return nodes, calls, (there, called)
+
+    def _symptoms(self, node: Floats, call: Floats) -> bool:
+        return any(
+            (lasting[:, columns] >= AFFECTED * series.spread()[:, columns]).any()
+            for lasting, series in ((node, self._nodes), (call, self._calls))
+            if (columns := [i for i, name in enumerate(series.names) if name in SYMPTOMS])
+        )
+
+    def _effect(self, window: _Window) -> Effect:
+        own = np.minimum(window.nodes / self._nodes.spread(), MOST).max(axis=1)
+        calls = np.minimum(window.calls / self._calls.spread(), MOST).max(axis=1)
+        topology = self.mesh.topology
+        reached = own.copy()
+        np.maximum.at(reached, topology.destination, calls)  # a call is evidence about its callee
+        worst = np.argsort(-reached, kind="stable")
+        affected = tuple(topology.node_ids[i] for i in worst[: int((reached >= AFFECTED).sum())])
+        return Effect(float(reached.max()), affected, min(window.last_symptom + 1, window.until))
+
+
+def incidents(
+    faults: Sequence[Fault], spec: MeshSpec, mesh: Mesh, effects: Mapping[Fault, Effect]
+) -> list[dict[str, Any]]:
+    """Rows of incidents.parquet: ``start`` is the first snapshot with the fault, ``end`` the first one without,
+    ``recovered`` the first one without symptoms; ``candidates`` may rightly be named as the culprit."""
+    position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
+
+    def moment(index: int) -> datetime:
+        return spec.start + timedelta(seconds=index * spec.interval_seconds)
+
+    return [
+        {
+            "start": moment(fault.start),
+            "end": moment(fault.end),
+            "recovered": moment(effects[fault].recovered),
+            "kind": fault.kind,
+            "severity": fault.level,
+            "size": fault.size,
+            "effect_sigmas": round(effects[fault].sigmas, 1),
+            "root_cause_service": fault.service.split("/", 1)[1],
+            "root_cause_namespace": fault.service.split("/", 1)[0],
+            "root_cause_metric": CATALOGUE[fault.kind].metric,
+            "candidates": [mesh.topology.node_ids[i] for i in involved(mesh, position, fault)],
+            "affected": list(effects[fault].affected),
+        }
+        for fault in sorted(faults, key=lambda f: f.start)
+    ]
+
+
+def compared(
+    snapshots: Iterable[MeshSnapshot], reference: Iterable[MeshSnapshot], comparison: Comparison
+) -> Iterator[MeshSnapshot]:
+    """The snapshots of the run with faults, each compared with the run without as it passes."""
+    for snapshot, without in zip(snapshots, reference, strict=True):
+        comparison.observe(snapshot, without)
+        yield snapshot
+
+
+def _on_scale(values: Floats, names: Sequence[str]) -> Floats:
+    scaled = values.copy()
+    columns = [i for i, name in enumerate(names) if name not in RATIOS]
+    scaled[:, columns] = np.log(np.maximum(values[:, columns], SMALLEST))
+    return scaled
