@@ -73,12 +73,12 @@ def simulate(
         churn_per_hour=churn_per_hour,
         levels=[level for level in LEVELS if not severity or level in severity],
     )
-    changes = () if mute_churn else changes
-    simulator = Simulator(spec, injected, changes, snapshots)
+    simulator = Simulator(spec, injected, changes, snapshots, mute_churn=mute_churn)
     comparison = Comparison(simulator.mesh, injected)
     source = simulator.snapshots()
     if injected:  # labels tell what a fault did, so the same mesh runs a second time without any
-        source = compared(source, Simulator(spec, (), changes, snapshots).snapshots(), comparison)
+        without = Simulator(spec, (), changes, snapshots, mute_churn=mute_churn)
+        source = compared(source, without.snapshots(), comparison)
     meta = {"source": "tagae simulate", "services": services, "seed": seed, "mute_churn": mute_churn}
     with RecordingWriter(folder, interval, meta) as writer:
         for snapshot in progress(source, "simulating", snapshots):

@@ -123,7 +123,7 @@ class Comparison:
         ends = [f.start for f in ordered[1:]] + [2**62]
         self._windows = [
             _Window(f, end, np.zeros((count, len(NODE_METRICS))), np.zeros((calls, len(EDGE_METRICS))), f.end - 1)
-            for f, end in zip(ordered, ends, strict=True)
+            for f, end in zip(ordered, ends[: len(ordered)], strict=True)
         ]
         self._nodes, self._calls = _Series.empty(count, NODE_METRICS), _Series.empty(calls, EDGE_METRICS)
         self._position = {name: i for i, name in enumerate(topology.node_ids)}
