@@ -27,9 +27,9 @@ def demo(
 ) -> None:
     """Watch it work: a simulated mesh, sent over HTTP to a service started for it.
 
-    A deploy and a scale-out, which must not page; then a fault, which must, with the culprit named; then on to the
-    next one. In a terminal each kind of fault and of benign change has a key, and ? tells them all; q ends it.
-    Elsewhere, or with NO_COLOR set, the story is told in plain lines until Ctrl-C. Nothing is left behind.
+    Two benign changes, which must not page; then a fault, which must, with the culprit named; then on to the next
+    one. In a terminal each kind of fault and of benign change has a key, and ? tells them all; q ends it. Elsewhere,
+    or with NO_COLOR set, the story is told in plain lines until Ctrl-C. Nothing is left behind.
 
     With --once no key is read, and the exit code is 0 only if the fault was found, its service was among the first
     three suspects, and nothing else paged; otherwise 1, with the reason.

@@ -1,18 +1,16 @@
 """What keys do: a table of controls, and a menu of faults and changes made from the simulator's own kinds."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import get_args
 
 import numpy as np
 
-from serve_app.demo.story import FAULT_SNAPSHOTS, Deed
-from serve_app.sources.faults import KINDS, Fault, FaultKind, candidates
+from serve_app.demo.story import FAULT_SNAPSHOTS, Deed, places
+from serve_app.sources.faults import KINDS, Fault, FaultKind
 from serve_app.sources.operations import Change, ChangeKind
 from serve_app.sources.physics import Mesh
-from serve_app.sources.topology import Ints
-from serve_app.sources.wiring import possible
 
 SPEEDS = (1.0, 4.0, 15.0, 30.0, 60.0, 120.0, 240.0)  # times real time; beyond the last one 0, as fast as it goes
 DECK = 200  # services an option offers, at most
@@ -42,11 +40,14 @@ class Option:
         """The kind, for people."""
         return self.kind.replace("_", " ")
 
-    def service(self, turn: int, taken: Iterable[str] = ()) -> str:
-        """Where it begins in this turn; where something is going on already only if that is everywhere."""
+    def service(self, turn: int, taken: Collection[str] = (), spent: Collection[str] = ()) -> str | None:
+        """Where it begins in this turn: not where something is ``taken`` unless all are, never where all is ``spent``.
+
+        None where no service is left.
+        """
         first = turn % len(self.services)
-        offered = (*self.services[first:], *self.services[:first])
-        return next((service for service in offered if service not in set(taken)), offered[0])
+        offered = [name for name in (*self.services[first:], *self.services[:first]) if name not in spent]
+        return next((name for name in offered if name not in taken), offered[0] if offered else None)
 
     def deed(self, service: str, at: int) -> Deed:
         """It, at a service from snapshot ``at`` on."""
@@ -126,17 +127,11 @@ def menu(mesh: Mesh, seed: int) -> tuple[Option, ...]:
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(78,)))
     reserved = {key for key in CONTROLS if key.isalpha()}
     keys = letters(KINDS, reserved) | {k: key.upper() for k, key in letters(get_args(ChangeKind)).items()}
-    busy = candidates(mesh, "error_burst")
-    places: dict[FaultKind | ChangeKind, Ints] = {kind: candidates(mesh, kind) for kind in KINDS}
-    for change in get_args(ChangeKind):
-        able = possible(mesh, change)
-        usable = able if change == "new_service" else np.intersect1d(able, busy)
-        if len(usable):
-            places[change] = usable
+    for_faults, for_changes = places(mesh)
     name = mesh.topology.node_ids
     return tuple(
         Option(keys[kind], kind, tuple(name[i] for i in rng.permutation(positions)[:DECK]))
-        for kind, positions in places.items()
+        for kind, positions in (*for_faults.items(), *for_changes.items())
     )
 
 

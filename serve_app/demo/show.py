@@ -22,6 +22,7 @@ from serve_app.demo.story import (
     found,
     judge,
     paged,
+    spent,
 )
 from serve_app.schemas import VerdictDocument
 from serve_app.sources.faults import Fault
@@ -107,6 +108,11 @@ class Show:
         return tuple(deed for deed in self.deeds if isinstance(deed, Fault))
 
     @property
+    def spent(self) -> frozenset[str]:
+        """Services with which nothing more can be done."""
+        return spent(self.deeds)
+
+    @property
     def taken(self) -> frozenset[str]:
         """Services at which something is going on."""
         return frozenset(deed.service for deed in self.deeds if self.is_under_way(deed))
@@ -165,10 +171,10 @@ def told(show: Show, plan: Iterator[Chapter]) -> Show:
     if not show.controls.story:
         return replace(show, chapter=None)
     chapter = show.chapter
-    if chapter is None:
-        chapter = next(plan).moved(max(WARM_UP, show.next_index), since=show.next_index)
-    elif show.next_index == chapter.end:
-        chapter = next(plan).moved(chapter.end + PAUSE, since=chapter.end)
+    if chapter is None or show.next_index == chapter.end:
+        start = chapter.end + PAUSE if chapter else max(WARM_UP, show.next_index)
+        possible = (new for new in plan if show.spent.isdisjoint(deed.service for deed in new.deeds))
+        chapter = next(possible).moved(start, since=show.next_index)
     due = (deed for deed in chapter.deeds if begins(deed) == show.next_index and deed not in show.deeds)
     return replace(show, chapter=chapter, deeds=(*show.deeds, *due))
 
@@ -180,7 +186,10 @@ def pressed(show: Show, key: str) -> Show:
         return replace(show, controls=controls, notice="")
     if show.next_index < WARM_UP:
         return replace(show, notice=f"not yet: the first {WARM_UP} snapshots teach the detector this mesh")
-    deed = option.deed(option.service(show.controls.turn, show.taken), show.next_index)
+    service = option.service(show.controls.turn, show.taken, show.spent)
+    if service is None:
+        return replace(show, notice=f"no service is left for another {option.words}")
+    deed = option.deed(service, show.next_index)
     if controls.hidden and option.is_fault:
         notice = "a fault begins; you are not told which"
     else:

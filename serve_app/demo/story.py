@@ -1,18 +1,22 @@
 """What is done to the mesh in the demo, and whether what the detector said of it was right. No service in here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
 from serve_app.schemas import IncidentDocument, VerdictDocument
-from serve_app.sources.faults import KINDS, Fault, candidates
-from serve_app.sources.operations import Change
+from serve_app.sources.faults import KINDS, Fault, FaultKind, candidates
+from serve_app.sources.operations import WIRING_KINDS, Change, ChangeKind
 from serve_app.sources.physics import Mesh
+from serve_app.sources.topology import Ints
+from serve_app.sources.wiring import possible
 
 Deed = Fault | Change
 
-DEPLOY, SCALE_OUT, FAULT, RECOVERY, END = 2, 10, 22, 42, 64  # snapshots after a chapter's start
+CHANGES, FAULT, RECOVERY, END = (2, 10), 22, 42, 64  # snapshots after a chapter's start
+LONG: frozenset[ChangeKind] = frozenset({"canary"})  # not over when a chapter's fault begins: left to keys
 FAULT_SNAPSHOTS = RECOVERY - FAULT
 PAUSE = 30  # quiet snapshots before the next chapter
 GRACE_SECONDS = 120.0  # a page this long after the fault's end is still about it
@@ -103,17 +107,38 @@ def begins(deed: Deed) -> int:
     return deed.start if isinstance(deed, Fault) else deed.at
 
 
-def chapters(mesh: Mesh, seed: int) -> Iterator[Chapter]:
-    """Chapters without end, each from snapshot 0 on; kinds of faults come in shuffled rounds."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(77,)))
+def places(mesh: Mesh) -> tuple[Mapping[FaultKind, Ints], Mapping[ChangeKind, Ints]]:
+    """Positions of the services with traffic where each kind of fault and of change is one; no kind without any."""
+    faults = {kind: candidates(mesh, kind) for kind in KINDS}
     busy = candidates(mesh, "error_burst")
+    changes = {kind: possible(mesh, kind) for kind in get_args(ChangeKind)}
+    changes = {kind: at if kind == "new_service" else np.intersect1d(at, busy) for kind, at in changes.items()}
+    return faults, {kind: at for kind, at in changes.items() if len(at)}
+
+
+def spent(deeds: Collection[Deed]) -> frozenset[str]:
+    """Services with which nothing more can be done: a service joins, is tried as a canary or is retired but once."""
+    return frozenset(deed.service for deed in deeds if deed.kind in WIRING_KINDS)
+
+
+def chapters(mesh: Mesh, seed: int) -> Iterator[Chapter]:
+    """Chapters without end, each from snapshot 0 on; kinds of faults and of changes come in shuffled rounds."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(77,)))
+    for_faults, for_changes = places(mesh)
+    quick = [kind for kind in for_changes if kind not in LONG]
     name = mesh.topology.node_ids
+    waiting: list[ChangeKind] = []
     while True:
         for kind in rng.permutation(KINDS):
-            culprit = int(rng.choice(candidates(mesh, kind)))
-            deployed, scaled = rng.choice(busy[busy != culprit], 2, replace=False)
-            changes = Change("deploy", name[deployed], DEPLOY), Change("scale_out", name[scaled], SCALE_OUT)
-            yield Chapter(0, 0, changes, Fault(kind, name[culprit], FAULT, RECOVERY), END)
+            culprit = int(rng.choice(for_faults[kind]))
+            changes, taken = [], [culprit]
+            for at in CHANGES:
+                waiting = waiting or [quick[i] for i in rng.permutation(len(quick))]
+                change = waiting.pop()
+                if len(free := np.setdiff1d(for_changes[change], taken)):
+                    taken.append(int(rng.choice(free)))
+                    changes.append(Change(change, name[taken[-1]], at))
+            yield Chapter(0, 0, tuple(changes), Fault(kind, name[culprit], FAULT, RECOVERY), END)
 
 
 def paged(pages: Sequence[Page], index: int, verdict: VerdictDocument) -> tuple[Page, ...]:

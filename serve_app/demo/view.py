@@ -258,7 +258,9 @@ def _menu(show: Show, width: int, rows: int) -> Lines:
 
 
 def _with_service(show: Show, option: Option) -> Text:
-    return _with_words(show, option).append(f" {option.service(show.controls.turn, show.taken)}", "dim")
+    return _with_words(show, option).append(
+        f" {option.service(show.controls.turn, show.taken, show.spent) or 'none left'}", "dim"
+    )
 
 
 def _with_words(_: Show, option: Option) -> Text:

@@ -46,10 +46,9 @@ def test_chapters_are_the_same_for_the_same_seed() -> None:
     for half in (told[: len(KINDS)], told[len(KINDS) :]):
         assert {chapter.fault.kind for chapter in half} == set(KINDS)
     for chapter in told:
-        first, second = chapter.changes
-        assert chapter.start < first.at < second.at < chapter.fault.start
+        assert chapter.start < chapter.changes[0].at <= chapter.changes[-1].at < chapter.fault.start
         assert chapter.fault.end < chapter.end
-        assert len({deed.service for deed in chapter.deeds}) == 3
+        assert len({deed.service for deed in chapter.deeds}) == len(chapter.deeds)
         assert chapter.fault.service in mesh.topology.node_ids
 
 
@@ -150,9 +149,9 @@ def test_the_story_is_told_and_judged() -> None:
         first = opening(simulator, 1, Controls(speed=0.0), keys=False)
         show = next(show for show in play(client, simulator, first, 1, lambda _: "") if show.judgement)
     assert [scene.verdict.sequence for scene in show.scenes] == list(range(1, WARM_UP + END + 1))
-    deploy, scale_out, fault = show.deeds
+    first, second, fault = show.deeds
     assert begins(fault) == WARM_UP + FAULT
-    assert begins(deploy) < begins(scale_out) < begins(fault)
+    assert begins(first) < begins(second) < begins(fault)
     marks = {event.mark: event.scene.index for event in show.events if event.mark}
     assert marks == {show.mark(deed): begins(deed) for deed in show.deeds}
     assert show.judgement is not None

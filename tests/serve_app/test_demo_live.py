@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -31,7 +33,7 @@ from serve_app.demo.terminal import Keyboard
 from serve_app.demo.view import render
 from serve_app.sources.faults import KINDS, Fault, candidates
 from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import Change, ChangeKind
+from serve_app.sources.operations import WIRING_KINDS, Change, ChangeKind
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from tests.serve_app.shows import incident, scene, transport
@@ -90,6 +92,8 @@ def test_an_option_goes_round_and_avoids_what_is_under_way() -> None:
     assert [option.service(turn) for turn in range(4)] == ["a/x", "a/y", "a/z", "a/x"]
     assert option.service(0, {"a/x", "a/y"}) == "a/z"
     assert option.service(1, {"a/x", "a/y", "a/z"}) == "a/y"
+    assert option.service(1, {"a/x", "a/y", "a/z"}, spent={"a/y"}) == "a/z"
+    assert option.service(1, spent={"a/x", "a/y", "a/z"}) is None
     fault = option.deed("a/x", 80)
     assert isinstance(fault, Fault)
     assert (fault.kind, fault.service, fault.start) == ("error_burst", "a/x", 80)
@@ -164,6 +168,36 @@ def test_nothing_begins_before_the_mesh_is_known() -> None:
     assert pressed(early, "e").deeds == ()
     assert "not yet" in pressed(early, "e").notice
     assert pressed(early, "e").controls.story
+
+
+def test_the_mesh_bears_whatever_is_pressed() -> None:
+    """Nobody joins twice, and nothing is done to who is gone."""
+    simulator, rng = Simulator(SPEC), np.random.default_rng(7)
+    show = past_warm_up()
+    for index in range(WARM_UP, WARM_UP + 80):
+        before = show.deeds
+        show = pressed(replace(show, scenes=(scene(index),)), MENU[int(rng.integers(len(MENU)))].key)
+        simulator.schedule(*show.deeds[len(before) :])
+    assert len(show.deeds) > 40
+    assert {deed.kind for deed in show.deeds} == {option.kind for option in MENU}
+    gone = {deed.service: begins(deed) for deed in show.deeds if deed.kind in WIRING_KINDS}
+    assert not [deed for deed in show.deeds if begins(deed) > gone.get(deed.service, begins(deed))]
+    *_, last = islice(simulator.snapshots(), WARM_UP + 90)
+    assert not {deed.service for deed in show.deeds if deed.kind == "deletion"} & set(last.node_ids)
+
+
+def test_no_service_is_left_when_all_have_joined() -> None:
+    joins = next(option for option in MENU if option.kind == "new_service")
+    show = past_warm_up()
+    for _ in joins.services:
+        show = pressed(show, joins.key)
+    assert {deed.service for deed in show.deeds} == set(joins.services)
+    assert pressed(show, joins.key).deeds == show.deeds
+    assert "no service is left" in pressed(show, joins.key).notice
+    assert "none left" in "\n".join(drawn(replace(show, menu=(joins,)), 100, 30))
+    told_after = told(replace(show, controls=replace(show.controls, story=True)), chapters(MESH, 3))
+    assert told_after.chapter is not None
+    assert not {deed.service for deed in told_after.chapter.deeds} & set(joins.services)
 
 
 def test_a_surprise_tells_nothing_until_it_is_told() -> None:
