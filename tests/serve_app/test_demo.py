@@ -12,8 +12,8 @@ from serve_app.client import Client
 from serve_app.demo.keys import Controls
 from serve_app.demo.lines import line, print_news
 from serve_app.demo.show import WARM_UP, Show, opening, play, scored
-from serve_app.demo.story import END, FAULT, Chapter, Finding, Page, about, begins, chapters, found, judge, paged
-from serve_app.sources.faults import KINDS, Fault
+from serve_app.demo.story import END, FAULT, TOLD, Chapter, Finding, Page, about, begins, chapters, found, judge, paged
+from serve_app.sources.faults import Fault
 from serve_app.sources.mesh import build_mesh
 from serve_app.sources.operations import Change
 from serve_app.sources.simulator import Simulator
@@ -40,11 +40,11 @@ def page(name: str, index: int, *suspects: str, score: float = 8.0) -> Page:
 
 def test_chapters_are_the_same_for_the_same_seed() -> None:
     mesh = build_mesh(SPEC)
-    told = list(islice(chapters(mesh, 3), 2 * len(KINDS)))
-    assert told == list(islice(chapters(mesh, 3), 2 * len(KINDS)))
-    assert told != list(islice(chapters(mesh, 4), 2 * len(KINDS)))
-    for half in (told[: len(KINDS)], told[len(KINDS) :]):
-        assert {chapter.fault.kind for chapter in half} == set(KINDS)
+    told = list(islice(chapters(mesh, 3), 2 * len(TOLD)))
+    assert told == list(islice(chapters(mesh, 3), 2 * len(TOLD)))
+    assert told != list(islice(chapters(mesh, 4), 2 * len(TOLD)))
+    for half in (told[: len(TOLD)], told[len(TOLD) :]):
+        assert {chapter.fault.kind for chapter in half} == set(TOLD)
     for chapter in told:
         assert chapter.start < chapter.changes[0].at <= chapter.changes[-1].at < chapter.fault.start
         assert chapter.fault.end < chapter.end

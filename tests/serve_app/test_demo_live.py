@@ -38,7 +38,7 @@ from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from tests.serve_app.shows import incident, scene, transport
 
-SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
+SPEC = MeshSpec(services=60, seed=0)
 MESH = build_mesh(SPEC)
 MENU = menu(MESH, 3)
 SIZES = [(20, 5), (60, 18), (80, 24), (100, 30), (119, 40), (120, 40), (132, 24), (240, 60), (400, 100)]
@@ -266,7 +266,7 @@ def test_what_is_wrong_and_where_is_on_every_screen(faulty: Show, width: int, he
     assert "false pages 0" in text
     (axis,) = [line for line in lines if "└" in line]
     assert axis.endswith("l" + "═" * 9)
-    if width >= 80:
+    if width >= 100:
         assert re.search(r"D─+e═{19}[l═]", axis) or burst.end > injection.start
         assert all(option.words in text for option in faulty.menu)
 
