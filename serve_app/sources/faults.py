@@ -42,6 +42,11 @@ class Kind:
     words: str
     share: bool = True
 
+    @property
+    def levels(self) -> dict["Level", float]:
+        """The levels that it has, with their sizes: what has only one size is critical."""
+        return dict(zip(LEVELS, self.sizes, strict=True)) if len(set(self.sizes)) > 1 else {"critical": self.sizes[-1]}
+
 
 CATALOGUE: dict[FaultKind, Kind] = {
     "latency_injection": Kind(

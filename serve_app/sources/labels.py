@@ -9,21 +9,24 @@ run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot
 from serve_app.sources.faults import CATALOGUE, Fault, involved
 from serve_app.sources.physics import Mesh
 from serve_app.sources.queueing import Floats
-from serve_app.sources.topology import Ints, MeshSpec
+from serve_app.sources.topology import MeshSpec
 
 HALF_LIFE = 20  # snapshots
 FLOOR = {"log": 0.03, "share": 0.005}  # least spread: 3% of a value, half a percent of a share
-MOST = 99.0  # sigmas; of what is there in one run only as well
+MOST = 999.0  # sigmas
+ABSENT = 100.0  # sigmas of what is there in one run only
+AFTERMATH = 8  # snapshots after a fault's end that still count as its effect
 AFFECTED = 5.0  # sigmas from which a service counts as affected
 SYMPTOMS = ("error_rate", "p50_latency", "p99_latency")
 SMALLEST = 1e-6  # below it a logarithm says nothing
@@ -81,7 +84,7 @@ class _Series:
         self.seen += known
         self.mean = self.mean + (1.0 - 0.5 ** (1.0 / HALF_LIFE)) * away
         now = np.abs(ours - theirs)
-        now = np.where(only_one[:, None], MOST * self.spread(), np.where(np.isnan(now), 0.0, now))
+        now = np.where(only_one[:, None], ABSENT * self.spread(), np.where(np.isnan(now), 0.0, now))
         lasting = np.minimum(now, self.before)
         self.before = now
         return lasting
@@ -89,16 +92,25 @@ class _Series:
 
 @dataclass(slots=True)
 class _Window:
-    """One fault and the largest lasting differences since it began."""
+    """The fault in question.
+
+    Attributes:
+        fault: which one.
+        until: the next one begins.
+        nodes, calls: largest lasting differences since it began, over the spread.
+        nodes_before, calls_before: where the one before it still shows; those cells do not count.
+        last_symptom: index.
+    """
 
     fault: Fault
-    until: int  # the next one begins
+    until: int
     nodes: Floats
     calls: Floats
+    nodes_before: NDArray[np.bool_]
+    calls_before: NDArray[np.bool_]
     last_symptom: int
 
 
-@dataclass(slots=True)
 class Comparison:
     """Fed with both runs snapshot by snapshot; asked for the effects at the end.
 
@@ -107,45 +119,49 @@ class Comparison:
         faults: of the one, not overlapping.
     """
 
-    mesh: Mesh
-    faults: Sequence[Fault]
-    _windows: list[_Window] = field(init=False)
-    _nodes: _Series = field(init=False)
-    _calls: _Series = field(init=False)
-    _position: dict[str, int] = field(init=False)
-    _keys: Ints = field(init=False)
-    _index: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        topology = self.mesh.topology
+    def __init__(self, mesh: Mesh, faults: Sequence[Fault]) -> None:
+        topology = mesh.topology
         count, calls = len(topology.node_ids), len(topology.source)
-        ordered = sorted(self.faults, key=lambda f: f.start)
-        ends = [f.start for f in ordered[1:]] + [2**62]
-        self._windows = [
-            _Window(f, end, np.zeros((count, len(NODE_METRICS))), np.zeros((calls, len(EDGE_METRICS))), f.end - 1)
-            for f, end in zip(ordered, ends[: len(ordered)], strict=True)
-        ]
+        self._mesh = mesh
+        self._waiting = sorted(faults, key=lambda f: f.start)
         self._nodes, self._calls = _Series.empty(count, NODE_METRICS), _Series.empty(calls, EDGE_METRICS)
         self._position = {name: i for i, name in enumerate(topology.node_ids)}
         self._keys = topology.source * count + topology.destination
+        self._index = 0
+        self._open: _Window | None = None
+        self._effects: dict[Fault, Effect] = {}
 
     def observe(self, snapshot: MeshSnapshot, reference: MeshSnapshot) -> None:
         """The next snapshot with and without the faults."""
         nodes, calls, here = self._whole(snapshot)
         nodes_without, calls_without, there = self._whole(reference)
-        node = self._nodes.compare(nodes, nodes_without, here[0] != there[0])
-        call = self._calls.compare(calls, calls_without, here[1] != there[1])
-        for window in self._windows:
-            if window.fault.start <= self._index < window.until:
-                np.maximum(window.nodes, node, out=window.nodes)
-                np.maximum(window.calls, call, out=window.calls)
-                if self._index >= window.fault.end and self._symptoms(node, call):
-                    window.last_symptom = self._index
+        node = self._nodes.compare(nodes, nodes_without, here[0] != there[0]) / self._nodes.spread()
+        call = self._calls.compare(calls, calls_without, here[1] != there[1]) / self._calls.spread()
+        if self._waiting and self._waiting[0].start <= self._index:
+            self._begin(self._waiting.pop(0), node, call)
+        window = self._open
+        if window is not None and self._index < window.fault.end + AFTERMATH:
+            np.maximum(window.nodes, np.where(window.nodes_before, 0.0, node), out=window.nodes)
+            np.maximum(window.calls, np.where(window.calls_before, 0.0, call), out=window.calls)
+        if window is not None and self._index >= window.fault.end and _symptoms(node, call):
+            window.last_symptom = self._index
         self._index += 1
 
     def effects(self) -> dict[Fault, Effect]:
-        """Of each fault."""
-        return {window.fault: self._effect(window) for window in self._windows}
+        """Of each fault that began."""
+        self._close()
+        return self._effects
+
+    def _begin(self, fault: Fault, node: Floats, call: Floats) -> None:
+        self._close()
+        until = self._waiting[0].start if self._waiting else 2**62
+        zeros = np.zeros_like(node), np.zeros_like(call)
+        self._open = _Window(fault, until, *zeros, node >= AFFECTED, call >= AFFECTED, fault.end - 1)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._effects[self._open.fault] = self._effect(self._open)
+        self._open = None
 
     def _whole(self, snapshot: MeshSnapshot) -> tuple[Floats, Floats, tuple[Any, Any]]:
         """Features at the mesh's own positions, NaN where not observed, and what is there."""
@@ -161,22 +177,21 @@ class Comparison:
         there[at], called[edge] = True, True
         return nodes, calls, (there, called)
 
-    def _symptoms(self, node: Floats, call: Floats) -> bool:
-        return any(
-            (lasting[:, columns] >= AFFECTED * series.spread()[:, columns]).any()
-            for lasting, series in ((node, self._nodes), (call, self._calls))
-            if (columns := [i for i, name in enumerate(series.names) if name in SYMPTOMS])
-        )
-
     def _effect(self, window: _Window) -> Effect:
-        own = np.minimum(window.nodes / self._nodes.spread(), MOST).max(axis=1)
-        calls = np.minimum(window.calls / self._calls.spread(), MOST).max(axis=1)
-        topology = self.mesh.topology
-        reached = own.copy()
+        topology = self._mesh.topology
+        reached = np.minimum(window.nodes, MOST).max(axis=1)
+        calls = np.minimum(window.calls, MOST).max(axis=1)
         np.maximum.at(reached, topology.destination, calls)  # a call is evidence about its callee
         worst = np.argsort(-reached, kind="stable")
         affected = tuple(topology.node_ids[i] for i in worst[: int((reached >= AFFECTED).sum())])
         return Effect(float(reached.max()), affected, min(window.last_symptom + 1, window.until))
+
+
+def _symptoms(node: Floats, call: Floats) -> bool:
+    return any(
+        (lasting[:, [i for i, name in enumerate(names) if name in SYMPTOMS]] >= AFFECTED).any()
+        for lasting, names in ((node, NODE_METRICS), (call, EDGE_METRICS))
+    )
 
 
 def incidents(

@@ -101,7 +101,7 @@ def _draw_swaps(mesh: Mesh, wanted: int) -> Ints:
     flow = mesh.usual_rate[source] * topology.calls_per_request
     busy = np.flatnonzero((flow >= min(5.0, float(np.quantile(flow, 0.7)))) & ~topology.shared[to])
     busy = busy[np.argsort(flow[busy], kind="stable")]
-    one = np.concatenate([busy[: len(busy) - k] for k in range(1, 6)])
+    one = np.concatenate([busy[: max(len(busy) - k, 0)] for k in range(1, 6)])
     two = np.concatenate([busy[k:] for k in range(1, 6)])
     keys = source * count + to
     valid = (flow[two] < SIMILAR_FLOW * flow[one]) & (source[one] != source[two]) & (to[one] != to[two])

@@ -35,8 +35,8 @@ def plan_scenario(
 
     Args:
         spec: of the mesh.
-        kinds: of the faults, in shuffled rounds; empty for churn alone. Kinds that the mesh has no place for are
-            left out.
+        kinds: of the faults, in shuffled rounds; empty for churn alone. Kinds that the mesh has no place for, or that
+            have none of the ``levels``, are left out.
         seed: of the plan; the mesh has its own.
         snapshots: length of the run.
         first: earliest start of a fault.
@@ -80,14 +80,16 @@ def _plan_faults(
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
     retired = [position[c.service] for c in changes if c.kind == "deletion"]
     choices = {kind: np.setdiff1d(candidates(mesh, kind, minimum_rate), retired) for kind in kinds}
-    able = [kind for kind in kinds if len(choices[kind])]
+    sizes = {k: [size for level, size in CATALOGUE[k].levels.items() if level in levels] for k in kinds}
+    able = [kind for kind in kinds if len(choices[kind]) and sizes[kind]]
+    if not able:
+        return ()
     faults: list[Fault] = []
     waiting: list[FaultKind] = []
     for start, end in spells:
         waiting = waiting or [able[i] for i in rng.permutation(len(able))]
         kind = waiting.pop()
-        level = levels[int(rng.integers(len(levels)))]
-        size = CATALOGUE[kind].sizes[LEVELS.index(level)]
+        size = sizes[kind][int(rng.integers(len(sizes[kind])))]
         beside = _beside_changes(mesh, position, changes, start)
         near = np.intersect1d(choices[kind], beside) if rng.random() < AFTER_A_CHANGE else beside[:0]
         service = mesh.topology.node_ids[int(rng.choice(near if len(near) else choices[kind]))]
