@@ -13,7 +13,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.codec import encode_verdict, snapshot_document
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
-from serve_app.sources.faults import Fault
+from serve_app.sources.faults import Fault, candidates
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 
@@ -28,10 +28,11 @@ class Service:
 
 
 def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:
-    """A recording of a simulated mesh; a service in the middle fails from one snapshot on."""
+    """A recording of a simulated mesh; a busy service in the middle fails from one snapshot on."""
     simulator = Simulator(spec, snapshots=snapshots)
     if fault_from is not None:
-        simulator.schedule(Fault("error_burst", simulator.node_ids[spec.services // 2], fault_from, snapshots, 0.9))
+        able = candidates(simulator.mesh, "error_burst")
+        simulator.schedule(Fault("error_burst", simulator.node_ids[able[len(able) // 2]], fault_from, snapshots, 0.9))
     return list(simulator.snapshots())
 
 
