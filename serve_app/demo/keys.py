@@ -8,8 +8,8 @@ from typing import get_args
 import numpy as np
 
 from serve_app.demo.story import FAULT_SNAPSHOTS, Deed, places
-from serve_app.sources.faults import KINDS, Fault, FaultKind
-from serve_app.sources.operations import Change, ChangeKind
+from serve_app.sources.faults import CATALOGUE, KINDS, Fault, FaultKind
+from serve_app.sources.operations import REASONS, Change, ChangeKind
 from serve_app.sources.physics import Mesh
 
 SPEEDS = (1.0, 4.0, 15.0, 30.0, 60.0, 120.0, 240.0)  # times real time; beyond the last one 0, as fast as it goes
@@ -39,6 +39,11 @@ class Option:
     def words(self) -> str:
         """The kind, for people."""
         return self.kind.replace("_", " ")
+
+    @property
+    def meaning(self) -> str:
+        """What happens, in the simulator's words."""
+        return CATALOGUE[self.kind].words if self.is_fault else REASONS[self.kind]  # type: ignore[index]
 
     def service(self, turn: int, taken: Collection[str] = (), spent: Collection[str] = ()) -> str | None:
         """Where it begins in this turn: not where something is ``taken`` unless all are, never where all is ``spent``.

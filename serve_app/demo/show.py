@@ -193,7 +193,7 @@ def pressed(show: Show, key: str) -> Show:
     if controls.hidden and option.is_fault:
         notice = "a fault begins; you are not told which"
     else:
-        notice = f"{deed_text(deed)} begins"
+        notice = f"{deed_text(deed)} begins: {option.meaning}"
     return replace(show, controls=controls, chapter=None, deeds=(*show.deeds, deed), notice=notice)
 
 
