@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from serve_app.cli import configure, demonstrate, score, serve, simulate, train
+from serve_app.cli import configure, demonstrate, doctor, score, serve, simulate, train
 from serve_app.cli.console import explain
 
 __all__ = ["app", "main"]
@@ -66,6 +66,7 @@ app.command("serve")(serve.serve)
 app.command("score")(score.score)
 app.command("simulate")(simulate.simulate)
 app.command("train")(train.train)
+app.command("doctor")(doctor.doctor)
 app.add_typer(configure.app, name="config")
 
 

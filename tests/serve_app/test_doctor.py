@@ -1,0 +1,65 @@
+"""``tagae doctor``."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli import app
+
+
+def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Exit code, and the findings by subject."""
+    result = CliRunner().invoke(app, ["doctor", "--json", *options])
+    return result.exit_code, {finding["subject"]: finding for finding in json.loads(result.stdout)}
+
+
+def test_here_the_service_can_run(tmp_path: Path) -> None:
+    code, found = doctor("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
+    assert code == 0
+    assert {f["outcome"] for f in found.values()} <= {"ok", "warning"}
+    assert {"python", "torch", "ray", "package kernels", "weights", "device", "store", "port"} <= found.keys()
+    assert found["settings"]["found"] == "serve.port from override, store.path from override"
+
+
+@pytest.mark.parametrize(
+    ("setting", "subject", "words"),
+    [
+        ("scorer.devise=cpu", "settings", "no such setting"),
+        ("scorer.device=cuda", "device", "no CUDA device"),
+        ("model.weights=/nowhere/weights.safetensors", "weights", "/nowhere"),
+        (f"store.path={__file__}/state", "store", "not writable"),
+    ],
+)
+def test_a_problem_is_named_with_its_remedy(setting: str, subject: str, words: str) -> None:
+    if subject == "device":
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU here")
+    code, found = doctor("--set", setting)
+    assert code == 1
+    assert found[subject]["outcome"] == "problem"
+    assert words in found[subject]["found"]
+    assert found[subject]["remedy"]
+
+
+def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").write_bytes(b"no database")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, found = doctor("--set", f"store.path={tmp_path}", "--set", f"serve.port={port}")
+    assert code == 0
+    assert found["port"]["outcome"] == found["state"]["outcome"] == "warning"
+    assert "set it aside" in found["state"]["remedy"]
+    assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "it only looks"
+
+
+def test_the_table_reads_like_a_list() -> None:
+    result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "120"})
+    assert "weights" in result.stdout
+    assert "torch" in result.stdout

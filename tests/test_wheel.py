@@ -1,0 +1,93 @@
+"""The wheel: what is in it, and that it works where there is nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCORE = """
+from itertools import islice
+from model.checkpoint import load
+from serve_app.pipeline import Mesh, Options, advance
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+mesh = Mesh()
+for snapshot in islice(Simulator(MeshSpec(services=20, calls_per_service=2)).snapshots(), 12):
+    verdict, mesh = advance(load(), mesh, snapshot, Options())
+print(verdict.status.value)
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from what is tracked, as a release is: a stray file must not slip in, nor a missing one be overlooked."""
+    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    for name in tracked.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", str(built), str(source)], check=True, capture_output=True)
+    (found,) = built.glob("tagae-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``bin`` of a fresh environment with the wheel, which borrows the libraries of this one."""
+    home = tmp_path_factory.mktemp("home")
+    venv.create(home, with_pip=False, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    # Appended to the path as it stands: .pth files in there, such as that of an editable tagae, are not followed.
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home / "bin"
+
+
+def run(installed: Path, folder: Path, *command: str) -> str:
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG")}
+    done = subprocess.run(
+        [str(installed / command[0]), *command[1:]],
+        cwd=folder,
+        env=environment | {"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_is_in_it(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert top == {"serve_app", "partitioning", "model", "kernels"}
+    assert "model/weights/tagae.safetensors" in names
+    assert {f"{package}/py.typed" for package in top} <= set(names)
+    assert not [name for name in names if "test" in name.split("/")[-1] or name.endswith((".parquet", ".png"))]
+    assert wheel.stat().st_size < 5e6
+
+
+def test_doctor_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    found = {f["subject"]: f for f in json.loads(run(installed, tmp_path, "tagae", "doctor", "--json"))}
+    for package in ("serve_app", "partitioning", "model", "kernels"):
+        assert found[f"package {package}"]["outcome"] == "ok", found
+        assert str(installed.parent) in found[f"package {package}"]["found"], "not the wheel's"
+    assert found["weights"]["outcome"] == "ok"
+
+
+def test_it_scores_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    assert run(installed, tmp_path, "python", "-c", SCORE).strip() in ("normal", "anomalous")
