@@ -30,6 +30,7 @@ LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole ho
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
 START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
+SHARE_OF_RESOURCE = 0.01  # that a session takes of the node it is pinned to, so that one can be replaced by another
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 
 
@@ -62,6 +63,7 @@ def application(settings: Settings) -> Application:
         max_ongoing_requests=front.max_ongoing_requests,
         max_queued_requests=front.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
+        resources={front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {},
     ).bind(settings, scorer, meta)
     # More than the sessions take and queue, so that who is refused is refused in our words.
     passing = front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + READS
@@ -122,24 +124,34 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scorer(settings: Settings) -> Deployment:
     chosen = settings.scorer
+    busy = max(16, 2 * chosen.max_batch_size)  # a batch gathers while another is scored
+    replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
+    if chosen.max_replicas:
+        replicas = {
+            "autoscaling_config": {
+                "min_replicas": min(chosen.num_replicas, chosen.max_replicas),
+                "max_replicas": chosen.max_replicas,
+                "target_ongoing_requests": busy / 2,
+            }
+        }
     return serve.deployment(
         Scorer,
-        num_replicas=chosen.num_replicas,
+        **replicas,
         ray_actor_options={
             "num_cpus": chosen.num_cpus,
             "num_gpus": chosen.num_gpus if _device(settings) == "cuda" else 0,
         },
-        max_ongoing_requests=max(16, 2 * chosen.max_batch_size),  # a batch gathers while another is scored
+        max_ongoing_requests=busy,
         max_queued_requests=settings.serve.max_queued_requests,
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
         max_constructor_retry_count=START_ATTEMPTS,
     )
 
 
-def _light(cls: Any, **options: Any) -> Deployment:
+def _light(cls: Any, resources: Mapping[str, float] | None = None, **options: Any) -> Deployment:
     return serve.deployment(
         cls,
-        ray_actor_options={"num_cpus": LIGHT_CPUS},
+        ray_actor_options={"num_cpus": LIGHT_CPUS, "resources": dict(resources or {})},
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
         max_constructor_retry_count=START_ATTEMPTS,
         **options,
@@ -165,8 +177,12 @@ def _gpus() -> float:
 
 
 def _require_one_node(settings: Settings) -> None:
+    """A local store is a directory of one node: on several, whoever uses it must be one replica on that node."""
     nodes = sum(node["Alive"] for node in ray.nodes())
-    if settings.store.kind == "local" and nodes > 1:
+    pinned = settings.serve.session_resource and settings.serve.session_replicas == 1
+    if settings.store.kind == "local" and nodes > 1 and not pinned:
         raise BadSettings(
-            f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; run on one node"
+            f"store.kind: expected one node, since a local store is a directory of one, came {nodes}; run on one node, "
+            "or set serve.session_replicas to 1 and serve.session_resource to a custom Ray resource that only the node "
+            "with the directory has"
         )

@@ -95,6 +95,7 @@ class ScorerSettings(Subject):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     num_replicas: int = Field(2, ge=1)
+    max_replicas: int | None = Field(None, ge=1, description="above num_replicas: as many as the load asks for")
     num_cpus: float = Field(0.5, ge=0, description="claimed per replica; below 1 lets the house share two cores")
     num_gpus: float = Field(0.5, ge=0, le=1, description="claimed per replica where the device is cuda")
     max_batch_size: int = Field(8, ge=1, description="groups of parts, of any mesh, scored in one pass")
@@ -115,6 +116,9 @@ class ServeSettings(Subject):
     session_replicas: int = Field(2, ge=1, description="two, so that a mesh is answered while one is replaced")
     max_ongoing_requests: int = Field(200, ge=1, description="per replica; Serve's default of 5 is too few for streams")
     max_queued_requests: int = Field(400, ge=1, description="beyond it: 429 with Retry-After")
+    session_resource: str | None = Field(
+        None, description="custom Ray resource of the one node that has the local store, where there are several nodes"
+    )
     session_memory_bytes: int = Field(
         512 * 2**20, ge=0, description="of meshes held by one session replica; the others wait in the store"
     )

@@ -1,0 +1,133 @@
+"""cluster.yaml against KubeRay's schema, Serve's schema and our own settings; the images against the tree."""
+
+import copy
+import fnmatch
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from ray.serve.schema import ServeDeploySchema
+
+from serve_app.app import Arguments
+
+ROOT = Path(__file__).parent.parent
+CRD = ROOT.parent / "shared" / "kuberay" / "ray.io_rayservices.yaml"
+DOCUMENTS = list(yaml.safe_load_all((ROOT / "cluster.yaml").read_text(encoding="utf-8")))
+(SERVICE,) = [d for d in DOCUMENTS if d["kind"] == "RayService"]
+CONFIG = yaml.safe_load(SERVICE["spec"]["serveConfigV2"])
+GROUPS = {group["groupName"]: group for group in SERVICE["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
+needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions are not here (../shared/kuberay)")
+
+
+def strict(schema: Any) -> Any:
+    """Kubernetes' structural schema as JSON schema: its own formats told, unknown keys refused, which it would prune."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    told = {key: strict(value) for key, value in schema.items() if not key.startswith("x-kubernetes")}
+    if "properties" in told and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        told.setdefault("additionalProperties", False)
+    return told
+
+
+def check(service: dict[str, Any]) -> None:
+    definition = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    (version,) = [v for v in definition["spec"]["versions"] if v["name"] == service["apiVersion"].split("/")[1]]
+    schema = strict(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
+    jsonschema.validate(json.loads(json.dumps(service)), schema)
+
+
+@needs_crd
+def test_kuberay_takes_it() -> None:
+    check(SERVICE)
+
+
+@needs_crd
+@pytest.mark.parametrize(
+    "path",
+    [("spec", "serveConfigV3"), ("spec", "rayClusterConfig", "workerGroupSpec"), ("spec", "serveService", "kin")],
+)
+def test_a_misspelt_key_is_refused(path: tuple[str, ...]) -> None:
+    service = copy.deepcopy(SERVICE)
+    *parents, last = path
+    place = service
+    for step in parents:
+        place = place[step]
+    place[last] = {}
+    with pytest.raises(jsonschema.ValidationError, match=last):
+        check(service)
+
+
+def test_serve_takes_it_and_so_do_our_settings() -> None:
+    deploy = ServeDeploySchema.model_validate(CONFIG)
+    (application,) = deploy.applications
+    module, _, name = application.import_path.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    settings = Arguments(**application.args)
+    assert settings.scorer.device == "cuda"
+    assert settings.scorer.max_replicas
+    assert settings.scorer.max_replicas > settings.scorer.num_replicas
+    assert settings.serve.session_replicas == 1
+    with pytest.raises(ValueError, match="devise"):
+        Arguments(scorer={"devise": "cuda"})
+
+
+def test_sessions_are_where_their_volume_is() -> None:
+    settings = Arguments(**CONFIG["applications"][0]["args"])
+    state = GROUPS["state"]
+    assert (state["minReplicas"], state["maxReplicas"]) == (1, 1)
+    (resource,) = json.loads(json.loads(state["rayStartParams"]["resources"]))
+    assert resource == settings.serve.session_resource
+    others = [group for name, group in GROUPS.items() if name != "state"]
+    assert not any(resource in json.dumps(group) for group in others), "only one node may have it"
+    pod = state["template"]["spec"]
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    assert mount["mountPath"] == str(settings.store.path)
+    (claim,) = [d for d in DOCUMENTS if d["kind"] == "PersistentVolumeClaim"]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+
+
+def test_nobody_outside_reaches_it() -> None:
+    assert SERVICE["spec"]["serveService"]["spec"]["type"] == "ClusterIP"
+    assert "NO AUTHENTICATION" in (ROOT / "cluster.yaml").read_text(encoding="utf-8")
+    pods = [SERVICE["spec"]["rayClusterConfig"]["headGroupSpec"], *GROUPS.values()]
+    (policy,) = [d for d in DOCUMENTS if d["kind"] == "NetworkPolicy"]
+    for pod in pods:
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["template"]["metadata"]["labels"].items()
+        assert pod["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_gpus_are_enough_for_the_scorers() -> None:
+    settings = Arguments(**CONFIG["applications"][0]["args"])
+    gpu = GROUPS["gpu"]
+    each = int(gpu["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+    assert settings.scorer.max_replicas is not None
+    assert gpu["maxReplicas"] * each >= settings.scorer.max_replicas * settings.scorer.num_gpus
+
+
+def test_ray_is_the_version_of_the_images() -> None:
+    (pinned,) = re.findall(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert SERVICE["spec"]["rayClusterConfig"]["rayVersion"] == pinned
+
+
+def test_the_images_have_what_they_copy() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert {"cpu", "gpu"} <= stages.keys()
+    assert all("USER ray" in stages[target] for target in ("cpu", "gpu"))
+    last = {stages[target].split("COPY", 1)[1].strip() for target in ("cpu", "gpu")}
+    assert len(last) == 1, "they differ in torch alone"
+    copied = {word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]}
+    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for name in copied:
+        assert (ROOT / name).exists(), name
+        assert any(fnmatch.fnmatch(name, pattern) for pattern in let_in), f"{name} is kept out by .dockerignore"
