@@ -25,7 +25,7 @@ needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions a
 
 
 def strict(schema: Any) -> Any:
-    """Kubernetes' structural schema as JSON schema: its own formats told, unknown keys refused, which it would prune."""
+    """Kubernetes' structural schema as JSON schema: its own formats told, unknown keys refused instead of pruned."""
     if isinstance(schema, list):
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
