@@ -249,12 +249,13 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
         namespace, slash, service = name.partition("/")
         if not (namespace and slash and service):
             raise InvalidSnapshot(
-                f"node {i}: expected an id 'namespace/service' with both parts filled, came {name!r}",
+                f"node {i}: expected an id 'namespace/service' with both parts filled, came {name[:80]!r}",
                 place=("nodes", i),
             )
         if seen.setdefault(name, i) != i:
             raise InvalidSnapshot(
-                f"node {i}: {name!r} was already given as node {seen[name]}; send each service once", place=("nodes", i)
+                f"node {i}: {name[:80]!r} was already given as node {seen[name]}; send each service once",
+                place=("nodes", i),
             )
 
 
@@ -291,8 +292,8 @@ def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
     if len(repeats):
         first, again = (int(e) for e in order[repeats[0] : repeats[0] + 2])
         raise InvalidSnapshot(
-            f"edge {again}: the call {ids[index[0, again]]!r} to {ids[index[1, again]]!r} was already given as edge "
-            f"{first}; send each call once",
+            f"edge {again}: the call {ids[index[0, again]][:80]!r} to {ids[index[1, again]][:80]!r} was already given "
+            f"as edge {first}; send each call once",
             place=("edges", again),
         )
 

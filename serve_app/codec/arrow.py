@@ -7,7 +7,6 @@ cannot be told before.
 
 import struct
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from serve_app.codec.arrow_rows import check_kinds, document_of
 from serve_app.codec.columns import ENDS, with_names
-from serve_app.codec.documents import Limits, Unclear, checked, instant, named, snapshot_document
+from serve_app.codec.documents import Limits, Unclear, checked, instant, named, placed, snapshot_document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 _BROKEN = (pa.ArrowException, OSError, struct.error, IndexError, ValueError, OverflowError)
@@ -38,7 +38,12 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
     """One snapshot a row. Errors as of :func:`serve_app.codec.decode_snapshots`."""
-    table = _read(body)
+    try:
+        table = _read(body)
+    except MalformedDocument:
+        raise
+    except InvalidDocument as error:  # the columns are those of all, so of the first
+        raise placed(error, "/snapshots/0") from None
     return [_snapshot(table, row, limits, f"/snapshots/{row}") for row in range(table.num_rows)]
 
 
@@ -72,19 +77,23 @@ def _read(body: bytes) -> pa.Table:
                 raise MalformedDocument("expected an Arrow stream with plain buffers, came compressed ones; send plain")
         table = pa.ipc.open_stream(pa.BufferReader(body)).read_all()
         table.validate(full=True)
-        return table
     except _BROKEN as error:
         raise MalformedDocument(
             f"expected an Arrow IPC stream, came {str(error)[:200]}; write it with pyarrow.ipc.new_stream"
         ) from None
+    check_kinds(table.schema)
+    return table
 
 
 def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSnapshot:
     try:
         return _plainly(table.slice(row, 1), limits)
     except (Unclear, InvalidDocument, DocumentTooLarge, *_BROKEN):
-        [document] = table.slice(row, 1).to_pylist()
-        return named(_without_nulls(document), limits, prefix)
+        try:
+            document = with_names(document_of(table.slice(row, 1), limits))
+        except (InvalidDocument, DocumentTooLarge) as error:
+            raise placed(error, prefix) from None
+        return named(document, limits, prefix)
 
 
 def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
@@ -92,7 +101,7 @@ def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
     names = set(table.column_names)
     if not {"observed_at", "services"} <= names <= _FIELDS or len(names) < table.num_columns:
         raise Unclear
-    if "version" in names and table["version"].to_pylist() != [1]:
+    if "version" in names and not (pa.types.is_integer(table["version"].type) and table["version"].to_pylist() == [1]):
         raise Unclear
     services = _fields(table, "services", {"namespace", "name"}, {"metrics"})
     calls = _fields(table, "calls", {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in names else {}
@@ -179,30 +188,16 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
 
 
 def _instant(column: pa.ChunkedArray) -> datetime:
+    if not (pa.types.is_string(column.type) or (pa.types.is_timestamp(column.type) and column.type.unit == "us")):
+        raise Unclear
     [value] = column.to_pylist()
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else instant(value)
 
 
 def _changes(table: pa.Table) -> list[PlannedChange]:
-    if "changes" not in table.column_names:
-        return []
-    [changes] = table["changes"].to_pylist()
-    if changes:
+    if "changes" in table.column_names and pc.any(pc.not_equal(pc.list_value_length(table["changes"]), 0)).as_py():
         raise Unclear  # few and rare: the schema of the documents reads them
     return []
-
-
-def _without_nulls(document: dict[str, Any]) -> dict[str, Any]:
-    """Arrow has a place for every field of a struct, also where it was not given."""
-    kept = {name: value for name, value in document.items() if value is not None}
-    for name in ("services", "calls", "changes"):
-        if isinstance(kept.get(name), list):
-            kept[name] = [_given(row) for row in kept[name]]
-    return with_names(kept)
-
-
-def _given(row: Any) -> Any:
-    return {name: _given(value) for name, value in row.items() if value is not None} if isinstance(row, dict) else row
 
 
 def _nullable(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[pa.Array]:

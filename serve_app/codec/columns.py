@@ -12,8 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.codec.documents import Unclear, snapshot_document
-from serve_app.errors import InvalidDocument
+from serve_app.codec.documents import Limits, Unclear, snapshot_document, wrong
 
 ENDS = ("source", "destination")
 _FLOATS, _INTS = np.dtype("<f4"), np.dtype("<i4")
@@ -84,16 +83,18 @@ def as_columns(snapshot: MeshSnapshot) -> dict[str, Any]:
     return document
 
 
-def as_rows(document: Any) -> Any:
+def as_rows(document: Any, limits: Limits) -> Any:
     """A document of columns as one of rows; anything else as it is.
 
     Raises:
         InvalidDocument: columns of different lengths, or bytes that are no whole number of values.
+        DocumentTooLarge: columns longer than ``limits`` allow, before they are turned.
     """
     if not isinstance(document, Mapping):
         return document
     turned = dict(document)
     services, calls = document.get("services"), document.get("calls")
+    limits.check(_longest(services), _longest(calls))
     if isinstance(services, Mapping):
         plain = {name: column for name, column in services.items() if name != "metrics"}
         turned["services"] = _turned("/services", plain)
@@ -104,7 +105,7 @@ def as_rows(document: Any) -> Any:
             ):
                 row["metrics"] = measured
         elif metrics:
-            raise _wrong("/services/metrics", "expected columns by metric")
+            raise wrong("/services/metrics", "expected columns by metric")
     if isinstance(calls, Mapping):
         turned["calls"] = _turned("/calls", calls)
         return with_names(turned)
@@ -123,13 +124,20 @@ def with_names(document: dict[str, Any]) -> dict[str, Any]:
 def _turned(place: str, columns: Mapping[str, Any], length: int | None = None) -> list[dict[str, Any]]:
     """Rows of columns; what is null is left out of a row."""
     if not columns:
-        raise _wrong(place, "expected a list of rows, or columns by name, came neither")
+        raise wrong(place, "expected a list of rows, or columns by name, came neither")
     lists = {name: _listed(f"{place}/{name}", name, column) for name, column in columns.items() if column is not None}
     for name, column in lists.items():
         length = len(column) if length is None else length
         if len(column) != length:
-            raise _wrong(f"{place}/{name}", f"expected {length} values as in the other columns, came {len(column)}")
+            raise wrong(f"{place}/{name}", f"expected {length} values as in the other columns, came {len(column)}")
     return [{name: column[i] for name, column in lists.items() if column[i] is not None} for i in range(length or 0)]
+
+
+def _longest(columns: Any) -> int:
+    if not isinstance(columns, Mapping):
+        return 0
+    lengths = (len(c) // 4 if isinstance(c, bytes) else len(c) for c in columns.values() if isinstance(c, bytes | list))
+    return max(lengths, default=0)
 
 
 def _listed(place: str, name: str, column: Any) -> Sequence[Any]:
@@ -137,10 +145,10 @@ def _listed(place: str, name: str, column: Any) -> Sequence[Any]:
         try:
             values = _unpacked(column, _INTS if name in ENDS else _FLOATS)
         except Unclear:
-            raise _wrong(place, f"expected 4 bytes a value, came {len(column)} bytes") from None
+            raise wrong(place, f"expected 4 bytes a value, came {len(column)} bytes") from None
         return [None if value != value else value for value in values.tolist()]
     if not isinstance(column, Sequence) or isinstance(column, str):
-        raise _wrong(place, f"expected a column, came {str(column)[:80]!r}")
+        raise wrong(place, f"expected a column, came {str(column)[:80]!r}")
     return column
 
 
@@ -160,7 +168,3 @@ def _unpacked(column: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
 def _bytes(names: Sequence[str], table: NDArray[np.float32]) -> dict[str, bytes]:
     """Columns that have any value."""
     return {n: c.astype(_FLOATS).tobytes() for n, c in zip(names, table.T, strict=True) if not np.isnan(c).all()}
-
-
-def _wrong(pointer: str, detail: str) -> InvalidDocument:
-    return InvalidDocument(f"{pointer}: {detail}", pointer=pointer, errors=[{"pointer": pointer, "detail": detail}])

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +34,7 @@ class Unclear(Exception):
 
 _INSTANT: TypeAdapter[datetime] = TypeAdapter(Instant)
 ERRORS_LISTED = 20  # of a document with thousands of wrong places a client needs the first few
+SHOWN = 80  # letters of what came: it is shown, not repeated
 _End = Literal["source", "destination"]
 _ENDS: tuple[_End, _End] = ("source", "destination")
 _WIRE_PLACES = {"nodes": "services", "edges": "calls"}
@@ -128,6 +130,11 @@ def placed(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDoc
     return type(error)(f"{prefix}: {error.message}", pointer=pointer, errors=errors)
 
 
+def wrong(pointer: str, detail: str) -> InvalidDocument:
+    """One thing that is wrong, at one place."""
+    return InvalidDocument(f"{pointer}: {detail}", pointer=pointer, errors=[{"pointer": pointer, "detail": detail}])
+
+
 def invalid_document(error: ValidationError) -> InvalidDocument:
     """What pydantic found, with JSON pointers."""
     found = error.errors(include_url=False, include_context=False)
@@ -182,19 +189,15 @@ def _edge_index(calls: Sequence[CallDocument], ids: Sequence[str]) -> NDArray[np
 
 def _unknown_ends(calls: Sequence[CallDocument], ids: Sequence[str]) -> InvalidDocument:
     known = set(ids)
-    errors = [
-        _unknown_end(call, row, end, len(ids))
-        for row, call in enumerate(calls)
-        for end in _ENDS
-        if call[end] not in known
-    ]
-    return InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors[:ERRORS_LISTED])
+    unknown = ((row, call, end) for row, call in enumerate(calls) for end in _ENDS if call[end] not in known)
+    errors = [_unknown_end(call, row, end, len(ids)) for row, call, end in islice(unknown, ERRORS_LISTED)]
+    return InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
 
 
 def _unknown_end(call: CallDocument, row: int, end: _End, services: int) -> dict[str, str]:
     return {
         "pointer": f"/calls/{row}/{end}",
-        "detail": f"call {row}: {end} {call[end]!r} is not among the services ({services} given); "
+        "detail": f"call {row}: {end} {call[end][:SHOWN]!r} is not among the services ({services} given); "
         "add it or drop the call",
     }
 
@@ -215,15 +218,25 @@ def _on_the_wire(error: InvalidSnapshot) -> InvalidDocument:
 
 def _pointer(place: Sequence[str | int]) -> str:
     """JSON pointer, RFC 6901."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
+    return "".join("/" + str(part)[:SHOWN].replace("~", "~0").replace("/", "~1") for part in place)
 
 
 def _detail(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
-        return f"{error['loc'][-1]!r} is not a field of this document; correct the name or leave it out"
+        return f"{str(error['loc'][-1])[:SHOWN]!r} is not a field of this document; correct the name or leave it out"
     if error["type"] == "missing":
         return f"{error['loc'][-1]!r} is required and was not given"
-    return f"{error['msg'].removeprefix('Value error, ')}, came {json.dumps(error['input'], default=str)[:80]}"
+    return f"{error['msg'].removeprefix('Value error, ')}, came {_shown(error['input'])}"
+
+
+def _shown(value: Any) -> str:
+    """What came, cut short. MessagePack has maps with keys that JSON has not, and both nest as deep as Python goes."""
+    if isinstance(value, str | bytes):
+        value = value[:SHOWN]
+    try:
+        return json.dumps(value, default=str)[:SHOWN]
+    except (TypeError, ValueError, RecursionError):
+        return f"a {type(value).__name__} that JSON cannot write"
 
 
 def _dicts(names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[dict[str, float]]:

@@ -126,7 +126,7 @@ def decode(form: Form, body: bytes, limits: Limits) -> MeshSnapshot:
     try:
         return _snapshot(form.one(body), limits)
     except (*_BROKEN, Unclear):
-        return named(as_rows(_plain(form, body)), limits)
+        return _named(_plain(form, body), limits, "")
 
 
 def decode_many(form: Form, body: bytes, limits: Limits) -> list[MeshSnapshot]:
@@ -177,8 +177,8 @@ def _named_many(document: Any, limits: Limits) -> list[MeshSnapshot]:
 
 def _named(document: Any, limits: Limits, prefix: str) -> MeshSnapshot:
     try:
-        rows = as_rows(document)
-    except InvalidDocument as error:
+        rows = as_rows(document, limits)
+    except (InvalidDocument, DocumentTooLarge) as error:
         raise placed(error, prefix) from None
     return named(rows, limits, prefix)
 

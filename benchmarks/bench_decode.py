@@ -1,0 +1,134 @@
+"""Time from the bytes of a body to a checked snapshot, by wire form, beside what only parses.
+
+    python benchmarks/bench_decode.py [--sizes 500x3000 2000x20000] [--repeat 41] [--json FILE]
+
+One JSON line per size. Each form of ``serve_app.codec`` ends in a whole ``MeshSnapshot``, every check done; ``packed`` is
+the form of stores and hops. The others do less or the same in another way: ``json_loads`` and ``msgspec_plain`` parse the
+JSON body into dicts and lists and check nothing, ``pydantic`` is the exact path that names every mistake, from JSON.
+Before any time is taken all forms must give the same snapshot. Calls alternate, so a noisy neighbour meets all; times
+are medians in milliseconds on one thread, the garbage collector left on.
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.codec import (
+    ARROW,
+    JSON,
+    MESSAGEPACK,
+    decode_snapshot,
+    encode_snapshot,
+    pack_snapshot,
+    snapshot_document,
+    unpack_snapshot,
+)
+from serve_app.codec.documents import Limits, named
+
+SIZES = ((500, 3000), (2000, 20_000))
+
+
+def mesh(services: int, calls: int) -> MeshSnapshot:
+    """A made-up snapshot: names as in a cluster, calls in no order, one metric in ten not observed."""
+    rng = np.random.default_rng(services)
+    pairs = rng.choice(services * services, calls, replace=False)
+
+    def measured(rows: int, columns: int) -> np.ndarray:
+        values = rng.random((rows, columns), np.float32)
+        values[:, 1:][rng.random((rows, columns - 1)) < 0.1] = np.nan
+        return values
+
+    return MeshSnapshot.create(
+        node_ids=[f"team-{i % 23}/service-{i:05}" for i in range(services)],
+        edge_index=np.stack([pairs // services, pairs % services]),
+        node_features=measured(services, len(NODE_METRICS)),
+        edge_features=measured(calls, len(EDGE_METRICS)),
+        observed_at=datetime(2026, 3, 1, 3, 12, tzinfo=UTC),
+    )
+
+
+def bodies(snapshot: MeshSnapshot) -> dict[str, bytes]:
+    """The snapshot in every form; ``arrow_plain`` is what ``pa.Table.from_pylist`` makes of its document."""
+    table = pa.Table.from_pylist([snapshot_document(snapshot)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    forms = {"json": JSON, "msgpack": MESSAGEPACK, "arrow": ARROW}
+    encoded = {name: encode_snapshot(snapshot, media_type) for name, media_type in forms.items()}
+    return encoded | {"arrow_plain": bytes(sink.getvalue()), "packed": pack_snapshot(snapshot)}
+
+
+def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Callable[[], object]]:
+    """What is timed; those that give a snapshot are checked to give this one."""
+    decoders: dict[str, Callable[[], MeshSnapshot]] = {
+        "json": lambda: decode_snapshot(body["json"], JSON),
+        "msgpack": lambda: decode_snapshot(body["msgpack"], MESSAGEPACK),
+        "arrow": lambda: decode_snapshot(body["arrow"], ARROW),
+        "arrow_plain": lambda: decode_snapshot(body["arrow_plain"], ARROW),
+        "packed": lambda: unpack_snapshot(body["packed"]),
+        "pydantic": lambda: named(json.loads(body["json"]), Limits()),
+    }
+    for name, decode in decoders.items():
+        found = decode()
+        assert (found.digest, found.observed_at) == (snapshot.digest, snapshot.observed_at), name
+    parsers = {
+        "json_loads": lambda: json.loads(body["json"]),
+        "msgspec_plain": lambda: msgspec.json.decode(body["json"]),
+    }
+    return decoders | parsers
+
+
+def times(services: int, calls: int, repeat: int) -> dict[str, object]:
+    """One row: median milliseconds of each contender, and the bytes of each body."""
+    snapshot = mesh(services, calls)
+    body = bodies(snapshot)
+    timed = contenders(snapshot, body)
+    taken: dict[str, list[float]] = {name: [] for name in timed}
+    for _ in range(repeat):
+        for name, call in timed.items():
+            start = time.perf_counter()
+            result = call()
+            taken[name].append(time.perf_counter() - start)
+            del result
+        gc.collect()
+    row: dict[str, object] = {"benchmark": "decode", "services": services, "calls": calls, "repeat": repeat}
+    row |= {f"{name}_ms": round(1e3 * statistics.median(values), 3) for name, values in taken.items()}
+    return row | {f"{name}_bytes": len(content) for name, content in body.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=[f"{n}x{e}" for n, e in SIZES])
+    parser.add_argument("--repeat", type=int, default=41)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    pa.set_cpu_count(1)
+    about = {
+        "cores": os.cpu_count(),
+        "msgspec": msgspec.__version__,
+        "pyarrow": pa.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    sizes = [tuple(map(int, size.split("x"))) for size in arguments.sizes]
+    lines = [json.dumps(times(n, e, arguments.repeat) | about) for n, e in sizes]
+    print("\n".join(lines))
+    if arguments.json:
+        arguments.json.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

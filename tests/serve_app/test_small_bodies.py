@@ -1,0 +1,143 @@
+"""Bodies of a few bytes that ask for much: refused before anything of their size is built."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from serve_app.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
+from serve_app.errors import ServeError, problem
+
+AT = "2026-03-01T03:12:00Z"
+MANY = 2**29
+LIMITS = Limits(20_000, 200_000)
+LONG = "x" * 2**20
+
+
+def stream(**columns: Any) -> bytes:
+    table = pa.table({"observed_at": [AT]} | columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def cell(items: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)
+
+
+def services(names: pa.Array | None = None) -> pa.ListArray:
+    names = pa.array(["a", "b"]) if names is None else names
+    return cell(pa.StructArray.from_arrays([pa.array(["n"] * len(names)), names], ["namespace", "name"]))
+
+
+def one_name(count: int) -> pa.DictionaryArray:
+    """The same long name, written once, used often."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([LONG]))
+
+
+def calls(source: pa.Array) -> pa.ListArray:
+    ends = [source, pa.array(["n/a"] * len(source))]
+    rates = pa.array(np.ones(len(source)))
+    return cell(pa.StructArray.from_arrays([*ends, rates], ["source", "destination", "requests_per_second"]))
+
+
+def changes() -> pa.ListArray:
+    return cell(pa.StructArray.from_arrays([one_name(20_000), one_name(20_000)], ["kind", "service"]))
+
+
+ARROWS: dict[str, tuple[Callable[[], dict[str, Any]], int, str | None]] = {
+    "services without width": (lambda: {"services": cell(pa.nulls(MANY))}, 413, "/services"),
+    "services without fields": (
+        lambda: {"services": cell(pa.StructArray.from_buffers(pa.struct([]), MANY, [None]))}, 413, "/services"),
+    "calls without width": (lambda: {"services": services(), "calls": cell(pa.nulls(MANY))}, 413, "/calls"),
+    "changes without width": (lambda: {"services": services(), "changes": cell(pa.nulls(MANY))}, 413, ""),
+    "a version without width": (lambda: {"services": services(), "version": cell(pa.nulls(MANY))}, 413, ""),
+    "a time without width": (lambda: {"observed_at": cell(pa.nulls(MANY)), "services": services()}, 413, ""),
+    "one long name for all": (lambda: {"services": services(one_name(20_000))}, 413, ""),
+    "one long end for all": (lambda: {"services": services(), "calls": calls(one_name(20_000))}, 413, ""),
+    "one long change for all": (lambda: {"services": services(), "changes": changes()}, 413, ""),
+    "lists of one length": (
+        lambda: {"services": pa.FixedSizeListArray.from_arrays(pa.nulls(MANY), MANY)}, 422, "/services"),
+    "runs": (
+        lambda: {"services": services(), "version": pa.RunEndEncodedArray.from_arrays(pa.array([1]), pa.array([1]))},
+        422, "/version"),
+    "views": (lambda: {"services": services(pa.array(["a", "b"], pa.string_view()))}, 422, "/services"),
+    "a time beyond the calendar": (
+        lambda: {"observed_at": pa.array([2**62], pa.timestamp("s", "UTC")), "services": services()},
+        422, "/observed_at"),
+    "a zone that there is not": (
+        lambda: {"observed_at": pa.array([1], pa.timestamp("us", "Mars/Base")), "services": services()},
+        422, "/observed_at"),
+}  # fmt: skip
+
+
+def refused(body: bytes, media_type: str, status: int, pointer: str | None) -> None:
+    """The body has this answer, which is short, and reading it takes little memory."""
+    for decode, prefix in ((decode_snapshot, ""), (decode_snapshots, "/snapshots/0")):
+        if prefix and media_type != ARROW:
+            body = {JSON: b'{"snapshots":[%s]}', MESSAGEPACK: b"\x81\xa9snapshots\x91%s"}[media_type] % body
+        tracemalloc.start()
+        try:
+            with pytest.raises(ServeError) as caught:
+                decode(body, media_type, LIMITS)
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        told = problem(caught.value)
+        assert (told.status, told.pointer or "") == (status, prefix + (pointer or ""))
+        assert len(told.model_dump_json()) < 4000, "what came is shown, not repeated"
+        assert most < 2**26 + 4 * len(body)
+
+
+@pytest.mark.parametrize("case", ARROWS)
+def test_arrow_does_not_grow(case: str) -> None:
+    make, status, pointer = ARROWS[case]
+    refused(stream(**make()), ARROW, status, pointer)
+
+
+def test_a_column_given_twice_is_refused() -> None:
+    table = pa.Table.from_arrays(
+        [pa.array([AT]), pa.array([AT]), services()], ["observed_at", "observed_at", "services"]
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    refused(bytes(sink.getvalue()), ARROW, 422, "/observed_at")
+
+
+def test_nanoseconds_are_cut() -> None:
+    at = pa.array([1_772_334_720_000_000_001], pa.timestamp("ns", "UTC"))
+    assert decode_snapshot(stream(observed_at=at, services=services()), ARROW).observed_at.isoformat() == (
+        "2026-03-01T03:12:00+00:00"
+    )
+
+
+@pytest.mark.parametrize("depth", range(940, 1001, 4))
+@pytest.mark.parametrize("media_type", [JSON, MESSAGEPACK])
+def test_no_depth_escapes(media_type: str, depth: int) -> None:
+    """Between what the decoder takes and what can be shown of it there is a depth or two."""
+    bodies = {JSON: b'{"observed_at":%s1%s,"services":[]}', MESSAGEPACK: b"\x82\xabobserved_at%s\x01%s\xa8services\x90"}
+    brackets = {JSON: (b"[" * depth, b"]" * depth), MESSAGEPACK: (b"\x91" * depth, b"")}
+    with pytest.raises(ServeError):
+        decode_snapshot(bodies[media_type] % brackets[media_type], media_type)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "pointer"),
+    [
+        ({"observed_at": {b"a": 1}}, 422, "/observed_at"),
+        ({"services": {"namespace": [0] * 10**6, "name": [0] * 10**6}}, 413, "/services"),
+        ({"services": [{"namespace": "n", "name": LONG}] * 2}, 422, "/services/1"),
+        ({"calls": [{"source": LONG, "destination": "n/a", "requests_per_second": 1}]}, 422, "/calls/0/source"),
+        ({LONG: 1}, 422, f"/{LONG[:80]}"),
+    ],
+    ids=["keys of bytes", "long columns", "a long name twice", "a long end", "a long field"],
+)
+def test_messagepack_does_not_grow(changed: dict[str, Any], status: int, pointer: str) -> None:
+    document = {"observed_at": AT, "services": [{"namespace": "n", "name": "a"}]} | changed
+    refused(msgspec.msgpack.encode(document), MESSAGEPACK, status, pointer)
