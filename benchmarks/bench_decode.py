@@ -2,11 +2,12 @@
 
     python benchmarks/bench_decode.py [--sizes 500x3000 2000x20000] [--repeat 41] [--json FILE]
 
-One JSON line per size. Each form of ``serve_app.codec`` ends in a whole ``MeshSnapshot``, every check done; ``packed`` is
-the form of stores and hops. The others do less or the same in another way: ``json_loads`` and ``msgspec_plain`` parse the
-JSON body into dicts and lists and check nothing, ``pydantic`` is the exact path that names every mistake, from JSON.
-Before any time is taken all forms must give the same snapshot. Calls alternate, so a noisy neighbour meets all; times
-are medians in milliseconds on one thread, the garbage collector left on.
+One JSON line per size. Each form of ``serve_app.codec`` ends in a whole ``MeshSnapshot``, every check done;
+``packed`` is the form of stores and hops. The others do less, or the same in another way: ``json_loads`` and
+``msgspec_plain`` parse the JSON body into dicts and lists and check nothing; ``pydantic`` is the exact path that names
+every mistake, from JSON. Before any time is taken all forms must give the same snapshot. Calls alternate, so a noisy
+neighbour meets all, and each finds the caches as another left them; times are medians in milliseconds on one thread,
+the garbage collector on.
 """
 
 import argparse
