@@ -212,7 +212,7 @@ def _of_rows(calls: list[Call], place: Mapping[str, int], limits: Limits) -> tup
         index = np.array([[place[c.source] for c in calls], [place[c.destination] for c in calls]], np.int64)
     except KeyError:
         raise Unclear from None
-    edges = np.stack([numbers([getattr(c, name) for c in calls]) for name in EDGE_METRICS], axis=1)
+    edges = np.stack([numbers(list(map(attrgetter(name), calls))) for name in EDGE_METRICS], axis=1)
     return index, edges
 
 

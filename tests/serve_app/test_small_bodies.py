@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from serve_app.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
-from serve_app.errors import ServeError, problem
+from serve_app.errors import MalformedDocument, ServeError, problem
 
 AT = "2026-03-01T03:12:00Z"
 MANY = 2**29
@@ -108,6 +108,14 @@ def test_a_column_given_twice_is_refused() -> None:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     refused(bytes(sink.getvalue()), ARROW, 422, "/observed_at")
+
+
+@pytest.mark.parametrize("name", [b"services", b"namespace"])
+def test_names_that_are_no_text_are_refused(name: bytes) -> None:
+    body = stream(services=services()).replace(name, b"\xff" + name[1:])
+    for decode in (decode_snapshot, decode_snapshots):
+        with pytest.raises(MalformedDocument):
+            decode(body, ARROW)
 
 
 def test_nanoseconds_are_cut() -> None:
