@@ -10,11 +10,11 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: help setup demo test check bench openapi fuzz train clean
+.PHONY: evaluation-set help setup demo test check bench openapi fuzz train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
 setup: .venv/.stamp  ## .venv with all that is needed; PYTHON=... picks the interpreter (3.11 or 3.12)
 
@@ -35,6 +35,9 @@ openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 
 fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a running service; SECONDS=600
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
+
+evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
+	$(BIN)/python benchmarks/bench_evaluation_set.py --json benchmarks/results/evaluation_set.jsonl
 
 train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)

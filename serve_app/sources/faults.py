@@ -50,36 +50,36 @@ class Kind:
 
 CATALOGUE: dict[FaultKind, Kind] = {
     "latency_injection": Kind(
-        (1.0, 3.0, 10.0),
+        (0.5, 3.0, 10.0),
         "p50_latency",
         "every request takes longer by so many usual medians, without work: a slow disk, a lock",
         share=False,
     ),
-    "error_burst": Kind((0.05, 0.3, 0.8), "error_rate", "a share of the requests fails"),
+    "error_burst": Kind((0.03, 0.3, 0.8), "error_rate", "a share of the requests fails"),
     "retry_storm": Kind(
-        (2.0, 6.0, 10.0),
+        (1.0, 6.0, 10.0),
         "requests_per_second",
         "the culprit waits no longer than its callees' usual median and retries so often, with no budget",
         share=False,
     ),
     "partial_partition": Kind(
-        (0.1, 0.4, 0.9), "error_rate", "a share of the attempts of every other caller does not reach the service"
+        (0.05, 0.4, 0.9), "error_rate", "a share of the attempts of every other caller does not reach the service"
     ),
     "slow_leak": Kind(
-        (0.3, 0.5, 0.8), "memory_utilization", "memory climbs by so much; near the limit collections slow the service"
+        (0.15, 0.5, 0.8), "memory_utilization", "memory climbs by so much; near the limit collections slow the service"
     ),
     "cpu_saturation": Kind(
-        (0.35, 0.6, 0.8), "cpu_utilization", "a neighbour outside the mesh takes a share of the host's cpu"
+        (0.3, 0.6, 0.8), "cpu_utilization", "a neighbour outside the mesh takes a share of the host's cpu"
     ),
     "disappearance": Kind((1.0, 1.0, 1.0), "request_rate", "the service is gone, and nobody planned it"),
     "misroute": Kind(
-        (0.3, 0.6, 1.0), "requests_per_second", "a share of one caller's calls goes to another's callee, and back"
+        (0.2, 0.6, 1.0), "requests_per_second", "a share of one caller's calls goes to another's callee, and back"
     ),
     "hub_degradation": Kind(
-        (0.85, 1.0, 1.3), "p99_latency", "a shared service loses capacity until it is that busy", share=False
+        (0.75, 1.0, 1.3), "p99_latency", "a shared service loses capacity until it is that busy", share=False
     ),
     "grey_edge": Kind(
-        (1.0, 4.0, 15.0),
+        (0.5, 4.0, 15.0),
         "p50_latency",
         "one call takes longer by so many medians of its callee and loses some attempts; both ends are well",
         share=False,

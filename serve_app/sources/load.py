@@ -9,7 +9,6 @@ from serve_app.sources.queueing import Floats
 from serve_app.sources.topology import MeshSpec, Topology
 
 DAY = 86_400.0  # s
-HICCUP_TICKS = 1.5  # mean length of a hiccup; longer ones would be incidents
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,7 @@ class Variation:
         memory_of_noise: correlation of the slow noise with its value one tick before.
         hiccup: probability that a service begins one in a tick.
         hiccup_ends: probability that it ends.
+        hiccup_strength: most that it adds to the own time, as a factor of it.
     """
 
     day_amplitude: Floats
@@ -36,6 +36,7 @@ class Variation:
     memory_of_noise: float
     hiccup: float
     hiccup_ends: float
+    hiccup_strength: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def draw_variation(spec: MeshSpec, topology: Topology, rng: np.random.Generator)
         entry_fast=0.015 * restless,
         memory_of_noise=math.exp(-spec.interval_seconds / (minutes * 60.0)),
         hiccup=min(spec.hiccups_per_hour * spec.interval_seconds / 3600.0, 1.0),
-        hiccup_ends=1.0 / HICCUP_TICKS,
+        hiccup_ends=min(1.0, spec.interval_seconds / spec.hiccup_seconds),
+        hiccup_strength=spec.hiccup_strength,
     )
 
 
@@ -87,7 +89,7 @@ def next_noise(variation: Variation, noise: Noise, rng: np.random.Generator) -> 
     call = rng.standard_normal(calls)
     begins, ends, size = rng.random((3, services))
     hiccup = np.where(ends < variation.hiccup_ends, 1.0, noise.hiccup)
-    hiccup = np.where(begins < variation.hiccup, 1.1 + size * size, hiccup)
+    hiccup = np.where(begins < variation.hiccup, 1.1 + variation.hiccup_strength * size * size, hiccup)
     return Noise(
         keep * noise.entry + new * entry,
         keep * noise.service + new * service,

@@ -43,7 +43,7 @@ def plan_scenario(
         duration, quiet: least and most snapshots of a fault and of the spell after it.
         churn_per_hour: benign actions an hour in the whole mesh.
         minimum_rate: least usual traffic of a culprit, 1/s.
-        levels: severities to draw from.
+        levels: severities to draw from; one named twice is drawn twice as often.
     """
     mesh = build_mesh(spec)
     faults_seed, churn_seed = np.random.SeedSequence(seed, spawn_key=(9,)).spawn(2)
@@ -80,7 +80,7 @@ def _plan_faults(
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
     retired = [position[c.service] for c in changes if c.kind == "deletion"]
     choices = {kind: np.setdiff1d(candidates(mesh, kind, minimum_rate), retired) for kind in kinds}
-    sizes = {k: [size for level, size in CATALOGUE[k].levels.items() if level in levels] for k in kinds}
+    sizes = {k: [CATALOGUE[k].levels[level] for level in levels if level in CATALOGUE[k].levels] for k in kinds}
     able = [kind for kind in kinds if len(choices[kind]) and sizes[kind]]
     if not able:
         return ()

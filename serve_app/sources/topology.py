@@ -42,6 +42,8 @@ class MeshSpec:
         crowds_per_day: flash crowds a day and namespace, within capacity; benign.
         batches: calls over N that multiply by the clock for half a minute; benign.
         hiccups_per_hour: short slowdowns (collections, noisy neighbours) an hour and service; benign.
+        hiccup_seconds: mean length of one.
+        hiccup_strength: most that one adds to a service's own time, as a factor of it.
     """
 
     services: int = 60
@@ -56,6 +58,8 @@ class MeshSpec:
     without_call_latency: float = 0.05
     dropout: float = 0.002
     hiccups_per_hour: float = 0.05
+    hiccup_seconds: float = 22.5
+    hiccup_strength: float = 1.0
     latent: float = 0.08
     crowds_per_day: float = 0.0
     batches: float = 0.0
