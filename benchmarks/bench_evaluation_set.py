@@ -56,7 +56,7 @@ def faults_and_pages(spec: MeshSpec, seed: int, muted: bool, tick: Any) -> dict[
     )
     simulator = Simulator(spec, faults, changes, WARM_UP + JUDGED, mute_churn=muted)
     reference = Simulator(spec, (), changes, WARM_UP + JUDGED, mute_churn=muted)
-    comparison = Comparison(simulator.mesh, faults)
+    comparison = Comparison(spec, simulator.mesh, faults)
     normal: list[MeshSnapshot] = []
     states = {rule: State() for rule in RULES}
     limits = {}

@@ -74,7 +74,7 @@ def simulate(
         levels=[level for level in LEVELS if not severity or level in severity],
     )
     simulator = Simulator(spec, injected, changes, snapshots, mute_churn=mute_churn)
-    comparison = Comparison(simulator.mesh, injected)
+    comparison = Comparison(spec, simulator.mesh, injected)
     source = simulator.snapshots()
     if injected:  # labels tell what a fault did, so the same mesh runs a second time without any
         without = Simulator(spec, (), changes, snapshots, mute_churn=mute_churn)

@@ -115,11 +115,12 @@ class Comparison:
     """Fed with both runs snapshot by snapshot; asked for the effects at the end.
 
     Args:
-        mesh: of both runs.
+        spec, mesh: of both runs.
         faults: of the one, not overlapping.
     """
 
-    def __init__(self, mesh: Mesh, faults: Sequence[Fault]) -> None:
+    def __init__(self, spec: MeshSpec, mesh: Mesh, faults: Sequence[Fault]) -> None:
+        self._spec = spec
         topology = mesh.topology
         count, calls = len(topology.node_ids), len(topology.source)
         self._mesh = mesh
@@ -127,25 +128,24 @@ class Comparison:
         self._nodes, self._calls = _Series.empty(count, NODE_METRICS), _Series.empty(calls, EDGE_METRICS)
         self._position = {name: i for i, name in enumerate(topology.node_ids)}
         self._keys = topology.source * count + topology.destination
-        self._index = 0
         self._open: _Window | None = None
         self._effects: dict[Fault, Effect] = {}
 
     def observe(self, snapshot: MeshSnapshot, reference: MeshSnapshot) -> None:
         """The next snapshot with and without the faults."""
+        index = round((snapshot.observed_at - self._spec.start).total_seconds() / self._spec.interval_seconds)
         nodes, calls, here = self._whole(snapshot)
         nodes_without, calls_without, there = self._whole(reference)
         node = self._nodes.compare(nodes, nodes_without, here[0] != there[0]) / self._nodes.spread()
         call = self._calls.compare(calls, calls_without, here[1] != there[1]) / self._calls.spread()
-        if self._waiting and self._waiting[0].start <= self._index:
+        if self._waiting and self._waiting[0].start <= index:
             self._begin(self._waiting.pop(0), node, call)
         window = self._open
-        if window is not None and self._index < window.fault.end + AFTERMATH:
+        if window is not None and index < window.fault.end + AFTERMATH:
             np.maximum(window.nodes, np.where(window.nodes_before, 0.0, node), out=window.nodes)
             np.maximum(window.calls, np.where(window.calls_before, 0.0, call), out=window.calls)
-        if window is not None and self._index >= window.fault.end and _symptoms(node, call):
-            window.last_symptom = self._index
-        self._index += 1
+        if window is not None and index >= window.fault.end and _symptoms(node, call):
+            window.last_symptom = index
 
     def effects(self) -> dict[Fault, Effect]:
         """Of each fault that began."""

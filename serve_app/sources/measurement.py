@@ -30,6 +30,8 @@ def draw_coverage(spec: MeshSpec, services: int, calls: int, rng: np.random.Gene
     nodes[rng.random(services) < spec.without_connections, 6] = False
     edges = np.ones((calls, len(EDGE_METRICS)), dtype=np.bool_)
     edges[rng.random(calls) < spec.without_call_latency, 2:4] = False
+    nodes[:, [NODE_METRICS.index(name) for name in spec.missing_metrics]] = False
+    edges[:, [EDGE_METRICS.index(name) for name in spec.missing_call_metrics]] = False
     return Coverage(nodes, edges)
 
 

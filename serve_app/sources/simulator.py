@@ -9,6 +9,8 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.sources.faults import Fault, apply_faults
+from serve_app.sources.gaps import Losses, losses_of, restarted, undercounted
+from serve_app.sources.gaps import slot_ticks as losses_ticks
 from serve_app.sources.load import DAY, Noise, Variation, draw_variation, entry_factor, first_noise, next_noise
 from serve_app.sources.measurement import Coverage, draw_coverage, measure, memory_now
 from serve_app.sources.mesh import build_mesh, usual_conditions
@@ -19,6 +21,7 @@ from serve_app.sources.surges import Crowd, crowds_of, draw_batches, slot_ticks,
 from serve_app.sources.topology import Ints, MeshSpec
 from serve_app.sources.wiring import Calls, check, rewire
 
+RESETS = 8  # stream of the moments at which counters begin again
 BURN_IN = 20  # ticks before the first snapshot
 
 
@@ -29,6 +32,7 @@ class MeshRun:
     fleet: Fleet
     noise: Noise
     attempts: Floats
+    restarted: Floats
 
 
 class Simulator:
@@ -70,6 +74,7 @@ class Simulator:
         self._batches = draw_batches(spec, self.mesh, spec.stream(9))
         self._calls = Calls.of(self.mesh.topology)
         self._wiring: tuple[Change, ...] = ()
+        self._losses = losses_of(spec, len(self.mesh.topology.node_ids), 0)
         self._faults: tuple[Fault, ...] = ()
         self._changes: dict[int, tuple[Change, ...]] = {}
         self.schedule(*faults, *changes)
@@ -115,14 +120,27 @@ class Simulator:
             first_fleet(self.mesh, noise_rng),
             first_noise(self.mesh.topology, noise_rng),
             np.ones(len(self.mesh.topology.source)),
+            np.zeros(len(self.node_ids)),
         )
         index = -BURN_IN
+        announced: tuple[Change, ...] = ()
         while self._length is None or index < self._length:
             changes = self._changes.get(index, ())
+            announced += changes
             run, now, truth, replicas = self._tick(run, index, changes, noise_rng)
             if index >= 0:
-                yield self._observe(run, index, now, truth, replicas, changes, measurement_rng)
+                snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
+                if not self._lost_at(index).lost[index - self._losses.first]:
+                    yield snapshot
+                    announced = ()
             index += 1
+
+    def _lost_at(self, index: int) -> Losses:
+        """What is lost in the hour of a snapshot."""
+        slot = index // losses_ticks(self.spec)
+        if self._losses.first != slot * losses_ticks(self.spec):
+            self._losses = losses_of(self.spec, len(self.node_ids), slot)
+        return self._losses
 
     def _time(self, index: int) -> datetime:
         return self.spec.start + timedelta(seconds=index * self.spec.interval_seconds)
@@ -135,6 +153,7 @@ class Simulator:
         load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
         fleet = begin(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
         replicas, speed, stall = serving(fleet)
+        began = restarted(fleet)
         usual = usual_conditions(self.mesh)
         pace = speed * np.exp(self._variation.service * noise.service)
         # Cold starts and hiccups are waiting, not work: they take time and no capacity.
@@ -157,7 +176,7 @@ class Simulator:
         now = apply_faults(self._faults, index, self.mesh, self._position, now)
         truth = respond(self.mesh, now)
         fleet = advance(self.mesh, fleet, truth.utilisation, self.interval_seconds)
-        return MeshRun(fleet, noise, truth.attempts), now, truth, replicas
+        return MeshRun(fleet, noise, truth.attempts, began), now, truth, replicas
 
     def _observe(
         self,
@@ -171,6 +190,14 @@ class Simulator:
     ) -> MeshSnapshot:
         memory = np.minimum(memory_now(self.mesh, run.fleet, self._variation, run.noise) + now.leak, 0.995)
         nodes, edges = measure(self.mesh, now, truth, replicas, memory, self._coverage, self.spec, rng)
+        losses = self._lost_at(index)
+        nodes[losses.dark[index - losses.first]] = np.nan
+        if self.spec.counter_resets:
+            share, u = run.restarted, self.spec.stream_of(RESETS, index).random(len(nodes))
+            nodes[:, 0] = undercounted(nodes[:, 0], share, u)
+            source = self.mesh.topology.source
+            counted = undercounted(edges[:, 0], share[source], u[source])
+            edges[:, 0] = np.where(np.isnan(counted), 0.0, counted)  # of a call the rate is always known
         source, destination = self._edge_index
         present = now.alive[source] & now.alive[destination] & (now.carried > 0)
         row = np.cumsum(now.alive) - 1

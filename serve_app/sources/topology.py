@@ -8,6 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from model.snapshot import EDGE_METRICS, NODE_METRICS
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -38,6 +40,11 @@ class MeshSpec:
         without_connections: share of services without active connections.
         without_call_latency: share of calls without latencies.
         dropout: probability that one value of one snapshot is missing.
+        missing_metrics: of services, that nobody in the mesh reports.
+        missing_call_metrics: of calls, likewise.
+        scrape_gaps_per_day: spells of one to four snapshots that are missing altogether.
+        blackouts_per_day: spells, for each service, in which it reports no metric.
+        counter_resets: rates are undercounted, or missing, where a deploy restarts processes.
         latent: services that may come later (newcomers, canaries) over N; 0 for none.
         crowds_per_day: flash crowds a day and namespace, within capacity; benign.
         batches: calls over N that multiply by the clock for half a minute; benign.
@@ -57,6 +64,11 @@ class MeshSpec:
     without_connections: float = 0.15
     without_call_latency: float = 0.05
     dropout: float = 0.002
+    missing_metrics: tuple[str, ...] = ()
+    missing_call_metrics: tuple[str, ...] = ()
+    scrape_gaps_per_day: float = 0.0
+    blackouts_per_day: float = 0.0
+    counter_resets: bool = False
     hiccups_per_hour: float = 0.05
     hiccup_seconds: float = 22.5
     hiccup_strength: float = 1.0
@@ -76,6 +88,10 @@ class MeshSpec:
             raise ValueError(
                 f"namespaces: expected 1 to {self.services // 4} for {self.services} services, came {self.namespaces}"
             )
+        for field, known in (("missing_metrics", NODE_METRICS), ("missing_call_metrics", EDGE_METRICS[1:])):
+            unknown = set(getattr(self, field)) - set(known)
+            if unknown:
+                raise ValueError(f"{field}: expected some of {', '.join(known)}, came {', '.join(sorted(unknown))}")
         if self.interval_seconds <= 0:
             raise ValueError(f"interval_seconds: expected a time above 0, came {self.interval_seconds}")
         if self.start.tzinfo is None:
@@ -84,6 +100,10 @@ class MeshSpec:
     def stream(self, purpose: int) -> np.random.Generator:
         """The generator of one purpose; streams of different purposes do not touch each other."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose,)))
+
+    def stream_of(self, purpose: int, index: int) -> np.random.Generator:
+        """A generator of its own for one snapshot, where what is drawn must not depend on what was drawn before."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose, index)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def planned(seed: int = 1) -> tuple[MeshSpec, list[Fault]]:
 
 def run(spec: MeshSpec, faults: list[Fault]) -> tuple[list[MeshSnapshot], list[MeshSnapshot], Comparison]:
     length = max(fault.end for fault in faults) + 2 * TICKS
-    comparison = Comparison(build_mesh(spec), faults)
+    comparison = Comparison(spec, build_mesh(spec), faults)
     without = list(Simulator(spec, snapshots=length).snapshots())
     with_faults = list(compared(Simulator(spec, faults, snapshots=length).snapshots(), without, comparison))
     return with_faults, without, comparison
