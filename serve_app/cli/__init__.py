@@ -64,7 +64,7 @@ def _tagae(
 app.command("demo")(demonstrate.demo)
 app.command("serve")(serve.serve)
 app.command("score")(score.score)
-app.command("simulate")(simulate.simulate)
+app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
 app.add_typer(configure.app, name="config")

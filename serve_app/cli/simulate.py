@@ -1,22 +1,63 @@
 """``tagae simulate``: a recording of a mesh that never was."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from serve_app.cli.console import for_people, progress
-from serve_app.sources.faults import KINDS, LEVELS
+from serve_app.sources.faults import CATALOGUE, KINDS, LEVELS
 from serve_app.sources.labels import Comparison, compared, incidents
+from serve_app.sources.operations import ChangeKind
 from serve_app.sources.scenario import plan_scenario
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
+
+BENIGN, LOSSES = "What is benign", "What telemetry loses"
+CHANGES: dict[ChangeKind, str] = {
+    "deploy": "a new image, replica by replica, with cold starts; some are rolled back",
+    "scale_out": "more replicas, by hand; the autoscaler acts unannounced",
+    "scale_in": "fewer replicas, by hand",
+    "new_service": "a service joins and is wired up to its callers bit by bit",
+    "deletion": "a retirement: announced, drained, then gone",
+    "canary": "a second version takes 10, 25, 50 and 100% of the traffic",
+    "node_drain": "every service on a host restarts a replica",
+}
+
+
+def _listed(kinds: Mapping[Any, str]) -> str:
+    """For the help: one kind a line."""
+    return "\n".join(f"  {kind}: {words}" for kind, words in kinds.items())
+
+
+HELP = f"""Record a simulated mesh, with labelled faults amid benign changes.
+
+Latency and errors emerge from load, queues, timeouts and retries; a fault changes one thing at one place and spreads.
+incidents.parquet labels each fault by its effect: the mesh runs a second time without any, and what differs by so many
+sigmas is the fault's doing. events.parquet has the benign changes, as their owners announced them.
+
+\b
+Faults (--fault), at three severities:
+{_listed({kind: known.words for kind, known in CATALOGUE.items()})}
+
+\b
+Benign changes (--churn-per-hour):
+{_listed(CHANGES)}
+
+\b
+Example:
+  tagae simulate out/shop --services 60 --seed 7
+  tagae simulate out/quiet --no-faults --snapshots 2000
+  tagae simulate out/storm --fault retry_storm --severity critical --first-fault 100
+  tagae simulate out/control --churn-per-hour 60 --mute-churn
+"""
 
 
 def simulate(
     folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="New folder for the recording.")],
     services: Annotated[
-        int, typer.Option(metavar="N", help="Services of the mesh; 20 to 6,000 are what it is made for.")
+        int, typer.Option(metavar="N", help="Services of the mesh; 20 to 100,000 are what it is made for.")
     ] = 60,
     namespaces: Annotated[
         int | None, typer.Option(metavar="N", help="Namespaces; drawn from the seed by default.")
@@ -36,23 +77,50 @@ def simulate(
     faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Inject faults at all.")] = True,
     first_fault: Annotated[int, typer.Option(metavar="N", min=0, help="No fault before this snapshot.")] = 160,
     churn_per_hour: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Deploys and scalings an hour, all benign.")
+        float,
+        typer.Option(metavar="X", min=0, help="Benign changes an hour in the whole mesh.", rich_help_panel=BENIGN),
     ] = 6.0,
+    crowds_per_day: Annotated[
+        float, typer.Option(metavar="X", min=0, help="Flash crowds within capacity.", rich_help_panel=BENIGN)
+    ] = 0.0,
+    batches: Annotated[
+        float,
+        typer.Option(metavar="X", min=0, max=1, help="Cron batches: calls over services.", rich_help_panel=BENIGN),
+    ] = 0.0,
+    hiccups_per_hour: Annotated[
+        float,
+        typer.Option(metavar="X", min=0, help="Short slowdowns an hour and service.", rich_help_panel=BENIGN),
+    ] = 0.05,
     mute_churn: Annotated[
-        bool, typer.Option("--mute-churn", help="Same mesh, plan and faults with every benign action left out.")
+        bool,
+        typer.Option(
+            "--mute-churn",
+            help="Same mesh, plan and faults with every benign change, crowd and batch left out.",
+            rich_help_panel=BENIGN,
+        ),
+    ] = False,
+    scrape_gaps_per_day: Annotated[
+        float, typer.Option(metavar="X", min=0, help="Spells without any snapshot.", rich_help_panel=LOSSES)
+    ] = 0.0,
+    blackouts_per_day: Annotated[
+        float,
+        typer.Option(metavar="X", min=0, help="Spells, for each service, without its metrics.", rich_help_panel=LOSSES),
+    ] = 0.0,
+    missing_metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A metric that no service reports. Repeatable.", rich_help_panel=LOSSES),
+    ] = None,
+    missing_call_metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A metric that no call has. Repeatable.", rich_help_panel=LOSSES),
+    ] = None,
+    counter_resets: Annotated[
+        bool,
+        typer.Option(
+            "--counter-resets", help="Rates are undercounted where processes restart.", rich_help_panel=LOSSES
+        ),
     ] = False,
 ) -> None:
-    """Record a simulated mesh, with labelled faults and benign deploys and scalings.
-
-    Latency and errors emerge from load, queues, timeouts and retries; a fault is set at one service and spreads.
-    The labels go to incidents.parquet, the benign actions to events.parquet.
-
-    \b
-    Example:
-      tagae simulate out/shop --services 60 --seed 7
-      tagae simulate out/quiet --no-faults --snapshots 2000
-      tagae simulate out/storm --fault retry_storm --first-fault 100
-    """
     from serve_app.recording import LabelledIncident, RecordingWriter
 
     for option, given, known in (("--fault", fault, KINDS), ("--severity", severity, LEVELS)):
@@ -60,7 +128,21 @@ def simulate(
             if value not in known:
                 raise typer.BadParameter(f"expected one of {', '.join(known)}, came {value!r}", param_hint=option)
     try:
-        spec = MeshSpec(services, namespaces, calls_per_service, interval_seconds=interval, seed=seed)
+        spec = MeshSpec(
+            services,
+            namespaces,
+            calls_per_service,
+            interval_seconds=interval,
+            seed=seed,
+            crowds_per_day=crowds_per_day,
+            batches=batches,
+            hiccups_per_hour=hiccups_per_hour,
+            scrape_gaps_per_day=scrape_gaps_per_day,
+            blackouts_per_day=blackouts_per_day,
+            missing_metrics=tuple(missing_metric or ()),
+            missing_call_metrics=tuple(missing_call_metric or ()),
+            counter_resets=counter_resets,
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     kinds = [kind for kind in KINDS if faults and (not fault or kind in fault)]
