@@ -1,11 +1,15 @@
 """Time from POST to verdict over HTTP and Ray Serve, beside an application with the same hops and nothing in them.
 
-    python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--json FILE]
+    python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--modes default throughput] [--json FILE]
 
-One client, JSON, loopback. Correctness first: every push answers 200 and the sequence counts on. Each push is followed
-by a no-op with the same body, so that both see the same neighbours; the pipeline's own time in one process is taken
-before, on the same snapshots. ``above_noop`` is what everything of ours costs, ``above_noop_and_pipeline`` what serving
-costs beyond Ray's hops and the arithmetic: JSON, packing, copies to other processes, the store. Prints JSON lines.
+One client on loopback; each size as JSON and as Arrow, in both modes of Serve: ``default`` through its proxy, and
+``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP straight to the ingress). Serve reads
+its mode as it is imported, so each has a process of its own.
+
+Correctness first: every push answers 200 and the sequence counts on. Each push is followed by a no-op with the same
+body, so that both see the same neighbours; the pipeline's own time in one process is taken before, on the same
+snapshots. ``above_noop`` is what everything of ours costs, ``above_noop_and_pipeline`` what serving costs beyond Ray's
+hops and the arithmetic: decoding, packing, copies to other processes, the store. Prints JSON lines.
 """
 
 import argparse
@@ -13,9 +17,14 @@ import json
 import os
 import platform
 import re
+import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +46,9 @@ from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0))
+FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
+MODES = ("default", "throughput")
+PORTS = 20  # of ingress replicas in throughput mode, one each
 WARM_UP = 20
 
 noop = FastAPI()
@@ -104,25 +116,39 @@ def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> lis
     return taken[WARM_UP:]
 
 
-def measure(http: httpx.Client, settings: Settings, services: int, calls: float, count: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Fronts:
+    """Connections to the service and to the no-op."""
+
+    ours: httpx.Client
+    noop: httpx.Client
+
+
+def measure(
+    fronts: Fronts, settings: Settings, size: tuple[int, float], count: int, wire: str, label: str
+) -> dict[str, Any]:
     """One row."""
+    services, calls = size
     spec = MeshSpec(services=services, calls_per_service=calls, seed=1)
     snapshots = list(Simulator(spec, snapshots=count + WARM_UP).snapshots())
-    bodies = [json.dumps(encode_snapshot(snapshot)) for snapshot in snapshots]
+    bodies = [encode_snapshot(snapshot, FORMATS[wire]) for snapshot in snapshots]
+    headers = {"content-type": FORMATS[wire]}
     alone = pipeline_times(settings, snapshots)
+    path = f"/v1/meshes/bench-{services}-{wire}/snapshots"
     pushes, noops, stages = [], [], []
     for sequence, body in enumerate(bodies, 1):
-        path = f"/v1/meshes/bench-{services}/snapshots"
-        push, response = milliseconds(lambda p=path, b=body: http.post(p, content=b))
+        push, response = milliseconds(lambda b=body: fronts.ours.post(path, content=b, headers=headers))
         assert response.status_code == 200, response.text
         assert response.json()["sequence"] == sequence, response.text
-        nothing, empty = milliseconds(lambda b=body: http.post("/noop/", content=b))
+        nothing, empty = milliseconds(lambda b=body: fronts.noop.post("/noop/", content=b, headers=headers))
         assert empty.status_code == 200, empty.text
         pushes.append(push)
         noops.append(nothing)
         stages.append(dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"])))
     return {
         "benchmark": "serve",
+        "mode": label,
+        "format": wire,
         "services": services,
         "calls": snapshots[-1].num_edges,
         "snapshots": count,
@@ -152,13 +178,29 @@ def above(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--snapshots", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="of those in SIZES")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+@contextmanager
+def connections(mode: str, url: str) -> Iterator[Fronts]:
+    """Through the proxy, or to the replicas of the two ingresses themselves."""
+    ours = noop = url
+    if mode == "throughput":
+        first = int(os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"])
+        direct = [f"http://127.0.0.1:{port}" for port in range(first, first + PORTS)]
+        ours = next(u for u in direct if status(u, "GET", "/healthz") == 200)
+        noop = next(u for u in direct if status(u, "POST", "/noop/") == 200)
+    with httpx.Client(base_url=ours, timeout=60) as a, httpx.Client(base_url=noop, timeout=60) as b:
+        yield Fronts(a, b)
+
+
+def status(url: str, method: str, path: str) -> int:
+    """Of a request, 0 where nobody listens."""
+    try:
+        return httpx.request(method, url + path, timeout=10).status_code
+    except httpx.ConnectError:
+        return 0
+
+
+def run_mode(mode: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """All rows of one mode, in this process."""
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
@@ -169,9 +211,14 @@ def main() -> None:
         url = start(settings)
         try:
             deploy_noop(settings)
-            with httpx.Client(base_url=url, timeout=60) as http:
-                health = http.get("/readyz").json()
-                rows = [measure(http, settings, n, c, arguments.snapshots) for n, c in SIZES if n in arguments.sizes]
+            with connections(mode, url) as fronts:
+                health = fronts.ours.get("/readyz").json()
+                rows = [
+                    measure(fronts, settings, size, arguments.snapshots, wire, mode)
+                    for size in SIZES
+                    if size[0] in arguments.sizes
+                    for wire in FORMATS
+                ]
         finally:
             stop()
     about = {
@@ -185,7 +232,52 @@ def main() -> None:
         "python": platform.python_version(),
         "load_after": round(os.getloadavg()[0], 2),
     }
-    lines = [json.dumps(row | about) for row in rows]
+    return [row | about for row in rows]
+
+
+def environment(mode: str) -> dict[str, str]:
+    """What Serve is told before it is imported."""
+    if mode == "default":
+        return dict(os.environ)
+    first = free_port()
+    return os.environ | {
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(first + PORTS),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",  # 30 s of it at the end otherwise
+        "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),  # 4 MiB is less than a large mesh
+    }
+
+
+def free_port() -> int:
+    """Below the range that the system hands out by itself, so that the ports after it are likely to be free too."""
+    for port in range(20_000, 30_000, 2 * PORTS):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise OSError("expected a free port from 20000 to 30000, came none")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--snapshots", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="of those in SIZES")
+    parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES)
+    parser.add_argument("--here", action="store_true", help="the one mode, in this process")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if arguments.here:
+        print("\n".join(json.dumps(row) for row in run_mode(arguments.modes[0], arguments)))
+        return
+    chosen = ["--snapshots", arguments.snapshots, "--threads", arguments.threads, "--sizes", *arguments.sizes]
+    lines = []
+    for mode in arguments.modes:
+        command = [sys.executable, __file__, *map(str, chosen), "--here", "--modes", mode]
+        lines += subprocess.run(
+            command, env=environment(mode), stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.splitlines()
+    lines = [line for line in lines if line.startswith("{")]
     print("\n".join(lines))
     if arguments.json:
         arguments.json.write_text("\n".join(lines) + "\n")
