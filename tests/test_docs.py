@@ -1,4 +1,4 @@
-"""What README tells a newcomer to type works as written."""
+"""What README and the packages' pages tell people to type works as written."""
 
 import json
 import os
@@ -22,6 +22,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```bash\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PORT = 8000
+PAGES = sorted(path for path in ROOT.rglob("README.md") if not {".venv", "node_modules"} & set(path.parts))
+EXAMPLES = [
+    pytest.param(text, id=f"{page.parent.relative_to(ROOT).as_posix()}-{i}")
+    for page in PAGES
+    for i, text in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+]
 
 
 def block(word: str) -> str:
@@ -55,9 +61,27 @@ def test_commands_and_their_options_exist() -> None:
 
 
 def test_files_exist() -> None:
-    links = [target for target in re.findall(r"\]\(([^)]+)\)", README) if "://" not in target]
-    assert len(links) >= 5
-    assert all((ROOT / target).exists() for target in links)
+    links = [
+        page.parent / target.split("#")[0]
+        for page in (*PAGES, ROOT / "CONTRIBUTING.md")
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8"))
+        if "://" not in target
+    ]
+    assert len(links) >= 8
+    assert [link for link in links if not link.exists()] == []
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_python_examples_run(text: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 2
 
 
 def test_recordings_block(home: Path) -> None:
