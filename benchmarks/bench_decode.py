@@ -3,7 +3,8 @@
     python benchmarks/bench_decode.py [--sizes 500x3000 2000x20000] [--repeat 41] [--json FILE]
 
 One JSON line per size. Each form of ``serve_app.codec`` ends in a whole ``MeshSnapshot``, every check done;
-``packed`` is the form of stores and hops. The others do less, or the same in another way: ``json_loads`` and
+``json_columns`` is the JSON document
+turned, ``packed`` the form of stores and hops. The others do less, or the same in another way: ``json_loads`` and
 ``msgspec_plain`` parse the JSON body into dicts and lists and check nothing; ``pydantic`` is the exact path that names
 every mistake, from JSON. Before any time is taken all forms must give the same snapshot. Calls alternate, so a noisy
 neighbour meets all, and each finds the caches as another left them; times are medians in milliseconds on one thread,
@@ -68,13 +69,31 @@ def bodies(snapshot: MeshSnapshot) -> dict[str, bytes]:
         writer.write_table(table)
     forms = {"json": JSON, "msgpack": MESSAGEPACK, "arrow": ARROW}
     encoded = {name: encode_snapshot(snapshot, media_type) for name, media_type in forms.items()}
+    encoded["json_columns"] = msgspec.json.encode(columns(snapshot))
     return encoded | {"arrow_plain": bytes(sink.getvalue()), "packed": pack_snapshot(snapshot)}
+
+
+def columns(snapshot: MeshSnapshot) -> dict[str, object]:
+    """The document turned, with lists, and ends of calls as positions."""
+    rows = snapshot_document(snapshot)
+    services, calls = rows["services"], rows["calls"]
+    source, destination = snapshot.edge_index.tolist()
+    return rows | {
+        "services": {
+            "namespace": [service["namespace"] for service in services],
+            "name": [service["name"] for service in services],
+            "metrics": {name: [service["metrics"].get(name) for service in services] for name in NODE_METRICS},
+        },
+        "calls": {"source": source, "destination": destination}
+        | {name: [call.get(name) for call in calls] for name in EDGE_METRICS},
+    }
 
 
 def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Callable[[], object]]:
     """What is timed; those that give a snapshot are checked to give this one."""
     decoders: dict[str, Callable[[], MeshSnapshot]] = {
         "json": lambda: decode_snapshot(body["json"], JSON),
+        "json_columns": lambda: decode_snapshot(body["json_columns"], JSON),
         "msgpack": lambda: decode_snapshot(body["msgpack"], MESSAGEPACK),
         "arrow": lambda: decode_snapshot(body["arrow"], ARROW),
         "arrow_plain": lambda: decode_snapshot(body["arrow_plain"], ARROW),
