@@ -9,9 +9,11 @@ and two hours judged, and the muted control: the same meshes, plans and faults w
 
 import argparse
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ SEEDS = {300: (600, 601, 602, 603, 604, 605), 3000: (610, 611)}
 WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
 HIGH_CHURN_PER_SERVICE_HOUR = 0.2
 LEVELS = ("minor", "minor", "major", "critical")
+EFFECTS = (0.0, 5.0, 20.0, 100.0, math.inf)  # bounds of the bands of effect, sigmas
 LEAST_RATE = 1.0  # 1/s of a culprit: faults strike quiet services too
 LIVELY = {
     "hiccups_per_hour": 0.25,
@@ -112,6 +115,11 @@ def row(services: int, muted: bool, rule: str, found: Judgement) -> dict[str, An
         "recall_by_severity": {
             level: round(found.recall(lambda fault, level=level: fault.severity == level), 2)
             for level in ("minor", "major", "critical")
+        },
+        "recall_by_effect_sigmas": {
+            f"{low:g} to {high:g}": [len(among), round(found.recall(lambda fault, among=among: fault in among), 2)]
+            for low, high in pairwise(EFFECTS)
+            if (among := [o.fault for o in found.outcomes if low <= o.fault.sigmas < high])
         },
         "recall_by_kind": {
             kind: round(found.recall(lambda fault, kind=kind: fault.kind == kind), 2) for kind in sorted(kinds)

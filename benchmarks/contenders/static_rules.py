@@ -24,6 +24,7 @@ PER_REQUEST = ("error_rate", "p50_latency", "p99_latency")
 LEAST_REQUESTS = 100.0
 OVER = 1.5
 LEAST_ERRORS = 0.01  # below it nobody would set a limit: 1.5 times nothing is nothing
+LEAST_LIMIT = 1e-9  # to divide by
 IN_A_ROW = 2
 QUIET = 2  # snapshots without an alarm that end a page
 _RATE = NODE_METRICS.index("request_rate")
@@ -63,12 +64,13 @@ def step(rule: Rule, limits: Limits, state: State, snapshot: MeshSnapshot, inter
     """One snapshot on; the pages it opened are the last of ``pages``."""
     fallback = _guarded() if rule == "guarded" else np.full(len(NODE_METRICS), np.inf)
     table = np.array([limits.get(name, fallback) for name in snapshot.node_ids])
-    over = np.nan_to_num(_judged(snapshot, interval_seconds), nan=-np.inf) > table
-    hot = over.any(axis=1)
+    values = np.nan_to_num(_judged(snapshot, interval_seconds))
+    hot = (values > table).any(axis=1)
+    times_over = (values / np.maximum(table, LEAST_LIMIT)).max(axis=1)
     names = snapshot.node_ids
     streak = {names[i]: state.streak.get(names[i], 0) + 1 for i in np.flatnonzero(hot)}
-    alarmed = {name for name, count in streak.items() if count >= IN_A_ROW}
-    return _follow(replace(state, streak=streak), _groups(snapshot, alarmed), snapshot)
+    alarmed = {names[i]: float(times_over[i]) for i in np.flatnonzero(hot) if streak[names[i]] >= IN_A_ROW}
+    return _follow(replace(state, streak=streak), _groups(snapshot, set(alarmed)), alarmed, snapshot)
 
 
 def _limits(
@@ -113,8 +115,11 @@ def _groups(snapshot: MeshSnapshot, alarmed: set[str]) -> list[frozenset[str]]:
     return [frozenset(group) for group in nx.connected_components(graph)]
 
 
-def _follow(state: State, groups: Sequence[frozenset[str]], snapshot: MeshSnapshot) -> State:
-    """A group that shares a service with an open page is that page, the oldest of several."""
+def _follow(
+    state: State, groups: Sequence[frozenset[str]], times_over: dict[str, float], snapshot: MeshSnapshot
+) -> State:
+    """A group that shares a service with an open page is that page, the oldest of several. Of a new one the service
+    furthest over its limit is the first suspect."""
     pages, kept = list(state.pages), {page.number: replace(page, quiet=page.quiet + 1) for page in state.open}
     for group in groups:
         owners = sorted(number for number, page in kept.items() if page.services & group)
@@ -126,7 +131,7 @@ def _follow(state: State, groups: Sequence[frozenset[str]], snapshot: MeshSnapsh
             kept[first] = Open(first, services)
             pages[first] = replace(pages[first], affected=tuple(sorted(services)))
             continue
-        ranked = tuple(sorted(group, key=lambda name: (-state.streak[name], name)))
+        ranked = tuple(sorted(group, key=lambda name: (-times_over[name], name)))
         kept[len(pages)] = Open(len(pages), group)
         pages.append(Page(snapshot.observed_at, ranked, ranked))
     alive = tuple(page for page in kept.values() if page.quiet < QUIET)

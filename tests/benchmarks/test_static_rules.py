@@ -55,6 +55,15 @@ def test_two_in_a_row_open_one_page_of_services_that_call_each_other(rule: Rule)
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_who_is_furthest_over_the_limit_is_suspected_first(rule: Rule) -> None:
+    """Of error rates and tails alike, whatever the names: web is slower, cart fails more often by a larger factor."""
+    for worse, better in (("a_web", "a_cart"), ("a_cart", "a_web")):
+        wrong = {worse: {"error_rate": 0.9}, better: {"p99_latency": 0.8}}
+        (page,) = run(rule, [snapshot(i, **wrong) for i in (20, 21)]).pages
+        assert page.suspects == (worse.replace("_", "/"), better.replace("_", "/"))
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_one_sample_or_few_requests_page_nobody(rule: Rule) -> None:
     assert run(rule, [snapshot(20, a_web={"error_rate": 0.5}), snapshot(21)]).pages == ()
     few = {"error_rate": 0.5, "p99_latency": 9.0, "request_rate": 6.0}  # 90 requests in 15 s
