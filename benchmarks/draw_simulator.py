@@ -5,6 +5,7 @@ python benchmarks/draw_simulator.py [--folder serve_app/sources/pictures]
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     mesh = build_mesh(SPEC)
-    draw_mesh(mesh, folder / "mesh.png")
+    draw_mesh(build_mesh(replace(SPEC, namespaces=6)), folder / "mesh.png")
     draw_faults(mesh, folder / "faults.png")
 
 
