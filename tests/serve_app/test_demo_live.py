@@ -389,6 +389,11 @@ class Window:
             *_, drawn, _ = [b"", *self.output.split(b"\x1b[H")]
             yield re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode(errors="replace")).splitlines()
 
+    def drain(self) -> None:
+        """Read what the program wrote last."""
+        while select.select([self.master], [], [], 0)[0]:
+            self.output += os.read(self.master, 1 << 16)
+
     def wait(self, what: Callable[[list[str]], bool]) -> list[str]:
         """The first screen of which that is true."""
         for screen in self.screens():
@@ -434,6 +439,7 @@ def test_demo_in_a_terminal(tmp_path: Path) -> None:
             if process.poll() is not None or b"MetaModel" in window.output:
                 break
         assert process.wait(timeout=60) == 0
+        window.drain()
         assert termios.tcgetattr(slave) == before
         assert window.output.count(b"\x1b[?1049h") == window.output.count(b"\x1b[?1049l") == 1
         assert window.output.rfind(b"\x1b[?25h") > window.output.rfind(b"\x1b[?25l")

@@ -107,7 +107,7 @@ def replicas(process: psutil.Process, deployment: str) -> set[int]:
     return found
 
 
-def await_that(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def await_that(condition: Callable[[], bool], what: str, seconds: float = 150) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"not within {seconds} s: {what}"
