@@ -1,6 +1,5 @@
 """kill -9 under load: a Scorer, the MetaModel, each MeshSession, then everything; nothing is lost, doubled or wrong."""
 
-import json
 import os
 import re
 import subprocess
@@ -39,15 +38,19 @@ class Sender:
     snapshots: Sequence[MeshSnapshot]
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+    run: Future[None] = field(default_factory=Future)
 
-    def run(self, url: str, stop: threading.Event) -> None:
+    def start(self, pool: ThreadPoolExecutor, url: str, stop: threading.Event) -> None:
+        """Send from now on, in a thread of the pool."""
+        self.run = pool.submit(self.send, url, stop)
+
+    def send(self, url: str, stop: threading.Event) -> None:
         """Go on from the first snapshot without a verdict, without a pause, until told to stop, refused or cut off."""
         with httpx.Client(base_url=url, timeout=30) as http, suppress(httpx.TransportError):
             for snapshot in self.snapshots[len(self.verdicts) :]:
                 if stop.is_set():
                     return
-                body = json.dumps(encode_snapshot(snapshot))
-                response = http.post(f"/v1/meshes/{self.mesh}/snapshots", content=body)
+                response = http.post(f"/v1/meshes/{self.mesh}/snapshots", content=encode_snapshot(snapshot))
                 if response.status_code != 200:
                     self.refusals.append(f"{len(self.verdicts)}: {response.text}")
                     return
@@ -118,11 +121,15 @@ def await_verdicts(senders: Sequence[Sender], more: int) -> None:
     wanted = [len(s.verdicts) + more for s in senders]
     await_that(
         lambda: (
-            any(s.refusals for s in senders) or all(len(s.verdicts) >= w for s, w in zip(senders, wanted, strict=True))
+            any(s.run.done() for s in senders)
+            or all(len(s.verdicts) >= w for s, w in zip(senders, wanted, strict=True))
         ),
         f"{more} more verdicts of each mesh",
     )
-    assert [s.refusals for s in senders] == [[] for _ in senders]
+    for sender in senders:
+        if sender.run.done():
+            sender.run.result()  # what it raised, if it did
+            pytest.fail(f"{sender.mesh} was cut off or refused after {len(sender.verdicts)}: {sender.refusals}")
 
 
 def kill_one(process: psutil.Process, deployment: str, senders: Sequence[Sender], pid: int | None = None) -> None:
@@ -137,10 +144,6 @@ def kill_one(process: psutil.Process, deployment: str, senders: Sequence[Sender]
     await_verdicts(senders, 3)
 
 
-def started(pool: ThreadPoolExecutor, senders: Sequence[Sender], url: str, stop: threading.Event) -> list[Future[None]]:
-    return [pool.submit(sender.run, url, stop) for sender in senders]
-
-
 def retries(service: Service) -> dict[str, float]:
     """Repeated calls by deployment."""
     text = service.http.get("/metrics").text
@@ -153,7 +156,8 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
     stop = threading.Event()
     with ThreadPoolExecutor(len(senders)) as pool:
         with running(settings) as (process, service):
-            sent = started(pool, senders, service.url, stop)
+            for sender in senders:
+                sender.start(pool, service.url, stop)
             try:
                 await_verdicts(senders, WARM_UP + 2)
                 kill_one(process, "Scorer", senders)
@@ -168,18 +172,19 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
                 kill_all(process)  # in the middle of it
             finally:
                 stop.set()
-            for one in sent:
-                one.result(timeout=60)
+            for sender in senders:
+                sender.run.result(timeout=60)
         before = [len(s.verdicts) for s in senders]
         stop.clear()
         with running(settings) as (process, service):
-            sent = started(pool, senders, service.url, stop)
+            for sender in senders:
+                sender.start(pool, service.url, stop)
             try:
                 await_verdicts(senders, 5)
             finally:
                 stop.set()
-            for one in sent:
-                one.result(timeout=60)
+            for sender in senders:
+                sender.run.result(timeout=60)
             sequences = {row["mesh"]: row["sequence"] for row in service.http.get("/v1/meshes").json()}
     assert sequences == {s.mesh: len(s.verdicts) for s in senders}  # no gap, nothing counted twice
     for sender, since in zip(senders, before, strict=True):
