@@ -2,6 +2,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+JOBS ?= 2
 
 # One thread a process, and an allocator that keeps its blocks: stock glibc gives them back after each op, at 4 times the
 # time for the network of 2,000 services.
@@ -21,11 +22,11 @@ setup: .venv/.stamp  ## .venv with all that is needed; PYTHON=... picks the inte
 demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1
 	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once)
 
-test: .venv/.stamp  ## all tests; ARGS="-m 'not slow and not ray'" for the quick ones
-	$(BIN)/pytest $(ARGS)
+test: .venv/.stamp  ## all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: .venv/.stamp  ## what CI runs: format, lint, types, tests
-	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest $(ARGS)
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 bench: .venv/.stamp  ## the figures, into benchmarks/results and README
 	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python benchmarks/figures.py

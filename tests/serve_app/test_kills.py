@@ -24,7 +24,7 @@ from serve_app.codec import encode_snapshot
 from serve_app.settings import Settings
 from serve_app.sources.topology import MeshSpec
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SEEDS = (3, 4, 5)
 WARM_UP = 10
