@@ -1,6 +1,7 @@
 """Scorer: parts of any mesh in, scores out. Pure, so that any replica may score any part and a repeat is safe."""
 
 import asyncio
+import heapq
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -123,6 +124,19 @@ class Scorer:
 
 def _late() -> DeadlineExceeded:
     return DeadlineExceeded("Scorer: the parts' turn came after their deadline; add replicas or send less")
+
+
+def balanced(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
+    """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
+    (Graham's LPT rule, within 4/3 of the best)."""
+    groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
+    lightest = [(0, g) for g in range(len(groups))]
+    for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
+        load, g = lightest[0]
+        groups[g].append(task)
+        # A part without calls still costs its services.
+        heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
+    return [tuple(group) for group in groups]
 
 
 def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:

@@ -5,13 +5,10 @@ both advance a mesh. That a mesh comes to the same session each time only saves 
 """
 
 import asyncio
-import heapq
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from weakref import WeakValueDictionary
@@ -19,57 +16,36 @@ from weakref import WeakValueDictionary
 import torch
 
 from model.checkpoint import load_or_shipped
-from model.errors import IncompatibleWeights
 from model.incidents import IncidentMemory
 from model.scoring import PartitionTask
 from model.snapshot import MeshSnapshot
-from model.storage import pack_state, unpack_state
 from model.verdict import Verdict
 from serve_app.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.meshes import Meshes, unknown
 from serve_app.deployments.messages import Equipment, Judged, Seen
-from serve_app.deployments.record import Record, gauges
-from serve_app.deployments.scorer import Group, Scored
+from serve_app.deployments.record import Record
+from serve_app.deployments.scorer import Scored, balanced
+from serve_app.deployments.step import Push, Step, Stopwatch
 from serve_app.errors import (
     CorruptState,
     DeadlineExceeded,
     NoCapacity,
     Overloaded,
-    SameTimeOtherContent,
     ServeError,
-    StaleSnapshot,
     StoreConflict,
-    UnknownMesh,
 )
 from serve_app.metrics import PARTS_MISSING, STAGE, MeshGauges
 from serve_app.pipeline import Case, Laid, Mesh, calibrate, case_of, combine, lay, options, plan_of, settled
 from serve_app.settings import AlertSettings, Settings
-from serve_app.stores.base import StoredMesh
 from serve_app.stores.local import LocalStore
 from serve_app.views import Deviations, model_document, plan_document
 
 COMBINING_SHARE = 0.8  # of what is left then
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
 log = logging.getLogger("ray.serve")
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """One snapshot on its way.
-
-    Attributes:
-        mesh: name.
-        packed: the snapshot as the store keeps it.
-        expires_at: deadline, Unix time.
-        counted: False for a baseline.
-    """
-
-    mesh: str
-    packed: bytes
-    expires_at: float
-    counted: bool = True
 
 
 class MeshSession:
@@ -91,8 +67,7 @@ class MeshSession:
         self._checkpoint = load_or_shipped(settings.model.weights)
         if self._checkpoint.refused:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
-        self._store = LocalStore(settings.store.path)
-        self._cache = MeshCache(settings.serve.session_memory_bytes)
+        self._meshes = Meshes(LocalStore(settings.store.path), MeshCache(settings.serve.session_memory_bytes))
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._scorer, self._meta = scorer, meta
@@ -124,7 +99,7 @@ class MeshSession:
         Raises:
             UnknownMesh: there is none.
         """
-        stored = await asyncio.to_thread(self._stored, mesh)
+        stored = await asyncio.to_thread(self._meshes.stored, mesh)
         return Record.unpack(stored.verdict).document
 
     async def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
@@ -133,10 +108,7 @@ class MeshSession:
         Raises:
             UnknownMesh: nothing is stored.
         """
-        kept = await asyncio.to_thread(self._store.verdicts, mesh, since, limit)
-        if not kept and await asyncio.to_thread(self._store.load, mesh) is None:
-            raise _unknown(mesh)
-        return [Record.unpack(verdict).document for verdict in kept]
+        return await asyncio.to_thread(self._meshes.verdicts, mesh, since, limit)
 
     async def plan(self, mesh: str, members: bool) -> bytes:
         """JSON of the plan that the newest snapshot was cut by. Errors as of :meth:`verdict`."""
@@ -167,7 +139,7 @@ class MeshSession:
             watch, mesh = Stopwatch(), Mesh()
             for one in packed:
                 push = Push("(nothing kept)", one, expires_at)
-                _in_time(push)
+                push.in_time()
                 with watch.stage("lay"):
                     snapshot, laid = await asyncio.to_thread(self._unpacked, mesh, one)
                 step = await self._judge(push, laid, snapshot, watch)
@@ -176,7 +148,7 @@ class MeshSession:
 
     async def meshes(self) -> list[MeshGauges]:
         """All meshes, of any session."""
-        return await asyncio.to_thread(lambda: [gauges(stored) for stored in self._store.meshes()])
+        return await asyncio.to_thread(self._meshes.gauges)
 
     async def delete(self, mesh: str) -> None:
         """Forget a mesh.
@@ -185,14 +157,13 @@ class MeshSession:
             UnknownMesh: there is none.
         """
         async with self._lock(mesh):
-            self._cache.drop(mesh)
-            if not await asyncio.to_thread(self._store.delete, mesh):
-                raise _unknown(mesh)
+            self._meshes.forget(mesh)
+            await asyncio.to_thread(self._meshes.delete, mesh)
 
     async def ready(self, expires_at: float) -> Equipment:
         """Whether the store, a scorer and the meta-model answer; what the scorer works with."""
         _, equipment, _ = await asyncio.gather(
-            asyncio.to_thread(self._store.load, "tagae-readiness"),
+            asyncio.to_thread(self._meshes.has, "tagae-readiness"),
             ask(self._scorer.equipment, expires_at=expires_at),
             ask(self._meta.digest, expires_at=expires_at),
         )
@@ -212,11 +183,11 @@ class MeshSession:
                 return await self._step(push)
             # Another session was first, or what was damaged has been set aside: what is held here is of the past.
             except (StoreConflict, CorruptState):
-                self._cache.drop(push.mesh)
+                self._meshes.forget(push.mesh)
                 return await self._step(push)
 
     async def _step(self, push: Push) -> Judged:
-        _in_time(push)
+        push.in_time()
         watch = Stopwatch()
         with watch.stage("lay"):
             begun = await asyncio.to_thread(self._begin, push)
@@ -225,14 +196,14 @@ class MeshSession:
         known, snapshot, laid = begun
         step = await self._judge(push, laid, snapshot, watch)
         with watch.stage("store"):
-            revision = await asyncio.to_thread(self._keep, push, known.revision, step.mesh, snapshot, step.record)
-        self._cache.put(push.mesh, Known(step.mesh, revision))
+            known = Known(step.mesh, known.revision)
+            self._meshes.hold(push.mesh, await asyncio.to_thread(self._keep, push, known, snapshot, step.record))
         for stage, taken in watch.seconds.items():
             self._instruments.observe(STAGE, taken, stage=stage)
         self._instruments.count(PARTS_MISSING, step.missing)
         return step.judged(watch)
 
-    async def _judge(self, push: Push, laid: Laid, snapshot: MeshSnapshot, watch: "Stopwatch") -> "Step":
+    async def _judge(self, push: Push, laid: Laid, snapshot: MeshSnapshot, watch: Stopwatch) -> Step:
         """Score, weigh and combine what was laid; nothing is kept."""
         with watch.stage("score"):
             lost: Counter[str] = Counter()
@@ -241,7 +212,7 @@ class MeshSession:
             case, deviations = await asyncio.to_thread(self._weigh, laid, scored, snapshot)
         with watch.stage("combine"):
             verdict, memory = await self._combine(case, push.expires_at, lost)
-        _in_time(push)
+        push.in_time()
         after = settled(laid.mesh, memory, counted=push.counted)
         document = encode_verdict(verdict).model_dump_json().encode()
         record = Record(snapshot.num_nodes, document, deviations.pack())
@@ -264,10 +235,10 @@ class MeshSession:
     def _begin(self, push: Push) -> Judged | tuple[Known, MeshSnapshot, Laid]:
         """The stored verdict of a snapshot judged before, or what is needed to judge it now."""
         snapshot = unpack_snapshot(push.packed)
-        known = self._cache.get(push.mesh) or self._load(push.mesh)
+        known = self._meshes.known(push.mesh)
         newest = known.mesh.state.observed_at
         if push.counted and newest is not None and snapshot.observed_at <= newest:
-            return self._repeated(push.mesh, snapshot, newest.isoformat())
+            return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))
         laid = lay(self._checkpoint, known.mesh, snapshot, self._options, counted=push.counted)
         return known, snapshot, laid
 
@@ -275,66 +246,19 @@ class MeshSession:
         snapshot = unpack_snapshot(packed)
         return snapshot, lay(self._checkpoint, mesh, snapshot, self._options)
 
-    def _stored(self, mesh: str) -> StoredMesh:
-        """A mesh that has a verdict."""
-        stored = self._store.load(mesh)
-        if stored is None:
-            raise _unknown(mesh)
-        if not stored.verdict:
-            raise UnknownMesh(f"mesh {mesh!r}: has a baseline and no verdict yet; push a snapshot")
-        return stored
-
-    def _newest(self, stored: StoredMesh) -> Mesh:
-        """What is held if it is of this revision, else what the store has by now."""
-        known = self._cache.get(stored.mesh)
-        if known is None or known.revision != stored.revision:
-            known = self._load(stored.mesh)
-        return known.mesh
-
     def _plan(self, name: str, members: bool) -> bytes:
-        mesh = self._newest(self._stored(name))
+        mesh = self._meshes.newest(self._meshes.stored(name))
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
         return document.model_dump_json(exclude_none=True).encode()
 
     def _seen(self, name: str) -> Seen:
-        stored = self._stored(name)
+        stored = self._meshes.stored(name)
         record = Record.unpack(stored.verdict)
-        window = self._newest(stored).state.window
+        window = self._meshes.newest(stored).state.window
         snapshot = next((s for s in reversed(window) if s.observed_at == stored.observed_at), None)
         if snapshot is None:  # deleted in between
-            raise _unknown(name)
+            raise unknown(name)
         return Seen(pack_snapshot(snapshot), record.deviations, record.document)
-
-    def _load(self, mesh: str) -> Known:
-        """From the store. Another session may append between the two reads; then this revision is of the past, and
-        the write that follows is refused."""
-        stored = self._store.load(mesh)
-        if stored is None:
-            return Known(Mesh(), 0)
-        window = (unpack_snapshot(packed) for packed in self._store.window(mesh))
-        try:
-            return Known(Mesh(unpack_state(stored.state, window)), stored.revision)
-        except IncompatibleWeights as error:  # of another version's schema
-            if not self._store.set_aside(mesh, str(error), revision=stored.revision):
-                raise
-            return Known(Mesh(), 0)
-
-    def _repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> Judged:
-        """The verdict of the same snapshot; what is not the same, or not known, is refused."""
-        judged = self._store.verdict_at(mesh, snapshot.observed_at)
-        if judged is None:
-            raise StaleSnapshot(
-                f"mesh {mesh!r}: expected a snapshot after the newest one, {newest}, came "
-                f"{snapshot.observed_at.isoformat()}; send snapshots in order",
-                pointer="/observed_at",
-            )
-        if judged.digest != snapshot.digest:
-            raise SameTimeOtherContent(
-                f"mesh {mesh!r}: {snapshot.observed_at.isoformat()} was judged with other content; the newest snapshot "
-                f"is of {newest}; send each instant once",
-                pointer="/observed_at",
-            )
-        return Judged(Record.unpack(judged.verdict).document)
 
     async def _score(self, tasks: Sequence[PartitionTask], expires_at: float, lost: Counter[str]) -> list[Scored]:
         """What the scorers answered in time; what they did not is missing, never a lost snapshot."""
@@ -361,86 +285,8 @@ class MeshSession:
         case = case_of(self._checkpoint, laid, calibrated, snapshot, self._options)
         return case, Deviations.of(laid, calibrated, snapshot)
 
-    def _keep(self, push: Push, revision: int, mesh: Mesh, snapshot: MeshSnapshot, record: Record) -> int:
-        """Write through; the new revision."""
+    def _keep(self, push: Push, known: Known, snapshot: MeshSnapshot, record: Record) -> Known:
+        """Write through; ``known`` has the mesh after the step and the revision before it."""
         if not push.counted:
-            return self._store.replace(push.mesh, pack_state(mesh.state), revision=revision)
-        return self._store.append(
-            push.mesh,
-            sequence=mesh.state.sequence,
-            observed_at=snapshot.observed_at,
-            snapshot=push.packed,
-            digest=snapshot.digest,
-            state=pack_state(mesh.state),
-            verdict=record.pack(),
-            keep=self._options.window_size,
-            revision=revision,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A mesh one snapshot later.
-
-    Attributes:
-        mesh: after it.
-        record: its verdict, as it is kept.
-        status: of the verdict.
-        scored: what the scorers answered.
-        missing: parts without an answer.
-        lost: calls repeated since a replica died, by deployment.
-    """
-
-    mesh: Mesh
-    record: Record
-    status: str
-    scored: list[Scored]
-    missing: int
-    lost: dict[str, int]
-
-    def judged(self, watch: "Stopwatch") -> Judged:
-        """As the ingress is told."""
-        scorers: dict[str, int] = {}
-        for answer in self.scored:
-            scorers[answer.replica] = scorers.get(answer.replica, 0) + len(answer.scores)
-        seconds = {**watch.seconds, "inference": max((answer.seconds for answer in self.scored), default=0.0)}
-        return Judged(self.record.document, self.status, seconds, scorers, self.missing, self.lost)
-
-
-class Stopwatch:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Measure what is inside, and add it to what the stage took before."""
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-
-
-def balanced(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
-    """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
-    (Graham's LPT rule, within 4/3 of the best)."""
-    groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
-    lightest = [(0, g) for g in range(len(groups))]
-    for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
-        load, g = lightest[0]
-        groups[g].append(task)
-        # A part without calls still costs its services.
-        heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
-    return [tuple(group) for group in groups]
-
-
-def _in_time(push: Push) -> None:
-    if remaining_seconds(push.expires_at) <= 0:
-        raise DeadlineExceeded(
-            f"mesh {push.mesh!r}: the deadline passed before the verdict was there; nothing was changed; try again, or "
-            "raise serve.deadline_seconds"
-        )
-
-
-def _unknown(mesh: str) -> UnknownMesh:
-    return UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
+            return self._meshes.replace(push.mesh, known)
+        return self._meshes.append(push.mesh, known, snapshot, push.packed, record, keep=self._options.window_size)

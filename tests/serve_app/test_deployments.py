@@ -14,8 +14,7 @@ from model.state import MeshState
 from serve_app.app import nested
 from serve_app.deployments.cache import Known, MeshCache, size_bytes
 from serve_app.deployments.record import Record, gauges
-from serve_app.deployments.scorer import found, probe, score_groups
-from serve_app.deployments.session import balanced
+from serve_app.deployments.scorer import balanced, found, probe, score_groups
 from serve_app.errors import NoCapacity
 from serve_app.metrics import PARTS_SCORED, STAGE, PrometheusInstruments
 from serve_app.pipeline import Mesh

@@ -1,0 +1,163 @@
+"""What a session knows of its meshes: the store is the truth, the cache what is held of it."""
+
+from datetime import datetime
+
+from model.errors import IncompatibleWeights
+from model.snapshot import MeshSnapshot
+from model.storage import pack_state, unpack_state
+from serve_app.codec import unpack_snapshot
+from serve_app.deployments.cache import Known, MeshCache
+from serve_app.deployments.record import Record, gauges
+from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownMesh
+from serve_app.metrics import MeshGauges
+from serve_app.pipeline import Mesh
+from serve_app.stores.base import StateStore, StoredMesh
+
+
+class Meshes:
+    """The meshes of a store, some of them in memory.
+
+    Args:
+        store: of all sessions.
+        cache: of this one.
+    """
+
+    def __init__(self, store: StateStore, cache: MeshCache) -> None:
+        self._store = store
+        self._cache = cache
+
+    def known(self, mesh: str) -> Known:
+        """What is held of a mesh, or what the store has; revision 0 where nothing is stored."""
+        return self._cache.get(mesh) or self._load(mesh)
+
+    def hold(self, mesh: str, known: Known) -> None:
+        """Keep in memory what was written; on the event loop, as :meth:`forget`."""
+        self._cache.put(mesh, known)
+
+    def forget(self, mesh: str) -> None:
+        """What is held here is of the past; the store still has it."""
+        self._cache.drop(mesh)
+
+    def has(self, mesh: str) -> bool:
+        """Whether anything is stored under this name."""
+        return self._store.load(mesh) is not None
+
+    def stored(self, mesh: str) -> StoredMesh:
+        """A mesh that has a verdict.
+
+        Raises:
+            UnknownMesh: nothing is stored, or a baseline only.
+        """
+        stored = self._store.load(mesh)
+        if stored is None:
+            raise unknown(mesh)
+        if not stored.verdict:
+            raise UnknownMesh(f"mesh {mesh!r}: has a baseline and no verdict yet; push a snapshot")
+        return stored
+
+    def newest(self, stored: StoredMesh) -> Mesh:
+        """What is held if it is of this revision, else what the store has by now."""
+        known = self._cache.get(stored.mesh)
+        if known is None or known.revision != stored.revision:
+            known = self._load(stored.mesh)
+        return known.mesh
+
+    def repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
+        """JSON of the verdict of the same snapshot.
+
+        Raises:
+            StaleSnapshot: its instant has no kept verdict, and is before ``newest``.
+            SameTimeOtherContent: another snapshot of this instant was judged.
+        """
+        judged = self._store.verdict_at(mesh, snapshot.observed_at)
+        if judged is None:
+            raise StaleSnapshot(
+                f"mesh {mesh!r}: expected a snapshot after the newest one, {newest}, came "
+                f"{snapshot.observed_at.isoformat()}; send snapshots in order",
+                pointer="/observed_at",
+            )
+        if judged.digest != snapshot.digest:
+            raise SameTimeOtherContent(
+                f"mesh {mesh!r}: {snapshot.observed_at.isoformat()} was judged with other content; the newest snapshot "
+                f"is of {newest}; send each instant once",
+                pointer="/observed_at",
+            )
+        return Record.unpack(judged.verdict).document
+
+    def replace(self, mesh: str, known: Known) -> Known:
+        """Write a state through without counting a snapshot.
+
+        Args:
+            mesh: name.
+            known: the new state, and the revision that it was made from.
+
+        Returns:
+            The same under its new revision, to be held.
+
+        Raises:
+            StoreConflict: the store has another revision.
+        """
+        return Known(known.mesh, self._store.replace(mesh, pack_state(known.mesh.state), revision=known.revision))
+
+    def append(
+        self, mesh: str, known: Known, snapshot: MeshSnapshot, packed: bytes, record: Record, *, keep: int
+    ) -> Known:
+        """Write a counted snapshot through, ``packed`` as it is kept, with its verdict; the rest as :meth:`replace`.
+
+        ``keep`` snapshots stay at most.
+        """
+        revision = self._store.append(
+            mesh,
+            sequence=known.mesh.state.sequence,
+            observed_at=snapshot.observed_at,
+            snapshot=packed,
+            digest=snapshot.digest,
+            state=pack_state(known.mesh.state),
+            verdict=record.pack(),
+            keep=keep,
+            revision=known.revision,
+        )
+        return Known(known.mesh, revision)
+
+    def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
+        """JSON of the kept verdicts later than ``since``, oldest first, the first ``limit`` of them.
+
+        Raises:
+            UnknownMesh: nothing is stored.
+        """
+        kept = self._store.verdicts(mesh, since, limit)
+        if not kept and not self.has(mesh):
+            raise unknown(mesh)
+        return [Record.unpack(verdict).document for verdict in kept]
+
+    def gauges(self) -> list[MeshGauges]:
+        """All meshes of the store."""
+        return [gauges(stored) for stored in self._store.meshes()]
+
+    def delete(self, mesh: str) -> None:
+        """Forget a mesh for good.
+
+        Raises:
+            UnknownMesh: nothing is stored.
+        """
+        if not self._store.delete(mesh):
+            raise unknown(mesh)
+
+    def _load(self, mesh: str) -> Known:
+        """From the store. Another session may append between the two reads; then this revision is of the past, and
+        the write that follows is refused."""
+        stored = self._store.load(mesh)
+        if stored is None:
+            return Known(Mesh(), 0)
+        window = (unpack_snapshot(packed) for packed in self._store.window(mesh))
+        try:
+            return Known(Mesh(unpack_state(stored.state, window)), stored.revision)
+        except IncompatibleWeights as error:  # of another version's schema
+            if not self._store.set_aside(mesh, str(error), revision=stored.revision):
+                raise
+            return Known(Mesh(), 0)
+
+
+def unknown(mesh: str) -> UnknownMesh:
+    """Nothing is stored under a name."""
+    return UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
