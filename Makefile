@@ -23,10 +23,10 @@ demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1
 	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once)
 
 test: .venv/.stamp  ## all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n $(JOBS) $(ARGS)
 
 check: .venv/.stamp  ## what CI runs: format, lint, types, tests
-	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 bench: .venv/.stamp  ## the figures, into benchmarks/results and README
 	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python benchmarks/figures.py

@@ -1,11 +1,21 @@
 """Which tests share a worker when several run at once (``pytest -n 2``)."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+TESTS = Path(__file__).parent
 
-@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker for all that talk to the shared service, so that it is started once; else a file stays together."""
-    for item in items:
-        shared = "service" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("service" if shared else item.path.name))
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker for all files that talk to the shared service, so that it is started once; else file by file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::")[0]
+            return "service" if "(service: Service" in (TESTS.parent / path).read_text(encoding="utf-8") else path
+
+    return ByFile(config, log)
