@@ -1,5 +1,6 @@
 """Which tests share a worker when several run at once (``pytest -n 2``)."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0]
-            return "service" if "(service: Service" in (TESTS.parent / path).read_text(encoding="utf-8") else path
+            text = (TESTS.parent / path).read_text(encoding="utf-8")
+            return "service" if re.search(r"^def test.*\bservice: Service", text, re.MULTILINE) else path
 
     return ByFile(config, log)
