@@ -10,7 +10,7 @@ and two hours judged, and the muted control: the same meshes, plans and faults w
 import argparse
 import json
 import math
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -20,8 +20,9 @@ from typing import Any
 from contenders.static_rules import RULES, State, step, warm_up
 from rich.progress import Progress
 
-from model.evaluate import Judgement, LocatedFault, judge
+from model.evaluate.located import LocatedFault, Outcome, Report, Summary, Watch, report, summarise
 from model.snapshot import MeshSnapshot
+from serve_app.judging import located_fault
 from serve_app.sources.faults import KINDS
 from serve_app.sources.labels import Comparison, compared, incidents
 from serve_app.sources.scenario import plan_scenario
@@ -43,8 +44,8 @@ LIVELY = {
 }
 
 
-def faults_and_pages(spec: MeshSpec, seed: int, muted: bool, tick: Any) -> dict[str, Judgement]:
-    """One run, judged for each rule."""
+def faults_and_pages(spec: MeshSpec, seed: int, muted: bool, tick: Any) -> dict[str, Watch]:
+    """One run under each rule."""
     faults, changes = plan_scenario(
         spec,
         KINDS,
@@ -72,59 +73,49 @@ def faults_and_pages(spec: MeshSpec, seed: int, muted: bool, tick: Any) -> dict[
             if rule not in limits:
                 limits[rule] = warm_up(rule, normal, spec.interval_seconds)
             states[rule] = step(rule, limits[rule], states[rule], snapshot, spec.interval_seconds)
-    truth = located(incidents(faults, spec, simulator.mesh, comparison.effects()))
-    interval, hours = timedelta(seconds=spec.interval_seconds), JUDGED * spec.interval_seconds / 3600
-    return {rule: judge(state.pages, truth, interval, hours) for rule, state in states.items()}
+    truth = tuple(map(located_fault, incidents(faults, spec, simulator.mesh, comparison.effects())))
+    interval = timedelta(seconds=spec.interval_seconds)
+    begin, end = spec.start + WARM_UP * interval, spec.start + (WARM_UP + JUDGED) * interval
+    return {rule: Watch(state.pages, truth, interval, begin, end) for rule, state in states.items()}
 
 
-def located(rows: list[dict[str, Any]]) -> list[LocatedFault]:
-    """Rows of incidents.parquet as the judge wants them."""
-    return [
-        LocatedFault(
-            row["start"],
-            row["end"],
-            row["recovered"],
-            f"{row['root_cause_namespace']}/{row['root_cause_service']}",
-            frozenset(row["candidates"]) | frozenset(row["affected"]),
-            row["kind"],
-            row["severity"],
-            row["effect_sigmas"],
-        )
-        for row in rows
-    ]
-
-
-def row(services: int, muted: bool, rule: str, found: Judgement) -> dict[str, Any]:
+def row(services: int, muted: bool, rule: str, found: Report) -> dict[str, Any]:
     """One line."""
-    low, high = found.recall_interval()
-    kinds = Counter(outcome.fault.kind for outcome in found.outcomes)
+    recall = found.overall.recall
+
+    def among(chosen: Callable[[LocatedFault], bool]) -> list[Outcome]:
+        return [outcome for outcome in found.outcomes if chosen(outcome.fault)]
+
     return {
         "benchmark": "evaluation_set",
         "services": services,
         "churn": "muted" if muted else "high",
         "rule": rule,
         "faults": len(found.outcomes),
-        "hours": found.hours,
-        "recall": round(found.recall(), 2),
-        "recall_low": round(low, 2),
-        "recall_high": round(high, 2),
-        "false_pages_per_hour": round(found.false_pages_per_hour, 1),
-        "median_delay_seconds": found.median_delay_seconds(),
-        "top_1": round(found.top(1), 2),
-        "top_3": round(found.top(3), 2),
+        "hours": found.false_pages_an_hour.n,
+        "recall": round(recall.value or 0.0, 2),
+        "recall_low": round(recall.low or 0.0, 2),
+        "recall_high": round(recall.high or 0.0, 2),
+        "false_pages_per_hour": round(found.false_pages_an_hour.value or 0.0, 1),
+        "median_delay_seconds": found.overall.delay_seconds,
+        "top_1": round(found.overall.top1.value or 0.0, 2),
+        "top_3": round(found.overall.top3.value or 0.0, 2),
         "recall_by_severity": {
-            level: round(found.recall(lambda fault, level=level: fault.severity == level), 2)
-            for level in ("minor", "major", "critical")
+            level: recall_of(summarise(among(lambda fault, level=level: fault.severity == level)))
+            for level in dict.fromkeys(LEVELS)
         },
         "recall_by_effect_sigmas": {
-            f"{low:g} to {high:g}": [len(among), round(found.recall(lambda fault, among=among: fault in among), 2)]
+            f"{low:g} to {high:g}": [len(faults), recall_of(summarise(faults))]
             for low, high in pairwise(EFFECTS)
-            if (among := [o.fault for o in found.outcomes if low <= o.fault.sigmas < high])
+            if (faults := among(lambda fault, low=low, high=high: low <= fault.effect < high))
         },
-        "recall_by_kind": {
-            kind: round(found.recall(lambda fault, kind=kind: fault.kind == kind), 2) for kind in sorted(kinds)
-        },
+        "recall_by_kind": {kind: recall_of(summary) for kind, summary in found.by_kind.items()},
     }
+
+
+def recall_of(found: Summary) -> float | None:
+    """Rounded; None of no faults."""
+    return None if found.recall.value is None else round(found.recall.value, 2)
 
 
 def main() -> None:
@@ -138,12 +129,12 @@ def main() -> None:
         bar = progress.add_task("simulating", total=len(runs) * (WARM_UP + JUDGED))
         for services in arguments.sizes:
             for muted in (False, True):
-                total: dict[str, Judgement] = {}
+                watches: dict[str, list[Watch]] = {}
                 for seed in SEEDS[services]:
                     spec = replace(MeshSpec(services=services, seed=seed), **LIVELY)
-                    found = faults_and_pages(spec, seed, muted, lambda: progress.advance(bar))
-                    total = {rule: total[rule] + f if rule in total else f for rule, f in found.items()}
-                lines += [json.dumps(row(services, muted, rule, found)) for rule, found in total.items()]
+                    for rule, watch in faults_and_pages(spec, seed, muted, lambda: progress.advance(bar)).items():
+                        watches.setdefault(rule, []).append(watch)
+                lines += [json.dumps(row(services, muted, rule, report(found))) for rule, found in watches.items()]
     print("\n".join(lines))
     if arguments.json:
         arguments.json.write_text("\n".join(lines) + "\n")

@@ -18,6 +18,7 @@
     ├── CorruptState             stored bytes that cannot be read back
     ├── StoreFull                no room to write
     ├── BadRecording             a recording folder that cannot be read or written
+    ├── BadVerdicts              a file of verdicts that cannot be read or is not about the recording
     └── BadSettings              a setting that does not exist or has an impossible value
 
 Catch ``ServeError`` for anything this floor refuses. Errors cross process boundaries (Ray pickles them), so each
@@ -114,6 +115,10 @@ class BadRecording(ServeError):
     """A recording that cannot be read or written."""
 
 
+class BadVerdicts(ServeError):
+    """Verdicts that cannot be read, or that are not about the recording they are to be judged on."""
+
+
 class BadSettings(ServeError):
     """A setting that does not exist or has an impossible value."""
 
@@ -141,6 +146,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     InvalidDocument: Answer(422, "invalid-document", "The document's content is not valid"),
     InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
     BadRecording: Answer(422, "bad-recording", "The recording cannot be read"),
+    BadVerdicts: Answer(422, "bad-verdicts", "The verdicts cannot be judged"),
     Overloaded: Answer(429, "overloaded", "The service has more work than it takes"),
     IncompatibleWeights: Answer(500, "incompatible-weights", "The stored state or weights do not fit this version"),
     CorruptState: Answer(500, "corrupt-state", "The stored state cannot be read"),

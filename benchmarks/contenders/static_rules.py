@@ -13,7 +13,7 @@ from typing import Literal
 import networkx as nx
 import numpy as np
 
-from model.evaluate import Page
+from model.evaluate.located import Page
 from model.snapshot import NODE_METRICS, MeshSnapshot
 
 Rule = Literal["guarded", "own limit"]
@@ -129,10 +129,10 @@ def _follow(
             for number in merged:
                 del kept[number]
             kept[first] = Open(first, services)
-            pages[first] = replace(pages[first], affected=tuple(sorted(services)))
+            pages[first] = replace(pages[first], affected=services)
             continue
         ranked = tuple(sorted(group, key=lambda name: (-times_over[name], name)))
         kept[len(pages)] = Open(len(pages), group)
-        pages.append(Page(snapshot.observed_at, ranked, ranked))
+        pages.append(Page(f"{len(pages)}", snapshot.observed_at, ranked, group))
     alive = tuple(page for page in kept.values() if page.quiet < QUIET)
     return State(state.streak, alive, tuple(pages))

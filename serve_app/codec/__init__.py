@@ -8,7 +8,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.codec import arrow, structs
 from serve_app.codec.documents import ERRORS_LISTED, Limits, snapshot_document
 from serve_app.codec.packed import pack_snapshot, unpack_snapshot
-from serve_app.codec.verdicts import encode_verdict, verdict_line
+from serve_app.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Limits",
     "decode_snapshot",
     "decode_snapshots",
+    "decode_verdict_line",
     "encode_snapshot",
     "encode_verdict",
     "pack_snapshot",

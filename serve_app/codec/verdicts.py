@@ -1,10 +1,12 @@
 """Verdicts as documents."""
 
+import json
 import math
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
-from model.verdict import Incident, Reason, Suspect, Verdict
+from model.verdict import Incident, Reason, Severity, Status, Suspect, Verdict
 from serve_app.codec.documents import change_document
 from serve_app.reasons import reads_as_expected, reason_text
 from serve_app.schemas import IncidentDocument, ReasonDocument, SuspectDocument, VerdictDocument
@@ -71,3 +73,43 @@ def _incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
         affected=list(incident.affected),
         changes=[change_document(change) for change in incident.changes],
     )
+
+
+def decode_verdict_line(line: str) -> Verdict:
+    """A line of ``tagae score --output``, or of any other detector that writes such lines, for whoever judges it.
+
+    Only the time is required: a missing status is normal, a missing number NaN. Reasons and changes are left out.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: it is not such a line.
+    """
+    fields = json.loads(line)
+    observed_at = datetime.fromisoformat(fields["observed_at"])
+    return Verdict(
+        observed_at=observed_at if observed_at.tzinfo else observed_at.replace(tzinfo=UTC),
+        sequence=0,
+        status=Status(fields.get("status", "normal")),
+        mesh_score=_number(fields.get("mesh_score")),
+        threshold=_number(fields.get("threshold")),
+        probability=_number(fields.get("probability")),
+        suspects=_named(fields),
+        incidents=tuple(
+            Incident(
+                id=str(told["id"]),
+                since=observed_at,
+                severity=Severity(told.get("severity", "minor")),
+                score=_number(told.get("score", 0.0)),
+                suspects=_named(told),
+                affected=tuple(told.get("affected") or ()),
+            )
+            for told in fields.get("incidents") or ()
+        ),
+    )
+
+
+def _named(fields: Mapping[str, Any]) -> tuple[Suspect, ...]:
+    return tuple(Suspect(s["service"], _number(s.get("score"))) for s in fields.get("suspects") or ())
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,95 +1,279 @@
-"""Pages against located faults: each rule of the matching has a case."""
+"""Judging by time: the worked example of EVALUATION.md, then each rule by hand."""
 
-import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
+import numpy as np
 import pytest
 
-from model.evaluate import Judgement, LocatedFault, Page, judge
+from model.evaluate.alarms import runs
+from model.evaluate.curves import auroc, average_precision, forecast, vus_pr
+from model.evaluate.figures import Figures, compare, figures
+from model.evaluate.intervals import bursty_rate, rate, share, wilson
+from model.evaluate.judged import Judged, judge
+from model.evaluate.ranking import component, place_of_twin
+from model.evaluate.series import series
+from model.evaluate.truth import GUARD, Form, GroundTruth, Span, ground_truth
+from model.verdict import Incident, Severity, Status, Suspect, Verdict
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-STEP = timedelta(seconds=15)
+TEN = datetime(2026, 1, 1, 10, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
 
 
 def at(minutes: float) -> datetime:
-    return NOON + timedelta(minutes=minutes)
+    return TEN + minutes * MINUTE
 
 
-def fault(start: float = 10, end: float = 15, recovered: float = 16, **changed: Any) -> LocatedFault:
-    values: dict[str, Any] = {"culprit": "shop/cart", "kind": "error_burst", "severity": "major", "sigmas": 9.0}
-    values["touched"] = frozenset({"shop/cart", "shop/web"})
-    return LocatedFault(at(start), at(end), at(recovered), **{**values, **changed})
+def span(start: float, end: float, culprit: str | None = "shop/cart", kind: str = "latency") -> Span:
+    return Span(at(start), at(end), kind, culprit)
 
 
-def page(minutes: float, *suspects: str, affected: tuple[str, ...] = ()) -> Page:
-    return Page(at(minutes), suspects, affected)
+def stream(*spans: Span, last: int = 20, unscored: Sequence[tuple[float, float]] = ()) -> GroundTruth:
+    """From ten o'clock on, a snapshot a minute."""
+    times = [at(i) for i in range(last + 1)]
+    doubt = [(at(a), at(b)) for a, b in unscored]
+    form = Form.STREAM if spans else Form.NORMAL
+    return ground_truth("shop", form, times, MINUTE, ["shop/cart", "shop/web"], spans, guard=GUARD, unscored=doubt)
 
 
-def test_a_worked_example() -> None:
-    """Two faults in an hour; four pages: one late for the first, a second one of it, a stranger, one too early."""
-    faults = [fault(), fault(30, 35, 35, culprit="bank/ledger", touched=frozenset({"bank/ledger"}))]
-    pages = [
-        page(11, "shop/web", "shop/cart"),
-        page(14, "shop/cart"),
-        page(31, "news/feed"),
-        page(29.5, "bank/ledger"),
+def verdicts(
+    truth: GroundTruth,
+    alarms: Sequence[int],
+    scores: Mapping[int, float] | None = None,
+    warm_up: int = 0,
+    suspects: Mapping[int, Sequence[str]] | None = None,
+    probability: float = 0.1,
+) -> list[Verdict]:
+    found = []
+    for i in range(len(truth.times)):
+        status = Status.WARMING_UP if i < warm_up else Status.ANOMALOUS if i in alarms else Status.NORMAL
+        score = (scores or {}).get(i, 5.0 if i in alarms else 1.0)
+        named = tuple(Suspect(name, 0.1) for name in (suspects or {}).get(i, ("shop/web",)))
+        found.append(Verdict(truth.instant(i), i, status, score, 4.0, probability, named, ()))
+    return found
+
+
+def judged(truth: GroundTruth, lines: Sequence[Verdict]) -> Judged:
+    return judge(truth, series(lines, truth), pages_per_day=1.0)
+
+
+def of(truth: GroundTruth, lines: Sequence[Verdict]) -> Figures:
+    return figures([judged(truth, lines)])
+
+
+def test_the_worked_example() -> None:
+    truth = stream(span(0, 3), span(9, 12))
+    found = of(truth, verdicts(truth, [2, 3, 6, 7, 20]))
+    assert found.recall is not None
+    assert found.recall.value == 0.5
+    assert [(a, b) for a, b in zip(*_events([2, 3, 6, 7, 20]), strict=True)] == [(2, 7), (20, 20)]
+    # the example counts what follows the last incident as normal, here it stands apart
+    assert found.false_alarms is not None
+    assert found.tail is not None
+    total = found.false_alarms.count + found.tail.count
+    assert (total.events, total.strict) == (1, 2)
+    assert (found.false_alarms.count.strict, found.tail.count.strict) == (1, 1)
+    assert found.delay is not None
+    assert (found.delay.n, found.delay.median) == (1, 2.0)
+
+
+def _events(alarms: Sequence[int], breaks: Sequence[int] = ()) -> tuple[list[int], list[int]]:
+    flags = np.isin(np.arange(21), alarms)
+    found = runs(flags, np.isin(np.arange(21), breaks))
+    return found.first.tolist(), found.last.tolist()
+
+
+def test_alarm_events() -> None:
+    assert _events([]) == ([], [])
+    assert _events([1, 4]) == ([1], [4]), "a gap of two is bridged"
+    assert _events([1, 5]) == ([1, 5], [1, 5]), "a gap of three is not"
+    assert _events([1, 4], breaks=[3]) == ([1, 4], [1, 4]), "nor is a break in time"
+
+
+def test_an_alarm_that_never_clears_finds_everything_and_pays() -> None:
+    truth = stream(span(3, 5), span(12, 14))
+    found = of(truth, verdicts(truth, range(21), {20: 6.0}))
+    assert found.recall is not None
+    assert found.onset is not None
+    assert found.false_alarms is not None
+    assert (found.recall.value, found.onset.value, found.by_chance) == (1.0, 0.0, 1.0)
+    assert found.false_alarms.count.events == 0
+    assert found.false_alarms.count.strict == 2, "before the first and between the two"
+    assert found.at_budget[6].value == 0.0, "an alarm on everything is no threshold"
+
+
+def test_the_guard_finds_but_does_not_accuse_and_ends_where_the_next_incident_begins() -> None:
+    truth = stream(span(3, 5), span(6, 8))
+    assert truth.labels[:12].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, -1, -1, -2]
+    found = of(truth, verdicts(truth, [10]))
+    assert found.recall is not None
+    assert found.recall.value == 0.5
+    assert found.false_alarms is not None
+    assert found.false_alarms.count.strict == 0
+    assert found.tail is not None
+    assert found.tail.count.strict == 0
+
+
+def test_spans_in_doubt_count_neither_way() -> None:
+    truth = stream(span(9, 12), unscored=[(2, 4), (11, 15)])
+    found = of(truth, verdicts(truth, [3, 15]))
+    assert found.false_alarms is not None
+    assert found.tail is not None
+    assert (found.false_alarms.count.snapshots, found.false_alarms.count.strict) == (6, 0)
+    assert (found.tail.count.snapshots, found.tail.count.strict) == (5, 0)
+    assert found.faulty == 4, "an incident stays one"
+
+
+def test_recall_at_a_budget_is_the_best_threshold_in_hindsight() -> None:
+    truth = stream(span(5, 6), span(13, 14), last=18)
+    scores = {0: 9.0, 5: 8.0, 10: 7.0, 14: 6.0, 18: 9.5}
+    found = of(truth, verdicts(truth, [], scores))
+    assert {budget: known.value for budget, known in found.at_budget.items()} == {1: 0.5, 3: 1.0, 6: 1.0}
+    assert {budget: known.value for budget, known in found.at_budget_with_tail.items()} == {1: 0.0, 3: 1.0, 6: 1.0}
+
+
+def test_the_culprit_is_looked_up_where_the_score_is_highest() -> None:
+    truth = stream(span(5, 7), span(13, 14, culprit=None))
+    suspects = {5: ["shop/cart"], 6: ["shop/web", "shop/cart"], 8: ["shop/cart"]}
+    found = of(truth, verdicts(truth, [], {5: 2.0, 6: 3.0, 8: 9.0}, suspects=suspects))
+    assert found.ranking is not None
+    assert (found.ranking.top1.value, found.ranking.top3.value, found.ranking.avg5.value) == (0.0, 0.5, 0.4)
+    assert found.chance == (0.5, 1.5, 2.5)
+
+
+def test_warming_up_is_a_miss_and_no_evidence() -> None:
+    truth = stream(span(1, 2), span(9, 10))
+    found = of(truth, verdicts(truth, [9], warm_up=6))
+    assert found.recall is not None
+    assert found.recall_after_warm_up is not None
+    assert (found.recall.value, found.in_warm_up, found.recall_after_warm_up.value) == (0.5, 1, 1.0)
+    assert found.forecast is not None
+    assert found.forecast.snapshots == 5, "6 to 8 are normal, 9 and 10 faulty"
+
+
+def test_normal_recordings_count_the_time_on_duty() -> None:
+    truth = stream(last=1440)
+    found = of(truth, verdicts(truth, [700, 701, 900], warm_up=721))
+    assert found.false_alarms is not None
+    assert (found.false_alarms.count.events, found.false_alarms.count.days) == (1, 0.5)
+    assert found.promise is not None
+    assert (found.promise.days, found.promise.promised_per_day, found.promise.ratio) == (0.5, 1.0, 2.0)
+
+
+def test_segments() -> None:
+    times = [at(i * 5 + gap) for gap in (0, 600) for i in range(5)]
+    pieces = [
+        Span(at(8 + gap), at(22 + gap), kind, "shop/cart", symptom, (at(gap), at(20 + gap)))
+        for gap, kind, symptom in ((0, "delay", "latency"), (600, "fail", "availability"))
     ]
-    found = judge(pages, faults, STEP, 1.0)
-    assert (found.recall(), found.pages, found.false_pages) == (0.5, 4, 2)
-    first, second = found.outcomes
-    assert (first.delay_seconds, first.rank) == (60.0, 2)
-    assert (second.found, second.rank) == (False, None)
-    assert (found.top(1), found.top(3), found.median_delay_seconds()) == (0.0, 1.0, 60.0)
+    truth = ground_truth("pets", Form.SEGMENTS, times, 5 * MINUTE, ["shop/cart"], pieces)
+    assert truth.labels.tolist() == [0, -1, 1, 1, 1] * 2
+    lines = verdicts(truth, [4, 5], {0: 3.0, 4: 4.0, 5: 5.0, 9: 4.5}, suspects={4: ["shop/cart"]})
+    found = of(truth, lines)
+    assert found.recall is not None
+    assert found.first_rows is not None
+    assert (found.recall.value, found.first_rows.value) == (0.5, 0.5)
+    assert {budget: known.value for budget, known in found.at_budget.items()} == {1: 1.0, 3: 1.0, 6: 1.0}
+    assert {symptom: known.top1.value for symptom, known in found.by_symptom.items()} == {
+        "availability": 0.0,
+        "latency": 1.0,
+    }
+    assert found.false_alarms is found.forecast is found.promise is None, "segments are for ranking"
+    alike = of(truth, verdicts(truth, [2], {2: 9.0}))
+    assert (alike.auroc, alike.at_budget) == (None, {})
+    assert any("all alike" in note for note in alike.notes)
 
 
-@pytest.mark.parametrize(
-    ("minutes", "true"), [(9.74, False), (9.75, True), (10, True), (16, True), (18, True), (18.01, False)]
-)
-def test_the_time_is_from_a_step_before_to_two_minutes_after_recovery(minutes: float, true: bool) -> None:
-    found = judge([page(minutes, "shop/cart")], [fault()], STEP, 1.0)
-    assert (found.recall(), found.false_pages) == ((1.0, 0) if true else (0.0, 1))
+def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
+    truth = stream(last=3)
+    lines = verdicts(truth, [1, 2])
+
+    def moved(line: Verdict, seconds: float) -> Verdict:
+        return Verdict(
+            line.observed_at + timedelta(seconds=seconds), 0, line.status, line.mesh_score, 0.0, 0.0, (), line.incidents
+        )
+
+    placed = series([moved(lines[1], 20), moved(lines[2], -31), moved(lines[3], 0), moved(lines[2], 1000)], truth)
+    assert placed.status == ("missing", "anomalous", "missing", "normal")
+    assert placed.unplaced == 2
+    assert [page.begin for page in placed.pages] == [at(1)]
 
 
-@pytest.mark.parametrize(
-    ("named", "true"),
-    [
-        (page(11, "shop/web"), True),
-        (page(11, "news/feed", affected=("shop/web",)), True),
-        (page(11, "news/feed", affected=("news/feed",)), False),
-        (page(11), False),
-    ],
-)
-def test_a_page_must_name_what_the_fault_touched(named: Page, true: bool) -> None:
-    assert judge([named], [fault()], STEP, 1.0).false_pages == (0 if true else 1)
+def test_an_incident_is_one_page_as_first_told_and_as_at_its_strongest() -> None:
+    truth = stream(last=4)
+
+    def told(i: int, *incidents: tuple[str, float, str]) -> Verdict:
+        known = tuple(Incident(n, TEN, Severity.MINOR, s, (Suspect(who, 1.0),), (who,)) for n, s, who in incidents)
+        return Verdict(at(i), i, Status.NORMAL, 1.0, 1.0, 0.5, (), known)
+
+    lines = [told(0), told(1, ("x", 2, "a/b")), told(2, ("x", 5, "a/c"), ("y", 1, "b/b")), told(3, ("x", 5, "a/d"))]
+    x, y = series(lines, truth).pages
+    assert (x.id, x.begin, x.suspects, x.affected) == ("x", at(1), ("a/c",), {"a/c"})
+    assert (y.id, y.begin) == ("y", at(2))
 
 
-def test_a_page_that_comes_a_step_early_has_no_negative_delay() -> None:
-    assert judge([page(9.8, "shop/cart")], [fault()], STEP, 1.0).outcomes[0].delay_seconds == 0.0
+def test_curves() -> None:
+    one, none = np.array([3.0, 2.0, 2.0]), np.array([2.0, 1.0])
+    assert auroc(one, none) == pytest.approx((6 - 2 * 0.5) / 6)
+    assert auroc(one, none[:0]) is None
+    assert average_precision(one, none) == pytest.approx(1 / 3 * 1.0 + 2 / 3 * 3 / 4)
+    score, window = np.zeros(50), [np.arange(20, 23)]
+    score[20:23] = 1.0
+    exact, early, late = (vus_pr(np.roll(score, by), window) for by in (0, -2, 10))
+    assert exact is not None
+    assert early is not None
+    assert late is not None
+    assert 1.0 > exact > early > late > 0.0, "a near miss is worth something"
+    assert vus_pr(score, []) is None
 
 
-def test_several_runs_add_up_and_nothing_is_no_number() -> None:
-    one = judge([page(11, "shop/cart")], [fault()], STEP, 1.0)
-    other = judge([page(11, "news/feed")], [fault(severity="minor")], STEP, 3.0)
-    both = one + other
-    assert (both.recall(), both.false_pages_per_hour, both.hours) == (0.5, 0.25, 4.0)
-    assert both.recall(lambda f: f.severity == "minor") == 0.0
-    assert math.isnan(both.recall(lambda f: f.kind == "misroute"))
-    assert math.isnan(judge([], [], STEP, 1.0).recall())
+def test_probabilities_are_judged_against_the_base_rate() -> None:
+    incident = np.array([True] * 5 + [False] * 15)
+    sure = forecast(np.where(incident, 0.9, 0.1), incident)
+    assert sure is not None
+    assert (sure.base_rate, sure.brier, sure.brier_of_base_rate) == pytest.approx((0.25, 0.01, 0.1875))
+    assert [(b.snapshots, b.observed) for b in sure.bins] == [(15, 0.0), (5, 1.0)]
+    useless = forecast(np.full(20, 0.25), incident)
+    assert useless is not None
+    assert useless.skill == pytest.approx(0.0)
+    assert forecast(np.empty(0), np.empty(0, np.bool_)) is None
 
 
-def test_faults_of_one_culprit_and_kind_count_as_one_in_the_interval() -> None:
-    hit, miss = judge([page(11, "shop/cart")], [fault()], STEP, 1.0), judge([], [fault()], STEP, 1.0)
+def test_intervals() -> None:
+    assert share([]).value is None
+    sure = share([True] * 10, range(10))
+    assert (sure.value, sure.low, sure.high) == (1.0, pytest.approx(0.722, abs=0.001), 1.0)
+    hits = [True] * 20 + [False] * 20
+    alone, together = share(hits, range(40)), share(hits, [i // 20 for i in range(40)])
+    assert alone.value == together.value == 0.5
+    assert alone.low == pytest.approx(0.35, abs=0.03)
+    assert (together.low, together.high, together.clustered) == (0.0, 1.0, True)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.278), abs=0.001)
+    few = rate(4, 2.0)  # exact limits of 4: 1.09 and 10.24
+    assert (few.value, few.low, few.high) == (2.0, pytest.approx(0.545, abs=0.01), pytest.approx(5.12, abs=0.01))
+    quiet = rate(0, 1.0)
+    assert (quiet.low, quiet.high) == (0.0, pytest.approx(3.69, abs=0.04))
+    assert bursty_rate(np.zeros(4), np.ones(4)) == rate(0, 4.0)
+    assert rate(0, 0.0).value is None
 
-    def of(names: list[str]) -> Judgement:
-        total = Judgement((), 0, 0, 1.0)
-        for i, name in enumerate(names):
-            part = judge([page(11, "shop/cart")] if i % 2 else [], [fault(culprit=name)], STEP, 1.0)
-            total += part
-        return total
 
-    assert (hit + miss).recall() == 0.5
-    low, high = of([f"shop/{i}" for i in range(40)]).recall_interval()
-    assert 0.25 < low < 0.5 < high < 0.75
-    clustered = of([f"shop/{i // 10}" if i % 2 else f"bank/{i // 10}" for i in range(40)]).recall_interval()
-    assert clustered[1] - clustered[0] > 1.5 * (high - low)
+def test_recordings_are_pooled_by_incident_and_compared_pair_by_pair() -> None:
+    short, long = stream(span(5, 6)), stream(span(5, 6, "shop/web"), span(13, 14))
+    good = [judged(short, verdicts(short, [5])), judged(long, verdicts(long, [5, 13]))]
+    bad = [judged(short, verdicts(short, [5])), judged(long, verdicts(long, [0]))]
+    found = figures(good)
+    assert found.recall is not None
+    assert found.false_alarms is not None
+    assert (found.recall.value, found.recall.n, found.incidents) == (1.0, 3, 3)
+    assert found.false_alarms.count.snapshots == 5 + 9
+    apart = compare(good, bad)["recall"]
+    assert (apart.value, apart.only_first, apart.only_second) == (pytest.approx(2 / 3), 2, 0)
+    assert compare(good, good)["top1"].value == 0.0
+
+
+def test_what_is_listed_several_times_counts_once() -> None:
+    listed = ["save_AWS::Lambda", "save_AWS::Lambda::Function", "web_AWS:ECS", "cart"]
+    assert [component(name) for name in listed] == ["save", "save", "web", "cart"]
+    assert place_of_twin("save_AWS::Lambda::Function", ["cart", *listed]) == 2
+    assert place_of_twin("web_AWS:ECS", listed) == 2
+    assert place_of_twin(None, listed) is None

@@ -1,0 +1,257 @@
+"""The figures of one detector over one recording or several of a form, and two detectors compared."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.evaluate.alarms import BUDGETS, AlarmCount
+from model.evaluate.curves import Forecast, auroc, forecast
+from model.evaluate.intervals import Difference, Estimate, differences, rate, share
+from model.evaluate.judged import FaultFree, Judged, Outcome
+from model.evaluate.located import Report, report
+from model.evaluate.ranking import PLACES, Ranking, component, ranking, within
+from model.evaluate.truth import Floats, Form
+
+BY_TIME = (Form.STREAM, Form.SEGMENTS)  # in a large mesh an alarm at the right time may be about something else
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Snapshots from an incident's start until it was found, of the ``n`` found ones."""
+
+    n: int
+    median: float | None
+    p90: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarms:
+    """Alarm events in normal time, counted plainly and strictly (see :class:`~model.evaluate.alarms.AlarmCount`), a
+    day, and the share of normal snapshots in alarm."""
+
+    count: AlarmCount
+    per_day: Estimate
+    strict_per_day: Estimate
+    alarm_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """Of the incidents of one kind."""
+
+    recall: Estimate | None
+    delay_median: float | None
+    auroc: float | None
+    ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Pages a day on fault-free stretches: promised by the settings, and observed.
+
+    Attributes:
+        ratio: observed over promised.
+    """
+
+    days: float
+    promised_per_day: float
+    observed_per_day: Estimate
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What EVALUATION.md names; None or empty where the form does not allow it.
+
+    Attributes:
+        recordings, form, snapshots, services, incidents, status, notes: what was judged; ``services`` from, to.
+        recall, onset: as emitted; incidents found, and those in which an alarm event begins.
+        by_chance: recall expected from blind alarms of the share seen in normal time.
+        in_warm_up, recall_after_warm_up: incidents that the detector warmed up through, and recall of the others.
+        delay: see :class:`Delay`.
+        false_alarms, tail: in labelled normal time; after the last incident, which is not labelled.
+        at_budget, at_budget_with_tail: recall with at most so many strict false-alarm events in each recording, the
+            threshold chosen in hindsight.
+        first_rows, first_rows_cold: alarms on the normal rows of segments; how many are warming up.
+        auroc, average_precision, vus_pr, auroc_against_tail: mean over the recordings.
+        faulty, normal: snapshots behind them.
+        ranking, twins: of the culprit; with what is listed several times counted once.
+        by_symptom, by_kind: apart.
+        chance: of naming the culprit among the first 1, 3, 5 blindly.
+        pages: of located incidents.
+        forecast: of the probability.
+        promise: false pages promised and observed.
+    """
+
+    recordings: tuple[str, ...]
+    form: Form
+    snapshots: int
+    services: tuple[int, int]
+    incidents: int
+    status: dict[str, int]
+    notes: tuple[str, ...]
+    recall: Estimate | None
+    onset: Estimate | None
+    by_chance: float | None
+    in_warm_up: int
+    recall_after_warm_up: Estimate | None
+    delay: Delay | None
+    false_alarms: FalseAlarms | None
+    tail: FalseAlarms | None
+    at_budget: dict[int, Estimate]
+    at_budget_with_tail: dict[int, Estimate]
+    first_rows: Estimate | None
+    first_rows_cold: int
+    auroc: float | None
+    average_precision: float | None
+    vus_pr: float | None
+    auroc_against_tail: float | None
+    faulty: int
+    normal: int
+    ranking: Ranking | None
+    twins: Ranking | None
+    by_symptom: dict[str, Ranking]
+    by_kind: dict[str, KindFigures]
+    chance: tuple[float, ...]
+    pages: Report | None
+    forecast: Forecast | None
+    promise: Promise | None
+
+
+def figures(judged: Sequence[Judged]) -> Figures:
+    """Sum up one recording, or several of one form; incidents count equally, whichever recording they are in."""
+    form = judged[0].form
+    outcomes = [outcome for one in judged for outcome in one.outcomes]
+    emitted = outcomes if form in BY_TIME else []
+    stream = outcomes if form is Form.STREAM else []
+    watches = [one.watch for one in judged if one.watch is not None]
+    return Figures(
+        recordings=tuple(one.recording for one in judged),
+        form=form,
+        snapshots=sum(one.snapshots for one in judged),
+        services=(min(one.services for one in judged), max(one.services for one in judged)),
+        incidents=len(outcomes),
+        status=dict(sum((one.status for one in judged), Counter[str]())),
+        notes=_notes(judged),
+        recall=_share(emitted, lambda outcome: outcome.found),
+        onset=_share(stream, lambda outcome: outcome.onset),
+        by_chance=float(np.mean([outcome.by_chance for outcome in stream])) if stream else None,
+        in_warm_up=sum(outcome.cold for outcome in outcomes),
+        recall_after_warm_up=_share([o for o in stream if not o.cold], lambda outcome: outcome.found),
+        delay=_delay(emitted) if emitted else None,
+        false_alarms=_false_alarms([one.labelled for one in judged if one.labelled is not None]),
+        tail=_false_alarms([one.tail for one in judged if one.tail is not None]),
+        at_budget=_budgets([outcome.at_budget for outcome in outcomes], outcomes),
+        at_budget_with_tail=_budgets([outcome.at_budget_with_tail for outcome in outcomes], outcomes),
+        first_rows=share(rows) if (rows := [row for one in judged for row in one.first_row_alarms]) else None,
+        first_rows_cold=sum(one.first_rows_cold for one in judged),
+        auroc=_mean([one.auroc for one in judged]),
+        average_precision=_mean([one.average_precision for one in judged]),
+        vus_pr=_mean([one.vus_pr for one in judged]),
+        auroc_against_tail=_mean([one.auroc_against_tail for one in judged]),
+        faulty=sum(len(outcome.scores) for outcome in outcomes),
+        normal=sum(len(one.normal_scores) for one in judged),
+        ranking=_ranking(outcomes) if outcomes else None,
+        twins=_twins(outcomes),
+        by_symptom=_by_symptom(outcomes),
+        by_kind={kind: _of_kind(kind, judged) for kind in sorted({outcome.span.kind for outcome in outcomes})},
+        chance=tuple(float(np.mean([k / one.services for one in judged])) for k in PLACES) if outcomes else (),
+        pages=report(watches) if watches else None,
+        forecast=forecast(
+            np.concatenate([one.probabilities for one in judged]), np.concatenate([one.incident for one in judged])
+        ),
+        promise=_promise([one.fault_free for one in judged if one.fault_free is not None]),
+    )
+
+
+def compare(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, Difference]:
+    """Two detectors on the same recordings, incident by incident: first minus second, for recall and top-1, 3, 5.
+
+    Of located incidents a culprit counts as named if a true page names it.
+    """
+    if first[0].form is Form.LOCATED:
+        pages, others = (report([one.watch for one in judged if one.watch is not None]) for judged in (first, second))
+        found = [[o.page is not None for o in told.outcomes] for told in (pages, others)]
+        places = [[o.place for o in told.outcomes] for told in (pages, others)]
+    else:
+        both = [[outcome for one in judged for outcome in one.outcomes] for judged in (first, second)]
+        found = [[o.found for o in outcomes] for outcomes in both]
+        places = [[o.place for o in outcomes] for outcomes in both]
+    top = {f"top{k}": tuple([within(p, k) for p in named] for named in places) for k in PLACES}
+    return differences({"recall": (found[0], found[1]), **{name: (a, b) for name, (a, b) in top.items()}})
+
+
+def _share(outcomes: Sequence[Outcome], hit: Callable[[Outcome], bool]) -> Estimate | None:
+    return share([hit(o) for o in outcomes], [o.cluster for o in outcomes]) if outcomes else None
+
+
+def _delay(outcomes: Sequence[Outcome]) -> Delay:
+    late = [outcome.delay for outcome in outcomes if outcome.delay is not None]
+    return Delay(len(late), float(np.median(late)) if late else None, float(np.quantile(late, 0.9)) if late else None)
+
+
+def _false_alarms(counts: Sequence[AlarmCount]) -> FalseAlarms | None:
+    if not counts:
+        return None
+    total = sum(counts[1:], counts[0])
+    alarmed = total.alarmed / total.snapshots if total.snapshots else None
+    return FalseAlarms(total, rate(total.events, total.days), rate(total.strict, total.days), alarmed)
+
+
+def _budgets(found: Sequence[Mapping[int, bool]], outcomes: Sequence[Outcome]) -> dict[int, Estimate]:
+    known = [(at, outcome.cluster) for at, outcome in zip(found, outcomes, strict=True) if at]
+    return {b: share([at[b] for at, _ in known], [cluster for _, cluster in known]) for b in BUDGETS if known}
+
+
+def _ranking(outcomes: Sequence[Outcome]) -> Ranking:
+    return ranking([outcome.place for outcome in outcomes], [outcome.cluster for outcome in outcomes])
+
+
+def _twins(outcomes: Sequence[Outcome]) -> Ranking | None:
+    culprits = {outcome.span.culprit for outcome in outcomes if outcome.span.culprit}
+    if {component(culprit) for culprit in culprits} == culprits:
+        return None
+    return ranking([outcome.twin_place for outcome in outcomes], [outcome.cluster for outcome in outcomes])
+
+
+def _by_symptom(outcomes: Sequence[Outcome]) -> dict[str, Ranking]:
+    symptoms = sorted({outcome.span.symptom for outcome in outcomes if outcome.span.symptom})
+    return {symptom: _ranking([o for o in outcomes if o.span.symptom == symptom]) for symptom in symptoms}
+
+
+def _of_kind(kind: str, judged: Sequence[Judged]) -> KindFigures:
+    outcomes = [outcome for one in judged for outcome in one.outcomes if outcome.span.kind == kind]
+    emitted = judged[0].form in BY_TIME
+    return KindFigures(
+        recall=_share(outcomes, lambda outcome: outcome.found) if emitted else None,
+        delay_median=_delay(outcomes).median if emitted else None,
+        auroc=_mean([_auroc_of_kind(kind, one) for one in judged]),
+        ranking=_ranking(outcomes),
+    )
+
+
+def _auroc_of_kind(kind: str, judged: Judged) -> float | None:
+    scores: list[Floats] = [outcome.scores for outcome in judged.outcomes if outcome.span.kind == kind]
+    return auroc(np.concatenate(scores), judged.normal_scores) if scores else None
+
+
+def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
+    days = sum(one.days for one in stretches)
+    if not days:
+        return None
+    promised = sum(one.promised for one in stretches) / days
+    observed = rate(sum(one.pages for one in stretches), days)
+    return Promise(days, promised, observed, (observed.value or 0.0) / promised)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _notes(judged: Sequence[Judged]) -> tuple[str, ...]:
+    if len(judged) == 1:
+        return judged[0].notes
+    return tuple(f"{one.recording}: {note}" for one in judged for note in one.notes)

@@ -1,0 +1,122 @@
+"""95% intervals of shares, rates and differences: bootstrap, Wilson, Poisson."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+DRAWS, SEED = 2000, 7  # of the bootstrap
+PAIRED_DRAWS = 4000
+Z = 1.96
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over ``n`` things, or a rate: events over ``n`` hours or days. None where there is nothing to tell.
+
+    Attributes:
+        clustered: the interval is that over whole clusters, which was the wider one.
+    """
+
+    n: float
+    value: float | None
+    low: float | None
+    high: float | None
+    clustered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Mean of one detector minus mean of another over the same incidents; in how many only one of them succeeded."""
+
+    value: float
+    low: float
+    high: float
+    only_first: int
+    only_second: int
+
+
+def share(hits: Sequence[bool] | Sequence[float], clusters: Sequence[Hashable] = ()) -> Estimate:
+    """A mean over incidents with its percentile bootstrap interval; with clusters, the wider of that over incidents and
+    that over whole clusters.
+
+    All hits or none: the bootstrap would claim no uncertainty at all, so Wilson's interval stands in, over as many
+    things as were drawn.
+    """
+    values = np.asarray(hits, np.float64)
+    if not len(values):
+        return Estimate(0, None, None, None)
+    mean, plain = float(values.mean()), _bootstrap(values, np.arange(len(values)))
+    if not len(clusters):
+        return Estimate(len(values), mean, *plain)
+    codes: dict[Hashable, int] = {}
+    wide = _bootstrap(values, np.array([codes.setdefault(key, len(codes)) for key in clusters]))
+    if wide[1] - wide[0] > plain[1] - plain[0]:
+        return Estimate(len(values), mean, *wide, clustered=True)
+    return Estimate(len(values), mean, *plain)
+
+
+def rate(events: int, time: float) -> Estimate:
+    """Events over time (hours, days) with a Poisson interval.
+
+    Source: the Wilson-Hilferty form of the exact limits (Breslow and Day, Statistical Methods in Cancer Research II,
+    1987, 2.11).
+    """
+    if time <= 0:
+        return Estimate(0, None, None, None)
+    more = events + 1
+    low = events * (1 - 1 / (9 * events) - Z / (3 * events**0.5)) ** 3 if events else 0.0
+    high = more * (1 - 1 / (9 * more) + Z / (3 * more**0.5)) ** 3
+    return Estimate(time, events / time, max(0.0, low) / time, high / time)
+
+
+def bursty_rate(events: NDArray[np.float64], times: NDArray[np.float64]) -> Estimate:
+    """Events over time, counted in blocks that are drawn whole, since events come in bursts.
+
+    Args:
+        events, times: of each block, ``[B]``.
+    """
+    total = float(times.sum())
+    if not events.any() or total <= 0:
+        return rate(0, total)
+    drawn = np.random.default_rng(SEED).integers(0, len(events), (DRAWS, len(events)))
+    low, high = np.quantile(events[drawn].sum(axis=1) / times[drawn].sum(axis=1), [0.025, 0.975])
+    return Estimate(total, float(events.sum() / total), float(low), float(high))
+
+
+def differences(pairs: dict[str, tuple[Sequence[bool], Sequence[bool]]]) -> dict[str, Difference]:
+    """First minus second, incident by incident, bootstrapped over incidents; empty where there are none."""
+    rng = np.random.default_rng(SEED)
+    found = {}
+    for name, (first, second) in pairs.items():
+        apart = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+        if not len(apart):
+            continue
+        means = apart[rng.integers(0, len(apart), (PAIRED_DRAWS, len(apart)))].mean(axis=1)
+        low, high = np.quantile(means, [0.025, 0.975])
+        found[name] = Difference(
+            float(apart.mean()), float(low), float(high), int((apart > 0).sum()), int((apart < 0).sum())
+        )
+    return found
+
+
+def wilson(hits: float, n: int) -> Interval:
+    """Wilson's score interval of a share of ``n``."""
+    p, scale = hits / n, 1 + Z * Z / n
+    middle = (p + Z * Z / (2 * n)) / scale
+    half = Z * float(np.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _bootstrap(values: NDArray[np.float64], cluster: NDArray[np.int64]) -> Interval:
+    """``cluster`` numbers whole things to draw, from 0, in order of appearance."""
+    count = int(cluster.max()) + 1
+    if values.min() == values.max() and values[0] in (0.0, 1.0):
+        return wilson(count * float(values[0]), count)
+    total, size = np.bincount(cluster, values), np.bincount(cluster)
+    drawn = np.random.default_rng(SEED).integers(0, count, (DRAWS, count))
+    low, high = np.quantile(total[drawn].sum(axis=1) / size[drawn].sum(axis=1), [0.025, 0.975])
+    return float(low), float(high)

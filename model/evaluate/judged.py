@@ -1,0 +1,240 @@
+"""One detector on one recording: what became of each incident, and what is counted besides."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.evaluate.alarms import (
+    BUDGETS,
+    SECONDS_PER_DAY,
+    AlarmCount,
+    by_chance,
+    delays,
+    false_alarms,
+    found_at_budgets,
+    found_in_segments,
+    onsets,
+)
+from model.evaluate.curves import auroc, average_precision, vus_pr
+from model.evaluate.located import Watch, is_true
+from model.evaluate.ranking import place, place_of_twin
+from model.evaluate.series import MISSING, VerdictSeries
+from model.evaluate.truth import FAULT, NORMAL, TAIL, Flags, Floats, Form, GroundTruth, Span, microseconds
+from model.verdict import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one incident.
+
+    Attributes:
+        span: its label.
+        delay: snapshots until it was found; None: it was not.
+        onset: an alarm event began in it.
+        by_chance: probability of finding it with blind alarms.
+        cold: the detector was warming up all the time.
+        place, twin_place: the culprit's among the suspects, from 1; None: not named.
+        scores: in it, ``[K]``.
+        at_budget, at_budget_with_tail: found with at most so many strict false-alarm events; with the tail as normal.
+    """
+
+    span: Span
+    delay: int | None
+    onset: bool
+    by_chance: float
+    cold: bool
+    place: int | None
+    twin_place: int | None
+    scores: Floats
+    at_budget: Mapping[int, bool] = field(default_factory=dict)
+    at_budget_with_tail: Mapping[int, bool] = field(default_factory=dict)
+
+    @property
+    def found(self) -> bool:
+        """Whether an alarm was on in its window."""
+        return self.delay is not None
+
+    @property
+    def cluster(self) -> tuple[str | None, str]:
+        """Incidents of one culprit and kind tell the same thing twice."""
+        return self.span.culprit, self.span.kind
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFree:
+    """Time in which nothing was wrong: its days, the pages in it, and how many the settings promise for so long."""
+
+    days: float
+    pages: int
+    promised: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One detector on one recording.
+
+    Attributes:
+        recording, form, snapshots, services: what it is.
+        status: how often each.
+        notes: what a reader must know.
+        outcomes: one an incident.
+        normal_scores: of labelled normal snapshots, ``[M]``.
+        auroc, average_precision: of the labelled span.
+        vus_pr, auroc_against_tail: of streams.
+        labelled, tail: false alarms in labelled normal time, and after the last incident.
+        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many are no evidence.
+        probabilities, incident: of the snapshots that are either normal or faulty and were scored, ``[S]``.
+        fault_free: pages where nothing was wrong.
+        watch: of located incidents.
+    """
+
+    recording: str
+    form: Form
+    snapshots: int
+    services: int
+    status: Counter[str]
+    notes: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    normal_scores: Floats
+    auroc: float | None
+    average_precision: float | None
+    vus_pr: float | None
+    auroc_against_tail: float | None
+    labelled: AlarmCount | None
+    tail: AlarmCount | None
+    first_row_alarms: tuple[bool, ...]
+    first_rows_cold: int
+    probabilities: Floats
+    incident: Flags
+    fault_free: FaultFree | None
+    watch: Watch | None
+
+
+def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> Judged:
+    """Judge one detector on one recording.
+
+    Args:
+        truth: of the recording.
+        series: its verdicts.
+        pages_per_day: false pages that the settings promise for a mesh of this size.
+    """
+    alarm, score = series.alarm, series.score
+    normal = truth.labels == NORMAL
+    timed = truth.form in (Form.STREAM, Form.LOCATED)
+    faulty_scores, normal_scores = score[truth.labels == FAULT], score[normal]
+    if truth.form is Form.SEGMENTS and np.ptp(normal_scores) == 0:
+        normal_scores = normal_scores[:0]
+    scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(alarm)
+    scored &= series.on_duty & ~np.isnan(series.probability)
+    ranked = truth.form is not Form.CASES
+    return Judged(
+        recording=truth.name,
+        form=truth.form,
+        snapshots=len(truth.times),
+        services=len(truth.services),
+        status=Counter(series.status),
+        notes=_notes(truth, series),
+        outcomes=_outcomes(truth, series),
+        normal_scores=normal_scores,
+        auroc=auroc(faulty_scores, normal_scores) if ranked else None,
+        average_precision=average_precision(faulty_scores, normal_scores) if ranked else None,
+        vus_pr=_vus_pr(truth, score) if timed else None,
+        auroc_against_tail=auroc(faulty_scores, score[truth.labels == TAIL]),
+        labelled=_labelled(truth, series),
+        tail=false_alarms(truth, alarm, truth.labels == TAIL) if truth.form is Form.STREAM else None,
+        first_row_alarms=tuple(alarm[truth.first_rows].tolist()),
+        first_rows_cold=int((~series.on_duty[truth.first_rows]).sum()),
+        probabilities=series.probability[scored],
+        incident=truth.labels[scored] == FAULT,
+        fault_free=_fault_free(truth, series, pages_per_day),
+        watch=watch(truth, series) if truth.form is Form.LOCATED else None,
+    )
+
+
+def watch(truth: GroundTruth, series: VerdictSeries) -> Watch:
+    """The pages of the time that the detector watched: from its first verdict after the warm-up, if there is any."""
+    duty = np.flatnonzero(series.on_duty)
+    end = truth.instant(len(truth.times) - 1) + truth.step
+    begin = max(truth.begin, truth.instant(int(duty[0]))) if len(duty) else end
+    told = tuple(page for page in series.pages if page.begin >= begin)
+    return Watch(told, truth.faults, truth.step, begin, end)
+
+
+def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[Outcome, ...]:
+    alarm, score = series.alarm, series.score
+    late, onset, chance = delays(truth, alarm), onsets(truth, alarm), by_chance(truth, alarm)
+    budgets: Mapping[int, tuple[bool, ...]] = {}
+    with_tail: Mapping[int, tuple[bool, ...]] = {}
+    normal = truth.labels == NORMAL
+    if truth.form is Form.STREAM:
+        budgets = found_at_budgets(truth, score, normal)
+        with_tail = found_at_budgets(truth, score, normal | (truth.labels == TAIL))
+    if truth.form is Form.SEGMENTS and np.ptp(score[normal]) > 0:
+        budgets = found_in_segments(truth, score)
+    outcomes = []
+    for i, window in enumerate(truth.windows):
+        suspects = series.suspected(window)
+        outcomes.append(
+            Outcome(
+                span=window.span,
+                delay=late[i],
+                onset=onset[i],
+                by_chance=chance[i],
+                cold=all(series.status[at] == Status.WARMING_UP for at in window.wide),
+                place=place(window.span.culprit, suspects),
+                twin_place=place_of_twin(window.span.culprit, suspects),
+                scores=score[window.inside],
+                at_budget={budget: budgets[budget][i] for budget in BUDGETS if budgets},
+                at_budget_with_tail={budget: with_tail[budget][i] for budget in BUDGETS if with_tail},
+            )
+        )
+    return tuple(outcomes)
+
+
+def _labelled(truth: GroundTruth, series: VerdictSeries) -> AlarmCount | None:
+    """False alarms by time. In a large mesh time alone says nothing, in segments there is no time."""
+    if truth.form is Form.STREAM:
+        return false_alarms(truth, series.alarm, truth.labels == NORMAL)
+    if truth.form is Form.NORMAL:
+        return false_alarms(truth, series.alarm, (truth.labels == NORMAL) & series.on_duty)
+    return None
+
+
+def _vus_pr(truth: GroundTruth, score: Floats) -> float | None:
+    span = truth.labels != TAIL
+    place_in_span = np.where(span, np.cumsum(span) - 1, -1)
+    windows = [place_in_span[window.inside] for window in truth.windows]
+    return vus_pr(score[span], [window[window >= 0] for window in windows])
+
+
+def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> FaultFree | None:
+    if truth.form in (Form.SEGMENTS, Form.CASES):
+        return None
+    free = (truth.labels == NORMAL) & series.on_duty
+    times = set(truth.times[free].tolist())
+    pages = [
+        page
+        for page in series.pages
+        if microseconds(page.begin) in times and not any(is_true(page, fault, truth.step) for fault in truth.faults)
+    ]
+    days = float(free.sum()) * truth.step.total_seconds() / SECONDS_PER_DAY
+    return FaultFree(days, len(pages), days * pages_per_day)
+
+
+def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:
+    notes = []
+    if missing := series.status.count(MISSING):
+        notes.append(f"{missing} snapshots have no verdict: lowest score, no alarm")
+    if series.unplaced:
+        notes.append(f"{series.unplaced} verdicts belong to no snapshot and are left out")
+    unknown = sum(window.span.culprit not in truth.services for window in truth.windows)
+    if unknown:
+        notes.append(f"{unknown} incidents have a culprit that is not among the services: nobody can name it")
+    cold = int((~series.on_duty[truth.first_rows]).sum())
+    if cold:
+        notes.append(f"{cold} of {len(truth.first_rows)} normal rows are warming up: no evidence of silence")
+    if truth.form is Form.SEGMENTS and np.ptp(series.score[truth.first_rows]) == 0:
+        notes.append("scores of the normal rows are all alike: AUROC, precision and recall at a budget say nothing")
+    return tuple(notes)

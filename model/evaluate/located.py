@@ -1,0 +1,245 @@
+"""Judging pages on large meshes: was the trouble found, at its place, how soon, and how many pages were for nothing.
+
+One incident id is one page. A page is true for a fault if it begins in time, from one step before the fault's start to
+``GRACE`` after it has recovered, and names, as suspect or affected, a service that the fault affects or that may
+rightly be blamed for it. Every other page is false. Judged by time alone, a large mesh makes any alarm look right.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from model.evaluate.intervals import Estimate, bursty_rate, share
+from model.evaluate.ranking import place, within
+
+GRACE = timedelta(minutes=2)
+BANDS = (5.0, 20.0, 100.0)  # sigmas of effect between which faults are reported apart
+BLOCK = timedelta(minutes=15)  # false pages come in bursts, so their rate is resampled in blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One incident as a person gets it.
+
+    Attributes:
+        id: of the incident.
+        begin: when it was first told.
+        suspects: best first.
+        affected: services that deviate.
+    """
+
+    id: str
+    begin: datetime
+    suspects: tuple[str, ...]
+    affected: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFault:
+    """Ground truth: a fault and where it shows.
+
+    Attributes:
+        start, end: the first instant with it and the first without.
+        recovered: the first one without symptoms, not before ``end``.
+        culprit: node id.
+        candidates: who may rightly be blamed.
+        affected: who shows it.
+        kind, severity: as they were set.
+        effect: the largest deviation from the same run without the fault, in sigmas.
+    """
+
+    start: datetime
+    end: datetime
+    recovered: datetime
+    culprit: str
+    candidates: frozenset[str]
+    affected: frozenset[str]
+    kind: str
+    severity: str = ""
+    effect: float = float("nan")
+
+    @property
+    def blamable(self) -> frozenset[str]:
+        """The culprit and who cannot be told from it."""
+        return self.candidates | {self.culprit}
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One run under one detector: its pages and the faults in it.
+
+    Attributes:
+        step: between two snapshots.
+        begin, end: of the scored time; the end is not part of it.
+    """
+
+    pages: tuple[Page, ...]
+    faults: tuple[LocatedFault, ...]
+    step: timedelta
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a fault: its first true page, how late it came (a step early is not late), at which place it names
+    the culprit, and at which place the first one who may rightly be blamed; None: no page, or not named."""
+
+    fault: LocatedFault
+    page: Page | None
+    delay: timedelta | None
+    place: int | None
+    blamed: int | None
+
+    @property
+    def cluster(self) -> tuple[str, str]:
+        """Faults of one culprit and kind tell the same thing twice."""
+        return self.fault.culprit, self.fault.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of some faults.
+
+    Attributes:
+        recall: share found.
+        delay_seconds: median.
+        top1, top3: share of the found ones whose page names the culprit first, and among the first three.
+        blamed1, blamed3: the same for anybody who may rightly be blamed.
+    """
+
+    recall: Estimate
+    delay_seconds: float | None
+    top1: Estimate
+    top3: Estimate
+    blamed1: Estimate
+    blamed3: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The figures of one detector over some runs.
+
+    Attributes:
+        outcomes: of each fault.
+        overall, by_kind, by_severity, by_effect: of the faults; ``by_effect`` in bands of sigmas.
+        pages, false_pages: how many.
+        false_pages_an_hour: over all scored time.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    overall: Summary
+    by_kind: dict[str, Summary]
+    by_severity: dict[str, Summary]
+    by_effect: dict[str, Summary]
+    pages: int
+    false_pages: int
+    false_pages_an_hour: Estimate
+
+
+def is_true(page: Page, fault: LocatedFault, step: timedelta) -> bool:
+    """Whether the page is about this fault: in time and in place."""
+    in_time = fault.start - step <= page.begin <= fault.recovered + GRACE
+    return in_time and _touch({*page.suspects, *page.affected}, fault.affected | fault.blamable)
+
+
+def outcomes(watch: Watch) -> list[Outcome]:
+    """What became of each fault."""
+    pages = sorted(watch.pages, key=lambda page: page.begin)
+    return [_outcome(fault, next((p for p in pages if is_true(p, fault, watch.step)), None)) for fault in watch.faults]
+
+
+def false_pages(watch: Watch) -> tuple[Page, ...]:
+    """Pages that are about no fault."""
+    return tuple(page for page in watch.pages if not any(is_true(page, f, watch.step) for f in watch.faults))
+
+
+def due_to_churn(watch: Watch, control: Watch) -> tuple[Page, ...]:
+    """False pages that the muted control, the same run without benign actions, has not: none of its false pages begins
+    within ``GRACE`` and names a service of theirs."""
+    others = false_pages(control)
+
+    def known(page: Page) -> bool:
+        return any(
+            abs(page.begin - other.begin) <= GRACE
+            and _touch({*page.suspects, *page.affected}, {*other.suspects, *other.affected})
+            for other in others
+        )
+
+    return tuple(page for page in false_pages(watch) if not known(page))
+
+
+def report(watches: Iterable[Watch]) -> Report:
+    """The figures over runs; intervals are bootstrapped over faults, or over pairs of culprit and kind where that is
+    wider, and over blocks of time for false pages."""
+    runs = list(watches)
+    found = [outcome for watch in runs for outcome in outcomes(watch)]
+    return Report(
+        outcomes=tuple(found),
+        overall=summarise(found),
+        by_kind=_apart(found, lambda fault: fault.kind),
+        by_severity=_apart(found, lambda fault: fault.severity),
+        by_effect=_apart(found, lambda fault: band(fault.effect)),
+        pages=sum(len(watch.pages) for watch in runs),
+        false_pages=sum(len(false_pages(watch)) for watch in runs),
+        false_pages_an_hour=_rate(runs),
+    )
+
+
+def summarise(found: Sequence[Outcome]) -> Summary:
+    """The figures of some faults."""
+    hits = [o for o in found if o.page is not None]
+    clusters = [o.cluster for o in hits]
+    delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
+
+    def among(places: Iterable[int | None], first: int) -> Estimate:
+        return share([within(place, first) for place in places], clusters)
+
+    return Summary(
+        share([o.page is not None for o in found], [o.cluster for o in found]),
+        float(np.median(delays)) if delays else None,
+        *(among((o.place for o in hits), first) for first in (1, 3)),
+        *(among((o.blamed for o in hits), first) for first in (1, 3)),
+    )
+
+
+def band(effect: float) -> str:
+    """The band of sigmas that an effect falls into."""
+    if np.isnan(effect):
+        return "unknown"
+    place = int(np.searchsorted(BANDS, effect, side="right"))
+    if place == 0:
+        return f"below {BANDS[0]:g}"
+    return f"{BANDS[place - 1]:g} to {BANDS[place]:g}" if place < len(BANDS) else f"from {BANDS[-1]:g}"
+
+
+def _outcome(fault: LocatedFault, page: Page | None) -> Outcome:
+    if page is None:
+        return Outcome(fault, None, None, None, None)
+    blamed = next((i for i, name in enumerate(page.suspects, 1) if name in fault.blamable), None)
+    delay = max(timedelta(0), page.begin - fault.start)
+    return Outcome(fault, page, delay, place(fault.culprit, page.suspects), blamed)
+
+
+def _apart(found: Sequence[Outcome], key: Callable[[LocatedFault], str]) -> dict[str, Summary]:
+    names = sorted({key(outcome.fault) for outcome in found})
+    return {name: summarise([o for o in found if key(o.fault) == name]) for name in names}
+
+
+def _touch(one: Iterable[str], other: Iterable[str]) -> bool:
+    return not set(one).isdisjoint(other)
+
+
+def _rate(runs: Sequence[Watch]) -> Estimate:
+    """False pages an hour."""
+    counts: list[int] = []
+    hours: list[float] = []
+    for watch in runs:
+        blocks = max(1, -(-(watch.end - watch.begin) // BLOCK))
+        at = [min(max((page.begin - watch.begin) // BLOCK, 0), blocks - 1) for page in false_pages(watch)]
+        counts += np.bincount(at, minlength=blocks).tolist() if at else [0] * blocks
+        ends = [min(watch.begin + (i + 1) * BLOCK, watch.end) for i in range(blocks)]
+        hours += [(end - watch.begin - i * BLOCK) / timedelta(hours=1) for i, end in enumerate(ends)]
+    return bursty_rate(np.array(counts, np.float64), np.array(hours, np.float64))

@@ -1,0 +1,47 @@
+"""The culprit's place among the suspects, from 1."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from model.evaluate.intervals import Estimate, share
+
+PLACES = (1, 3, 5)
+AVERAGED = 5  # avg5: mean of top-1 to top-5
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Share of the incidents whose culprit is among the first suspects, and the mean of the first five such shares."""
+
+    top1: Estimate
+    top3: Estimate
+    top5: Estimate
+    avg5: Estimate
+
+
+def ranking(places: Sequence[int | None], clusters: Sequence[Hashable]) -> Ranking:
+    """The shares over some incidents."""
+    one, three, five = (share([within(p, k) for p in places], clusters) for k in PLACES)
+    return Ranking(one, three, five, share([sum(within(p, k + 1) for k in range(AVERAGED)) / AVERAGED for p in places]))
+
+
+def place(culprit: str | None, suspects: Sequence[str]) -> int | None:
+    """From 1; None: not named."""
+    return suspects.index(culprit) + 1 if culprit in suspects else None
+
+
+def place_of_twin(culprit: str | None, suspects: Sequence[str]) -> int | None:
+    """The place where what a recording lists several times counts once; see :func:`component`."""
+    if culprit is None:
+        return None
+    return place(component(culprit), list(dict.fromkeys(component(name) for name in suspects)))
+
+
+def component(service: str) -> str:
+    """AWS lists one component several times (a Lambda and its Lambda::Function): the name before the type."""
+    return service.split("_AWS:")[0]
+
+
+def within(place: int | None, first: int) -> bool:
+    """Whether a place is among the first so many."""
+    return place is not None and place <= first

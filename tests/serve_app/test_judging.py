@@ -1,0 +1,272 @@
+"""Verdict files on recordings: the same figures as the judge gives, and clear words where there is nothing to judge."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.evaluate.figures import Figures, compare, figures
+from model.evaluate.intervals import Estimate
+from model.evaluate.judged import Judged
+from model.evaluate.ranking import Ranking
+from model.evaluate.truth import Form, GroundTruth
+from serve_app.errors import BadRecording, BadVerdicts
+from serve_app.judging import fitting, judge_file, read_truth, read_verdicts
+from serve_app.recording import LabelledIncident, RecordingWriter
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+JUDGE = SHARED / "judge" / "evaluate.py"
+RECORDINGS = sorted(path.parent for path in (SHARED / "recordings").glob("*/*/meta.json"))
+ROUNDING = 0.0006
+# its own main, once for each recording, in one process: most of its time is the import of pandas
+ASK_THE_JUDGE = """
+import contextlib, io, json, sys
+sys.path.insert(0, sys.argv[1])
+import evaluate
+for name, recording, good, poor in json.loads(sys.argv[2]):
+    sys.argv = [name, recording, good, "--json", "--against", poor]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        evaluate.main()
+    print(json.dumps(json.loads(said.getvalue())))
+"""
+
+
+def made_up(truth: GroundTruth, path: Path, skill: float, seed: int) -> Path:
+    """Verdict lines of a detector that is as good as its ``skill``: 0 guesses. Some lines are missing, some twice."""
+    rng = np.random.default_rng(seed)
+    names = sorted(truth.services)
+    windows = {int(i): window for window in truth.windows for i in window.inside}
+    score, lines = 0.0, []
+    for i in range(len(truth.times)):
+        score = 0.5 * score + rng.gamma(1.0) + (skill if i in windows else 0.0)
+        suspects = rng.permutation(names)[:6].tolist()
+        if i in windows and rng.random() < skill / 3:
+            suspects.insert(int(rng.integers(0, 4)), windows[i].span.culprit)
+        status = "warming_up" if i < 12 < len(truth.times) // 8 else "anomalous" if score > 3.5 else "normal"
+        line = {
+            "observed_at": (truth.instant(i) + timedelta(seconds=float(rng.integers(-2, 3)))).isoformat(),
+            "status": status,
+            "mesh_score": None if rng.random() < 0.01 else round(score, 2 if skill > 1 else 1),
+            "probability": 1 - 0.5**score,
+            "suspects": [{"service": name, "score": 0.1} for name in dict.fromkeys(suspects)],
+        }
+        lines += [json.dumps(line)] * (0 if rng.random() < 0.02 else 2 if rng.random() < 0.02 else 1)
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_judge_says_the_same(tmp_path: Path) -> None:
+    if not RECORDINGS or not JUDGE.exists():
+        pytest.skip("needs ../shared/recordings and ../shared/judge")
+    if importlib.util.find_spec("pandas") is None:
+        pytest.skip("the judge needs pandas")
+    truths = [read_truth(recording) for recording in RECORDINGS]
+    files = [
+        [made_up(truth, tmp_path / f"{i}-{skill}.jsonl", skill, seed) for seed, skill in enumerate((2.0, 0.3))]
+        for i, truth in enumerate(truths)
+    ]
+    asked = [["evaluate.py", str(r), *map(str, good_poor)] for r, good_poor in zip(RECORDINGS, files, strict=True)]
+    ran = subprocess.run(
+        [sys.executable, "-c", ASK_THE_JUDGE, str(JUDGE.parent), json.dumps(asked)], capture_output=True, check=True
+    )
+    references = [json.loads(line) for line in ran.stdout.splitlines()]
+    for truth, (good, poor), reference in zip(truths, files, references, strict=True):
+        ours, theirs = judge_file(truth, good), judge_file(truth, poor)
+        differ = list(differences(ours, reference))
+        for name, said in reference.get("paired", {}).items():
+            apart = compare([ours], [theirs])[name]
+            values = (apart.value, apart.low, apart.high, apart.only_first, apart.only_second)
+            differ += _apart(name, values, (said["difference"], *said["ci95"], said["only_first"], said["only_second"]))
+        assert differ == [], truth.name
+
+
+def differences(judged: Judged, reference: dict[str, Any]) -> Iterator[str]:
+    """Every figure that both have, and no figure that only the reference has."""
+    found = figures([judged])
+    plain = {
+        "recording": found.recordings[0],
+        "form": found.form.value,
+        "snapshots": found.snapshots,
+        "services": found.services[0],
+        "incidents": found.incidents,
+        "status": found.status,
+        "recall_by_chance": found.by_chance,
+        "incidents_in_warm_up": found.in_warm_up,
+        "vus_pr": found.vus_pr,
+        "auroc": found.auroc,
+        "auroc_tail_as_normal": found.auroc_against_tail,
+        "average_precision": found.average_precision,
+        "positives": found.faulty,
+        "negatives": found.normal,
+        "prevalence": found.faulty / (found.faulty + found.normal) if found.faulty else None,
+    }
+    shares = {"recall": found.recall, "recall_onset": found.onset, "recall_after_warm_up": found.recall_after_warm_up}
+    rankings = {"ranking": found.ranking, "ranking_twins_merged": found.twins}
+    compared = {"notes", "per_incident", "paired"}
+    for key, value in reference.items():
+        if key in plain:
+            yield from _apart(key, (plain[key],), (value,))
+        elif key in shares:
+            yield from _share_apart(key, shares[key], value)
+        elif key in rankings:
+            yield from _ranking_apart(key, rankings[key], value)
+        elif key not in compared:
+            yield from _group_apart(key, value, found)
+    yield from _incidents_apart(judged, reference.get("per_incident", []))
+
+
+def _group_apart(key: str, value: dict[str, Any], found: Figures) -> Iterator[str]:
+    if key in ("budget_recall", "budget_recall_tail_as_normal"):
+        ours = found.at_budget if key == "budget_recall" else found.at_budget_with_tail
+        for budget, share in value.items():
+            yield from _share_apart(f"{key} {budget}", ours[int(budget)], share)
+    elif key in ("false_alarms", "false_alarms_tail_unlabelled"):
+        alarms = found.false_alarms if key == "false_alarms" else found.tail
+        assert alarms is not None
+        count, days = alarms.count, alarms.count.days
+        ours_ = (count.events, count.strict, count.snapshots, days, alarms.alarm_share)
+        said = ("events", "events_strict", "normal_snapshots", "normal_days", "alarm_share")
+        yield from _apart(key, ours_, tuple(value[name] for name in said))
+        for name, per_day in (("per_day", alarms.per_day), ("per_day_strict", alarms.strict_per_day)):
+            yield from _apart(f"{key} {name}", (per_day.value,), (value[name],), rounding=0.0051)
+    elif key == "delay_snapshots":
+        assert found.delay is not None
+        yield from _apart(
+            key, (found.delay.n, found.delay.median, found.delay.p90), (value["n"], value["median"], value["p90"])
+        )
+    elif key == "row0_alarms":
+        yield from _share_apart(key, found.first_rows, value)
+        yield from _apart(key, (found.first_rows_cold,), (value["warming_up"],))
+    elif key == "ranking_by_symptom":
+        for symptom, ranked in value.items():
+            yield from _ranking_apart(symptom, found.by_symptom[symptom], ranked)
+    elif key == "by_kind":
+        for kind, row in value.items():
+            of_kind = found.by_kind[kind]
+            yield from _apart(kind, (of_kind.delay_median, of_kind.auroc), (row["delay_median"], row["auroc"]))
+            yield from _share_apart(kind, of_kind.recall, row["recall"])
+            yield from _ranking_apart(kind, of_kind.ranking, row)
+    else:
+        yield f"{key}: only the reference has it"
+
+
+def _incidents_apart(judged: Judged, reference: list[dict[str, Any]]) -> Iterator[str]:
+    for outcome, row in zip(judged.outcomes, reference, strict=True):
+        ours = (outcome.found, outcome.delay, outcome.place, outcome.span.kind, outcome.span.culprit)
+        said = tuple(row[name] for name in ("detected", "delay", "rank", "kind", "culprit"))
+        yield from _apart(f"incident {row['start']}", ours, said)
+
+
+def _ranking_apart(where: str, ours: Ranking | None, reference: dict[str, Any]) -> Iterator[str]:
+    assert ours is not None
+    for name in ("top1", "top3", "top5", "avg5"):
+        yield from _share_apart(f"{where} {name}", getattr(ours, name), reference[name])
+
+
+def _share_apart(where: str, ours: Estimate | None, reference: dict[str, Any]) -> Iterator[str]:
+    """Where the reference has an interval over clusters too, ours is the wider one; where it has not, ours may be."""
+    assert ours is not None
+    yield from _apart(where, (ours.n, ours.value), (reference["n"], reference["value"]))
+    both = [reference["ci95"], reference.get("ci95_clustered", reference["ci95"])]
+    low, high = max(both, key=lambda interval: (interval[1] or 0) - (interval[0] or 0))
+    if not ours.clustered or "ci95_clustered" in reference:
+        yield from _apart(where, (ours.low, ours.high), (low, high))
+    elif ours.high - ours.low < high - low - ROUNDING:  # type: ignore[operator]
+        yield f"{where}: {ours} is narrower than {low} to {high}"
+
+
+def _apart(where: str, ours: tuple[Any, ...], reference: tuple[Any, ...], rounding: float = ROUNDING) -> list[str]:
+    def same(a: Any, b: Any) -> bool:
+        if isinstance(a, float) and isinstance(b, (int, float)):
+            return abs(a - b) <= rounding
+        return bool(a == b)
+
+    return [f"{where}: ours {a}, the judge's {b}" for a, b in zip(ours, reference, strict=True) if not same(a, b)]
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """Ten snapshots, the first three of them wrong."""
+    folder = tmp_path / "shop"
+    snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=10).snapshots())
+    with RecordingWriter(folder, 15.0) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+        name = snapshots[0].node_ids[0].split("/", 1)[1]
+        writer.add_incident(LabelledIncident(snapshots[0].observed_at, snapshots[2].observed_at, "latency", name))
+    return folder
+
+
+def test_a_label_without_a_namespace_finds_its_service(labelled: Path) -> None:
+    truth = read_truth(labelled, guard=timedelta(seconds=15))
+    assert truth.windows[0].span.culprit in truth.services
+    assert truth.labels.tolist() == [1, 1, 1, -1] + [-2] * 6
+    assert read_truth(labelled).labels.tolist() == [1, 1, 1] + [-1] * 7, "two minutes by default"
+
+
+def test_verdicts_that_cannot_be_judged(labelled: Path, tmp_path: Path) -> None:
+    truth = read_truth(labelled)
+    good = [json.dumps({"observed_at": truth.instant(i).isoformat(), "mesh_score": 1.0}) for i in range(10)]
+    path = tmp_path / "verdicts.jsonl"
+
+    def judged(*lines: str) -> Judged:
+        path.write_text("\n".join(lines))
+        return judge_file(truth, path)
+
+    assert judged(*good).status == {"normal": 10}
+    assert judged(*good[:5]).notes[0].startswith("5 snapshots have no verdict")
+    with pytest.raises(BadVerdicts, match=r"for each of the 10 snapshots of .*/shop .* came none for 6 of them"):
+        judged(*good[:4])
+    with pytest.raises(BadVerdicts, match="came none for 10 of them and 10 about other times"):
+        judged(*(line.replace("2026", "2025") for line in good))
+    with pytest.raises(BadVerdicts, match=r"verdicts.jsonl, line 2: expected a JSON object"):
+        judged(good[0], "{", *good[2:])
+    with pytest.raises(BadVerdicts, match=r"line 1: .*came '\"normal\"'"):
+        judged('"normal"')
+    with pytest.raises(BadVerdicts, match=r"line 1: .*'broken' is not a valid Status"):
+        judged(good[0].replace("}", ', "status": "broken"}'))
+    with pytest.raises(BadVerdicts, match="expected a readable file"):
+        fitting(read_verdicts(tmp_path), truth, tmp_path)
+
+
+def test_recordings_that_cannot_be_judged(labelled: Path) -> None:
+    (labelled / "incidents.parquet").unlink()
+    with pytest.raises(BadRecording, match=r"expected incidents.parquet, which says what was wrong when"):
+        read_truth(labelled)
+
+
+def test_labels_with_a_place_make_located_incidents(tmp_path: Path) -> None:
+    folder = tmp_path / "mesh"
+    snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=30).snapshots())
+    times = [snapshot.observed_at for snapshot in snapshots]
+    namespace, name = snapshots[0].node_ids[0].split("/", 1)
+    details = {
+        "recovered": times[10],
+        "affected": [snapshots[0].node_ids[0]],
+        "candidates": [snapshots[0].node_ids[1]],
+        "severity": "minor",
+        "effect_sigmas": 12.0,
+        "root_cause_namespace": namespace,
+    }
+    with RecordingWriter(folder, 15.0) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+        writer.add_incident(LabelledIncident(times[5], times[8], "latency", name, details=details))
+    truth = read_truth(folder)
+    assert truth.form is Form.LOCATED
+    assert truth.labels.tolist() == [0] * 5 + [1] * 3 + [-1] * 11 + [0] * 11, "recovered at 10, and two minutes more"
+    (fault,) = truth.faults
+    assert (fault.recovered, fault.effect, fault.severity) == (times[10], 12.0, "minor")
+    assert fault.culprit == truth.windows[0].span.culprit == snapshots[0].node_ids[0]
+    later = read_truth(folder, begin_after=timedelta(minutes=2))
+    assert (later.faults, later.windows, later.begin) == ((), (), times[8])
+    assert later.labels.tolist() == [-1] * 8 + [0] * 22
