@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from model.evaluate.alarms import BUDGETS, AlarmCount
 from model.evaluate.curves import Forecast, auroc, forecast
 from model.evaluate.intervals import Difference, Estimate, differences, rate, share
 from model.evaluate.judged import FaultFree, Judged, Outcome
-from model.evaluate.located import Report, report
+from model.evaluate.located import Report, Watch, due_to_churn, false_pages, report
 from model.evaluate.ranking import PLACES, Ranking, component, ranking, within
 from model.evaluate.truth import Floats, Form
 
@@ -62,6 +63,23 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
+class Churn:
+    """False pages beside those of the muted control, the same meshes and faults without any benign action.
+
+    Attributes:
+        false_pages, control_false_pages: in ``hours`` each.
+        due: false pages that the control has not.
+        due_an_hour: the same over time.
+    """
+
+    hours: float
+    false_pages: int
+    control_false_pages: int
+    due: int
+    due_an_hour: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """What EVALUATION.md names; None or empty where the form does not allow it.
 
@@ -81,6 +99,7 @@ class Figures:
         by_symptom, by_kind: apart.
         chance: of naming the culprit among the first 1, 3, 5 blindly.
         pages: of located incidents.
+        churn: where there is a control.
         forecast: of the probability.
         promise: false pages promised and observed.
     """
@@ -116,12 +135,18 @@ class Figures:
     by_kind: dict[str, KindFigures]
     chance: tuple[float, ...]
     pages: Report | None
+    churn: Churn | None
     forecast: Forecast | None
     promise: Promise | None
 
 
-def figures(judged: Sequence[Judged]) -> Figures:
-    """Sum up one recording, or several of one form; incidents count equally, whichever recording they are in."""
+def figures(judged: Sequence[Judged], controls: Sequence[Judged] = ()) -> Figures:
+    """Sum up one recording, or several of one form; incidents count equally, whichever recording they are in.
+
+    Args:
+        judged: of one detector.
+        controls: the muted controls of those recordings, in the same order, or none at all.
+    """
     form = judged[0].form
     outcomes = [outcome for one in judged for outcome in one.outcomes]
     emitted = outcomes if form in BY_TIME else []
@@ -158,7 +183,8 @@ def figures(judged: Sequence[Judged]) -> Figures:
         by_symptom=_by_symptom(outcomes),
         by_kind={kind: _of_kind(kind, judged) for kind in sorted({outcome.span.kind for outcome in outcomes})},
         chance=tuple(float(np.mean([k / one.services for one in judged])) for k in PLACES) if outcomes else (),
-        pages=report(watches) if watches else None,
+        pages=report(watches) if form is Form.LOCATED else None,
+        churn=_churn(watches, [one.watch for one in controls if one.watch is not None]),
         forecast=forecast(
             np.concatenate([one.probabilities for one in judged]), np.concatenate([one.incident for one in judged])
         ),
@@ -244,6 +270,15 @@ def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
     promised = sum(one.promised for one in stretches) / days
     observed = rate(sum(one.pages for one in stretches), days)
     return Promise(days, promised, observed, (observed.value or 0.0) / promised)
+
+
+def _churn(watches: Sequence[Watch], controls: Sequence[Watch]) -> Churn | None:
+    if not controls or not watches:
+        return None
+    due = sum(len(due_to_churn(watch, control)) for watch, control in zip(watches, controls, strict=True))
+    hours = sum((watch.end - watch.begin) / timedelta(hours=1) for watch in watches)
+    false, control = (sum(len(false_pages(watch)) for watch in told) for told in (watches, controls))
+    return Churn(hours, false, control, due, rate(due, hours))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -87,7 +87,7 @@ class Judged:
         first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many are no evidence.
         probabilities, incident: of the snapshots that are either normal or faulty and were scored, ``[S]``.
         fault_free: pages where nothing was wrong.
-        watch: of located incidents.
+        watch: its pages, where they are judged by place or there is nothing to find.
     """
 
     recording: str
@@ -149,7 +149,7 @@ def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> Ju
         probabilities=series.probability[scored],
         incident=truth.labels[scored] == FAULT,
         fault_free=_fault_free(truth, series, pages_per_day),
-        watch=watch(truth, series) if truth.form is Form.LOCATED else None,
+        watch=watch(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None,
     )
 
 

@@ -27,7 +27,17 @@ SNAPSHOTS = 30
 CONTRACT = {
     "observed_at", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage",
 }  # fmt: skip
-COMMANDS = [(), ("demo",), ("serve",), ("score",), ("simulate",), ("train",), ("config",), ("config", "show")]
+COMMANDS = [
+    (),
+    ("demo",),
+    ("serve",),
+    ("score",),
+    ("simulate",),
+    ("train",),
+    ("evaluate",),
+    ("config",),
+    ("config", "show"),
+]
 
 
 def tagae(*args: object) -> Result:

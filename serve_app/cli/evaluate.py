@@ -1,0 +1,91 @@
+"""``tagae evaluate``: judge verdicts on labelled recordings."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from serve_app.cli.configure import Assignments, ConfigFile, overrides
+from serve_app.cli.console import for_people, progress
+
+
+def evaluate(
+    recording: Annotated[list[Path], typer.Argument(metavar="RECORDING...", help="Folders of labelled recordings.")],
+    verdicts: Annotated[
+        list[str],
+        typer.Option(
+            "--verdicts",
+            "-v",
+            metavar="NAME=FILE",
+            help="A detector's lines, as `tagae score` writes them. Once for each recording, in their order, or once "
+            "with a folder of files named like the recordings (RECORDING.jsonl). Repeatable, for several detectors.",
+        ),
+    ],
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures as JSON; - is stdout.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The detector that others are compared with; the first one.")
+    ] = None,
+    control: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RECORDING",
+            help="The muted control of each recording (tagae simulate --mute-churn), in their order; its verdicts come "
+            "after those of the recordings.",
+        ),
+    ] = None,
+    guard: Annotated[
+        float | None,
+        typer.Option(metavar="S", min=0, help="Seconds after an incident in which alarms count neither way; 120."),
+    ] = None,
+    begin_after: Annotated[
+        float, typer.Option(metavar="S", min=0, help="Leave so many seconds of each recording's start unjudged.")
+    ] = 0.0,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Judge detectors by their verdicts on labelled recordings.
+
+    Recordings of one form are pooled: streams of one application, segments, located incidents of large or simulated
+    meshes, normal operation. Labels are in incidents.parquet; without rows they say that nothing was wrong.
+
+    \b
+    Example:
+      tagae score out/shop -o out/tagae.jsonl
+      tagae evaluate out/shop --verdicts tagae=out/tagae.jsonl
+      tagae evaluate out/shop out/bank -v tagae=out/verdicts/tagae -v rules=out/verdicts/rules --json -
+    """
+    from serve_app.errors import BadVerdicts
+    from serve_app.evaluation import documents, terminal
+    from serve_app.evaluation.inputs import verdict_files
+    from serve_app.evaluation.judgements import Rules, judge_all, pools
+    from serve_app.settings import load
+
+    controls = control or []
+    if controls and len(controls) != len(recording):
+        raise BadVerdicts(f"--control: expected one for each of {len(recording)} recordings, came {len(controls)}")
+    files = verdict_files(verdicts, [*recording, *controls])
+    chosen = reference or next(iter(files))
+    if chosen not in files:
+        raise BadVerdicts(f"--reference: expected one of {', '.join(files)}, came {chosen!r}")
+    rules = Rules(
+        load(config, overrides(settings)).alert,
+        None if guard is None else timedelta(seconds=guard),
+        timedelta(seconds=begin_after),
+    )
+    sheets = judge_all(recording, files, rules, controls=controls)
+    found = pools(list(progress(sheets, "judging", len(recording))))
+    if json is None or str(json) != "-":
+        terminal.show(found, chosen, Console(highlight=False))
+    if json is not None:
+        _write(json, documents.text(found, chosen))
+
+
+def _write(path: Path, text: str) -> None:
+    if str(path) == "-":
+        typer.echo(text, nl=False)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    for_people().print(f"{path}: written")

@@ -1,0 +1,74 @@
+"""Figures as text: short, with their intervals."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from model.evaluate.figures import Figures
+from model.evaluate.intervals import Estimate
+
+NOTHING = "–"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A cell of a table, and the number by which it is better or worse than its neighbours."""
+
+    text: str
+    number: float | None = None
+
+
+Read = Callable[[Figures], Value | None]
+
+
+def via(get: Callable[[Figures], T | None], read: Callable[[T], Value | None]) -> Read:
+    """Of a part of the figures, where there is such a part."""
+
+    def whole(one: Figures) -> Value | None:
+        part = get(one)
+        return None if part is None else read(part)
+
+    return whole
+
+
+def share(estimate: Estimate | None) -> Value | None:
+    """0 to 1."""
+    if estimate is None or estimate.value is None:
+        return None
+    return Value(f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]", estimate.value)
+
+
+def rate(estimate: Estimate, events: int | None = None) -> Value | None:
+    """Events over time, their number in front."""
+    if estimate.value is None:
+        return None
+    text = f"{short(estimate.value)} [{short(estimate.low)}, {short(estimate.high)}]"
+    return Value(text if events is None else f"{events}: {text}", estimate.value)
+
+
+def number(value: float | None, digits: int = 1) -> Value | None:
+    """With so many digits after the point."""
+    return None if value is None else Value(f"{value:.{digits}f}", value)
+
+
+def percent(value: float | None) -> Value | None:
+    """Of a share."""
+    return None if value is None else Value(f"{value:.1%}", value)
+
+
+def series(values: Sequence[float]) -> Value | None:
+    """Several at once."""
+    return Value(" / ".join(f"{value:.2f}" for value in values)) if values else None
+
+
+def short(value: float | None) -> str:
+    """Two digits that count."""
+    if value is None:
+        return NOTHING
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"
+
+
+def bare(estimate: Estimate | None) -> str:
+    """A share without its interval."""
+    return NOTHING if estimate is None or estimate.value is None else f"{estimate.value:.2f}"

@@ -1,0 +1,133 @@
+"""``tagae evaluate`` as a person uses it: scored recordings, several detectors, tables and JSON, clear refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from model.verdict import Incident, Severity, Status, Suspect, Verdict
+from serve_app.cli import app
+from serve_app.codec import verdict_line
+from serve_app.recording import RecordingReader
+
+SNAPSHOTS = 150
+MESH = ("--services", 20, "--calls-per-service", 2, "--snapshots", SNAPSHOTS, "--first-fault", 30)
+
+
+def tagae(*args: object) -> Result:
+    return CliRunner().invoke(app, [str(arg) for arg in args], env={"COLUMNS": "160"})
+
+
+def write_verdicts(recording: Path, path: Path, right: bool) -> None:
+    """A detector that pages for every fault in time, and names the culprit or the same service all the time."""
+    reader = RecordingReader(recording)
+    faults = reader.incidents()
+    lines = []
+    for i, snapshot in enumerate(reader.snapshots()):
+        now = [n for n, fault in enumerate(faults) if fault.start <= snapshot.observed_at < fault.end]
+        culprits = [f"{faults[n].details['root_cause_namespace']}/{faults[n].root_cause_service}" for n in now]
+        named = tuple(Suspect(who, 0.5) for who in (culprits if right else [snapshot.node_ids[-1]])[: len(now)])
+        told = tuple(
+            Incident(str(n), snapshot.observed_at, Severity.MINOR, 9.0, named, tuple(s.service for s in named))
+            for n in now
+        )
+        status = Status.ANOMALOUS if now else Status.NORMAL
+        score, probability = (9.0, 0.9) if now else (1.0, 0.05)
+        lines.append(verdict_line(Verdict(snapshot.observed_at, i, status, score, 4.0, probability, named, told)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def meshes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two meshes with faults, the muted control of one of them, a quiet one; verdicts of two detectors on each."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    made = {
+        "one": ("--seed", 1),
+        "two": ("--seed", 2),
+        "one-muted": ("--seed", 1, "--mute-churn"),
+        "quiet": ("--seed", 3, "--no-faults"),
+    }
+    for name, options in made.items():
+        assert tagae("simulate", folder / name, *MESH, *options).exit_code == 0
+        for detector in ("right", "wrong"):
+            write_verdicts(folder / name, folder / detector / f"{name}.jsonl", detector == "right")
+    return folder
+
+
+def test_two_detectors_on_meshes_with_faults_and_a_quiet_one(meshes: Path) -> None:
+    arguments = [meshes / "one", meshes / "two", meshes / "quiet", "-v", f"right={meshes}/right"]
+    result = tagae("evaluate", *arguments, "-v", f"wrong={meshes}/wrong", "--json", "-")
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert list(found["pooled"]) == ["located", "normal"]
+    right, wrong = found["pooled"]["located"]["right"], found["pooled"]["located"]["wrong"]
+    overall = right["pages"]["overall"]
+    assert overall["recall"]["value"] == overall["top1"]["value"] == 1.0
+    assert overall["recall"]["n"] == right["incidents"] >= 2
+    assert right["pages"]["false_pages"] == 0
+    assert right["forecast"]["brier"] < right["forecast"]["brier_of_base_rate"]
+    assert wrong["pages"]["false_pages"] >= 1, "in time, but elsewhere"
+    apart = found["compared"]["located"]["right - wrong"]["recall"]
+    assert apart["value"] == pytest.approx(1.0 - wrong["pages"]["overall"]["recall"]["value"])
+    assert apart["only_second"] == 0
+    quiet = found["pooled"]["normal"]["right"]
+    assert quiet["promise"]["observed_per_day"]["value"] == 0.0
+    assert quiet["promise"]["promised_per_day"] == 1.0
+    incidents = found["recordings"][f"{meshes.name}/one"]["right"]["per_incident"]
+    assert [row["place"] for row in incidents] == [1] * len(incidents)
+
+
+def test_the_table_of_one_recording(meshes: Path) -> None:
+    one, two = (f"{name}={meshes / name / 'one.jsonl'}" for name in ("right", "wrong"))
+    result = tagae("evaluate", meshes / "one", "--verdicts", one, "--verdicts", two, "--reference", "wrong")
+    assert result.exit_code == 0, result.stderr
+    assert f"{meshes.name}/one (located)" in result.stdout
+    for words in ("false pages: an hour", "Brier score", "by kind", "wrong minus", "only wrong"):
+        assert words in result.stdout
+
+
+def test_the_budget_of_the_settings_is_the_promise(meshes: Path) -> None:
+    result = tagae(
+        "evaluate", meshes / "quiet", "-v", f"right={meshes / 'right'}", "--set", "alert.false_pages_per_day=7",
+        "--begin-after", 300, "--json", "-",
+    )  # fmt: skip
+    promise = json.loads(result.stdout)["pooled"]["normal"]["right"]["promise"]
+    assert promise["promised_per_day"] == 7.0
+    assert promise["days"] == pytest.approx((SNAPSHOTS - 20) * 15 / 86_400, abs=1e-5)
+
+
+def test_false_pages_that_the_muted_control_has_too_are_not_due_to_churn(meshes: Path) -> None:
+    result = tagae(
+        "evaluate", meshes / "one", "--control", meshes / "one-muted", "-v", f"wrong={meshes / 'wrong'}", "--json", "-"
+    )
+    assert result.exit_code == 0, result.stderr
+    churn = json.loads(result.stdout)["pooled"]["located"]["wrong"]["churn"]
+    assert churn["false_pages"] >= 1
+    assert (churn["control_false_pages"], churn["due"]) == (churn["false_pages"], 0), "the same pages, to the second"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["one", "-v", "{m}/right/one.jsonl"], "expected NAME=FILE or NAME=FOLDER"),
+        (["one", "-v", "a={m}/right/one.jsonl", "-v", "a={m}/wrong/one.jsonl"], "a: expected 1 files for 1 recordings"),
+        (["one", "two", "-v", "a={m}/right/one.jsonl"], "a: expected 2 files for 2 recordings, came 1"),
+        (["one", "one", "-v", "a={m}/right"], "recordings: expected each once"),
+        (["one", "-v", "a={m}/nowhere"], "expected a readable file of verdict lines"),
+        (["one", "two", "-v", "a={m}/two"], "a: expected {m}/two/"),
+        (["one", "-v", "a={m}/right", "--reference", "b"], "--reference: expected one of a, came 'b'"),
+        (["one", "two", "--control", "{m}/one-muted", "-v", "a={m}/right"], "--control: expected one for each of 2"),
+        (["quiet", "--control", "{m}/one-muted", "-v", "a={m}/right"], "leave --control out"),
+        (["right", "-v", "a={m}/right/one.jsonl"], "it is not a recording"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_in_words(meshes: Path, arguments: list[str], words: str) -> None:
+    folders = {path.name for path in meshes.iterdir()}
+    given = [str(meshes / one) if one in folders else one.replace("{m}", str(meshes)) for one in arguments]
+    result = tagae("evaluate", *given)
+    assert result.exit_code == 1
+    assert words.replace("{m}", str(meshes)) in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
