@@ -38,7 +38,7 @@ fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a run
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
 
 evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
-	$(BIN)/python benchmarks/bench_evaluation_set.py --json benchmarks/results/evaluation_set.jsonl
+	$(BIN)/python -m benchmarks.bench_evaluation_set --json benchmarks/results/evaluation_set.jsonl
 
 train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)

@@ -1,82 +1,39 @@
-"""The simulator's evaluation set: is it neither trivial nor hopeless for fair static rules?
+"""The simulator's evaluation set under static rules: neither trivial nor hopeless.
 
-    python benchmarks/bench_evaluation_set.py [--sizes 300 3000] [--json FILE]
+    python -m benchmarks.bench_evaluation_set [--sizes 300 3000] [--contender own_limit ...] [--json FILE]
 
-For each size some meshes (seeds that nothing is trained on) with high churn and all kinds of faults, an hour of warm-up
-and two hours judged, and the muted control: the same meshes, plans and faults without any benign action. Static rules
-(contenders/static_rules.py) are warmed up on the first hour. Prints JSON lines; EVALUATION.md has the reference.
+``simulated.py`` says what the set is; recordings are kept in ``out/evaluate/recordings``. Prints JSON lines.
 """
 
 import argparse
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from contenders.static_rules import RULES, State, step, warm_up
-from rich.progress import Progress
-
+from benchmarks.contenders import NAMES, contender
+from benchmarks.simulated import FOLDER, LEVELS, SEEDS, WARM_UP, Run, record, runs
+from model.evaluate.judged import watch
 from model.evaluate.located import LocatedFault, Outcome, Report, Summary, Watch, report, summarise
-from model.snapshot import MeshSnapshot
-from serve_app.judging import located_fault
-from serve_app.sources.faults import KINDS
-from serve_app.sources.labels import Comparison, compared, incidents
-from serve_app.sources.scenario import plan_scenario
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.cli.console import bars
+from serve_app.judging import fitting, read_truth
+from serve_app.recording import RecordingReader
 
-SEEDS = {300: (600, 601, 602, 603, 604, 605), 3000: (610, 611)}
-WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
-HIGH_CHURN_PER_SERVICE_HOUR = 0.2
-LEVELS = ("minor", "minor", "major", "critical")
 EFFECTS = (0.0, 5.0, 20.0, 100.0, math.inf)  # bounds of the bands of effect, sigmas
-LEAST_RATE = 1.0  # 1/s of a culprit: faults strike quiet services too
-LIVELY = {
-    "hiccups_per_hour": 0.25,
-    "hiccup_seconds": 45.0,
-    "hiccup_strength": 8.0,
-    "crowds_per_day": 24.0,
-    "batches": 0.03,
-}
 
 
-def faults_and_pages(spec: MeshSpec, seed: int, muted: bool, tick: Any) -> dict[str, Watch]:
-    """One run under each rule."""
-    faults, changes = plan_scenario(
-        spec,
-        KINDS,
-        seed,
-        snapshots=WARM_UP + JUDGED,
-        first=WARM_UP,
-        duration=(16, 32),
-        quiet=(16, 32),
-        levels=LEVELS,
-        minimum_rate=LEAST_RATE,
-        churn_per_hour=HIGH_CHURN_PER_SERVICE_HOUR * spec.services,
-    )
-    simulator = Simulator(spec, faults, changes, WARM_UP + JUDGED, mute_churn=muted)
-    reference = Simulator(spec, (), changes, WARM_UP + JUDGED, mute_churn=muted)
-    comparison = Comparison(spec, simulator.mesh, faults)
-    normal: list[MeshSnapshot] = []
-    states = {rule: State() for rule in RULES}
-    limits = {}
-    for snapshot in compared(simulator.snapshots(), reference.snapshots(), comparison):
-        tick()
-        if len(normal) < WARM_UP:
-            normal.append(snapshot)
-            continue
-        for rule in RULES:
-            if rule not in limits:
-                limits[rule] = warm_up(rule, normal, spec.interval_seconds)
-            states[rule] = step(rule, limits[rule], states[rule], snapshot, spec.interval_seconds)
-    truth = tuple(map(located_fault, incidents(faults, spec, simulator.mesh, comparison.effects())))
-    interval = timedelta(seconds=spec.interval_seconds)
-    begin, end = spec.start + WARM_UP * interval, spec.start + (WARM_UP + JUDGED) * interval
-    return {rule: Watch(state.pages, truth, interval, begin, end) for rule, state in states.items()}
+def watched(name: str, path: Path) -> Watch:
+    """One recording under one contender."""
+    reader, module = RecordingReader(path), contender(name)
+    state, verdicts = module.start(reader.interval_seconds, WARM_UP + 1), []
+    for snapshot in reader.snapshots():
+        verdict, state = module.advance(state, snapshot)
+        verdicts.append(verdict)
+    truth = read_truth(path, begin_after=WARM_UP * timedelta(seconds=reader.interval_seconds))
+    return watch(truth, fitting(verdicts, truth, name))
 
 
 def row(services: int, muted: bool, rule: str, found: Report) -> dict[str, Any]:
@@ -121,23 +78,26 @@ def recall_of(found: Summary) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SEEDS))
+    parser.add_argument("--contender", nargs="*", choices=NAMES, default=["guarded", "own_limit"])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    lines = []
-    runs = [(n, muted, seed) for n in arguments.sizes for muted in (False, True) for seed in SEEDS[n]]
-    with Progress() as progress:
-        bar = progress.add_task("simulating", total=len(runs) * (WARM_UP + JUDGED))
-        for services in arguments.sizes:
-            for muted in (False, True):
-                watches: dict[str, list[Watch]] = {}
-                for seed in SEEDS[services]:
-                    spec = replace(MeshSpec(services=services, seed=seed), **LIVELY)
-                    for rule, watch in faults_and_pages(spec, seed, muted, lambda: progress.advance(bar)).items():
-                        watches.setdefault(rule, []).append(watch)
-                lines += [json.dumps(row(services, muted, rule, report(found))) for rule, found in watches.items()]
+    found: dict[tuple[int, bool, str], list[Watch]] = {}
+    chosen = sorted(runs(arguments.sizes), key=lambda run: (run.services, run.muted, run.seed))
+    with bars() as shown:
+        bar = shown.add_task("runs", total=len(chosen))
+        for run in chosen:
+            path = record(run, FOLDER)
+            for name in arguments.contender:
+                found.setdefault(_key(run, name), []).append(watched(name, path))
+            shown.advance(bar)
+    lines = [json.dumps(row(*key, report(watches))) for key, watches in found.items()]
     print("\n".join(lines))
     if arguments.json:
         arguments.json.write_text("\n".join(lines) + "\n")
+
+
+def _key(run: Run, name: str) -> tuple[int, bool, str]:
+    return run.services, run.muted, contender(name).LABEL
 
 
 if __name__ == "__main__":

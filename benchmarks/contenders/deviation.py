@@ -1,0 +1,127 @@
+"""How far each series is above its own past: median and spread over the newest samples, and rises in spreads.
+
+Errors, latencies and cpu, of services and of calls; rates, memory and connections say more of the load than of trouble
+and are left out. Latencies on a logarithmic scale. The spread is the interquartile range over 1.349 (a normal
+distribution's standard deviation), and never less than ``FLOOR``: a series that was flat is not certain.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.contenders.paging import Floats
+from benchmarks.contenders.past import Past, quantiles
+from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, MeshSnapshot
+
+FLOOR = {
+    "error_rate": 0.002,
+    "p50_latency": 0.1,
+    "p99_latency": 0.1,
+    "cpu_utilization": 0.02,
+}  # latencies: of a logarithm
+OF_SERVICES = tuple(name for name in NODE_METRICS if name in FLOOR)
+OF_CALLS = tuple(name for name in EDGE_METRICS if name in FLOOR)
+LEAST_SEEN = 5  # samples that a spread takes
+SMALLEST = 1e-6  # s: below it a logarithm says nothing
+RENEWED = 24  # times in a full window that the baseline is computed anew; at each snapshot while it is short
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The past of all series of one kind.
+
+    Attributes:
+        metrics: of each row.
+        past: their samples.
+        baseline: ``[K, 2 M]`` medians and spreads, NaN where too little was seen.
+        age: frames since it was computed.
+    """
+
+    metrics: tuple[str, ...]
+    past: Past
+    baseline: Floats
+    age: int = 0
+
+    @classmethod
+    def empty(cls, metrics: tuple[str, ...], length: int) -> "Series":
+        """Nothing seen yet."""
+        return cls(metrics, Past(length), np.empty((0, 2 * len(metrics))))
+
+    def rises(self, names: tuple[object, ...], values: Floats) -> Floats:
+        """Spreads above the median, ``[N, M]``: 0 where below it or where nothing is known."""
+        table = self.past.looked_up(self.baseline, names)
+        median, spread = np.split(table, 2, axis=1)
+        return np.maximum(np.nan_to_num((values - median) / spread), 0.0)
+
+    def with_frame(self, names: tuple[object, ...], values: Floats) -> "Series":
+        """One sample on."""
+        past, age = self.past.with_frame(names, values), self.age + 1
+        if age < len(past.frames) // RENEWED:
+            return replace(self, past=past, age=age)
+        cube = past.cube()
+        low, median, high = quantiles(cube, (0.25, 0.5, 0.75))
+        spread = np.maximum((high - low) / 1.349, [FLOOR[name] for name in self.metrics])
+        seen = np.isfinite(cube).sum(axis=2) >= LEAST_SEEN
+        baseline = np.where(np.tile(seen, 2), np.concatenate([median, spread], axis=1), np.nan)
+        return replace(self, past=past, baseline=baseline, age=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """The series of a mesh's services and calls."""
+
+    services: Series
+    calls: Series
+
+    @classmethod
+    def empty(cls, length: int) -> "Mesh":
+        """With windows of so many snapshots."""
+        return cls(Series.empty(OF_SERVICES, length), Series.empty(OF_CALLS, length))
+
+    def rises(self, snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
+        """Of services ``[N, 4]`` and calls ``[E, 3]``, against the snapshots before."""
+        services, calls = samples(snapshot)
+        return self.services.rises(snapshot.node_ids, services), self.calls.rises(call_names(snapshot), calls)
+
+    def with_snapshot(self, snapshot: MeshSnapshot) -> "Mesh":
+        """One snapshot on."""
+        services, calls = samples(snapshot)
+        return Mesh(
+            self.services.with_frame(snapshot.node_ids, services), self.calls.with_frame(call_names(snapshot), calls)
+        )
+
+
+def samples(snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
+    """Of services ``[N, 4]`` and calls ``[E, 3]`` on their scales, NaN where not observed."""
+    return (
+        _on_scale(snapshot.node_features, snapshot.node_observed, NODE_METRICS, OF_SERVICES),
+        _on_scale(snapshot.edge_features, snapshot.edge_observed, EDGE_METRICS, OF_CALLS),
+    )
+
+
+def call_names(snapshot: MeshSnapshot) -> tuple[object, ...]:
+    """Source and destination of each call."""
+    names = snapshot.node_ids
+    return tuple((names[source], names[destination]) for source, destination in snapshot.edge_index.T.tolist())
+
+
+def into(snapshot: MeshSnapshot, of_calls: Floats) -> Floats:
+    """Of each service the largest value ``[E]`` of the calls into it, 0 where nobody calls."""
+    found = np.zeros(snapshot.num_nodes)
+    np.maximum.at(found, snapshot.edge_index[1], of_calls)
+    return found
+
+
+def out_of(snapshot: MeshSnapshot, of_services: Floats) -> Floats:
+    """Of each service the largest value ``[N]`` of those that it calls, 0 where it calls nobody."""
+    found = np.zeros(snapshot.num_nodes)
+    np.maximum.at(found, snapshot.edge_index[0], of_services[snapshot.edge_index[1]])
+    return found
+
+
+def _on_scale(features: FloatArray, observed: BoolArray, names: tuple[str, ...], chosen: tuple[str, ...]) -> Floats:
+    columns = [names.index(name) for name in chosen]
+    values = np.where(observed[:, columns], features[:, columns].astype(np.float64), np.nan)
+    slow = [i for i, name in enumerate(chosen) if name.endswith("_latency")]
+    values[:, slow] = np.log(np.maximum(values[:, slow], SMALLEST))
+    return values

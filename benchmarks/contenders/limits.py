@@ -1,0 +1,23 @@
+"""What static rules look at: the samples that mean something, and how far over its limit a service is."""
+
+import numpy as np
+
+from benchmarks.contenders.paging import Floats
+from model.snapshot import NODE_METRICS, MeshSnapshot
+
+OF_REQUESTS = [NODE_METRICS.index(name) for name in ("error_rate", "p50_latency", "p99_latency")]
+LEAST_REQUESTS = 100.0  # in the sample: ratios and latencies of fewer say nothing
+_RATE = NODE_METRICS.index("request_rate")
+
+
+def samples(snapshot: MeshSnapshot, interval_seconds: float) -> Floats:
+    """``[N, 7]``, NaN where not observed or where too few requests stand behind it."""
+    values = np.where(snapshot.node_observed, snapshot.node_features.astype(np.float64), np.nan)
+    few = ~(values[:, _RATE] * interval_seconds >= LEAST_REQUESTS)
+    values[np.ix_(few, OF_REQUESTS)] = np.nan
+    return values
+
+
+def times_over(values: Floats, limits: Floats) -> Floats:
+    """The largest value in units of its limit, of each service ``[N]``; 0 where nothing was observed."""
+    return np.nan_to_num(values / limits).max(axis=1)

@@ -1,0 +1,113 @@
+"""The simulator's evaluation set as recordings: neither trivial nor hopeless for fair static rules.
+
+For each size some meshes (seeds and graph families that nothing is trained on) with high churn and all kinds of faults,
+an hour of warm-up and two hours judged; and the muted control: the same meshes, plans and faults without any benign
+action. EVALUATION.md has the reference that the set is held against. A recording that is there already is kept: the
+same seed makes the same recording.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from serve_app.recording import LabelledIncident, RecordingWriter
+from serve_app.sources.faults import KINDS
+from serve_app.sources.labels import Comparison, compared, incidents
+from serve_app.sources.scenario import plan_scenario
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.training import FIRST_SEED
+
+FOLDER = Path("out/evaluate/recordings")
+SEEDS = {300: (600, 601, 602, 603, 604, 605), 3000: (610, 611)}
+WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
+HIGH_CHURN_PER_SERVICE_HOUR = 0.2
+LEVELS = ("minor", "minor", "major", "critical")
+LEAST_RATE = 1.0  # 1/s of a culprit: faults strike quiet services too
+LIVELY = {
+    "hiccups_per_hour": 0.25,
+    "hiccup_seconds": 45.0,
+    "hiccup_strength": 8.0,
+    "crowds_per_day": 24.0,
+    "batches": 0.03,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One mesh, with or without its benign actions."""
+
+    services: int
+    seed: int
+    muted: bool
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.services}-{self.seed}-{'muted' if self.muted else 'churn'}"
+
+
+def runs(sizes: Sequence[int] = tuple(SEEDS)) -> list[Run]:
+    """Every run of these sizes, the largest first."""
+    made = [Run(n, seed, muted) for n in sorted(sizes, reverse=True) for seed in SEEDS[n] for muted in (False, True)]
+    assert all(run.seed < FIRST_SEED for run in made), "these seeds are training's"
+    return made
+
+
+def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Path:
+    """The recording of a run, made if it is not there or was made otherwise; ``tick`` is called for each snapshot.
+
+    Returns:
+        Its folder, under ``folder``.
+    """
+    path, meta = folder / run.name, _meta(run)
+    if _is_there(path, meta):
+        return path
+    spec = replace(MeshSpec(services=run.services, seed=run.seed), **LIVELY)
+    faults, changes = plan_scenario(
+        spec,
+        KINDS,
+        run.seed,
+        snapshots=WARM_UP + JUDGED,
+        first=WARM_UP,
+        duration=(16, 32),
+        quiet=(16, 32),
+        levels=LEVELS,
+        minimum_rate=LEAST_RATE,
+        churn_per_hour=HIGH_CHURN_PER_SERVICE_HOUR * spec.services,
+    )
+    simulator = Simulator(spec, faults, changes, WARM_UP + JUDGED, mute_churn=run.muted)
+    reference = Simulator(spec, (), changes, WARM_UP + JUDGED, mute_churn=run.muted)
+    comparison = Comparison(spec, simulator.mesh, faults)
+    (path / "meta.json").unlink(missing_ok=True)
+    with RecordingWriter(path, spec.interval_seconds, meta) as writer:
+        for snapshot in compared(simulator.snapshots(), reference.snapshots(), comparison):
+            writer.write(snapshot)
+            tick()
+        for row in incidents(faults, spec, simulator.mesh, comparison.effects()):
+            columns = {name: row.pop(name) for name in LabelledIncident.__dataclass_fields__ if name in row}
+            writer.add_incident(LabelledIncident(**columns, details=row))
+    return path
+
+
+def _meta(run: Run) -> dict[str, Any]:
+    """All that makes the recording what it is."""
+    made = {
+        name: value for name, value in globals().items() if name.isupper() and name not in ("SEEDS", "KINDS", "FOLDER")
+    }
+    return {
+        "source": "benchmarks/simulated.py",
+        "warm_up": WARM_UP,
+        **asdict(run),
+        "made": json.loads(json.dumps(made)),
+    }
+
+
+def _is_there(path: Path, meta: dict[str, Any]) -> bool:
+    try:
+        found = json.loads((path / "meta.json").read_text())
+    except FileNotFoundError:
+        return False
+    return bool(found.items() >= meta.items())
