@@ -15,7 +15,18 @@ from typing import Any, Protocol, cast
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-NAMES = ("guarded", "own_limit", "n_sigma", "graph_z")
+NAMES = (
+    "guarded",
+    "own_limit",
+    "n_sigma",
+    "graph_z",
+    "adaptive_bands",
+    "robust_bands",
+    "isolation_forest",
+    "ecod",
+    "autoencoder",
+    "baro",
+)
 
 
 class Contender(Protocol):

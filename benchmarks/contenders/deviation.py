@@ -31,21 +31,21 @@ class Series:
     """The past of all series of one kind.
 
     Attributes:
-        metrics: of each row.
+        floors: least spread of each metric; a spread of 0 is 1, as in scikit-learn's RobustScaler.
         past: their samples.
         baseline: ``[K, 2 M]`` medians and spreads, NaN where too little was seen.
         age: frames since it was computed.
     """
 
-    metrics: tuple[str, ...]
+    floors: tuple[float, ...]
     past: Past
     baseline: Floats
     age: int = 0
 
     @classmethod
-    def empty(cls, metrics: tuple[str, ...], length: int) -> "Series":
+    def empty(cls, floors: tuple[float, ...], length: int) -> "Series":
         """Nothing seen yet."""
-        return cls(metrics, Past(length), np.empty((0, 2 * len(metrics))))
+        return cls(floors, Past(length), np.empty((0, 2 * len(floors))))
 
     def rises(self, names: tuple[object, ...], values: Floats) -> Floats:
         """Spreads above the median, ``[N, M]``: 0 where below it or where nothing is known."""
@@ -60,7 +60,8 @@ class Series:
             return replace(self, past=past, age=age)
         cube = past.cube()
         low, median, high = quantiles(cube, (0.25, 0.5, 0.75))
-        spread = np.maximum((high - low) / 1.349, [FLOOR[name] for name in self.metrics])
+        spread = np.maximum((high - low) / 1.349, self.floors)
+        spread[spread == 0] = 1.0
         seen = np.isfinite(cube).sum(axis=2) >= LEAST_SEEN
         baseline = np.where(np.tile(seen, 2), np.concatenate([median, spread], axis=1), np.nan)
         return replace(self, past=past, baseline=baseline, age=0)
@@ -76,7 +77,8 @@ class Mesh:
     @classmethod
     def empty(cls, length: int) -> "Mesh":
         """With windows of so many snapshots."""
-        return cls(Series.empty(OF_SERVICES, length), Series.empty(OF_CALLS, length))
+        floors = (tuple(FLOOR[name] for name in names) for names in (OF_SERVICES, OF_CALLS))
+        return cls(*(Series.empty(floor, length) for floor in floors))
 
     def rises(self, snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
         """Of services ``[N, 4]`` and calls ``[E, 3]``, against the snapshots before."""
@@ -106,8 +108,8 @@ def call_names(snapshot: MeshSnapshot) -> tuple[object, ...]:
 
 
 def into(snapshot: MeshSnapshot, of_calls: Floats) -> Floats:
-    """Of each service the largest value ``[E]`` of the calls into it, 0 where nobody calls."""
-    found = np.zeros(snapshot.num_nodes)
+    """Of each service the largest value ``[E]`` or ``[E, M]`` of the calls into it, 0 where nobody calls."""
+    found = np.zeros((snapshot.num_nodes, *of_calls.shape[1:]))
     np.maximum.at(found, snapshot.edge_index[1], of_calls)
     return found
 

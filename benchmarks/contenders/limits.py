@@ -14,10 +14,10 @@ def samples(snapshot: MeshSnapshot, interval_seconds: float) -> Floats:
     """``[N, 7]``, NaN where not observed or where too few requests stand behind it."""
     values = np.where(snapshot.node_observed, snapshot.node_features.astype(np.float64), np.nan)
     few = ~(values[:, _RATE] * interval_seconds >= LEAST_REQUESTS)
-    values[np.ix_(few, OF_REQUESTS)] = np.nan
+    values[np.flatnonzero(few)[:, None], OF_REQUESTS] = np.nan
     return values
 
 
 def times_over(values: Floats, limits: Floats) -> Floats:
     """The largest value in units of its limit, of each service ``[N]``; 0 where nothing was observed."""
-    return np.nan_to_num(values / limits).max(axis=1)
+    return np.asarray(np.nan_to_num(values / limits).max(axis=1), np.float64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.contenders.deviation import Mesh, into
-from benchmarks.contenders.paging import Watch, judged
+from benchmarks.contenders.paging import Floats, Watch, judged
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
@@ -36,7 +36,11 @@ def start(interval_seconds: float, warm_up: int) -> State:
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
     """One snapshot on."""
-    services, calls = state.mesh.rises(snapshot)
-    scores = np.maximum(services.max(axis=1), into(snapshot, calls.max(axis=1)))
-    verdict, watch = judged(state.watch, snapshot, scores, SIGMAS)
+    verdict, watch = judged(state.watch, snapshot, scores(state.mesh, snapshot), SIGMAS)
     return verdict, State(watch, state.mesh.with_snapshot(snapshot))
+
+
+def scores(mesh: Mesh, snapshot: MeshSnapshot) -> Floats:
+    """Of each service the largest rise of its own series and of the calls into it, ``[N]``, spreads."""
+    services, calls = mesh.rises(snapshot)
+    return np.maximum(services.max(axis=1), into(snapshot, calls.max(axis=1)), dtype=np.float64)

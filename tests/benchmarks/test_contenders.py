@@ -7,8 +7,24 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from sklearn.ensemble import IsolationForest
 
-from benchmarks.contenders import NAMES, Contender, contender, graph_z, guarded, n_sigma, own_limit
+from benchmarks.contenders import (
+    NAMES,
+    Contender,
+    adaptive_bands,
+    autoencoder,
+    baro,
+    contender,
+    ecod,
+    graph_z,
+    guarded,
+    isolation_forest,
+    n_sigma,
+    own_limit,
+    robust_bands,
+)
+from benchmarks.contenders.paging import Floats
 from benchmarks.contenders.past import Past, quantiles
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.verdict import Status, Verdict
@@ -153,6 +169,96 @@ def test_on_the_graph_what_callees_explain_is_taken_off() -> None:
 
     assert first(n_sigma) == ["shop/gateway", "shop/cart", "shop/store"]
     assert first(graph_z) == ["shop/store", "shop/cart", "shop/gateway"]  # log 20 beside log 2 and log 1.25 left
+
+
+@pytest.mark.parametrize("module", [adaptive_bands, robust_bands])
+def test_a_band_is_half_of_its_middle_wide_where_a_series_is_flat(module: Contender) -> None:
+    """Of 40 samples at 0.4 and one or two higher; these belong to the adaptive band's hour, so it gives a little."""
+    assert named(after(module, *[{(1, "cpu_utilization"): 0.62}] * 2)[-1]) == [("shop/cart",)]
+    assert not any(named(v) for v in after(module, *[{(1, "cpu_utilization"): 0.59}] * 4))
+    assert named(after(module, *[{(1, "request_rate"): 47.0}] * 2)[-1]) == [("shop/cart",)], "below is outside too"
+    for rate, alarms in ((0.08, 0), (0.8, 1)):  # 4.8 and 48 requests a minute
+        steady: list[Values] = [{(1, "request_rate"): rate}] * (WARM_UP - 1)
+        assert len(after(module, *[{(1, "request_rate"): rate / 4}] * 2, warm=steady)[-1].incidents) == alarms
+
+
+def test_adaptive_bands_widen_where_an_hour_was_variable_and_as_they_were_a_day_before() -> None:
+    """Two samples an hour. 0.4 and 4 have mean 2.2 and deviation 1.8, which is more than half of it; 4 and 2 have 3 and
+    1, which is not; what follows is flat."""
+
+    def sample(value: float) -> tuple[tuple[object, ...], Floats]:
+        return ("a",), np.array([[value]])
+
+    bands = adaptive_bands.Bands.empty(1800.0, 1)
+    for value in (0.4, 4.0):
+        bands = bands.with_samples(sample(value))
+    assert bands.hour.mean()[0, 0] == pytest.approx(2.2)
+    assert bands.outside(sample(2.2 + 2 * 1.8))[0, 0] == pytest.approx(1.0)
+    for _ in range(46):
+        bands = bands.with_samples(sample(2.0))
+    assert bands.outside(sample(2.2 + 2 * 1.8))[0, 0] == pytest.approx(1.0), "23.5 hours ago"
+    bands = bands.with_samples(sample(2.0))
+    assert bands.outside(sample(2.0 + 2 * 1.8))[0, 0] == pytest.approx(1.0), "3 plus twice 1 is less"
+    for _ in range(6):
+        bands = bands.with_samples(sample(2.0))
+    assert bands.outside(sample(2.0 + 0.5 * 2.0))[0, 0] == pytest.approx(1.0), "forgotten after 26 hours"
+
+
+def test_robust_bands_are_twice_the_median_absolute_deviation() -> None:
+    """Samples 1 to 9: median 5, median absolute deviation 2; 5 plus or minus 4 is wider than half of 5."""
+    bands = robust_bands.Bands(Past(20), np.empty((0, 2)))
+    for value in range(1, 10):
+        bands = bands.with_samples((("a",), np.array([[float(value)]])))
+    assert bands.outside((("a",), np.array([[9.0]])))[0, 0] == pytest.approx(1.0)
+    assert bands.outside((("a", "b"), np.array([[0.0], [7.0]])))[:, 0] == pytest.approx([1.25, 0.0])
+
+
+def test_ecod_adds_the_rarest_tails() -> None:
+    """Five samples and the row itself; the first feature leans right, the second is symmetric, so both tails count."""
+    rows = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [9, 5]], np.float32)
+    (found,) = ecod._strangeness(ecod._learn(rows), np.array([[5, 6]], np.float32))
+    assert found == pytest.approx(-np.log(2 / 6) - np.log(1 / 6) - np.log(6 / 6))
+
+
+@pytest.mark.parametrize("module", [isolation_forest, ecod, autoencoder])
+def test_learned_rows_are_of_all_services_and_rare_ones_alarm(module: Contender) -> None:
+    rng = np.random.default_rng(1)
+    worse = {"p50_latency": 0.5, "p99_latency": 4.0, "error_rate": 0.5, "cpu_utilization": 0.9}
+    bad: Values = {(1, name): value for name, value in worse.items()}
+    noisy: list[Values] = [
+        {(i, name): EASE[NODE_METRICS.index(name)] * float(rng.uniform(0.9, 1.3)) for i in range(4) for name in worse}
+        for _ in range(WARM_UP - 1)
+    ]
+    verdicts = after(module, *noisy[:3], bad, bad, warm=noisy)
+    assert [named(v) for v in verdicts] == [[], [], [], [], [("shop/cart",)]]
+    assert verdicts[-1].suspects[0].service == "shop/cart"
+
+
+def test_trees_score_as_scikit_learn_does() -> None:
+    rng = np.random.default_rng(3)
+    rows, others = (np.abs(rng.normal(size=(n, 7))).astype(np.float32) for n in (700, 50))
+    expected = -IsolationForest(random_state=0).fit(rows).score_samples(others)
+    assert isolation_forest._strangeness(isolation_forest._learn(rows), others) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_model_is_learned_again_when_twice_as_much_was_seen() -> None:
+    state, due = ecod.start(15.0, 5), []
+    for i in range(20):
+        _, state = ecod.advance(state, snapshot(i))
+        due.append(state.due)
+    assert due == [4] * 3 + [8] * 4 + [16] * 8 + [32] * 5
+
+
+def test_baro_ranks_by_interquartile_ranges_since_the_gap() -> None:
+    """Memory counts, flat series by the unit, and what was before a gap does not."""
+    restless: list[Values] = [{(2, "request_rate"): 100.0 + i % 2} for i in range(WARM_UP - 1)]
+    worse: Values = {(2, "request_rate"): 150.0, (0, "active_connections"): 45.0, (3, "memory_utilization"): 0.9}
+    verdict = after(baro, worse, {}, warm=restless)[-1]
+    assert [s.service for s in verdict.suspects[:3]] == ["shop/store", "shop/gateway", "bank/ledger"]
+    score = {s.service: s.score for s in verdict.suspects}
+    assert score["shop/store"] / score["shop/gateway"] == pytest.approx(49.5 * 1.349 / 25, rel=1e-6)
+    calm = [snapshot(i, values) for i, values in enumerate([*restless, worse])]
+    assert run(baro, [*calm, snapshot(WARM_UP + 5)])[-1].suspects[0].score == pytest.approx(1 / 4)
 
 
 @pytest.mark.parametrize("module", [guarded, own_limit])

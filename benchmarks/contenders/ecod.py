@@ -1,0 +1,49 @@
+"""ECOD (Li et al., TKDE 2022): how rare each feature of a row is by its empirical distribution, added up.
+
+As PyOD has it: of each feature the largest of the left tail, the right tail, and the tail that its skewness points to,
+as negative logarithms; their sum.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.contenders import learned
+from benchmarks.contenders.learned import Rows, State, start
+from benchmarks.contenders.paging import Floats
+from model.snapshot import MeshSnapshot
+from model.verdict import Verdict
+
+__all__ = ["LABEL", "SUMMARY", "State", "advance", "start"]
+LABEL = "ECOD"
+SUMMARY = f"empirical tails {learned.ABOUT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """``ordered``: each feature's samples, ascending, ``[R, M]``; ``skewness``: its sign, ``[M]``."""
+
+    ordered: Rows
+    skewness: Floats
+
+
+def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+    """One snapshot on."""
+    return learned.advance(state, snapshot, _learn, _strangeness)
+
+
+def _learn(rows: Rows) -> Tails:
+    centred = rows - rows.mean(axis=0, dtype=np.float64)
+    return Tails(np.sort(rows, axis=0), np.sign((centred**3).mean(axis=0)))
+
+
+def _strangeness(tails: Tails, rows: Rows) -> Floats:
+    """The row itself counts as a sample, so no tail is empty."""
+    total, found = len(tails.ordered), np.zeros(len(rows))
+    for feature, skewness in enumerate(tails.skewness):
+        ordered, values = tails.ordered[:, feature], rows[:, feature]
+        left = -np.log((np.searchsorted(ordered, values, side="right") + 1) / (total + 1))
+        right = -np.log((total - np.searchsorted(ordered, values, side="left") + 1) / (total + 1))
+        skewed = left if skewness < 0 else right if skewness > 0 else left + right
+        found += np.maximum(np.maximum(left, right), skewed)
+    return found
