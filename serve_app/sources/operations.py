@@ -34,7 +34,6 @@ REASONS: dict[ChangeKind, str] = {
 
 RESTART_SECONDS = 40.0  # one batch of a rollout
 BATCHES = 4  # a rollout restarts at most a quarter of the replicas at a time, as Kubernetes does by default
-COLD = 0.5  # extra own time of a batch that has just started
 START_SECONDS = 45.0  # until replicas that were ordered serve
 REACTION_SECONDS = 60.0  # over which the autoscaler averages
 QUIET_SECONDS = 300.0  # of low load before it takes a replica away
@@ -74,6 +73,18 @@ class Change:
     def size(self) -> float:
         """The factor in force."""
         return DEFAULT_FACTOR[self.kind] if self.factor is None else self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """What a process that has just started adds to its own time, as a factor of it, and for how long, s."""
+
+    strength: float
+    seconds: float
+
+    def stall(self, batches: int, ticks: int, interval: float) -> float:
+        """Factor on the own time of a service of which one of ``batches`` started so many ticks ago."""
+        return 1.0 + self.strength / batches if ticks < max(1, round(self.seconds / interval)) else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +159,7 @@ def begin(fleet: Fleet, changes: Sequence[Change], position: Mapping[str, int], 
     return replace(fleet, fewest=fewest, ordered=ordered, due=due, rollouts=tuple(rollouts))
 
 
-def serving(fleet: Fleet) -> tuple[Floats, Floats, Floats]:
+def serving(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[Floats, Floats, Floats]:
     """Replicas that serve, the factor on own time and the factor by which cold replicas stall, ``[N]`` each.
 
     A new replica comes before an old one goes (maxSurge), so capacity dips by part of one replica only.
@@ -158,8 +169,7 @@ def serving(fleet: Fleet) -> tuple[Floats, Floats, Floats]:
         i = rollout.service
         replicas[i] -= min(0.4, 0.2 * replicas[i])
         speed[i] *= rollout.factor ** (rollout.done / (rollout.batches * rollout.batch_ticks))
-        if rollout.done % rollout.batch_ticks == 0:
-            stall[i] *= 1.0 + COLD / rollout.batches
+        stall[i] *= cold.stall(rollout.batches, rollout.done % rollout.batch_ticks, interval)
     return replicas, speed, stall
 
 

@@ -14,7 +14,7 @@ from serve_app.sources.gaps import slot_ticks as losses_ticks
 from serve_app.sources.load import DAY, Noise, Variation, draw_variation, entry_factor, first_noise, next_noise
 from serve_app.sources.measurement import Coverage, draw_coverage, measure, memory_now
 from serve_app.sources.mesh import build_mesh, usual_conditions
-from serve_app.sources.operations import WIRING_KINDS, Change, Fleet, advance, begin, first_fleet, serving
+from serve_app.sources.operations import WIRING_KINDS, Change, ColdStart, Fleet, advance, begin, first_fleet, serving
 from serve_app.sources.physics import Conditions, Mesh, Response, respond
 from serve_app.sources.queueing import Floats
 from serve_app.sources.surges import Crowd, crowds_of, draw_batches, slot_ticks, surge
@@ -152,7 +152,9 @@ class Simulator:
         noise = next_noise(self._variation, run.noise, rng)
         load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
         fleet = begin(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
-        replicas, speed, stall = serving(fleet)
+        replicas, speed, stall = serving(
+            fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
+        )
         began = restarted(fleet)
         usual = usual_conditions(self.mesh)
         pace = speed * np.exp(self._variation.service * noise.service)

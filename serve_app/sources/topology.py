@@ -51,6 +51,8 @@ class MeshSpec:
         hiccups_per_hour: short slowdowns (collections, noisy neighbours) an hour and service; benign.
         hiccup_seconds: mean length of one.
         hiccup_strength: most that one adds to a service's own time, as a factor of it.
+        cold_strength: what a process that has just started adds to its own time, as a factor of it; benign.
+        cold_seconds: for how long.
     """
 
     services: int = 60
@@ -72,6 +74,8 @@ class MeshSpec:
     hiccups_per_hour: float = 0.05
     hiccup_seconds: float = 22.5
     hiccup_strength: float = 1.0
+    cold_strength: float = 0.5
+    cold_seconds: float = 15.0
     latent: float = 0.08
     crowds_per_day: float = 0.0
     batches: float = 0.0
