@@ -27,11 +27,11 @@ HIGH_CHURN_PER_SERVICE_HOUR = 0.2
 LEVELS = ("minor", "minor", "major", "critical")
 LEAST_RATE = 1.0  # 1/s of a culprit: faults strike quiet services too
 LIVELY = {
-    "hiccups_per_hour": 0.25,
-    "hiccup_seconds": 45.0,
-    "hiccup_strength": 8.0,
-    "crowds_per_day": 24.0,
+    "hiccups_per_hour": 0.1,
+    "crowds_per_day": 12.0,
     "batches": 0.03,
+    "cold_strength": 3.0,
+    "cold_seconds": 45.0,
 }
 
 

@@ -91,6 +91,13 @@ def simulate(
         float,
         typer.Option(metavar="X", min=0, help="Short slowdowns an hour and service.", rich_help_panel=BENIGN),
     ] = 0.05,
+    cold_strength: Annotated[
+        float,
+        typer.Option(metavar="X", min=0, help="Extra own time of a fresh process, over it.", rich_help_panel=BENIGN),
+    ] = 0.5,
+    cold_seconds: Annotated[
+        float, typer.Option(metavar="S", min=0, help="For how long it is slow.", rich_help_panel=BENIGN)
+    ] = 15.0,
     mute_churn: Annotated[
         bool,
         typer.Option(
@@ -137,6 +144,8 @@ def simulate(
             crowds_per_day=crowds_per_day,
             batches=batches,
             hiccups_per_hour=hiccups_per_hour,
+            cold_strength=cold_strength,
+            cold_seconds=cold_seconds,
             scrape_gaps_per_day=scrape_gaps_per_day,
             blackouts_per_day=blackouts_per_day,
             missing_metrics=tuple(missing_metric or ()),

@@ -9,7 +9,7 @@ import pytest
 from model.snapshot import MeshSnapshot
 from serve_app.sources.churn import plan_churn
 from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import Change
+from serve_app.sources.operations import Change, ColdStart
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 
@@ -119,3 +119,24 @@ def test_heavy_churn_of_every_kind_browns_nothing_out(seed: int) -> None:
         if usual[:, 0].mean() > 2:
             worst[name] = now[:, 1].mean() - usual[:, 1].mean()
     assert max(worst.values()) < 5e-3
+
+
+@pytest.mark.parametrize(("strength", "seconds"), [(0.5, 15.0), (3.0, 45.0)])
+def test_a_deploy_slows_its_service_by_cold_starts_of_the_set_strength_and_length(
+    strength: float, seconds: float
+) -> None:
+    spec = replace(SPEC, cold_strength=strength, cold_seconds=seconds)
+    usual = MESH.usual_rate * ~MESH.topology.latent * (MESH.services.replicas >= 4)
+    service = NAMES[int(np.argmax(usual))]
+    deploy = Change("deploy", service, 40, factor=1.0)
+
+    def p50(*changes: Change) -> np.ndarray:
+        found = Simulator(spec, changes=changes, snapshots=60).snapshots()
+        return np.array([s.node_features[s.node_ids.index(service), 2] for s in found])
+
+    slower = p50(deploy) / p50() - 1
+    cold = ColdStart(strength, seconds)
+    batch = [cold.stall(4, t, SPEC.interval_seconds) > 1 for t in range(3)]  # a quarter of the replicas, 3 snapshots
+    assert np.abs(slower[:40]).max() == 0
+    assert (slower[40:52] > 0.01).tolist() == batch * 4
+    assert np.abs(slower[54:]).max() < 0.05
