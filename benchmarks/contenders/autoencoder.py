@@ -15,7 +15,7 @@ from model.verdict import Verdict
 __all__ = ["LABEL", "SUMMARY", "State", "advance", "start"]
 LABEL = "autoencoder"
 WIDE, NARROW = 16, 2  # of the hidden layers
-STEPS, BATCH, RATE = 200, 256, 0.01
+STEPS, BATCH, RATE = 400, 256, 0.01
 SUMMARY = f"squared error of two numbers that tell a row {learned.ABOUT}"
 
 
