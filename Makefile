@@ -11,7 +11,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluation-set help setup demo test check bench openapi fuzz train clean
+.PHONY: evaluate evaluation-set help setup demo test check bench openapi fuzz train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -37,8 +37,11 @@ openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a running service; SECONDS=600
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
 
+evaluate: .venv/.stamp  ## the detector and all that it is compared with on all recordings, into benchmarks/results and README
+	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python benchmarks/figures.py
+
 evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
-	$(BIN)/python -m benchmarks.bench_evaluation_set --json benchmarks/results/evaluation_set.jsonl
+	$(BIN)/python -m benchmarks.evaluate --parts 300 3000 --detectors guarded own_limit
 
 train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)

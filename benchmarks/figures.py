@@ -4,9 +4,12 @@ python benchmarks/figures.py
 """
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- numbers: written by benchmarks/figures.py -->", "<!-- end of numbers -->"
 
@@ -77,6 +80,122 @@ def evaluation_set() -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the table of detection.
+
+    Attributes:
+        what: it says.
+        part, measure: as in detection.jsonl.
+        higher: is better.
+        beside, most: another measure that is told with it, and what it may be at most for a contender to count.
+        against: the only contender that counts, and its measure.
+    """
+
+    what: str
+    part: str
+    measure: str
+    higher: bool = True
+    beside: str = ""
+    most: float = float("inf")
+    against: tuple[str, str] | None = None
+
+
+OURS = "tagae"
+ISSUES, QUIET, SHOP = "petshop, segments", "petshop, normal", "nezha-onlineboutique, stream"
+MESH, LARGE = "simulated, 300 services, located", "simulated, 3,000 services, located"
+DETECTION = (
+    Line("PetShop, 44 issues: culprit first", ISSUES, "top_1"),
+    Line("in the first three", ISSUES, "top_3"),
+    Line("latency issues: culprit first", ISSUES, "top_1_latency"),
+    Line("availability issues: culprit first", ISSUES, "top_1_availability"),
+    Line("two days of normal traffic: false alarms a day", QUIET, "false_alarms_per_day", higher=False),
+    Line("Online Boutique, 24 faults, from cold: recall at 1 false alarm", SHOP, "recall_at_1_false_alarms"),
+    Line("at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
+    Line("at 6 false alarms", SHOP, "recall_at_6_false_alarms"),
+    Line("AUROC", SHOP, "auroc"),
+    Line("culprit first", SHOP, "top_1"),
+    Line("in the first three", SHOP, "top_3"),
+    Line("recall as emitted, and share of normal snapshots in alarm", SHOP, "recall", beside="alarm_share", most=0.05),
+    Line("Brier score of the probability", SHOP, "brier", higher=False, beside="brier_of_base_rate"),
+    Line(
+        "Simulated, 300 services, high churn: recall and false pages an hour, as emitted",
+        MESH,
+        "recall",
+        beside="false_pages_per_hour",
+        most=2.0,
+    ),
+    Line("recall at 2 false pages an hour", MESH, "recall_at_2_false_pages_per_hour"),
+    Line("at 20", MESH, "recall_at_20_false_pages_per_hour"),
+    Line("culprit in three of a true page, from 20 sigmas", MESH, "top_3_of_true_pages_from_moderate"),
+    Line("median delay from 100 sigmas, snapshots", MESH, "delay_snapshots_gross", higher=False),
+    *(
+        Line(
+            f"false pages an hour at the recall of the {rule.replace('_', ' ')}",
+            MESH,
+            f"false_pages_per_hour_at_recall_of_{rule}",
+            higher=False,
+            against=(rule.replace("_", " "), "false_pages_per_hour"),
+        )
+        for rule in ("guarded", "own_limit")
+    ),
+    Line(
+        "pages a day where nothing is wrong, and promised",
+        MESH,
+        "fault_free_pages_per_day",
+        higher=False,
+        beside="promised_pages_per_day",
+    ),
+    Line(
+        "3,000 services: recall and false pages an hour, as emitted",
+        LARGE,
+        "recall",
+        beside="false_pages_per_hour",
+        most=15.0,
+    ),
+    Line("recall at 15 false pages an hour", LARGE, "recall_at_15_false_pages_per_hour"),
+)
+
+
+def detection() -> str:
+    """Our figures and the strongest contender's."""
+    found = {(row["part"], row["measure"], row["detector"]): row for row in rows("detection")}
+    lines = [_line(line, found) for line in DETECTION if (line.part, line.measure, OURS) in found]
+    return table("| | TAGAE | strongest contender |", lines)
+
+
+def _line(line: Line, found: dict[tuple[str, str, str], Row]) -> str:
+    def told(detector: str, measure: str = line.measure) -> str:
+        beside = found.get((line.part, line.beside, detector))
+        return _figure(found[line.part, measure, detector]) + (f", {beside['value']:.2g}" if beside else "")
+
+    if line.against is not None:
+        return f"| {line.what} | {told(OURS)} | {line.against[0]} {told(*line.against)} |"
+    allowed = _contenders(line, found)
+    best: Callable[..., str] = max if line.higher else min
+    strongest = best(allowed, key=lambda name: found[line.part, line.measure, name]["value"]) if allowed else None
+    return f"| {line.what} | {told(OURS)} | {f'{strongest} {told(strongest)}' if strongest else 'none'} |"
+
+
+def _contenders(line: Line, found: dict[tuple[str, str, str], Row]) -> list[str]:
+    """Those that keep to what goes with the measure."""
+    names = [name for part, measure, name in found if (part, measure) == (line.part, line.measure) and name != OURS]
+    return [
+        name
+        for name in names
+        if found[line.part, line.measure, name]["value"] is not None
+        and (not line.beside or found[line.part, line.beside, name]["value"] <= line.most)
+    ]
+
+
+def _figure(row: Row) -> str:
+    if row["value"] is None:
+        return "–"
+    digits = 2 if row["value"] < 1.5 else 1
+    interval = "" if row["low"] is None else f" ({row['low']:.{digits}f} to {row['high']:.{digits}f})"
+    return f"{row['value']:.{digits}f}{interval}"
+
+
 def write(path: Path, begin: str, end: str, text: str) -> None:
     """Put the text between two markers of a file."""
     before, rest = path.read_text().split(begin)
@@ -85,6 +204,9 @@ def write(path: Path, begin: str, end: str, text: str) -> None:
 
 def main() -> None:
     write(ROOT / "README.md", BEGIN, END, numbers())
+    if (ROOT / "benchmarks" / "results" / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
+        begin, end = "<!-- detection: written by benchmarks/figures.py -->", "<!-- end of detection -->"
+        write(ROOT / "README.md", begin, end, detection())
     simulator = ROOT / "serve_app" / "sources" / "README.md"
     begin, end = "<!-- evaluation set: written by benchmarks/figures.py -->", "<!-- end of evaluation set -->"
     write(simulator, begin, end, evaluation_set())

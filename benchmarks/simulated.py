@@ -2,18 +2,21 @@
 
 For each size some meshes (seeds and graph families that nothing is trained on) with high churn and all kinds of faults,
 an hour of warm-up and two hours judged; and the muted control: the same meshes, plans and faults without any benign
-action. EVALUATION.md has the reference that the set is held against. A recording that is there already is kept: the
-same seed makes the same recording.
+action. EVALUATION.md has the reference that the set is held against. A recording that is there already is kept as long
+as the simulator is the same: the same seed makes the same recording.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from serve_app import sources
 from serve_app.recording import LabelledIncident, RecordingWriter
-from serve_app.sources.faults import KINDS
+from serve_app.sources.faults import KINDS, Level
 from serve_app.sources.labels import Comparison, compared, incidents
 from serve_app.sources.scenario import plan_scenario
 from serve_app.sources.simulator import Simulator
@@ -24,9 +27,9 @@ FOLDER = Path("out/evaluate/recordings")
 SEEDS = {300: (600, 601, 602, 603, 604, 605), 3000: (610, 611)}
 WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
 HIGH_CHURN_PER_SERVICE_HOUR = 0.2
-LEVELS = ("minor", "minor", "major", "critical")
+LEVELS: tuple[Level, ...] = ("minor", "minor", "major", "critical")
 LEAST_RATE = 1.0  # 1/s of a culprit: faults strike quiet services too
-LIVELY = {
+LIVELY: dict[str, Any] = {
     "hiccups_per_hour": 0.1,
     "crowds_per_day": 12.0,
     "batches": 0.03,
@@ -93,7 +96,7 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
 
 
 def _meta(run: Run) -> dict[str, Any]:
-    """All that makes the recording what it is."""
+    """All that makes the recording what it is, the simulator's code among it."""
     made = {
         name: value for name, value in globals().items() if name.isupper() and name not in ("SEEDS", "KINDS", "FOLDER")
     }
@@ -102,7 +105,16 @@ def _meta(run: Run) -> dict[str, Any]:
         "warm_up": WARM_UP,
         **asdict(run),
         "made": json.loads(json.dumps(made)),
+        "simulator": _code(),
     }
+
+
+@cache
+def _code() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(sources.__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _is_there(path: Path, meta: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ class Past:
 
     Attributes:
         length: frames kept.
-        names: of all rows ever seen; only ever added to, so older frames are shorter.
+        names: of all rows ever seen, as they came; only ever added to, so older frames are shorter.
         frames: float32 ``[K_t, M]``, oldest first, NaN where not observed.
     """
 
@@ -30,7 +30,10 @@ class Past:
             names: of the rows.
             values: ``[N, M]``.
         """
-        known = self.names + tuple(set(names) - set(self.names)) if self.names[: len(names)] != names else self.names
+        known = self.names
+        if known[: len(names)] != names:
+            seen = set(known)
+            known += tuple(name for name in names if name not in seen)
         frame = np.full((len(known), values.shape[1]), np.nan, np.float32)
         frame[places(names, known)] = values
         return replace(self, names=known, frames=(*self.frames, frame)[-self.length :])

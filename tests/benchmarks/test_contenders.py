@@ -187,21 +187,21 @@ def test_adaptive_bands_widen_where_an_hour_was_variable_and_as_they_were_a_day_
     1, which is not; what follows is flat."""
 
     def sample(value: float) -> tuple[tuple[object, ...], Floats]:
-        return ("a",), np.array([[value]])
+        return ("b", "a"), np.array([[1.0], [value]])  # the first one is flat
 
     bands = adaptive_bands.Bands.empty(1800.0, 1)
     for value in (0.4, 4.0):
         bands = bands.with_samples(sample(value))
-    assert bands.hour.mean()[0, 0] == pytest.approx(2.2)
-    assert bands.outside(sample(2.2 + 2 * 1.8))[0, 0] == pytest.approx(1.0)
+    assert bands.hour.mean()[1, 0] == pytest.approx(2.2)
+    assert bands.outside(sample(2.2 + 2 * 1.8))[1, 0] == pytest.approx(1.0)
     for _ in range(46):
         bands = bands.with_samples(sample(2.0))
-    assert bands.outside(sample(2.2 + 2 * 1.8))[0, 0] == pytest.approx(1.0), "23.5 hours ago"
+    assert bands.outside(sample(2.2 + 2 * 1.8))[1, 0] == pytest.approx(1.0), "23.5 hours ago"
     bands = bands.with_samples(sample(2.0))
-    assert bands.outside(sample(2.0 + 2 * 1.8))[0, 0] == pytest.approx(1.0), "3 plus twice 1 is less"
+    assert bands.outside(sample(2.0 + 2 * 1.8))[1, 0] == pytest.approx(1.0), "3 plus twice 1 is less"
     for _ in range(6):
         bands = bands.with_samples(sample(2.0))
-    assert bands.outside(sample(2.0 + 0.5 * 2.0))[0, 0] == pytest.approx(1.0), "forgotten after 26 hours"
+    assert bands.outside(sample(2.0 + 0.5 * 2.0))[1, 0] == pytest.approx(1.0), "forgotten after 26 hours"
 
 
 def test_robust_bands_are_twice_the_median_absolute_deviation() -> None:

@@ -1,0 +1,157 @@
+"""The detector as shipped and every contender on all recordings: verdicts, judgements, figures.
+
+    python -m benchmarks.evaluate [--parts shared 300 3000] [--detectors tagae n_sigma ...] [--processes 2]
+
+Recordings of others are read from ../shared/recordings and skipped with a reason where they are not there; simulated
+ones are made anew (``simulated.py``). Lines of verdicts are kept in out/evaluate/verdicts until a detector's code or
+weights, or a recording, changes, so a second run only judges. Writes ``detection.jsonl`` (only with all parts and all
+detectors), ``evaluation_set.jsonl`` (with both sizes and the static rules) and a report in HTML.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from queue import Empty
+from threading import Event, Thread
+from typing import Any, TypeVar
+
+from rich.progress import Progress
+
+from benchmarks.evaluation.judging import Judging, Part, judged, judgings, parts
+from benchmarks.evaluation.lines import missing, score
+from benchmarks.evaluation.measures import STATIC, evaluation_set, rows
+from benchmarks.evaluation.plan import DETECTORS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
+from benchmarks.evaluation.report import write as write_report
+from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
+from serve_app.cli.console import bars, for_people
+from serve_app.evaluation.judgements import Sheet
+
+VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
+T = TypeVar("T")
+R = TypeVar("R")
+_told: Any = None  # of a worker: where it reports progress
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Processes, and the bar that they move."""
+
+    pool: ProcessPoolExecutor
+    bar: Progress
+    queue: Any
+
+    def each(self, what: str, work: Callable[[T], R], things: Sequence[T], steps: Iterable[int]) -> list[R]:
+        """``work`` of each thing, in their order; ``steps``: how many each reports."""
+        began, task = time.monotonic(), self.bar.add_task(what, total=sum(steps))
+        over = Event()
+        mover = Thread(target=self._moved, args=(task, over))
+        mover.start()
+        try:
+            futures: list[Future[R]] = [self.pool.submit(work, thing) for thing in things]
+            for future in as_completed(futures):
+                future.result()  # the first failure ends it all
+        finally:
+            over.set()
+            mover.join()
+        if things:
+            for_people().print(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
+        return [future.result() for future in futures]
+
+    def _moved(self, task: Any, over: Event) -> None:
+        while not over.is_set():
+            try:
+                self.bar.advance(task, self.queue.get(timeout=0.2))
+            except Empty:
+                continue
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--verdicts", type=Path, default=VERDICTS)
+    parser.add_argument("--report", type=Path, default=REPORT)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
+    context = get_context("spawn")
+    queue = context.Queue()
+    with ProcessPoolExecutor(arguments.processes, context, _begin, (queue,)) as pool, bars() as bar:
+        workers = Workers(pool, bar, queue)
+        simulated = runs([int(size) for size in sizes])
+        workers.each("recordings", _record, simulated, [WARM_UP + JUDGED] * len(simulated))
+        jobs = _jobs(arguments.parts, sizes, detectors)
+        _score(workers, jobs, arguments.verdicts)
+        asked = judgings(jobs, arguments.verdicts)
+        sheets = workers.each("judgements", _judge, asked, [1] * len(asked))
+    found = parts(asked, sheets)
+    complete = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
+    _write(arguments.results, arguments.report, found, complete=complete)
+
+
+def _jobs(chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...]) -> list[Job]:
+    """The longest first."""
+    jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
+    if "shared" in chosen:
+        shared = shared_jobs(detectors)
+        if not shared:
+            for_people().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
+        jobs += shared
+    return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
+
+
+def _score(workers: Workers, jobs: Sequence[Job], folder: Path) -> None:
+    due = [(job, folder) for one in jobs if (job := missing(one, folder)) is not None]
+    workers.each("verdicts", _scored, due, [job.snapshots() for job, _ in due])
+
+
+def _write(results: Path, report: Path, found: Sequence[Part], *, complete: bool) -> None:
+    lines = [row for part in found for row in rows(part)]
+    results.mkdir(parents=True, exist_ok=True)
+    name = "detection.jsonl" if complete else "detection-in-part.jsonl"
+    target = (results if complete else report.parent) / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    write_report(report, found)
+    print(f"{target}, {report}: written")
+    static = [row for part in found for row in _static(part)]
+    if len({row["services"] for row in static}) == len(SIMULATED) and len({row["rule"] for row in static}) == len(
+        STATIC
+    ):
+        (results / "evaluation_set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in static))
+
+
+def _static(part: Part) -> list[dict[str, Any]]:
+    if not part.controls:
+        return []
+    services = int(part.pool.sheets[0].name.split("/")[-1].split("-")[0])
+    return evaluation_set(services, part.pool.sheets, "high") + evaluation_set(services, part.controls, "muted")
+
+
+def _begin(queue: Any) -> None:
+    global _told
+    _told = queue
+
+
+def _record(run: Run) -> Path:
+    return record(run, FOLDER, lambda: _told.put(1))
+
+
+def _scored(work: tuple[Job, Path]) -> None:
+    score(*work, tick=_told.put)
+
+
+def _judge(judging: Judging) -> Sheet:
+    sheet = judged(judging)
+    _told.put(1)
+    return sheet
+
+
+if __name__ == "__main__":
+    main()

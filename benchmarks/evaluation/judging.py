@@ -1,0 +1,94 @@
+"""Lines judged recording by recording, and parts of the evaluation put together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.evaluation.lines import kept_at
+from benchmarks.evaluation.plan import Job
+from benchmarks.evaluation.raised import Told
+from model.evaluate.truth import Form
+from serve_app.evaluation.judgements import Pool, Rules, Sheet, judge_sheet
+from serve_app.judging import read_verdicts
+from serve_app.settings import AlertSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """One recording to be judged.
+
+    Attributes:
+        part: what it is reported in: its data set and form, or the size of a simulated mesh.
+        recording: its folder.
+        files: lines of each detector.
+        rules: how to judge.
+        control: it has no benign actions.
+    """
+
+    part: str
+    recording: Path
+    files: dict[str, Path]
+    rules: Rules
+    control: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Recordings that are reported together, and, with located incidents, the verdicts of each detector on them.
+
+    Attributes:
+        name: of it.
+        pool: their judgements.
+        controls: those of the same meshes without benign actions.
+        told: of each detector, one a recording.
+    """
+
+    name: str
+    pool: Pool
+    controls: tuple[Sheet, ...]
+    told: dict[str, tuple[Told, ...]]
+
+
+def judgings(jobs: Iterable[Job], folder: Path) -> list[Judging]:
+    """One for each recording of the jobs."""
+    found: dict[Path, Judging] = {}
+    for job in jobs:
+        for path in job.recordings:
+            part = path.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
+            one = found.setdefault(
+                path, Judging(part, path, {}, Rules(AlertSettings(), begin_after=job.judged_after), job.control)
+            )
+            one.files.update({name: kept_at(folder, name, path) for name in job.detectors})
+    return list(found.values())
+
+
+def judged(judging: Judging) -> Sheet:
+    """By the rules."""
+    name = f"{judging.recording.parent.name}/{judging.recording.name}"
+    return judge_sheet(name, judging.recording, judging.files, judging.rules)
+
+
+def parts(judgings: Sequence[Judging], sheets: Sequence[Sheet]) -> list[Part]:
+    """Recordings of one data set and form together; controls beside theirs."""
+    found: dict[tuple[str, Form], list[tuple[Judging, Sheet]]] = {}
+    for judging, sheet in zip(judgings, sheets, strict=True):
+        found.setdefault((judging.part, sheet.form), []).append((judging, sheet))
+    return [_part(name, form, members) for (name, form), members in found.items()]
+
+
+def _part(name: str, form: Form, members: Sequence[tuple[Judging, Sheet]]) -> Part:
+    lively = [(judging, sheet) for judging, sheet in members if not judging.control]
+    told: dict[str, tuple[Told, ...]] = {}
+    if form is Form.LOCATED:
+        told = {
+            detector: tuple(_told(judging.files[detector], sheet, detector) for judging, sheet in lively)
+            for detector in lively[0][0].files
+        }
+    controls = tuple(sheet for judging, sheet in members if judging.control)
+    return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in lively)), controls, told)
+
+
+def _told(lines: Path, sheet: Sheet, detector: str) -> Told:
+    watch = sheet.judged[detector].watch
+    assert watch is not None  # located incidents have one
+    return Told(watch, tuple(read_verdicts(lines)))

@@ -1,0 +1,194 @@
+"""The evaluation in small: what is scored on what, lines kept and made anew, limits in hindsight, the table."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from benchmarks import figures
+from benchmarks.evaluation import lines
+from benchmarks.evaluation.judging import judged, judgings, parts
+from benchmarks.evaluation.lines import code, kept_at, missing, score
+from benchmarks.evaluation.measures import rows
+from benchmarks.evaluation.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
+from benchmarks.evaluation.raised import Told, at_recall, limits, within
+from benchmarks.evaluation.report import page
+from benchmarks.simulated import SEEDS
+from model.evaluate.located import LocatedFault, Page, Watch
+from model.evaluate.truth import Form
+from model.verdict import Incident, Severity, Status, Suspect, Verdict
+from serve_app.judging import read_verdicts
+from serve_app.recording import LabelledIncident, RecordingWriter
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+START, STEP = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=15)
+
+
+def recording(path: Path, snapshots: int = 40, incidents: Sequence[LabelledIncident] = ()) -> Path:
+    spec = MeshSpec(services=13, calls_per_service=2.0, seed=5)
+    with RecordingWriter(path, spec.interval_seconds) as writer:
+        for snapshot in Simulator(spec, snapshots=snapshots).snapshots():
+            writer.write(snapshot)
+        for incident in incidents:
+            writer.add_incident(incident)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set with normal traffic and a stream."""
+    root = tmp_path_factory.mktemp("recordings")
+    recording(root / "shop" / "low_traffic-normal")
+    fault = LabelledIncident(START + 20 * STEP, START + 24 * STEP, "delay", "web-1")
+    recording(root / "shop" / "day", incidents=[fault])
+    return root
+
+
+def test_issues_are_warmed_up_by_normal_traffic_and_all_else_starts_cold(tmp_path: Path) -> None:
+    names = (
+        "low_traffic-normal",
+        "low_traffic-issues-a",
+        "temporal_traffic1-issues-b",
+        "day",
+        "busy-normal",
+        "busy-issues-c",
+    )
+    for name in names:
+        (tmp_path / "shop" / name).mkdir(parents=True)
+        (tmp_path / "shop" / name / "meta.json").write_text("{}")
+    found = {
+        path.name: (job.warm_up and job.warm_up.name, job.first)
+        for job in shared_jobs(("ecod",), tmp_path)
+        for path in job.recordings
+    }
+    assert found == {
+        "low_traffic-normal": (None, 10),
+        "low_traffic-issues-a": ("low_traffic-normal", 1),
+        "temporal_traffic1-issues-b": ("low_traffic-normal", 1),
+        "busy-normal": (None, 10),
+        "busy-issues-c": ("busy-normal", 1),
+        "day": (None, 10),
+    }
+    assert shared_jobs(("ecod",), tmp_path / "absent") == []
+
+
+def test_every_detector_meets_the_churn_and_some_the_control() -> None:
+    jobs = simulated_jobs(300, DETECTORS)
+    met = {(path.name, name) for job in jobs for path in job.recordings for name in job.detectors}
+    assert met == {(f"300-{seed}-churn", name) for seed in SEEDS[300] for name in DETECTORS} | {
+        (f"300-{seed}-muted", name) for seed in SEEDS[300] for name in CONTROLLED
+    }
+    assert {job.first for job in jobs} == {241}
+    assert all(job.control == job.recordings[0].name.endswith("muted") for job in jobs)
+
+
+def test_lines_are_kept_until_code_or_recording_changes(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job("shared", (OURS, "own_limit"), (shop / "shop" / "day",), shop / "shop" / "low_traffic-normal", first=1)
+    assert missing(job, tmp_path) == job
+    ticks: list[int] = []
+    score(job, tmp_path, ticks.append)
+    assert sum(ticks) == 4 * 32, "two detectors, a warm-up and a recording, every 16 of 40 snapshots"
+    told = [list(read_verdicts(kept_at(tmp_path, name, job.recordings[0]))) for name in job.detectors]
+    assert [[verdict.observed_at for verdict in one] for one in told] == [[START + i * STEP for i in range(40)]] * 2
+    assert Status.WARMING_UP not in {verdict.status for one in told for verdict in one}, "warmed up before"
+    assert missing(job, tmp_path) is None
+    assert missing(replace(job, first=2), tmp_path) == replace(job, first=2)
+    monkeypatch.setattr(lines, "code", lambda name: "changed" if name == OURS else code(name))
+    assert missing(job, tmp_path) == replace(job, detectors=(OURS,))
+
+
+def test_code_is_that_of_the_detector_and_what_it_is_made_of() -> None:
+    assert len({code(name) for name in DETECTORS}) == len(DETECTORS)
+    assert {path.stem for path in lines._modules("baro")} == {
+        "__init__",
+        "baro",
+        "n_sigma",
+        "deviation",
+        "paging",
+        "past",
+    }
+    ours = {path.as_posix() for root in lines.OUR_CODE for path in lines._sources(lines.ROOT / root)}
+    assert any(path.endswith("model/meta.py") for path in ours)
+    assert not any("/model/evaluate/" in path for path in ours)
+
+
+def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
+    jobs = shared_jobs((OURS, "guarded"), shop)
+    for job in jobs:
+        score(job, tmp_path)
+    asked = judgings(jobs, tmp_path)
+    found = parts(asked, [judged(one) for one in asked])
+    assert {(part.name, part.pool.form) for part in found} == {
+        ("shop, stream", Form.STREAM),
+        ("shop, normal", Form.NORMAL),
+    }
+    measured = [row for part in found for row in rows(part)]
+    assert {row["detector"] for row in measured} == {OURS, "guarded"}
+    assert {"top_1", "recall", "recall_at_3_false_alarms", "alarm_share"} <= {row["measure"] for row in measured}
+    assert page(found).count("<h2>shop") == 2
+
+
+def told(*scores: dict[str, float]) -> Told:
+    """Incidents by id; snapshot after snapshot."""
+    verdicts = []
+    for i, open_now in enumerate(scores):
+        incidents = tuple(
+            Incident(name, START + i * STEP, Severity.MINOR, score, (Suspect(name[0], 1.0),), (name[0],))
+            for name, score in open_now.items()
+        )
+        status = Status.ANOMALOUS if incidents else Status.NORMAL
+        verdicts.append(Verdict(START + i * STEP, i + 1, status, 1.0, 1.0, 0.5, (Suspect("a", 1.0),), incidents))
+    fault = LocatedFault(
+        START + 2 * STEP, START + 4 * STEP, START + 4 * STEP, "a", frozenset("a"), frozenset("a"), "delay"
+    )
+    later = replace(fault, start=START + 60 * STEP, end=START + 62 * STEP, recovered=START + 62 * STEP)
+    end = START + 240 * STEP
+    return Told(
+        Watch((Page("a1", START + 2 * STEP, ("a",), frozenset("a")),), (fault, later), STEP, START, end),
+        tuple(verdicts),
+    )
+
+
+def test_limits_in_hindsight() -> None:
+    """An hour, two faults: one found weakly and later strongly, the other weakly; false ones of 2 and 6."""
+    run = told({"b1": 2.0}, {"c1": 6.0}, {"a1": 1.0}, {"a1": 8.0}, *[{}] * 56, {"a2": 3.0})
+    assert run.raised(5.0).pages == (
+        Page("c1", START + STEP, ("c",), frozenset("c")),
+        Page("a1", START + 3 * STEP, ("a",), frozenset("a")),
+    ), "told once it is strong"
+    found = limits([run])
+    assert (found[0].recall, found[0].false_pages_an_hour) == (1.0, 2.0)
+    recalls = [within(found, budget) for budget in (2.0, 1.0, 0.0)]
+    assert [one.value if one else None for one in recalls] == [1.0, 1.0, 0.5]
+    rates = [at_recall(found, recall) for recall in (0.5, 1.0)]
+    assert [one.value if one else None for one in rates] == [0.0, 1.0]
+
+
+def test_a_run_without_incidents_has_one_limit() -> None:
+    found = limits([replace(told({}, {}), watch=replace(told({}).watch, pages=()))])
+    assert [(one.recall, one.false_pages_an_hour) for one in found] == [(0.0, 0.0)]
+    assert at_recall(found, 0.5) is None
+
+
+def test_the_table_tells_the_strongest_that_keeps_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        ("recall", OURS): 0.6, ("recall", "loud"): 0.9, ("recall", "quiet"): 0.4, ("recall", "quieter"): 0.3,
+        ("false_pages_per_hour", OURS): 1.0, ("false_pages_per_hour", "loud"): 30.0,
+        ("false_pages_per_hour", "quiet"): 2.0, ("false_pages_per_hour", "quieter"): 0.0,
+    }  # fmt: skip
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    told = [
+        {"part": figures.MESH, "measure": measure, "detector": name, "value": value, "low": 0.1, "high": 0.7}
+        for (measure, name), value in values.items()
+    ]
+    (tmp_path / "benchmarks" / "results" / "detection.jsonl").write_text("\n".join(map(json.dumps, told)))
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    header, _, line = figures.detection().splitlines()
+    assert header == "| | TAGAE | strongest contender |"
+    assert line.endswith("| 0.60 (0.10 to 0.70), 1 | quiet 0.40 (0.10 to 0.70), 2 |")
