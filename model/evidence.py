@@ -3,6 +3,7 @@
 Computed over the whole mesh from calibrated surprises; only the services worth a look travel on to the meta-model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from model.features import (
     Array,
     Channel,
 )
+from model.feedback import raised
 from model.filters import SEEN, Deviation, tail_level
 from model.incidents import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring import PartitionScore
@@ -34,6 +36,11 @@ KINDS = (
     "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure",
 )  # fmt: skip
 K = len(KINDS)
+_SHOWN_BY = (("latency", "latency_raw", "calls_in_latency"), ("error", "error_raw", "calls_in_error"), ("vanished",))
+SYMPTOM = np.array(  # index into ``feedback.SYMPTOMS``; -1: context
+    [next((symptom for symptom, kinds in enumerate(_SHOWN_BY) if kind in kinds), -1) for kind in KINDS]
+)
+MARGIN = 0.3  # decades: what is twice as improbable as what was no incident, and like it, is none either
 # What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
 # starts a storm of calls may show nothing else, and is what its victims have in common.
 AFFECTED = [KINDS.index(k) for k in ("latency_raw", "error_raw", "calls_in_latency", "calls_in_error", "calls_out")]
@@ -160,8 +167,9 @@ def gather(
     """Evidence of every service, and the candidates among them."""
     node, edge = observation.node, observation.edge
     kinds = _kinds(state, observation, decoded, surprise)
-    page = page_score(kinds) * _leniency(state, policy) * decoded.scored
-    affected = kinds[:, AFFECTED].max(axis=1) * decoded.scored
+    told = eased(kinds, state.memory, state.node_ids)
+    page = page_score(told) * _leniency(state, policy) * decoded.scored
+    affected = told[:, AFFECTED].max(axis=1) * decoded.scored
     interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
     interest += WORTH_A_LOOK * state.memory.involved(state.node_ids)  # an open incident keeps its suspects
     worst = np.argsort(-interest, kind="stable")[:MOST_CANDIDATES]
@@ -196,11 +204,33 @@ def page_score(kinds: Array) -> Array:
 
     Load and resources are context: they page nobody, whatever they do.
     """
-    latency = np.maximum(kinds[:, 0], kinds[:, 9])
-    error = np.maximum(kinds[:, 2], kinds[:, 10])
-    strong = np.sort(np.stack([latency, error, kinds[:, 14]], axis=1), axis=1)
+    strong = np.sort(symptoms(kinds), axis=1)
     score: Array = strong[:, 2] + np.float32(0.3) * strong[:, 1]
     return score
+
+
+def symptoms(kinds: Array) -> Array:
+    """``[N, 3]``: latency, errors and disappearance, which page."""
+    latency = np.maximum(kinds[:, 0], kinds[:, 9])
+    error = np.maximum(kinds[:, 2], kinds[:, 10])
+    return np.stack([latency, error, kinds[:, 14]], axis=1)
+
+
+def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
+    """``[N, K]`` the evidence less what people's feedback raises page levels by, symptom by symptom."""
+    if not memory.feedback:
+        return kinds
+    moves = raised(memory.feedback, names)[:, SYMPTOM] * (SYMPTOM >= 0)
+    return np.where(kinds > 0, np.maximum(kinds - moves, 0), 0).astype(np.float32)
+
+
+def excess(kinds: Array, level: float) -> Array:
+    """``[N, 3]`` decades by which page levels would have to be raised, symptom by symptom, for this to page nobody.
+
+    The page score of symptoms scaled down is the page score scaled down, so that all are cut by one share.
+    """
+    share = 1 - (level - MARGIN) / np.maximum(page_score(kinds), level - MARGIN)
+    return symptoms(kinds) * share[:, None].astype(np.float32)
 
 
 def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surprises) -> Array:

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.features import Array
+from model.feedback import Feedback, PastIncident, normal_scores
 from model.snapshot import BoolArray, IntArray, PlannedChange
 from model.verdict import Severity
 
 CLEAR_SECONDS = 120.0
+REMEMBERED = 50  # incidents that feedback may name
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
 
 
@@ -79,16 +82,23 @@ class IncidentMemory:
     """What paging remembers of a mesh.
 
     Attributes:
-        scores: mesh scores without alerts, oldest first.
+        scores, times: mesh scores without alerts, and when (Unix, s), oldest first.
+        withheld: time and mesh score of snapshots with an alert, oldest first.
         hot: per service that was hot in the last n snapshots: bits (1 = newest) and when the streak began.
         open: incidents that page.
         changes: planned changes of the last snapshots, with how many snapshots ago they came.
+        past: the last incidents, open ones included, as feedback may name them; the newest last.
+        feedback: what people say of incidents; the newest last.
     """
 
     scores: tuple[float, ...] = ()
+    times: tuple[float, ...] = ()
+    withheld: tuple[tuple[float, float], ...] = ()
     hot: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     open: tuple[OpenIncident, ...] = ()
     changes: tuple[tuple[PlannedChange, int], ...] = ()
+    past: tuple[PastIncident, ...] = ()
+    feedback: tuple[Feedback, ...] = ()
 
     def involved(self, node_ids: Sequence[str]) -> BoolArray:
         """Which of these services belong to an open incident: what they show is no past to learn from."""
@@ -111,8 +121,47 @@ class IncidentMemory:
         return replace(self, changes=(*older, *((change, 0) for change in changes)))
 
     def threshold(self, percentile: float) -> float:
-        """Percentile of the scores without alerts; 0 while there are none."""
-        return float(np.percentile(self.scores, percentile)) if self.scores else 0.0
+        """Percentile of the scores that were normal, by what is known now; 0 while there are none."""
+        scores: Sequence[float] | NDArray[np.float64] = self.scores
+        if self.feedback:
+            scores = normal_scores(self.scores, self.times, self.withheld, self.past, self.feedback)
+        return float(np.percentile(scores, percentile)) if len(scores) else 0.0
+
+    def scored(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
+        """With one more mesh score; at most ``keep`` without and as many with an alert."""
+        if alerted:
+            return replace(self, withheld=(*self.withheld, (at.timestamp(), score))[-keep:])
+        return replace(self, scores=(*self.scores, score)[-keep:], times=(*self.times, at.timestamp())[-keep:])
+
+    def noted(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":
+        """With what is open now among the incidents that feedback may name.
+
+        Args:
+            names: of M candidates.
+            excess: ``[M, 3]`` how far their page levels would have to be raised now for silence.
+            now: of the snapshot.
+        """
+        past = {one.id: one for one in self.past}
+        rows = excess.astype(np.float64).round(3).tolist()  # few digits: it is stored with every snapshot
+        over = {name: tuple(row) for name, row in zip(names, rows, strict=True) if any(row)}
+        for i in self.open:
+            highest = dict(past.pop(i.id).excess) if i.id in past else {}
+            for name in over.keys() & set(i.members):
+                highest[name] = tuple(map(max, over[name], highest.get(name, over[name])))
+            past[i.id] = PastIncident(i.id, i.since, now, i.members, highest)
+        return replace(self, past=tuple(past.values())[-REMEMBERED:])
+
+    def told(self, feedback: Feedback) -> "IncidentMemory":
+        """With what somebody says of an incident instead of what was said of it before; one that is none has ended."""
+        memory = replace(self, feedback=(*self.taken_back(feedback.incident).feedback, feedback))
+        if feedback.was_incident:
+            return memory
+        hot = {name: bits for name, bits in self.hot.items() if name not in feedback.services}
+        return replace(memory, open=tuple(i for i in self.open if i.id != feedback.incident), hot=hot)
+
+    def taken_back(self, incident: str) -> "IncidentMemory":
+        """As if nothing had been said of this incident."""
+        return replace(self, feedback=tuple(one for one in self.feedback if one.incident != incident))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,5 +264,10 @@ def follow(
 
 def _born(names: Sequence[str], group: Group, began: datetime, severity: Severity) -> OpenIncident:
     members = tuple(sorted(names[i] for i in group.rows))
+    return OpenIncident(incident_id(began, members), began, severity, members)
+
+
+def incident_id(began: datetime, members: Sequence[str]) -> str:
+    """Name of an incident by its first evidence (UTC) and the services that it began with, sorted."""
     mark = hashlib.blake2b("\n".join((began.isoformat(), *members)).encode(), digest_size=4).hexdigest()
-    return OpenIncident(f"{began:%Y%m%dT%H%M%SZ}-{mark}", began, severity, members)
+    return f"{began:%Y%m%dT%H%M%SZ}-{mark}"

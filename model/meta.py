@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.autoencoder import Autoencoder
-from model.evidence import KINDS, SERIES, Evidence, K, changes_near, unlikelihood
+from model.evidence import KINDS, SERIES, Evidence, K, changes_near, excess, unlikelihood
 from model.features import Array
+from model.feedback import preference
 from model.incidents import AlertPolicy, Group, IncidentMemory, follow, groups, warmed
 from model.layers import perceptron
 from model.snapshot import BoolArray, IntArray
@@ -145,9 +146,11 @@ def judge(
         for i, open_incident in enumerate(open_incidents)
     )
     threshold = memory.threshold(policy.percentile)
-    if not incidents:
-        memory = replace(memory, scores=(*memory.scores, mesh_score)[-policy.history :])
+    memory = memory.scored(mesh_score, when.observed_at, alerted=bool(incidents), keep=policy.history)
+    if memory.open:
+        memory = memory.noted(evidence.names, excess(evidence.kinds, level), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
+    preferred = preference(memory.feedback, evidence.names, [i.members for i in open_incidents])
     verdict = Verdict(
         when.observed_at,
         when.sequence,
@@ -155,7 +158,7 @@ def judge(
         mesh_score,
         threshold,
         probability(meta, evidence, memory, level),
-        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when.observed_at),
+        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when.observed_at, preferred),
         incidents,
         coverage,
         when.missing_parts,
@@ -190,14 +193,15 @@ def _described(
     open_incident = memory.open[index]
     row = {name: i for i, name in enumerate(evidence.names)}
     rows = group.rows if group else np.array([row[m] for m in open_incident.members if m in row], np.int64)
-    near = with_neighbours(rows, evidence.calls)
+    preferred = preference(memory.feedback, evidence.names, [open_incident.members])
+    near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
     changes = changes_near(memory, set(open_incident.members))
     return Incident(
         open_incident.id,
         open_incident.since,
         open_incident.severity,
         float(evidence.page[rows].max(initial=0.0)),
-        suspects(meta, evidence, near, memory, when.observed_at),
+        suspects(meta, evidence, near, memory, when.observed_at, preferred),
         tuple(evidence.names[i] for i in rows) if group else open_incident.members,
         tuple(memory.changes[i][0] for i in changes),
     )
@@ -211,13 +215,15 @@ def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
 
 
 def suspects(
-    meta: MetaModel, evidence: Evidence, rows: IntArray, memory: IncidentMemory, now: datetime
+    meta: MetaModel, evidence: Evidence, rows: IntArray, memory: IncidentMemory, now: datetime, preferred: Array
 ) -> tuple[Suspect, ...]:
-    """Of these candidates, those whose doing it may be, best first, with reasons."""
+    """Of these candidates, those whose doing it may be, best first, with reasons; ``preferred`` ``[M]`` nats speak for
+    those that people named before."""
     if not len(rows):
         return ()
     with torch.inference_mode():
-        share = torch.softmax(meta.rank(rank_inputs(evidence, rows)).squeeze(1), 0).numpy()
+        scores = meta.rank(rank_inputs(evidence, rows)).squeeze(1) + torch.from_numpy(preferred[rows])
+        share = torch.softmax(scores, 0).numpy()
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
     return tuple(
         Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, now)) for i in best

@@ -12,6 +12,7 @@ from safetensors.numpy import load, save
 
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
+from model.feedback import Feedback, PastIncident
 from model.incidents import IncidentMemory, OpenIncident
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import MeshState
@@ -21,6 +22,7 @@ ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_absent", "edge_absent", "attended_callers", "attended_callees",
 )  # fmt: skip
 TIMES = ("observed_at", "learned_at")
+MOMENTS, MOVES = {"since", "until", "given_at"}, {"excess", "moves"}  # fields of incidents and feedback
 PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
 
@@ -32,7 +34,9 @@ def pack_state(state: MeshState) -> bytes:
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in ARRAYS}
     tensors["scores"] = np.array(state.memory.scores, np.float64)
-    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    tensors["times"] = np.array(state.memory.times, np.float64)
+    tensors["withheld"] = np.array(state.memory.withheld, np.float64).reshape(-1, 2)
+    tensors["document"] = np.frombuffer(json.dumps(document, default=datetime.isoformat).encode(), np.uint8)
     return save(tensors)
 
 
@@ -49,7 +53,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
         fields: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
         fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
-        fields["memory"] = _memory(document["memory"], tuple(tensors["scores"].tolist()))
+        fields["memory"] = _memory(document["memory"], tensors)
         return MeshState(**fields, window=tuple(window))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, IncompatibleWeights):
@@ -62,21 +66,32 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
 
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
-        "hot": {name: [bits, since.isoformat()] for name, (bits, since) in memory.hot.items()},
-        "open": [asdict(i) | {"since": i.since.isoformat()} for i in memory.open],
+        "hot": memory.hot,
+        "open": [asdict(i) for i in memory.open],
         "changes": [[asdict(change), age] for change, age in memory.changes],
+        "past": [asdict(i) for i in memory.past],
+        "feedback": [asdict(one) for one in memory.feedback],
     }
 
 
-def _memory(document: dict[str, Any], scores: tuple[float, ...]) -> IncidentMemory:
+def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory:
+    """What paging remembered; version 0.1.0 kept neither times nor what feedback is about."""
+    scores = tuple(tensors["scores"].tolist())
     return IncidentMemory(
-        scores,
-        {name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document["hot"].items()},
-        tuple(
-            OpenIncident(
-                i["id"], datetime.fromisoformat(i["since"]), Severity(i["severity"]), tuple(i["members"]), i["quiet"]
-            )
-            for i in document["open"]
-        ),
-        tuple((PlannedChange(**change), age) for change, age in document["changes"]),
+        scores=scores,
+        times=tuple(tensors["times"].tolist()) if "times" in tensors else (0.0,) * len(scores),
+        withheld=tuple((at, score) for at, score in tensors["withheld"].tolist()) if "withheld" in tensors else (),
+        hot={name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document["hot"].items()},
+        open=tuple(OpenIncident(**_fields(i) | {"severity": Severity(i["severity"])}) for i in document["open"]),
+        changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
+        past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
+        feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
     )
+
+
+def _fields(document: dict[str, Any]) -> dict[str, Any]:
+    """Of an incident or a feedback: times and tuples again."""
+    times = {key: datetime.fromisoformat(document[key]) for key in MOMENTS & document.keys()}
+    lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
+    moves = {key: {name: tuple(m) for name, m in document[key].items()} for key in MOVES & document.keys()}
+    return document | times | lists | moves

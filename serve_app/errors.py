@@ -9,6 +9,8 @@
     ├── DocumentTooLarge         more services, calls or bytes than the settings allow
     ├── BadMeshName              a name that cannot stand in a path, a file and a label
     ├── UnknownMesh              nothing is stored under this name
+    ├── UnknownIncident          no incident of this id, or nothing said of it
+    ├── TooMuchFeedback          more incidents spoken of than the settings allow
     ├── StaleSnapshot            older than the newest snapshot counted
     ├── SameTimeOtherContent     a second, different snapshot for an instant already judged
     ├── StoreConflict            somebody else advanced the mesh in between
@@ -79,6 +81,14 @@ class UnknownMesh(ServeError):
     """Nothing is stored under this mesh name."""
 
 
+class UnknownIncident(ServeError):
+    """No incident of this id is remembered, or nothing is said of it."""
+
+
+class TooMuchFeedback(ServeError):
+    """As many incidents are spoken of as the settings allow."""
+
+
 class StaleSnapshot(ServeError):
     """A snapshot older than the newest one counted; the message names the newest."""
 
@@ -135,6 +145,8 @@ ANSWERS: dict[type[Exception], Answer] = {
     MalformedDocument: Answer(400, "malformed-document", "The body is not well formed"),
     BadMeshName: Answer(400, "bad-mesh-name", "The mesh name is not allowed"),
     UnknownMesh: Answer(404, "unknown-mesh", "There is no such mesh"),
+    UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
+    TooMuchFeedback: Answer(409, "too-much-feedback", "As much feedback is kept as this service takes"),
     StaleSnapshot: Answer(409, "stale-snapshot", "The snapshot is older than the newest one"),
     OutOfOrder: Answer(409, "out-of-order", "The snapshot is older than the newest one"),
     SameTimeOtherContent: Answer(409, "same-time-other-content", "This instant was judged with other content"),

@@ -189,7 +189,8 @@ def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
 def settled(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
     """The mesh after its verdict. A warm-up leaves scores for the threshold, and no incident."""
     if not counted:
-        memory = replace(memory, hot={}, open=(), changes=())
+        before = mesh.state.memory
+        memory = replace(memory, hot={}, open=(), changes=(), withheld=before.withheld, past=before.past)
     return replace(mesh, state=replace(mesh.state, memory=memory))
 
 

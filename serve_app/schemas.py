@@ -294,6 +294,75 @@ class IncidentsDocument(Document):
     incidents: list[IncidentDocument] = Field(description="worst first; empty where nothing pages")
 
 
+Culprit = Annotated[ServiceKey | None, Field(description="whose doing it was, where that is known")]
+Note = Annotated[str, Field(max_length=1000, description="for people", examples=["nightly batch"])]
+
+
+class FeedbackDocument(Document):
+    """What somebody says of an incident that paged. It takes the place of what was said of the same one before."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"incident": "20260301T031200Z-1f3870be", "was_incident": False, "note": "nightly batch"},
+                {"incident": "20260301T031200Z-1f3870be", "was_incident": True, "culprit": "shop/cart"},
+            ]
+        }
+    )
+
+    incident: str = Field(min_length=1, description="id, as verdicts tell it")
+    was_incident: bool = Field(strict=True, description="false: it should have paged nobody")
+    culprit: Culprit = None
+    note: Note = ""
+
+
+class MissedDocument(Document):
+    """An incident that paged nobody and should have."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"services": ["shop/cart"], "since": "2026-03-01T03:12:00Z", "until": "2026-03-01T03:20:00Z"},
+            ]
+        }
+    )
+
+    services: list[ServiceKey] = Field(min_length=1, max_length=1000, description="that should have paged")
+    since: Instant
+    until: Instant | None = Field(None, description="absent: the same as `since`")
+    culprit: Culprit = None
+    note: Note = ""
+
+
+class PageLevels(Document):
+    """By what a service's page level is raised, for each symptom, in decades of improbability; below 0: lowered."""
+
+    latency: float
+    errors: float
+    disappearance: float
+
+
+class KeptFeedbackDocument(Document):
+    """What is kept of what somebody said of one incident, and what it does."""
+
+    incident: str = Field(description="id; that of a missed incident is made from its time and services")
+    was_incident: bool
+    missed: bool = Field(description="it paged nobody")
+    services: list[ServiceKey]
+    since: Instant
+    until: Instant
+    given_at: Instant = Field(description="the newest snapshot when it was said")
+    culprit: ServiceKey | None
+    note: str
+    page_levels: dict[str, PageLevels] = Field(description="by service; of those whose level it moves")
+
+
+class FeedbackListDocument(Document):
+    """All that is kept of what people said of a mesh."""
+
+    feedback: list[KeptFeedbackDocument] = Field(description="in the order in which it was said")
+
+
 class HealthDocument(Document):
     """What answers, and what it works with; null is "does not answer yet"."""
 

@@ -143,6 +143,7 @@ class LimitSettings(Subject):
     max_calls: int = Field(200_000, ge=0)
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
     max_snapshots: int = Field(120, ge=10, description="in one request to score without keeping anything")
+    max_feedback: int = Field(200, ge=1, description="kept of one mesh at a time")
     max_ahead_seconds: float = Field(
         600.0, ge=0, description="how far a snapshot may be ahead of the service's clock; inf: any time"
     )

@@ -102,13 +102,19 @@ def test_serve_and_curl_blocks(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     with served(block("serve run"), home):
-        typed = subprocess.run(["bash", "-euc", block("curl")], cwd=home, check=True, capture_output=True, timeout=60)
+        typed, told = (
+            subprocess.run(["bash", "-euc", block(word)], cwd=home, check=True, capture_output=True, timeout=60)
+            for word in ("/snapshots", "/feedback")
+        )
     decoder = json.JSONDecoder()
     pushed, end = decoder.raw_decode(typed.stdout.decode())
     assert pushed["status"] == "warming_up"
     assert pushed["sequence"] == 1
     assert {suspect["service"] for suspect in pushed["suspects"]} <= {"shop/web", "shop/cart"}
     assert decoder.decode(typed.stdout.decode()[end:].strip()) == pushed
+    kept, end = decoder.raw_decode(told.stdout.decode())
+    assert (kept["missed"], kept["services"]) == (True, ["shop/cart"])
+    assert decoder.decode(told.stdout.decode()[end:].strip()) == {"feedback": [kept]}
 
 
 @contextmanager

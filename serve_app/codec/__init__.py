@@ -7,6 +7,7 @@ whichever it was. Verdicts go out as JSON. Snapshots also have a packed form for
 from model.snapshot import MeshSnapshot
 from serve_app.codec import arrow, structs
 from serve_app.codec.documents import ERRORS_LISTED, Limits, snapshot_document
+from serve_app.codec.feedback import decode_feedback, encode_feedback
 from serve_app.codec.packed import pack_snapshot, unpack_snapshot
 from serve_app.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
@@ -18,9 +19,11 @@ __all__ = [
     "MEDIA_TYPES",
     "MESSAGEPACK",
     "Limits",
+    "decode_feedback",
     "decode_snapshot",
     "decode_snapshots",
     "decode_verdict_line",
+    "encode_feedback",
     "encode_snapshot",
     "encode_verdict",
     "pack_snapshot",

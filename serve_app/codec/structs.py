@@ -126,7 +126,7 @@ def decode(form: Form, body: bytes, limits: Limits) -> MeshSnapshot:
     try:
         return _snapshot(form.one(body), limits)
     except (*_BROKEN, Unclear):
-        return _named(_plain(form, body), limits, "")
+        return _named(plain(form, body), limits, "")
 
 
 def decode_many(form: Form, body: bytes, limits: Limits) -> list[MeshSnapshot]:
@@ -134,7 +134,7 @@ def decode_many(form: Form, body: bytes, limits: Limits) -> list[MeshSnapshot]:
     try:
         return [_snapshot(snapshot, limits) for snapshot in form.many(body).snapshots]
     except (*_BROKEN, InvalidDocument, DocumentTooLarge, Unclear):
-        return _named_many(_plain(form, body), limits)
+        return _named_many(plain(form, body), limits)
 
 
 def encode_rows(snapshot: MeshSnapshot) -> bytes:
@@ -158,7 +158,8 @@ def node_ids(namespaces: list[str], names: list[str]) -> list[str]:
     return [f"{namespace}/{name}" for namespace, name in zip(namespaces, names, strict=True)]
 
 
-def _plain(form: Form, body: bytes) -> Any:
+def plain(form: Form, body: bytes) -> Any:
+    """Dicts, lists, strings and numbers; raises ``MalformedDocument``."""
     try:
         return form.plain(body)
     except _BROKEN as error:

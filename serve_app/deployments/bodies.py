@@ -9,8 +9,9 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import Limits, decode_snapshot, decode_snapshots, pack_snapshot
+from serve_app.codec import Limits, decode_feedback, decode_snapshot, decode_snapshots, pack_snapshot
 from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
+from serve_app.schemas import FeedbackDocument, MissedDocument
 from serve_app.settings import LimitSettings
 
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
@@ -52,6 +53,18 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
         return [pack_snapshot(snapshot) for snapshot in snapshots]
 
     result: list[bytes] = await _read(request, limits, packed)
+    return result
+
+
+async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocument | MissedDocument:
+    """What a body says of an incident; JSON alone. Errors as of :func:`read_snapshot`."""
+
+    def decoded(body: bytes, media_type: str) -> FeedbackDocument | MissedDocument:
+        if media_type != JSON:
+            raise UnsupportedMediaType(f"content-type: expected {JSON}, came {media_type[:80]!r}; send JSON")
+        return decode_feedback(body)
+
+    result: FeedbackDocument | MissedDocument = await _read(request, limits, decoded)
     return result
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from ray import serve
 
 from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
 from serve_app.deployments import problems
-from serve_app.deployments.bodies import read_snapshot, read_snapshots
+from serve_app.deployments.bodies import read_feedback, read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
 from serve_app.deployments.interface import VERSION, MeshName, interface, timing
 from serve_app.deployments.messages import Equipment, Judged, Seen
@@ -29,7 +29,10 @@ from serve_app.errors import (
     SameTimeOtherContent,
     ServeError,
     StaleSnapshot,
+    StoreConflict,
     StoreFull,
+    TooMuchFeedback,
+    UnknownIncident,
     UnknownMesh,
     UnsupportedMediaType,
 )
@@ -45,10 +48,12 @@ from serve_app.metrics import (
     PrometheusInstruments,
 )
 from serve_app.schemas import (
+    FeedbackListDocument,
     GraphDocument,
     HealthDocument,
     IncidentsDocument,
     Instant,
+    KeptFeedbackDocument,
     MeshDocument,
     ModelDocument,
     PlanDocument,
@@ -78,6 +83,14 @@ def _body(document: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": forms}}
 
 
+_FEEDBACK = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {"schema": {"anyOf": [{"$ref": f"#/components/schemas/{d}Document"} for d in ("Feedback", "Missed")]}}
+        },
+    }
+}
 http = interface()
 
 # Serve copies the application as it is when the class is made: what the routes use is defined above them.
@@ -226,6 +239,43 @@ class Ingress:
         document = await ask(self._owner(mesh).verdict, mesh, expires_at=self._expires_at())
         verdict = VerdictDocument.model_validate_json(document)
         return IncidentsDocument(observed_at=verdict.observed_at, incidents=verdict.incidents)
+
+    @http.post(
+        "/v1/meshes/{mesh}/feedback",
+        response_model=KeptFeedbackDocument,
+        openapi_extra=_FEEDBACK,
+        responses=problems.documented(
+            *_ALWAYS, *_DOCUMENT, UnknownMesh, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull
+        ),
+    )
+    async def tell(self, mesh: MeshName, request: Request) -> Response:
+        """Say of an incident that it was none, that it was one, whose doing it was, or that it was missed. What is said
+        is heeded from the next snapshot on, and replaces what was said of the same incident before."""
+        expires_at, owner = self._expires_at(), self._owner(mesh)
+        said = await read_feedback(request, self._limits)
+        return _json(await ask(owner.tell, mesh, said, expires_at=expires_at))
+
+    @http.get(
+        "/v1/meshes/{mesh}/feedback",
+        response_model=FeedbackListDocument,
+        responses=problems.documented(*_ALWAYS, UnknownMesh),
+    )
+    async def feedback(self, mesh: MeshName) -> Response:
+        """What people said of incidents of this mesh, and what it does."""
+        return _json(await ask(self._owner(mesh).feedback, mesh, expires_at=self._expires_at()))
+
+    @http.delete(
+        "/v1/meshes/{mesh}/feedback/{incident}",
+        status_code=204,
+        response_class=Response,
+        responses=problems.documented(*_ALWAYS, UnknownMesh, UnknownIncident, StoreConflict, StoreFull),
+    )
+    async def take_back(
+        self, mesh: MeshName, incident: Annotated[str, Path(description="id that the feedback is kept under")]
+    ) -> Response:
+        """Take back what was said of an incident: from the next snapshot on it is as if nobody had."""
+        await ask(self._owner(mesh).take_back, mesh, incident, expires_at=self._expires_at())
+        return Response(status_code=204)
 
     @http.delete(
         "/v1/meshes/{mesh}",

@@ -1,9 +1,13 @@
 """What a session knows of its meshes: the store is the truth, the cache what is held of it."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
+from model.state import MeshState
 from model.storage import pack_state, unpack_state
 from serve_app.codec import unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
@@ -12,6 +16,8 @@ from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
 from serve_app.stores.base import StateStore, StoredMesh
+
+T = TypeVar("T")
 
 
 class Meshes:
@@ -55,12 +61,12 @@ class Meshes:
             raise UnknownMesh(f"mesh {mesh!r}: has a baseline and no verdict yet; push a snapshot")
         return stored
 
-    def newest(self, stored: StoredMesh) -> Mesh:
+    def newest(self, stored: StoredMesh) -> Known:
         """What is held if it is of this revision, else what the store has by now."""
         known = self._cache.get(stored.mesh)
         if known is None or known.revision != stored.revision:
             known = self._load(stored.mesh)
-        return known.mesh
+        return known
 
     def repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
         """JSON of the verdict of the same snapshot.
@@ -98,6 +104,19 @@ class Meshes:
             StoreConflict: the store has another revision.
         """
         return Known(known.mesh, self._store.replace(mesh, pack_state(known.mesh.state), revision=known.revision))
+
+    def changed(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[Known, T]:
+        """Write a changed state through, and what else the change gave; one that changes nothing writes nothing.
+
+        Raises:
+            UnknownMesh: it has no verdict.
+            StoreConflict: somebody wrote in between.
+        """
+        known = self.newest(self.stored(mesh))
+        state, result = change(known.mesh.state)
+        if state is not known.mesh.state:
+            known = self.replace(mesh, Known(replace(known.mesh, state=state), known.revision))
+        return known, result
 
     def append(
         self, mesh: str, known: Known, snapshot: MeshSnapshot, packed: bytes, record: Record, *, keep: int

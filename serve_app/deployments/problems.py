@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from model.errors import ModelError
 from serve_app.errors import ANSWERS, InvalidParameter, ServeError, answer, problem
@@ -14,6 +15,7 @@ from serve_app.metrics import REFUSALS
 from serve_app.schemas import Problem
 
 MEDIA_TYPE = "application/problem+json"
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 def install(http: FastAPI) -> None:
@@ -50,7 +52,16 @@ def _unroutable(request: Request, error: Exception) -> Response:
     request.app.state.instruments.count(REFUSALS, code=code)
     detail = f"{request.method[:20]} {request.url.path[:200]}: {error.detail}; /openapi.json lists what there is"
     document = Problem(type=f"urn:tagae:problem:{code}", title=status.phrase, status=status, detail=detail)
-    return _response(document, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette's own names the methods of the first route of this path
+        headers["Allow"] = ", ".join(_allowed(request))
+    return _response(document, headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Methods of all routes of this path."""
+    asked = ({**request.scope, "method": method} for method in METHODS)
+    return [one["method"] for one in asked if any(r.matches(one)[0] is Match.FULL for r in request.app.routes)]
 
 
 def _unreadable(request: Request, error: Exception) -> Response:

@@ -8,19 +8,21 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
 
 from model.checkpoint import load_or_shipped
+from model.feedback import Feedback
 from model.incidents import IncidentMemory
 from model.scoring import PartitionTask
 from model.snapshot import MeshSnapshot
+from model.state import MeshState
 from model.verdict import Verdict
-from serve_app.codec import encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.codec import encode_feedback, encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
@@ -37,8 +39,10 @@ from serve_app.errors import (
     ServeError,
     StoreConflict,
 )
+from serve_app.feedback import taken_back, told
 from serve_app.metrics import PARTS_MISSING, STAGE, MeshGauges
 from serve_app.pipeline import Case, Laid, Mesh, calibrate, case_of, combine, lay, options, plan_of, settled
+from serve_app.schemas import FeedbackDocument, FeedbackListDocument, MissedDocument
 from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.local import LocalStore
 from serve_app.views import Deviations, model_document, plan_document
@@ -46,6 +50,7 @@ from serve_app.views import Deviations, model_document, plan_document
 COMBINING_SHARE = 0.8  # of what is left then
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
 log = logging.getLogger("ray.serve")
+T = TypeVar("T")
 
 
 class MeshSession:
@@ -160,6 +165,37 @@ class MeshSession:
             self._meshes.forget(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
 
+    async def tell(self, mesh: str, said: FeedbackDocument | MissedDocument) -> bytes:
+        """Keep what somebody says of an incident, and heed it from the next snapshot on; JSON of what is kept.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+            InvalidDocument: it names what is not there.
+            TooMuchFeedback: there is no room for more.
+        """
+        most = self._settings.limits.max_feedback
+        kept = await self._change(mesh, lambda state: told(state, said, most))
+        return encode_feedback(kept).model_dump_json().encode()
+
+    async def feedback(self, mesh: str) -> bytes:
+        """JSON of all that is kept of what people said.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        stored = await asyncio.to_thread(self._meshes.stored, mesh)
+        known = await asyncio.to_thread(self._meshes.newest, stored)
+        kept = [encode_feedback(one) for one in known.mesh.state.memory.feedback]
+        return FeedbackListDocument(feedback=kept).model_dump_json().encode()
+
+    async def take_back(self, mesh: str, incident: str) -> None:
+        """As if nobody had spoken of an incident, from the next snapshot on.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none, or nobody had.
+        """
+        await self._change(mesh, lambda state: taken_back(state, incident))
+
     async def ready(self, expires_at: float) -> Equipment:
         """Whether the store, a scorer and the meta-model answer; what the scorer works with."""
         _, equipment, _ = await asyncio.gather(
@@ -178,13 +214,25 @@ class MeshSession:
         return lock
 
     async def _advance(self, push: Push) -> Judged:
-        async with self._lock(push.mesh):
+        return await self._owning(push.mesh, lambda: self._step(push))
+
+    async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, Feedback]]) -> Feedback:
+        async def changed() -> Feedback:
+            known, feedback = await asyncio.to_thread(self._meshes.changed, mesh, change)
+            self._meshes.hold(mesh, known)
+            return feedback
+
+        return await self._owning(mesh, changed)
+
+    async def _owning(self, mesh: str, step: Callable[[], Awaitable[T]]) -> T:
+        """A step of a mesh, alone; once more where another session was first."""
+        async with self._lock(mesh):
             try:
-                return await self._step(push)
+                return await step()
             # Another session was first, or what was damaged has been set aside: what is held here is of the past.
             except (StoreConflict, CorruptState):
-                self._meshes.forget(push.mesh)
-                return await self._step(push)
+                self._meshes.forget(mesh)
+                return await step()
 
     async def _step(self, push: Push) -> Judged:
         push.in_time()
@@ -247,14 +295,14 @@ class MeshSession:
         return snapshot, lay(self._checkpoint, mesh, snapshot, self._options)
 
     def _plan(self, name: str, members: bool) -> bytes:
-        mesh = self._meshes.newest(self._meshes.stored(name))
+        mesh = self._meshes.newest(self._meshes.stored(name)).mesh
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
         return document.model_dump_json(exclude_none=True).encode()
 
     def _seen(self, name: str) -> Seen:
         stored = self._meshes.stored(name)
         record = Record.unpack(stored.verdict)
-        window = self._meshes.newest(stored).state.window
+        window = self._meshes.newest(stored).mesh.state.window
         snapshot = next((s for s in reversed(window) if s.observed_at == stored.observed_at), None)
         if snapshot is None:  # deleted in between
             raise unknown(name)

@@ -142,7 +142,8 @@ def test_reasons_are_in_the_metrics_unit() -> None:
     scene.caller[0, 1] = 0
     scene.observed[0, 1], scene.expected[0, 1] = 1.5, 0.2
     scene = replace(scene, callers=("a/s1",))
-    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), START)}
+    nobody = np.zeros(2, np.float32)
+    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), START, nobody)}
     own, call = found["a/s0"].reasons
     assert (own.metric, own.source) == ("error_rate", "")
     assert (own.observed, own.expected) == pytest.approx((0.25, 0.01))

@@ -1,15 +1,17 @@
+import json
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_cases import START, noisy, settled_state, snapshot, watch
+from model_cases import START, at, noisy, settled_state, snapshot, watch
 from safetensors.numpy import load, save
 
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
+from model.feedback import Feedback, PastIncident
 from model.incidents import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state import MeshState
@@ -19,9 +21,16 @@ from tests.contract import different
 
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
+    times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
+    withheld=((START.timestamp() + 45, 7.5),),
     hot={"shop/cart": (0b101, START)},
     open=(OpenIncident("20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2),),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
+    past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
+    feedback=(
+        Feedback("i-1", False, ("shop/cart",), START, at(9), at(9), {"shop/cart": (1.5, 0.0, 0.0)}, note="nightly"),
+        Feedback("i-2", True, ("shop/cart", "shop/store"), at(1), at(2), at(10), missed=True, culprit="shop/db"),
+    ),
 )
 
 
@@ -47,6 +56,15 @@ def test_a_state_that_came_back_goes_on_the_same() -> None:
     np.testing.assert_array_equal(theirs[0].node.now, ours[0].node.now)
 
 
+def test_a_state_of_the_first_version_is_read_as_one_nobody_spoke_of() -> None:
+    tensors = load(pack_state(full_state()))
+    document = json.loads(tensors["document"].tobytes())
+    del document["memory"]["past"], document["memory"]["feedback"], tensors["times"], tensors["withheld"]
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    before = replace(MEMORY, times=(0.0,) * 3, withheld=(), past=(), feedback=())
+    assert not different(unpack_state(save(tensors)), replace(full_state(), memory=before, window=()))
+
+
 def test_the_ring_is_stored_apart() -> None:
     assert unpack_state(pack_state(full_state())).window == ()
 
@@ -70,6 +88,7 @@ def test_a_pickle_is_refused_and_not_run() -> None:
         unpack_state(pickle.dumps({"node_filters": np.zeros(3)}))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):

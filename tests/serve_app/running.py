@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from serve_app.settings import Settings
 from serve_app.sources.faults import Fault, candidates
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
+from serve_app.stores.local import LocalStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,13 @@ def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
         assert came == pytest.approx(wanted, rel=1e-5, abs=1e-5), where
     else:
         assert came == wanted, where
+
+
+def kept(service: Service) -> dict[str, Any]:
+    """All that is stored: of each mesh its state, revision, sequence, verdict, and the snapshots of its window."""
+    with closing(LocalStore(service.settings.store.path)) as store:
+        names = [summary.mesh for summary in store.meshes()]
+        return {name: (store.load(name), list(store.window(name))) for name in names}
 
 
 def problem(response: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:

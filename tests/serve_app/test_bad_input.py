@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import msgpack
-from running import Service, problem, push, recorded
+from running import Service, kept, problem, push, recorded
 
 from serve_app.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
 from serve_app.sources.topology import MeshSpec
-from serve_app.stores.local import LocalStore
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
@@ -23,13 +21,6 @@ MESH = "bad-input"
 SNAPSHOTS = recorded(MeshSpec(services=30, seed=3), 12)
 NEXT = snapshot_document(SNAPSHOTS[3])
 PUSH, BASELINE, SCORE = f"/v1/meshes/{MESH}/snapshots", f"/v1/meshes/{MESH}/baseline", "/v1/score"
-
-
-def kept(service: Service) -> dict[str, Any]:
-    """All that is stored: of each mesh its state, revision, sequence, verdict, and the snapshots of its window."""
-    with closing(LocalStore(service.settings.store.path)) as store:
-        names = [summary.mesh for summary in store.meshes()]
-        return {name: (store.load(name), list(store.window(name))) for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -350,6 +341,13 @@ def test_paths_and_parameters_that_lead_nowhere(
     assert response.headers["server-timing"].startswith("total;dur=")
     if status == 405:
         assert response.headers["allow"]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_all_methods_of_a_path_are_told(service: Service) -> None:
+    response = service.http.put(f"/v1/meshes/{MESH}/feedback")
+    problem(response, 405, "method-not-allowed")
+    assert response.headers["allow"] == "GET, POST"
 
 
 @pytest.mark.usefixtures("unchanged")

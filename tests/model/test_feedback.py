@@ -1,0 +1,160 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_cases import at
+
+from model.evidence import KINDS, MARGIN, K, eased, excess, page_score
+from model.feedback import LOWERED, LOWERED_AT_MOST, PREFERENCE, Feedback, PastIncident, of_missed, of_past, preference
+from model.incidents import REMEMBERED, IncidentMemory, OpenIncident
+from model.verdict import Severity
+
+NAMES = ("shop/cart", "shop/store", "shop/pay", "shop/front")
+LEVEL = 5.0
+PAGED = PastIncident("i-1", at(5), at(9), NAMES[:2], {"shop/cart": (1.4, 0.1, 0.0)})
+OPEN = PastIncident("i-2", at(16), at(20), NAMES[2:], {"shop/pay": (0.0, 1.8, 0.0)})
+MEMORY = IncidentMemory(
+    scores=tuple(float(i) for i in range(1, 9)),
+    times=tuple(at(i).timestamp() for i in (0, 1, 2, 3, 10, 11, 12, 13)),
+    withheld=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
+    hot={"shop/pay": (0b111, at(15)), "shop/cart": (0b1, at(20))},
+    open=(OpenIncident("i-2", at(16), Severity.MAJOR, NAMES[2:]),),
+    past=(PAGED, OPEN),
+)
+Symptoms = tuple[float, float, float]
+surprise = st.floats(0, 15, width=32)
+shown = st.tuples(surprise, surprise, surprise)
+quick = settings(max_examples=60, deadline=None)
+
+
+def said(incident: PastIncident, was_incident: bool, culprit: str = "") -> Feedback:
+    return of_past(incident, was_incident=was_incident, culprit=culprit, given_at=at(20))
+
+
+def missed(*services: str, since: float, until: float) -> Feedback:
+    return of_missed(f"m-{since}", services, at(since), at(until), given_at=at(20))
+
+
+NONE = said(PAGED, was_incident=False)
+
+
+def told(*feedback: Feedback) -> IncidentMemory:
+    memory = MEMORY
+    for one in feedback:
+        memory = memory.told(one)
+    return memory
+
+
+def showing(symptoms: Symptoms) -> np.ndarray:
+    kinds = np.zeros((1, K), np.float32)
+    kinds[0, [KINDS.index(k) for k in ("latency", "error", "vanished")]] = symptoms
+    return kinds
+
+
+def page(symptoms: Symptoms, memory: IncidentMemory, name: str = "shop/cart") -> float:
+    return float(page_score(eased(showing(symptoms), memory, [name]))[0])
+
+
+def after(symptoms: Symptoms) -> IncidentMemory:
+    """An incident that showed these symptoms was none."""
+    unspoken = replace(MEMORY, past=(PAGED, replace(OPEN, excess={})))
+    noted = unspoken.noted(["shop/pay"], excess(showing(symptoms), LEVEL), at(21))
+    return noted.told(said(noted.past[-1], was_incident=False))
+
+
+@quick
+@given(shown, st.floats(0, 1, width=32))
+def test_what_was_no_incident_pages_no_more_nor_does_less_of_it(symptoms: Symptoms, share: float) -> None:
+    memory = after(symptoms)
+    less = (symptoms[0] * share, symptoms[1], symptoms[2] * share)
+    for one in (symptoms, less):
+        assert page(one, memory, "shop/pay") < LEVEL
+    assert page(symptoms, memory) == pytest.approx(page(symptoms, MEMORY)), "nobody spoke of that service"
+
+
+@quick
+@given(shown)
+def test_what_is_stranger_than_it_pages(symptoms: Symptoms) -> None:
+    if page(symptoms, MEMORY) > LEVEL:
+        stranger = (symptoms[0] + 2 * MARGIN, symptoms[1] + 2 * MARGIN, symptoms[2] + 2 * MARGIN)
+        assert page(stranger, after(symptoms), "shop/pay") > LEVEL
+
+
+def test_another_symptom_pages_as_before() -> None:
+    memory = after((0.0, 9.0, 0.0))
+    assert page((0.0, 9.0, 0.0), memory, "shop/pay") < LEVEL
+    for other in ((5.1, 0.0, 0.0), (0.0, 0.0, 5.1)):
+        assert page(other, memory, "shop/pay") > LEVEL
+
+
+def test_missed_incidents_lower_the_level_up_to_a_bound() -> None:
+    reports = [missed("shop/cart", since=i, until=i) for i in (1, 2, 11)]
+    assert page((4.6, 0.0, 0.0), told(reports[0])) == pytest.approx(4.6 + LOWERED)
+    assert page((4.6, 0.0, 0.0), told(*reports)) == pytest.approx(4.6 + LOWERED_AT_MOST)
+    assert page((0.0, 0.0, 0.0), told(*reports)) == 0, "where nothing shows there is nothing to page for"
+    assert page((4.6, 0.0, 0.0), told(NONE, reports[0])) == pytest.approx(4.6 + LOWERED), "a raise is given up first"
+    assert page((4.6, 0.0, 0.0), told(reports[0], NONE)) == pytest.approx(4.6 - 1.4), "the later word counts"
+
+
+def test_no_incident_ends_and_its_services_are_cold_and_learned_from() -> None:
+    memory = told(said(OPEN, was_incident=False))
+    assert (memory.open, memory.hot) == ((), {"shop/cart": (0b1, at(20))})
+    assert not memory.involved(NAMES).any()
+    assert told(said(OPEN, was_incident=True)).open == MEMORY.open
+
+
+def test_of_each_incident_the_last_word_is_kept_until_it_is_taken_back() -> None:
+    other = said(OPEN, was_incident=True, culprit="shop/pay")
+    memory = told(NONE, other, said(PAGED, was_incident=True))
+    assert [(one.incident, one.was_incident) for one in memory.feedback] == [("i-2", True), ("i-1", True)]
+    assert memory.taken_back("i-1").feedback == (other,)
+    assert MEMORY.taken_back("i-1") == MEMORY
+
+
+def test_scores_of_what_was_none_are_let_in_and_of_what_was_missed_taken_out() -> None:
+    assert MEMORY.threshold(100) == 8.0
+    assert told(NONE).threshold(100) == 59.0
+    assert told(said(PAGED, was_incident=True)).threshold(100) == 8.0
+    assert told(missed("shop/front", since=12, until=14)).threshold(100) == 6.0
+    crossed = replace(MEMORY, past=(PAGED, replace(OPEN, since=at(7))))
+    assert crossed.told(NONE).threshold(100) == 56.0, "another incident was open from 7 on"
+
+
+def test_scores_are_kept_with_their_times_up_to_a_number() -> None:
+    memory = IncidentMemory()
+    for i in range(5):
+        memory = memory.scored(float(i), at(i), alerted=i % 2 == 1, keep=2)
+    assert (memory.scores, memory.times) == ((2.0, 4.0), (at(2).timestamp(), at(4).timestamp()))
+    assert memory.withheld == ((at(1).timestamp(), 1.0), (at(3).timestamp(), 3.0))
+
+
+def test_a_culprit_is_preferred_in_groups_alike() -> None:
+    memory = told(said(PAGED, was_incident=True, culprit="shop/pay"))
+
+    def added(*members: str) -> float:
+        nats = preference(memory.feedback, NAMES, [members])
+        assert not nats[[0, 1, 3]].any()
+        return float(nats[2])
+
+    assert added("shop/cart", "shop/store") == PREFERENCE
+    assert added("shop/cart", "shop/store", "shop/front") == pytest.approx(PREFERENCE * 2 / 3)
+    assert added("shop/front") == added() == 0
+    assert page((6.0, 0.0, 0.0), memory) == pytest.approx(6.0), "whose doing it was says nothing of what pages"
+
+
+def test_past_incidents_keep_their_strongest_and_are_so_many() -> None:
+    memory = MEMORY
+    for i, errors in enumerate((6.0, 7.0, 5.0)):
+        memory = memory.noted(["shop/pay", "shop/cart"], np.array([[0, errors, 0], [9, 9, 9]], np.float32), at(30 + i))
+    assert memory.past == (PAGED, PastIncident("i-2", at(16), at(32), NAMES[2:], {"shop/pay": (0.0, 7.0, 0.0)}))
+    for i in range(REMEMBERED):
+        born = OpenIncident(f"i-{100 + i}", at(i), Severity.MINOR, NAMES[:1])
+        memory = replace(memory, open=(born,)).noted((), np.zeros((0, 3), np.float32), at(i))
+    assert [one.id for one in memory.past] == [f"i-{100 + i}" for i in range(REMEMBERED)]
+
+
+def test_without_feedback_the_evidence_is_not_touched() -> None:
+    kinds = showing((6.0, 1.0, 0.0))
+    assert eased(kinds, MEMORY, ["shop/cart"]) is kinds

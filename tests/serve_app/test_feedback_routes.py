@@ -1,0 +1,233 @@
+"""What people say of incidents: what it changes in later verdicts, and how it is said, listed and taken back."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from running import Service, kept, problem, push, recorded
+
+from model.checkpoint import Checkpoint, load
+from model.snapshot import MeshSnapshot
+from model.storage import pack_state, unpack_state
+from model.verdict import Verdict
+from serve_app.errors import TooMuchFeedback
+from serve_app.feedback import taken_back, told
+from serve_app.pipeline import Mesh, Options, advance
+from serve_app.schemas import FeedbackDocument, KeptFeedbackDocument, MissedDocument
+from serve_app.sources.faults import Fault, candidates
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.contract import check_same
+
+pytestmark = pytest.mark.timeout(180)
+
+FIRST, PAUSE, AGAIN, OTHER = range(30, 40), range(40, 55), range(55, 70), range(80, 95)
+MOST = 200
+
+
+@pytest.fixture(scope="module")
+def days() -> list[MeshSnapshot]:
+    """A service fails, fails the same way again, and then another one does."""
+    simulator = Simulator(MeshSpec(services=40, seed=0), snapshots=OTHER.stop)
+    able = candidates(simulator.mesh, "error_burst")
+    able = sorted(able, key=lambda i: -simulator.mesh.usual_rate[i])
+    one, other = (simulator.node_ids[able[len(able) // n]] for n in (3, 2))
+    for service, span in ((one, FIRST), (one, AGAIN), (other, OTHER)):
+        simulator.schedule(Fault("error_burst", service, span.start, span.start + 8, 0.9))
+    return list(simulator.snapshots())
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return load()
+
+
+def run(checkpoint: Checkpoint, mesh: Mesh, snapshots: Sequence[MeshSnapshot]) -> tuple[list[Verdict], Mesh]:
+    verdicts = []
+    for snapshot in snapshots:
+        verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
+        verdicts.append(verdict)
+    return verdicts, mesh
+
+
+def saying(mesh: Mesh, said: FeedbackDocument | MissedDocument) -> Mesh:
+    """The mesh that heeds it, after a trip through the store."""
+    state, _ = told(mesh.state, said, MOST)
+    return replace(mesh, state=unpack_state(pack_state(state), state.window))
+
+
+def pages(verdicts: Sequence[Verdict], span: range, since: int) -> set[str]:
+    """Ids of what paged in a span, of verdicts that begin with snapshot ``since``."""
+    return {incident.id for i in span for incident in verdicts[i - since].incidents}
+
+
+@pytest.fixture(scope="module")
+def paged(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> tuple[Mesh, str]:
+    """The mesh in the pause after its first incident, and the id of that one."""
+    verdicts, mesh = run(checkpoint, Mesh(), days[: PAUSE.stop])
+    (incident,) = pages(verdicts, FIRST, 0)
+    return mesh, incident
+
+
+def test_what_was_no_incident_pages_no_more_and_others_do(
+    checkpoint: Checkpoint, days: list[MeshSnapshot], paged: tuple[Mesh, str]
+) -> None:
+    mesh, incident = paged
+    rest = days[PAUSE.stop :]
+    before, _ = run(checkpoint, mesh, rest)
+    assert pages(before, AGAIN, PAUSE.stop)
+    assert pages(before, OTHER, PAUSE.stop)
+    spoken = saying(mesh, FeedbackDocument(incident=incident, was_incident=False))
+    after, _ = run(checkpoint, spoken, rest)
+    assert not pages(after, AGAIN, PAUSE.stop)
+    assert pages(after, OTHER, PAUSE.stop)
+    assert after[0].threshold > before[0].threshold, "what was scored then is normal now"
+    state, _ = taken_back(spoken.state, incident)
+    again, _ = run(checkpoint, replace(spoken, state=state), rest)
+    check_same(again, before)
+
+
+def test_an_open_incident_ends_when_it_is_none(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
+    verdicts, mesh = run(checkpoint, Mesh(), days[: FIRST.start + 5])
+    (incident,) = verdicts[-1].incidents
+    spoken = saying(mesh, FeedbackDocument(incident=incident.id, was_incident=False))
+    (verdict,), _ = run(checkpoint, spoken, days[FIRST.start + 5 : FIRST.start + 6])
+    assert (verdict.status, verdict.incidents) == ("normal", ())
+
+
+def test_a_missed_incident_makes_its_services_page_sooner_and_a_culprit_is_named_first(
+    checkpoint: Checkpoint, days: list[MeshSnapshot], paged: tuple[Mesh, str]
+) -> None:
+    mesh, incident = paged
+    rest = days[PAUSE.stop : AGAIN.stop]
+    before, _ = run(checkpoint, mesh, rest)
+    members = next(one.members for one in mesh.state.memory.past if one.id == incident)
+    missed = MissedDocument(services=list(members), since=days[20].observed_at)
+    after, _ = run(checkpoint, saying(mesh, missed), rest)
+    assert max(v.mesh_score for v in after) > max(v.mesh_score for v in before)
+    told_of = next(v.incidents[0] for v in before if v.incidents)
+    second = told_of.suspects[1].service
+    named = FeedbackDocument(incident=incident, was_incident=True, culprit=second)
+    after, _ = run(checkpoint, saying(mesh, named), rest)
+    share = {s.service: s.score for v in after for i in v.incidents if i.id == told_of.id for s in i.suspects}
+    assert share[second] > told_of.suspects[1].score
+
+
+def test_there_is_room_for_so_much_and_no_more(paged: tuple[Mesh, str], days: list[MeshSnapshot]) -> None:
+    mesh, incident = paged
+    said = FeedbackDocument(incident=incident, was_incident=True)
+    state, first = told(mesh.state, said, 1)
+    assert told(state, said, 1) == (state, first)
+    other, second = told(state, FeedbackDocument(incident=incident, was_incident=False), 1)
+    assert other.memory.feedback == (second,), "it takes the place of what was said before"
+    missed = MissedDocument(services=[state.node_ids[0]], since=days[3].observed_at)
+    with pytest.raises(TooMuchFeedback, match=r"expected at most 1 .* limits\.max_feedback"):
+        told(state, missed, 1)
+
+
+MESH = "spoken"
+PATH = f"/v1/meshes/{MESH}/feedback"
+SNAPSHOTS = recorded(MeshSpec(services=30, seed=3), 24, fault_from=18)
+
+
+@pytest.fixture(scope="module")
+def incident(service: Service) -> str:
+    """Id of the open incident of a mesh."""
+    verdicts = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:-1]]
+    found: str = verdicts[-1]["incidents"][0]["id"]
+    return found
+
+
+@pytest.fixture
+def unchanged(service: Service, incident: str) -> Iterator[None]:
+    """Nothing that is stored changes during the test."""
+    before = kept(service)
+    assert before[MESH][0] is not None
+    yield
+    assert kept(service) == before
+
+
+WHEN = SNAPSHOTS[4].observed_at.isoformat()
+WRONG: dict[str, tuple[dict[str, Any], int, str, str]] = {
+    "an unknown incident": ({"incident": "nothing"}, 404, "unknown-incident", "/incident"),
+    "no incident and no services": ({"incident": None}, 422, "invalid-document", "/incident"),
+    "nothing said": ({"was_incident": None}, 422, "invalid-document", "/was_incident"),
+    "a word for a truth": ({"was_incident": "yes"}, 422, "invalid-document", "/was_incident"),
+    "a culprit of what was none": ({"was_incident": False, "culprit": "a/b"}, 422, "invalid-document", "/culprit"),
+    "an unknown culprit": ({"culprit": "shop/nobody"}, 422, "invalid-document", "/culprit"),
+    "a note too long": ({"note": "x" * 1001}, 422, "invalid-document", "/note"),
+    "a field too many": ({"mood": "angry"}, 422, "invalid-document", "/mood"),
+}
+MISSED: dict[str, tuple[dict[str, Any], str]] = {
+    "an incident besides": ({"incident": "nothing"}, "/incident"),
+    "no services": ({"services": []}, "/services"),
+    "a service unknown": ({"services": ["shop/nobody"]}, "/services/0"),
+    "no time": ({"since": None}, "/since"),
+    "a time to come": ({"since": "2999-01-01T00:00:00Z"}, "/since"),
+    "an end to come": ({"until": "2999-01-01T00:00:00Z"}, "/until"),
+    "an end before it began": ({"until": SNAPSHOTS[3].observed_at.isoformat()}, "/until"),
+    "a time without a zone": ({"since": "2026-01-01T00:00:00"}, "/since"),
+}
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.usefixtures("unchanged")
+def test_what_cannot_be_said_of_an_incident(service: Service, incident: str, case: str) -> None:
+    change, status, code, pointer = WRONG[case]
+    problem(service.http.post(PATH, json={"incident": incident, "was_incident": True} | change), status, code, pointer)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("case", MISSED)
+@pytest.mark.usefixtures("unchanged")
+def test_what_cannot_be_said_of_a_missed_one(service: Service, case: str) -> None:
+    change, pointer = MISSED[case]
+    document = {"services": [SNAPSHOTS[0].node_ids[0]], "since": WHEN} | change
+    problem(service.http.post(PATH, json=document), 422, "invalid-document", pointer)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("unchanged")
+def test_what_leads_nowhere(service: Service, incident: str) -> None:
+    said = {"incident": incident, "was_incident": True}
+    nowhere = "/v1/meshes/nobody/feedback"
+    for response in (service.http.post(nowhere, json=said), service.http.get(nowhere)):
+        problem(response, 404, "unknown-mesh")
+    problem(service.http.delete(f"{nowhere}/{incident}"), 404, "unknown-mesh")
+    problem(service.http.delete(f"{PATH}/{incident}"), 404, "unknown-incident")
+    for body in (b"", b"{", b"\xff\xfe"):
+        problem(service.http.post(PATH, content=body), 400, "malformed-document")
+    problem(service.http.post(PATH, content=b"[]"), 422, "invalid-document", "")
+    problem(service.http.post(PATH, content=b"x" * 2**24), 413, "document-too-large")
+    headers = {"content-type": "application/vnd.msgpack"}
+    problem(service.http.post(PATH, content=b"\x80", headers=headers), 415, "unsupported-media-type")
+
+
+@pytest.mark.ray
+def test_it_is_kept_listed_heeded_and_taken_back(service: Service, incident: str) -> None:
+    said = {"incident": incident, "was_incident": False, "note": "nightly batch"}
+    response = service.http.post(PATH, json=said)
+    assert response.status_code == 200, response.text
+    document = response.json()
+    assert KeptFeedbackDocument.model_validate_json(response.content).missed is False
+    newest = SNAPSHOTS[-2].observed_at
+    assert {key: document[key] for key in said} == said
+    assert document["given_at"] == document["until"] == newest.isoformat().replace("+00:00", "Z")
+    assert document["culprit"] is None
+    assert set(document["page_levels"]) <= set(document["services"])
+    assert max(level["errors"] for level in document["page_levels"].values()) > 0
+    before = kept(service)
+    assert service.http.post(PATH, json=said).json() == document
+    assert kept(service) == before, "the same again writes nothing"
+    assert push(service, MESH, SNAPSHOTS[-1])["incidents"] == []
+    assert service.http.post(PATH, json=said).json() == document, "nor when a snapshot came in between"
+    missed = service.http.post(PATH, json={"services": document["services"][:1] * 2, "since": WHEN}).json()
+    assert (missed["missed"], missed["services"]) == (True, document["services"][:1])
+    assert service.http.get(PATH).json() == {"feedback": [document, missed]}
+    for one in (document, missed):
+        taken: httpx.Response = service.http.delete(f"{PATH}/{one['incident']}")
+        assert (taken.status_code, taken.content) == (204, b"")
+    assert service.http.get(PATH).json() == {"feedback": []}
