@@ -31,7 +31,7 @@ class Sliding:
     past: Past
     sums: Floats
 
-    def with_frame(self, names: tuple[object, ...], values: Floats) -> "Sliding":
+    def with_frame(self, names: tuple[str, ...], values: Floats) -> "Sliding":
         """One sample on."""
         past = self.past.with_frame(names, values)
         sums = np.zeros((3, *past.frames[-1].shape))

@@ -18,7 +18,7 @@ RATE = OF_SERVICES.index(NODE_METRICS.index("request_rate"))
 SPARSE = 5 / 60  # 1/s
 MARGIN = 0.5  # of the middle
 TIMES = 2.0  # spreads
-Named = tuple[tuple[object, ...], Floats]  # names of series, and their samples
+Named = tuple[tuple[str, ...], Floats]  # names of series, and their samples
 
 
 def selected(snapshot: MeshSnapshot) -> tuple[Named, Named]:

@@ -6,6 +6,7 @@ distribution's standard deviation), and never less than ``FLOOR``: a series that
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,13 +48,13 @@ class Series:
         """Nothing seen yet."""
         return cls(floors, Past(length), np.empty((0, 2 * len(floors))))
 
-    def rises(self, names: tuple[object, ...], values: Floats) -> Floats:
+    def rises(self, names: tuple[str, ...], values: Floats) -> Floats:
         """Spreads above the median, ``[N, M]``: 0 where below it or where nothing is known."""
         table = self.past.looked_up(self.baseline, names)
         median, spread = np.split(table, 2, axis=1)
         return np.maximum(np.nan_to_num((values - median) / spread), 0.0)
 
-    def with_frame(self, names: tuple[object, ...], values: Floats) -> "Series":
+    def with_frame(self, names: tuple[str, ...], values: Floats) -> "Series":
         """One sample on."""
         past, age = self.past.with_frame(names, values), self.age + 1
         if age < len(past.frames) // RENEWED:
@@ -101,10 +102,16 @@ def samples(snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
     )
 
 
-def call_names(snapshot: MeshSnapshot) -> tuple[object, ...]:
-    """Source and destination of each call."""
-    names = snapshot.node_ids
-    return tuple((names[source], names[destination]) for source, destination in snapshot.edge_index.T.tolist())
+def call_names(snapshot: MeshSnapshot) -> tuple[str, ...]:
+    """Source and destination of each call, in one word."""
+    return _call_names(snapshot.node_ids, snapshot.edge_index.tobytes())
+
+
+@lru_cache(maxsize=4)
+def _call_names(names: tuple[str, ...], edges: bytes) -> tuple[str, ...]:
+    """All contenders that see a snapshot ask for them."""
+    sources, destinations = np.frombuffer(edges, np.int64).reshape(2, -1).tolist()
+    return tuple(f"{names[a]}\0{names[b]}" for a, b in zip(sources, destinations, strict=True))
 
 
 def into(snapshot: MeshSnapshot, of_calls: Floats) -> Floats:

@@ -66,13 +66,17 @@ def _learn(rows: Rows) -> Forest:
 
 def _strangeness(forest: Forest, rows: Rows) -> Floats:
     """0 to 1: two to the minus mean depth over the expected one."""
-    tree = np.arange(len(forest.low))[:, None]
-    at = np.zeros((len(forest.low), len(rows)), np.int64)
-    row = np.arange(len(rows))[None, :]
+    trees, nodes = forest.low.shape
+    base = (np.arange(trees) * nodes)[:, None]  # a node's place in all trees laid end to end
+    limit, feature, values = forest.limit.ravel(), forest.feature.ravel(), rows.ravel()
+    children = np.stack([forest.high + base, forest.low + base], axis=-1).ravel()
+    at = np.repeat(base, len(rows), axis=1)
+    row = np.arange(len(rows)) * rows.shape[1]
     for _ in range(forest.levels):
-        below = rows[row, forest.feature[tree, at]] <= forest.limit[tree, at]
-        at = np.where(below, forest.low[tree, at], forest.high[tree, at])
-    return np.asarray(2.0 ** (-forest.depth[tree, at].mean(axis=0) / max(forest.expected, 1e-9)), np.float64)
+        below = values[row + feature[at]] <= limit[at]
+        at = children[2 * at + below]
+    depth = forest.depth.ravel()[at].mean(axis=0)
+    return np.asarray(2.0 ** (-depth / max(forest.expected, 1e-9)), np.float64)
 
 
 def _expected_depth(rows: NDArray[np.int64]) -> Floats:

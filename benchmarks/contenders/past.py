@@ -1,7 +1,8 @@
 """The newest samples of every series, by name; services and calls come and go."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +21,17 @@ class Past:
     """
 
     length: int
-    names: tuple[Hashable, ...] = ()
+    names: tuple[str, ...] = ()
     frames: tuple[NDArray[np.float32], ...] = ()
 
-    def with_frame(self, names: Sequence[Hashable], values: Floats) -> "Past":
+    def with_frame(self, names: tuple[str, ...], values: Floats) -> "Past":
         """One sample of each series on.
 
         Args:
             names: of the rows.
             values: ``[N, M]``.
         """
-        known = self.names
-        if known[: len(names)] != names:
-            seen = set(known)
-            known += tuple(name for name in names if name not in seen)
+        known = _grown(self.names, names)
         frame = np.full((len(known), values.shape[1]), np.nan, np.float32)
         frame[places(names, known)] = values
         return replace(self, names=known, frames=(*self.frames, frame)[-self.length :])
@@ -49,7 +47,7 @@ class Past:
             row[: len(frame)] = frame
         return np.ascontiguousarray(whole.transpose(1, 2, 0))
 
-    def looked_up(self, table: Floats, names: Sequence[Hashable], missing: float = np.nan) -> Floats:
+    def looked_up(self, table: Floats, names: tuple[str, ...], missing: float = np.nan) -> Floats:
         """Rows of ``table``, which is in the order of ``self.names`` or of the first of them, for these names."""
         at = places(names, self.names)
         known = (at >= 0) & (at < len(table))
@@ -58,12 +56,22 @@ class Past:
         return found
 
 
-def places(names: Sequence[Hashable], known: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Place of each name among the known ones, -1 where it is not."""
+@lru_cache(maxsize=64)
+def places(names: tuple[str, ...], known: tuple[str, ...]) -> NDArray[np.int64]:
+    """Place of each name among the known ones, -1 where it is not. Contenders that saw the same ask the same."""
     if names == known[: len(names)]:
         return np.arange(len(names))
     place = {name: i for i, name in enumerate(known)}
-    return np.fromiter((place.get(name, -1) for name in names), np.int64, len(names))
+    return np.array([place.get(name, -1) for name in names], np.int64)
+
+
+@lru_cache(maxsize=64)
+def _grown(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """With the names that are new at the end."""
+    if names == known[: len(names)]:
+        return known
+    seen = set(known)
+    return known + tuple(name for name in names if name not in seen)
 
 
 def quantiles(cube: NDArray[np.float32], shares: Sequence[float]) -> list[Floats]:

@@ -186,7 +186,7 @@ def test_adaptive_bands_widen_where_an_hour_was_variable_and_as_they_were_a_day_
     """Two samples an hour. 0.4 and 4 have mean 2.2 and deviation 1.8, which is more than half of it; 4 and 2 have 3 and
     1, which is not; what follows is flat."""
 
-    def sample(value: float) -> tuple[tuple[object, ...], Floats]:
+    def sample(value: float) -> tuple[tuple[str, ...], Floats]:
         return ("b", "a"), np.array([[1.0], [value]])  # the first one is flat
 
     bands = adaptive_bands.Bands.empty(1800.0, 1)
