@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -67,11 +66,16 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
         "hot": memory.hot,
-        "open": [asdict(i) for i in memory.open],
-        "changes": [[asdict(change), age] for change, age in memory.changes],
-        "past": [asdict(i) for i in memory.past],
-        "feedback": [asdict(one) for one in memory.feedback],
+        "open": [_document(i) for i in memory.open],
+        "changes": [[_document(change), age] for change, age in memory.changes],
+        "past": [_document(i) for i in memory.past],
+        "feedback": [_document(one) for one in memory.feedback],
     }
+
+
+def _document(one: OpenIncident | PlannedChange | PastIncident | Feedback) -> dict[str, Any]:
+    """Its fields; ``asdict`` also copies all that is in them, which takes four times as long as writing it."""
+    return {key: getattr(one, key) for key in one.__dataclass_fields__}
 
 
 def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory:
