@@ -1,11 +1,11 @@
 """Lines judged recording by recording, and parts of the evaluation put together."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.evaluation.lines import kept_at
-from benchmarks.evaluation.plan import Job
+from benchmarks.evaluation.plan import DETECTORS, Job
 from benchmarks.evaluation.raised import Told
 from model.evaluate.truth import Form
 from serve_app.evaluation.judgements import Pool, Rules, Sheet, judge_sheet
@@ -59,7 +59,7 @@ def judgings(jobs: Iterable[Job], folder: Path) -> list[Judging]:
                 path, Judging(part, path, {}, Rules(AlertSettings(), begin_after=job.judged_after), job.control)
             )
             one.files.update({name: kept_at(folder, name, path) for name in job.detectors})
-    return list(found.values())
+    return [replace(one, files=dict(sorted(one.files.items(), key=_in_order))) for one in found.values()]
 
 
 def judged(judging: Judging) -> Sheet:
@@ -73,7 +73,11 @@ def parts(judgings: Sequence[Judging], sheets: Sequence[Sheet]) -> list[Part]:
     found: dict[tuple[str, Form], list[tuple[Judging, Sheet]]] = {}
     for judging, sheet in zip(judgings, sheets, strict=True):
         found.setdefault((judging.part, sheet.form), []).append((judging, sheet))
-    return [_part(name, form, members) for (name, form), members in found.items()]
+    return [_part(name, form, found[name, form]) for name, form in sorted(found)]
+
+
+def _in_order(file: tuple[str, Path]) -> int:
+    return DETECTORS.index(file[0])
 
 
 def _part(name: str, form: Form, members: Sequence[tuple[Judging, Sheet]]) -> Part:
