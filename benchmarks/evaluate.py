@@ -120,7 +120,7 @@ def _write(results: Path, report: Path, found: Sequence[Part], *, complete: bool
     target.write_text("".join(json.dumps(row) + "\n" for row in lines))
     write_report(report, found)
     print(f"{target}, {report}: written")
-    static = [row for part in found for row in _static(part)]
+    static = sorted((row for part in found for row in _static(part)), key=lambda row: row["services"])  # else as it is
     if len({row["services"] for row in static}) == len(SIMULATED) and len({row["rule"] for row in static}) == len(
         STATIC
     ):

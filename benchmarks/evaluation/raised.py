@@ -1,7 +1,7 @@
 """The same lines with a higher limit: what a detector would have paged had only stronger incidents been told.
 
 Budgets of false pages are compared in hindsight, alike for every detector: an incident is told once its score reaches
-the limit, and the lowest limit within the budget counts.
+the limit, and the best limit within the budget counts; not always the lowest, as a page told later may be the true one.
 """
 
 from collections.abc import Sequence
@@ -57,13 +57,15 @@ def limits(runs: Sequence[Told]) -> list[Limit]:
 
 def within(found: Sequence[Limit], budget: float) -> Estimate | None:
     """Recall with at most so many false pages an hour; None: with no limit tried."""
-    kept = next((one for one in found if one.false_pages_an_hour <= budget), None)
+    allowed = [one for one in found if one.false_pages_an_hour <= budget]
+    kept = max(allowed, key=lambda one: one.recall, default=None)
     return report(kept.watches).overall.recall if kept else None
 
 
 def at_recall(found: Sequence[Limit], recall: float) -> Estimate | None:
     """False pages an hour where at least this share of the faults is found; None: it is never reached."""
-    kept = next((one for one in reversed(found) if one.recall >= recall), None)
+    enough = [one for one in found if one.recall >= recall]
+    kept = min(enough, key=lambda one: one.false_pages_an_hour, default=None)
     return report(kept.watches).false_pages_an_hour if kept else None
 
 
