@@ -22,46 +22,46 @@ SURPRISE_LIMIT = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Shipped tails of C channels: share of snapshots above ``TAIL_START``, mean excess there, Pareto shape."""
+    """Shipped tails ``[SCALES, C]``: share of snapshots in which a spell above ``TAIL_START`` begins, mean excess in
+    one, Pareto shape."""
 
     rate: Array
     mean_excess: Array
     shape: Array
 
     @classmethod
-    def of_excesses(cls, excesses: list[Array], counts: list[int]) -> "Tail":
-        """Fit to the excesses over ``TAIL_START`` of C channels on normal traffic.
+    def of_excesses(cls, excesses: list[list[Array]], begun: Array, seen: Array) -> "Tail":
+        """Fit to the excesses over ``TAIL_START`` on normal traffic.
 
         Args:
-            excesses: per channel, what exceeded and by how much.
-            counts: per channel, how many levels were looked at.
+            excesses: per scale and channel, how far it was above in each snapshot of each spell.
+            begun: ``[SCALES, C]`` spells.
+            seen: ``[SCALES, C]`` snapshots looked at.
 
         Shape by probability-weighted moments (Hosking and Wallis 1987), kept within 0 and .4: thinner tails than
         exponential are not believed, and heavier ones have no usable quantiles.
         """
-        rate, mean, shape = [], [], []
-        for x, n in zip(excesses, counts, strict=True):
-            rate.append((len(x) + 1.0) / (n + 100.0))
-            mean.append((float(np.sum(x)) + 1.0) / (len(x) + 1.0))
-            shape.append(_pareto_shape(np.sort(x)) if len(x) >= 50 else 0.2)
-        return cls(*(np.array(v, np.float32) for v in (rate, mean, shape)))
+        mean = [[(float(np.sum(x)) + 1.0) / (len(x) + 1.0) for x in scale] for scale in excesses]
+        shape = [[_pareto_shape(np.sort(x)) if len(x) >= 50 else 0.2 for x in scale] for scale in excesses]
+        rate = (begun + 1.0) / (seen + 100.0)
+        return cls(*(np.asarray(v, np.float32) for v in (rate, mean, shape)))
 
     def of(self, past: Deviation) -> "SeriesTail":
-        """The tail of each series ``[N, C]``: the shipped one, leaning to what the series did before."""
+        """The tail of each series ``[SCALES, N, C]``: the shipped one, leaning to what the series did before."""
         seen = np.minimum(past.seen, TAIL_MEMORY)
-        rate = (past.exceed_count + self.rate * RATE_WEIGHT) / (seen + RATE_WEIGHT)
-        excess = (past.exceed_sum + self.mean_excess * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
-        shape = np.broadcast_to(np.maximum(self.shape, 1e-3), excess.shape)
+        rate = (past.exceed_count + self.rate[:, None] * RATE_WEIGHT) / (seen + RATE_WEIGHT)
+        excess = (past.exceed_sum + self.mean_excess[:, None] * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
+        shape = np.broadcast_to(np.maximum(self.shape, 1e-3)[:, None], excess.shape)
         return SeriesTail(-np.log10(np.minimum(rate, 0.5)), excess * (1 - shape), shape, past.observed)
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesTail:
-    """Tails of N x C series.
+    """Tails of N x C series at each time scale.
 
     Attributes:
-        start: ``[N, C]`` surprise of a level at ``TAIL_START``.
-        scale, shape: ``[N, C]`` of the generalised Pareto above it.
+        start: ``[SCALES, N, C]`` surprise of a level at ``TAIL_START``.
+        scale, shape: ``[SCALES, N, C]`` of the generalised Pareto above it.
         observed: bool ``[N, C]``; nothing is surprising that was not measured.
     """
 
@@ -71,7 +71,8 @@ class SeriesTail:
     observed: BoolArray
 
     def surprise(self, level: Array) -> Array:
-        """``-log10 p`` of levels ``[N, C]`` (non-negative), from 0 to 15.
+        """``-log10 p`` of levels ``[SCALES, N, C]`` (non-negative), from 0 to 15: ``[N, C]``, the stranger scale's, less
+        ``log10`` of their number for having looked so often.
 
         Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
         little, and only the tail decides.
@@ -80,7 +81,8 @@ class SeriesTail:
         far = np.nonzero((level > TAIL_START) & self.observed)  # few, and logarithms are dear
         over = (level[far] - TAIL_START) / self.scale[far]
         surprise[far] += np.log10(1 + self.shape[far] * over) / self.shape[far]
-        return np.minimum(surprise, np.float32(SURPRISE_LIMIT))
+        stranger = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
+        return np.clip(stranger, 0, np.float32(SURPRISE_LIMIT))
 
 
 def explained_share(deviation: Array, expected: Array) -> Array:

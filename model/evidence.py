@@ -240,13 +240,14 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     count = len(state.node_ids)
     material, raw_material = _material(node, s.node_expected), _material(node, node.expected)
     call_material = _material(edge, s.edge_expected)
-    rising = node.level[:, RATE] > 0
+    rising = node.level[0, :, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
-    kinds[:, 0] = _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1])
+    own = s.node[:, OWN_TIME]
+    kinds[:, 0] = _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0])
     kinds[:, 1] = _either(s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1])
     kinds[:, 2] = s.node[:, ERROR] * material[2]
     kinds[:, 3] = s.node_raw[:, ERROR] * raw_material[2]
-    kinds[:, 4] = s.node[:, OWN_TIME]
+    kinds[:, 4] = own
     kinds[:, 5] = s.node[:, RATE] * rising
     kinds[:, 6] = s.node_raw[:, RATE] * ~rising
     kinds[:, 7] = s.node[:, [CPU, MEMORY, CPU_PER_REQUEST]].max(axis=1)
@@ -254,11 +255,11 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
     kinds[:, 9] = _worst(call_latency, destination, count)
     kinds[:, 10] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
-    kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.level[:, RATE] > 0), source, count)
+    kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.level[0, :, RATE] > 0), source, count)
     symptom = kinds[:, [1, 3, 9, 10]].max(axis=1)
     kinds[:, 12] = _worst(symptom[destination], source, count)
     kinds[:, 13] = _worst(symptom[source], destination, count)
-    kinds[:, 14] = _vanished(state, node, s.node_raw[:, RATE])
+    kinds[:, 14] = _vanished(state, observation, s.node_raw[:, RATE])
     kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)
     return kinds
 
@@ -275,10 +276,10 @@ def _material(d: Deviation, expected: Array) -> tuple[Array, Array, Array]:
     )
 
 
-def _either(a: Array, b: Array) -> Array:
-    """The worse of two tests of one thing, paying for having looked twice."""
-    worse: Array = np.maximum(np.maximum(a, b) - np.float32(np.log10(2)), 0)
-    return worse
+def _either(*tests: Array) -> Array:
+    """The worst of several tests of one thing, paying for having looked so often."""
+    worst: Array = np.maximum(np.maximum.reduce(tests) - np.float32(np.log10(len(tests))), 0)
+    return worst
 
 
 def _worst(values: Array, group: IntArray, count: int) -> Array:
@@ -289,14 +290,35 @@ def _worst(values: Array, group: IntArray, count: int) -> Array:
     return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)
 
 
-def _vanished(state: MeshState, node: Deviation, surprise: Array) -> Array:
-    """Disappearance of a busy service, unless it was planned."""
+def _vanished(state: MeshState, observation: Observation, surprise: Array) -> Array:
+    """Disappearance of a busy service that somebody misses, unless it was planned.
+
+    A canary that ends or a service that was replaced is gone too, but whoever called it makes as many calls as ever:
+    what counts is the share of its calls that nobody makes any more.
+    """
+    node, edge = observation.node, observation.edge
     gone = (state.node_absent > 0) & (node.expected[:, RATE] > np.log(1.05))
     planned = {change.service for change, _ in state.memory.changes if change.kind in DELETIONS}
     if planned and gone.any():
         gone &= np.fromiter((name not in planned for name in state.node_ids), bool, len(gone))
-    vanished: Array = surprise * gone
+    if not gone.any():
+        return np.zeros_like(surprise)
+    source, destination = state.edge_index
+    lost = np.maximum(_rate_of(edge.expected[:, RATE]), 0)
+    shortfall = lost - _rate_of(edge.value[:, RATE]) * observation.edge_present
+    count = len(gone)
+    short_of = np.bincount(source, shortfall, count)  # what each caller makes less, all its calls together
+    called = np.bincount(destination, lost, count)
+    missed = np.bincount(destination, lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1), count)
+    share = np.where(called > 0, missed / np.maximum(called, 1e-6), 1.0)
+    vanished: Array = surprise * gone * np.clip(2 * share - 0.5, 0, 1)
     return vanished
+
+
+def _rate_of(transformed: Array) -> Array:
+    """Traffic in 1/s from its channel."""
+    rate: Array = np.exp(transformed) - np.float32(EDGE_CHANNELS[RATE].offset)
+    return rate
 
 
 def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded, count: int) -> Array:

@@ -1,8 +1,8 @@
 """Filters: what one channel of one service or call remembers, and how far it is from it now.
 
-A filter is nine numbers, O(1) per snapshot: a fast and a slow pair of robust centre and variance, the deviation
-averaged over 4 and 16 snapshots (its trajectory), how often and how far it went into the tail, and how often it was
-seen. The filters of N rows and C channels are one array ``[9, N, C]``: a slot is contiguous.
+A filter is eleven numbers, O(1) per snapshot: a fast and a slow pair of robust centre and variance, the deviation
+averaged over 4 and 16 snapshots (its trajectory), how often it was seen, and how often and how far it went into the
+tail at each of two time scales. The filters of N rows and C channels are one array ``[11, N, C]``: a slot is contiguous.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,10 @@ from model.features import Array, Channel
 from model.snapshot import BoolArray
 
 # Slots of a filter. Variances are in transformed units squared.
-CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, EXCEED_COUNT, EXCEED_SUM, SEEN = range(9)
-SLOTS = 9
+CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, SEEN = range(7)
+SCALES = 2  # time scales of a level: quick and lasting
+EXCEED_COUNT, EXCEED_SUM = slice(7, 7 + SCALES), slice(7 + SCALES, 7 + 2 * SCALES)
+SLOTS = 7 + 2 * SCALES
 
 FAST = 1 / 20  # forgetting per snapshot: half-life 14 snapshots
 SLOW = 1 / 130  # half-life 90 snapshots
@@ -22,6 +24,9 @@ SHORT_RATE, LONG_RATE = 1 / 4, 1 / 16  # trajectories over 4 and 16 snapshots
 PRIOR_WEIGHT = 8  # snapshots that the starting variance counts for
 CLIP = 2.0  # Huber's k: an outlier moves centre and variance like a deviation of two sigmas
 CLIP_CONSISTENCY = 1.086  # 1 / E[min(z², 4)] for a normal z
+BOUND = 4.0  # a deviation counts for no more in the averages: they tell what lasts from what was gross and short
+MEMORABLE = 0.5  # sigmas over 4 snapshots; below it nothing is remembered that could be over
+SUPPORT = 0.4  # share of the average over 4 snapshots that the present must reach to count as lasting on
 LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
 TAIL_START = 2.5  # deviations above it are the tail that calibration models
 TAIL_MEMORY = 1000  # snapshots over which tails are counted
@@ -34,12 +39,13 @@ class Deviation:
 
     Attributes:
         now: float32 ``[N, C]`` sigmas, this snapshot.
-        short, long: ``[N, C]`` the same averaged over 4 and 16 snapshots, this one included.
+        short, long: ``[N, C]`` the same, bounded, averaged over 4 and 16 snapshots, this one included.
         past_short, past_long: ``[N, C]`` those averages before this snapshot.
         observed: bool ``[N, C]``: measured now and known before.
         value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
-        seen, exceed_count, exceed_sum: ``[N, C]`` before this snapshot: what calibration compares with, so that
-            nothing is made less strange by having just been seen.
+        seen: ``[N, C]`` before this snapshot.
+        exceed_count, exceed_sum: ``[SCALES, N, C]`` likewise: what calibration compares with, so that nothing is made
+            less strange by having just been seen.
     """
 
     now: Array
@@ -57,9 +63,23 @@ class Deviation:
 
     @property
     def level(self) -> Array:
-        """``[N, C]``: deviations over 1, 4 and 16 snapshots, each scaled to unit variance of white noise, averaged."""
-        mean: Array = (self.now + self.short * np.float32(7**0.5) + self.long * np.float32(31**0.5)) / np.float32(3)
-        return mean
+        """``[SCALES, N, C]``: now and over 4 snapshots, averaged; over 16 snapshots. Each average is scaled to unit
+        variance of white noise."""
+        quick = (self.now + self.short * np.float32(7**0.5)) / np.float32(2)
+        return np.stack([quick, self.long * np.float32(31**0.5)]) * self.present
+
+    @property
+    def present(self) -> Array:
+        """``[N, C]``, 0 to 1: whether what the averages remember is still so; what is over is no anomaly any more."""
+        remembered = np.where(np.abs(self.short) > MEMORABLE, self.short, np.copysign(np.inf, self.now))
+        present: Array = np.where(np.isinf(remembered), 1, self.now / (np.float32(SUPPORT) * remembered)).clip(0, 1)
+        return present
+
+    @property
+    def rested(self) -> BoolArray:
+        """``[SCALES, N, C]``: not in a spell already, so that what exceeds now is a new one."""
+        lasting = np.abs(self.past_long) * np.float32(31**0.5) <= np.float32(TAIL_START)
+        return np.stack([np.abs(self.past_short) < 1, lasting])
 
 
 def fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
@@ -94,8 +114,9 @@ def filtered(
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
     _learn(filters, CENTRE, value, spread, FAST, measured)
     _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, measured)
-    filters[SHORT] += np.where(measured, now - past_short, -past_short) * np.float32(SHORT_RATE)
-    filters[LONG] += np.where(measured, now - past_long, -past_long) * np.float32(LONG_RATE)
+    bounded = np.where(measured, now.clip(-BOUND, BOUND), 0)
+    filters[SHORT] += (bounded - past_short) * np.float32(SHORT_RATE)
+    filters[LONG] += (bounded - past_long) * np.float32(LONG_RATE)
     filters[SEEN] += measured
     deviation = Deviation(
         now.astype(np.float32),
@@ -142,12 +163,12 @@ def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray, channels
     """
     excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
     forget = np.where(deviation.observed & ~muted[:, None], np.float32(1 / TAIL_MEMORY), np.float32(0))
-    above = (excess > 0) & (forget > 0) & (np.abs(deviation.past_short) < 1)
+    above = (excess > 0) & (forget > 0) & deviation.rested
     filters[EXCEED_COUNT] += above - forget * filters[EXCEED_COUNT]
     filters[EXCEED_SUM] += np.where(above, np.minimum(excess, EXCESS_LIMIT), 0) - forget * filters[EXCEED_SUM]
 
 
 def tail_level(level: Array, channels: tuple[Channel, ...]) -> Array:
-    """``[N, C]``: how far on the side that counts: either side for traffic, above for everything else."""
+    """Like ``level``: how far on the side that counts: either side for traffic, above for everything else."""
     two_sided = np.array([c.two_sided for c in channels])
     return np.where(two_sided, np.abs(level), level)

@@ -20,7 +20,7 @@ from model.calibration import Tail
 from model.checkpoint import Checkpoint
 from model.dataset import SETTLE, Example, TrainingRun, examples, shuffled, watched
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel
-from model.filters import TAIL_START, Deviation, tail_level
+from model.filters import SCALES, TAIL_START, Deviation, tail_level
 from model.lessons import fit_page_offset, lesson, train_meta
 from model.meta import MetaModel
 from model.scoring import batched
@@ -109,22 +109,28 @@ def train(
 
 
 class _TailCounts:
-    """Collects what exceeded the start of the tail on normal traffic, channel by channel."""
+    """Collects what exceeded the start of the tail on normal traffic, by time scale and channel."""
 
     def __init__(self, channels: int) -> None:
-        self.excesses: list[list[Array]] = [[] for _ in range(channels)]
-        self.counts = [0] * channels
+        self.excesses: list[list[list[Array]]] = [[[] for _ in range(channels)] for _ in range(SCALES)]
+        self.begun = np.zeros((SCALES, channels))
+        self.seen = np.zeros((SCALES, channels))
 
     def add(self, deviation: Deviation, channels: tuple[Channel, ...]) -> None:
-        level = tail_level(deviation.level, channels)
-        known = deviation.observed & (deviation.seen > SETTLE) & (np.abs(deviation.past_short) < 1)
-        for c, excess in enumerate((level - TAIL_START).T):
-            seen = excess[known[:, c]]
-            self.excesses[c].append(seen[seen > 0])
-            self.counts[c] += len(seen)
+        excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
+        known = deviation.observed & (deviation.seen > SETTLE)
+        above = (excess > 0) & known
+        self.begun += (above & deviation.rested).sum(axis=1)
+        self.seen += known.sum(axis=0)
+        for scale, channel in np.ndindex(*self.begun.shape):
+            found = excess[scale, above[scale, :, channel], channel]
+            if len(found):
+                self.excesses[scale][channel].append(found)
 
     def fit(self) -> Tail:
-        return Tail.of_excesses([np.concatenate(x) for x in self.excesses], self.counts)
+        empty = np.zeros(0, np.float32)
+        joined = [[np.concatenate([empty, *x]) for x in scale] for scale in self.excesses]
+        return Tail.of_excesses(joined, self.begun, self.seen)
 
 
 def _read(

@@ -74,7 +74,11 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
         without_resources=float(rng.choice([0.0, 0.1, 0.5, 1.0], p=[0.3, 0.4, 0.15, 0.15])),
         without_connections=float(rng.choice([0.0, 0.2, 1.0])),
         without_call_latency=float(rng.choice([0.0, 0.1, 0.5, 1.0], p=[0.4, 0.3, 0.1, 0.2])),
-        hiccups_per_hour=float(rng.uniform(0.0, 0.1)),
+        hiccups_per_hour=float(rng.uniform(0.0, 0.09)),
+        crowds_per_day=float(rng.choice([0.0, rng.uniform(1.0, 10.0)])),
+        batches=float(rng.choice([0.0, rng.uniform(0.005, 0.025)])),
+        cold_strength=float(np.exp(rng.uniform(np.log(0.3), np.log(2.5)))),
+        cold_seconds=float(rng.uniform(10.0, 40.0)),
     )
     kinds = () if index % 3 == 2 else KINDS
     churn = float(rng.uniform(2, 20))
