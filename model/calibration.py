@@ -6,13 +6,15 @@ KDD 2017), whose shape ships with the weights per channel and whose rate and sca
 series' own as its history grows. The result is *surprise*, ``-log10 p``: 3 is one in a thousand, for any series.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, OWN, SEEN, UNEXPOSED
 from model.features import Array
 from model.filters import TAIL_MEMORY, TAIL_START, Deviation
-from model.snapshot import BoolArray
+from model.snapshot import BoolArray, IntArray
 
 RATE_WEIGHT = 200.0  # snapshots that the shipped rate of exceedances counts for
 SCALE_WEIGHT = 10.0  # exceedances that the shipped mean excess counts for
@@ -22,36 +24,53 @@ SURPRISE_LIMIT = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Shipped tails ``[SCALES, C]``: share of snapshots in which a spell above ``TAIL_START`` begins, mean excess in
-    one, Pareto shape."""
+    """Shipped tails ``[EXPOSURES, SCALES, C]``: share of snapshots in which a spell above ``TAIL_START`` begins, mean
+    excess in one, Pareto shape."""
 
     rate: Array
     mean_excess: Array
     shape: Array
 
     @classmethod
-    def of_excesses(cls, excesses: list[list[Array]], begun: Array, seen: Array) -> "Tail":
+    def of_excesses(cls, tally: Array, excesses: Mapping[tuple[int, int, int], Array]) -> "Tail":
         """Fit to the excesses over ``TAIL_START`` on normal traffic.
 
         Args:
-            excesses: per scale and channel, how far it was above in each snapshot of each spell.
-            begun: ``[SCALES, C]`` spells.
-            seen: ``[SCALES, C]`` snapshots looked at.
+            tally: ``[4, EXPOSURES, SCALES, C]``, what was counted.
+            excesses: by exposure, scale and channel, how far it was above in each snapshot of each spell.
 
         Shape by probability-weighted moments (Hosking and Wallis 1987), kept within 0 and .4: thinner tails than
         exponential are not believed, and heavier ones have no usable quantiles.
         """
-        mean = [[(float(np.sum(x)) + 1.0) / (len(x) + 1.0) for x in scale] for scale in excesses]
-        shape = [[_pareto_shape(np.sort(x)) if len(x) >= 50 else 0.2 for x in scale] for scale in excesses]
-        rate = (begun + 1.0) / (seen + 100.0)
-        return cls(*(np.asarray(v, np.float32) for v in (rate, mean, shape)))
+        shape = np.full(tally.shape[1:], 0.2, np.float32)
+        for which, found in excesses.items():
+            if len(found) >= 50:
+                shape[which] = _pareto_shape(np.sort(found))
+        return cls((tally[BEGUN] + 1) / (tally[SEEN] + 100), (tally[EXCESS] + 1) / (tally[ABOVE] + 1), shape)
 
-    def of(self, past: Deviation) -> "SeriesTail":
-        """The tail of each series ``[SCALES, N, C]``: the shipped one, leaning to what the series did before."""
+    def of(self, past: Deviation, exposure: IntArray, impact: Array) -> "SeriesTail":
+        """The tail of each series.
+
+        Args:
+            past: of N rows.
+            exposure: ``[N]``; near a planned change a series' own past says nothing.
+            impact: ``[4, EXPOSURES, SCALES, C]``, what planned changes did in this mesh.
+
+        Returns:
+            The shipped tail, leaning to what the series did before, or services near changes.
+        """
         seen = np.minimum(past.seen, TAIL_MEMORY)
-        rate = (past.exceed_count + self.rate[:, None] * RATE_WEIGHT) / (seen + RATE_WEIGHT)
-        excess = (past.exceed_sum + self.mean_excess[:, None] * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
-        shape = np.broadcast_to(np.maximum(self.shape, 1e-3)[:, None], excess.shape)
+        calm = self.rate[UNEXPOSED][:, None], self.mean_excess[UNEXPOSED][:, None]
+        rate = (past.exceed_count + calm[0] * RATE_WEIGHT) / (seen + RATE_WEIGHT)
+        excess = (past.exceed_sum + calm[1] * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
+        shape = np.broadcast_to(self.shape[UNEXPOSED][:, None], excess.shape).copy()
+        amid_rate = (impact[BEGUN] + self.rate * RATE_WEIGHT) / (impact[SEEN] + RATE_WEIGHT)
+        amid_excess = (impact[EXCESS] + self.mean_excess * SCALE_WEIGHT) / (impact[ABOVE] + SCALE_WEIGHT)
+        for kind in (BESIDE, OWN):
+            rows = exposure == kind
+            for value, amid in ((rate, amid_rate), (excess, amid_excess), (shape, self.shape)):
+                value[:, rows] = amid[kind][:, None]
+        shape = np.maximum(shape, 1e-3)
         return SeriesTail(-np.log10(np.minimum(rate, 0.5)), excess * (1 - shape), shape, past.observed)
 
 
@@ -71,8 +90,8 @@ class SeriesTail:
     observed: BoolArray
 
     def surprise(self, level: Array) -> Array:
-        """``-log10 p`` of levels ``[SCALES, N, C]`` (non-negative), from 0 to 15: ``[N, C]``, the stranger scale's, less
-        ``log10`` of their number for having looked so often.
+        """``-log10 p`` of levels ``[SCALES, N, C]`` (non-negative), from 0 to 15: ``[N, C]``, the stranger scale's,
+        less ``log10`` of their number for having looked so often.
 
         Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
         little, and only the tail decides.
@@ -81,8 +100,8 @@ class SeriesTail:
         far = np.nonzero((level > TAIL_START) & self.observed)  # few, and logarithms are dear
         over = (level[far] - TAIL_START) / self.scale[far]
         surprise[far] += np.log10(1 + self.shape[far] * over) / self.shape[far]
-        stranger = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
-        return np.clip(stranger, 0, np.float32(SURPRISE_LIMIT))
+        stranger: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
+        return stranger.clip(0, SURPRISE_LIMIT)
 
 
 def explained_share(deviation: Array, expected: Array) -> Array:

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from model.autoencoder import AutoencoderConfig
-from model.incidents import IncidentMemory
+from model.incidents import AlertPolicy, IncidentMemory
 from model.scoring import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot
 from model.state import MeshState, Observation, observe
 
+WINDOW = 120  # snapshots in the ring
 SETTLE = 30  # snapshots of a run before the first example
 RECOVERY = 12  # intervals after a fault that count as neither normal nor faulty
 
@@ -74,13 +75,17 @@ class Moment:
 
 
 def watched(
-    run: TrainingRun, config: AutoencoderConfig, memory: Callable[[], IncidentMemory] = IncidentMemory
+    run: TrainingRun,
+    config: AutoencoderConfig,
+    policy: AlertPolicy,
+    remembered: Callable[[MeshState], IncidentMemory] = lambda state: state.memory,
 ) -> Iterator[Moment]:
-    """A run snapshot by snapshot; ``memory`` gives what paging remembers before each, if anybody pages."""
+    """A run snapshot by snapshot; ``remembered`` gives what paging remembers after each, if anybody pages."""
     state = MeshState()
     for snapshot in run.snapshots():
-        state = replace(state, memory=memory())
-        observation, state = observe(state, snapshot, window_size=1, neighbours=config.neighbours)
+        memory = remembered(state).aged(snapshot.changes, policy.remembered, WINDOW + policy.remembered)
+        state = replace(state, memory=memory)
+        observation, state = observe(state, snapshot, window_size=WINDOW, neighbours=config.neighbours)
         at = snapshot.observed_at
         fault = next((f for f in run.faults if f.start <= at < f.end), None)
         aftermath = timedelta(seconds=RECOVERY * state.interval_seconds)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.calibration import Tail, explained_share
+from model.calibration import SeriesTail, Tail, explained_share
 from model.features import (
     CONNECTIONS,
     CPU,
@@ -22,10 +22,9 @@ from model.features import (
     P99,
     RATE,
     Array,
-    Channel,
 )
 from model.feedback import raised
-from model.filters import SEEN, Deviation, tail_level
+from model.filters import SEEN, Deviation
 from model.incidents import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring import PartitionScore
 from model.snapshot import BoolArray, IntArray
@@ -121,20 +120,18 @@ class Decoded:
 
 def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail) -> Surprises:
     """Surprise of every series, before and after what the neighbours explain is taken away."""
-    node = _surprise(observation.node, decoded.node_expected, node_tail, NODE_CHANNELS)
-    edge = _surprise(observation.edge, decoded.edge_expected, edge_tail, EDGE_CHANNELS)
+    o = observation
+    node = _surprise(o.node, decoded.node_expected, node_tail.of(o.node, o.node_exposure, o.node_impact))
+    edge = _surprise(o.edge, decoded.edge_expected, edge_tail.of(o.edge, o.edge_exposure, o.edge_impact))
     return Surprises(node[0], edge[0], node[1], edge[1], node[2], edge[2])
 
 
-def _surprise(
-    deviation: Deviation, expected: Array, tail: Tail, channels: tuple[Channel, ...]
-) -> tuple[Array, Array, Array]:
+def _surprise(deviation: Deviation, expected: Array, tail: SeriesTail) -> tuple[Array, Array, Array]:
+    """Left unexplained, explained or not, and where the series should have been."""
     share = explained_share(deviation.now, expected)
-    level = np.maximum(tail_level(deviation.level, channels), 0)
-    series = tail.of(deviation)
-    left, raw = series.surprise(level * (1 - share)), series.surprise(level)
+    level = np.maximum(deviation.level, 0)
     centre = deviation.expected + share * deviation.now * deviation.spread
-    return left, raw, centre
+    return tail.surprise(level * (1 - share)), tail.surprise(level), centre
 
 
 def assembled(state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray) -> Decoded:
@@ -240,7 +237,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     count = len(state.node_ids)
     material, raw_material = _material(node, s.node_expected), _material(node, node.expected)
     call_material = _material(edge, s.edge_expected)
-    rising = node.level[0, :, RATE] > 0
+    rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
     own = s.node[:, OWN_TIME]
     kinds[:, 0] = _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0])
@@ -255,7 +252,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
     kinds[:, 9] = _worst(call_latency, destination, count)
     kinds[:, 10] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
-    kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.level[0, :, RATE] > 0), source, count)
+    kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
     symptom = kinds[:, [1, 3, 9, 10]].max(axis=1)
     kinds[:, 12] = _worst(symptom[destination], source, count)
     kinds[:, 13] = _worst(symptom[source], destination, count)
@@ -346,20 +343,16 @@ def unlikelihood(logits: Array) -> Array:
 
 
 def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
-    """Factor on page scores: 0 around a planned deletion for two intervals, softer at any other planned change."""
+    """Factor on page scores: 0 around a planned deletion for two intervals."""
     factor = np.ones(len(state.node_ids), np.float32)
     if not state.memory.changes:
         return factor
     row = {name: i for i, name in enumerate(state.node_ids)}
     for change, age in state.memory.changes:
         i = row.get(change.service)
-        if i is None:
-            continue
-        if change.kind in DELETIONS and age <= policy.mute_intervals:
+        if i is not None and change.kind in DELETIONS and age <= policy.mute_intervals:
             source, destination = state.edge_index
             factor[np.concatenate([[i], destination[source == i], source[destination == i]])] = 0
-        elif change.kind not in DELETIONS and age <= policy.soften_intervals:
-            factor[i] *= policy.soften
     return factor
 
 

@@ -2,7 +2,8 @@
 
 A filter is eleven numbers, O(1) per snapshot: a fast and a slow pair of robust centre and variance, the deviation
 averaged over 4 and 16 snapshots (its trajectory), how often it was seen, and how often and how far it went into the
-tail at each of two time scales. The filters of N rows and C channels are one array ``[11, N, C]``: a slot is contiguous.
+tail at each of two time scales. The filters of N rows and C channels are one array ``[11, N, C]``: a slot is
+contiguous.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ CLIP_CONSISTENCY = 1.086  # 1 / E[min(z², 4)] for a normal z
 BOUND = 4.0  # a deviation counts for no more in the averages: they tell what lasts from what was gross and short
 MEMORABLE = 0.5  # sigmas over 4 snapshots; below it nothing is remembered that could be over
 SUPPORT = 0.4  # share of the average over 4 snapshots that the present must reach to count as lasting on
+SHORT_SCALE, LONG_SCALE = np.float32(7**0.5), np.float32(31**0.5)  # to unit variance of white noise
 LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
 TAIL_START = 2.5  # deviations above it are the tail that calibration models
 TAIL_MEMORY = 1000  # snapshots over which tails are counted
@@ -39,8 +41,9 @@ class Deviation:
 
     Attributes:
         now: float32 ``[N, C]`` sigmas, this snapshot.
-        short, long: ``[N, C]`` the same, bounded, averaged over 4 and 16 snapshots, this one included.
-        past_short, past_long: ``[N, C]`` those averages before this snapshot.
+        past_short, past_long: ``[N, C]`` the same, bounded, averaged over 4 and 16 snapshots, before this one.
+        level: ``[SCALES, N, C]`` sigmas on the side that counts, see :func:`_levels`.
+        rested: bool ``[SCALES, N, C]``: not in a spell already, so that what exceeds now is a new one.
         observed: bool ``[N, C]``: measured now and known before.
         value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
         seen: ``[N, C]`` before this snapshot.
@@ -49,10 +52,10 @@ class Deviation:
     """
 
     now: Array
-    short: Array
-    long: Array
     past_short: Array
     past_long: Array
+    level: Array
+    rested: BoolArray
     observed: BoolArray
     value: Array
     expected: Array
@@ -62,24 +65,16 @@ class Deviation:
     exceed_sum: Array
 
     @property
-    def level(self) -> Array:
-        """``[SCALES, N, C]``: now and over 4 snapshots, averaged; over 16 snapshots. Each average is scaled to unit
-        variance of white noise."""
-        quick = (self.now + self.short * np.float32(7**0.5)) / np.float32(2)
-        return np.stack([quick, self.long * np.float32(31**0.5)]) * self.present
+    def excess(self) -> Array:
+        """``[SCALES, N, C]``: how far into the tail, negative below it."""
+        excess: Array = self.level - np.float32(TAIL_START)
+        return excess
 
     @property
-    def present(self) -> Array:
-        """``[N, C]``, 0 to 1: whether what the averages remember is still so; what is over is no anomaly any more."""
-        remembered = np.where(np.abs(self.short) > MEMORABLE, self.short, np.copysign(np.inf, self.now))
-        present: Array = np.where(np.isinf(remembered), 1, self.now / (np.float32(SUPPORT) * remembered)).clip(0, 1)
-        return present
-
-    @property
-    def rested(self) -> BoolArray:
-        """``[SCALES, N, C]``: not in a spell already, so that what exceeds now is a new one."""
-        lasting = np.abs(self.past_long) * np.float32(31**0.5) <= np.float32(TAIL_START)
-        return np.stack([np.abs(self.past_short) < 1, lasting])
+    def begun(self) -> BoolArray:
+        """``[SCALES, N, C]``: a spell in the tail begins."""
+        begun: BoolArray = (self.level > np.float32(TAIL_START)) & self.rested & self.observed
+        return begun
 
 
 def fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
@@ -118,12 +113,13 @@ def filtered(
     filters[SHORT] += (bounded - past_short) * np.float32(SHORT_RATE)
     filters[LONG] += (bounded - past_long) * np.float32(LONG_RATE)
     filters[SEEN] += measured
+    level = _levels(now, filters[SHORT], filters[LONG], channels)
     deviation = Deviation(
         now.astype(np.float32),
-        filters[SHORT].copy(),
-        filters[LONG].copy(),
         past_short,
         past_long,
+        level,
+        np.stack([np.abs(past_short) < 1, np.abs(past_long) * LONG_SCALE <= np.float32(TAIL_START)]),
         known,
         value,
         expected,
@@ -132,7 +128,7 @@ def filtered(
         before[EXCEED_COUNT],
         before[EXCEED_SUM],
     )
-    _count_tail(filters, deviation, muted, channels)
+    _count_tail(filters, deviation, muted)
     return deviation, filters
 
 
@@ -155,20 +151,29 @@ def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: flo
     filters[centre] += np.maximum(forget, 1 / (seen + 1)) * innovation
 
 
-def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray, channels: tuple[Channel, ...]) -> None:
+def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]) -> Array:
+    """``[SCALES, N, C]``: now and over 4 snapshots, averaged; over 16 snapshots: on either side for traffic, above for
+    everything else.
+
+    Each average is scaled to unit variance of white noise. What the averages remember and the present does not bear out
+    is over, and no anomaly any more.
+    """
+    remembered = np.abs(short) > MEMORABLE
+    share = now / np.where(remembered, np.float32(SUPPORT) * short, 1)
+    present = np.where(remembered, share.clip(0, 1), 1)
+    level = np.stack([(now + short * SHORT_SCALE) / np.float32(2), long * LONG_SCALE]) * present
+    two_sided = np.array([c.two_sided for c in channels])
+    sided: Array = np.where(two_sided, np.abs(level), level).astype(np.float32)
+    return sided
+
+
+def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:
     """Count how often and how far deviations went above ``TAIL_START``, in place.
 
     Exceedances are declustered (the first of a spell counts) and cut, so that one long or gross spell does not make the
-    next one normal; rows in an open incident teach nothing.
+    next one normal; rows in an open incident or beside a planned change teach nothing.
     """
-    excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
     forget = np.where(deviation.observed & ~muted[:, None], np.float32(1 / TAIL_MEMORY), np.float32(0))
-    above = (excess > 0) & (forget > 0) & deviation.rested
+    above = deviation.begun & (forget > 0)
     filters[EXCEED_COUNT] += above - forget * filters[EXCEED_COUNT]
-    filters[EXCEED_SUM] += np.where(above, np.minimum(excess, EXCESS_LIMIT), 0) - forget * filters[EXCEED_SUM]
-
-
-def tail_level(level: Array, channels: tuple[Channel, ...]) -> Array:
-    """Like ``level``: how far on the side that counts: either side for traffic, above for everything else."""
-    two_sided = np.array([c.two_sided for c in channels])
-    return np.where(two_sided, np.abs(level), level)
+    filters[EXCEED_SUM] += np.where(above, np.minimum(deviation.excess, EXCESS_LIMIT), 0) - forget * filters[EXCEED_SUM]

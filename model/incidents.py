@@ -34,8 +34,8 @@ class AlertPolicy:
         percentile: of the mesh scores without alerts, the shown threshold.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
-        soften_intervals: snapshots for which another planned change softens its service's score ...
-        soften: ... by this factor.
+        change_intervals: snapshots for which what a service shows after another planned change is judged by what
+            such changes do.
         warm_up: snapshots seen before a verdict is given.
     """
 
@@ -46,8 +46,7 @@ class AlertPolicy:
     percentile: float = 99.0
     history: int = 2000
     mute_intervals: int = 2
-    soften_intervals: int = 8
-    soften: float = 0.8
+    change_intervals: int = 12
     warm_up: int = 10
 
     def budget(self, services: int) -> float:
@@ -55,6 +54,11 @@ class AlertPolicy:
         if self.false_pages_per_day is not None:
             return self.false_pages_per_day
         return max(1.0, float(np.sqrt(services / 50)))
+
+    @property
+    def remembered(self) -> int:
+        """Snapshots that a planned change is remembered for."""
+        return max(self.change_intervals, self.mute_intervals) + 1
 
     def clear_after(self, interval_seconds: float) -> int:
         """Quiet snapshots that end an incident: ``clear``, or two minutes if that is less, but never under two."""
@@ -106,6 +110,13 @@ class IncidentMemory:
         if not members:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
+
+    def changing(self, node_ids: Sequence[str]) -> BoolArray:
+        """Which of these services a planned change was announced for, deletions apart, as long as it is remembered."""
+        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
+        if not names:
+            return np.zeros(len(node_ids), bool)
+        return np.fromiter((name in names for name in node_ids), bool, len(node_ids))
 
     def aged(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
         """One snapshot later, with the changes announced in it; those older than ``keep`` snapshots are dropped.

@@ -16,6 +16,7 @@ from model.incidents import AlertPolicy, IncidentMemory, warmed
 from model.meta import AFFECTED_SHARE, Circumstances, MetaModel, detect_inputs, judge, rank_inputs, with_neighbours
 from model.scoring import score, whole_mesh
 from model.snapshot import IntArray
+from model.state import MeshState
 
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
@@ -52,12 +53,11 @@ def lesson(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None 
     scenes: list[Scene] = []
     memory = IncidentMemory()
 
-    def remembered() -> IncidentMemory:
+    def remembered(_: MeshState) -> IncidentMemory:
         return memory
 
-    for index, moment in enumerate(watched(run, checkpoint.network.config, remembered)):
-        memory = memory.aged(moment.snapshot.changes, policy.soften_intervals + 1)
-        state = replace(moment.state, memory=memory)
+    for index, moment in enumerate(watched(run, checkpoint.network.config, policy, remembered)):
+        state = moment.state
         (said,) = score(checkpoint.network, [whole_mesh(state, moment.observation)])
         everyone, every_call = np.arange(len(state.node_ids)), np.arange(state.edge_index.shape[1])
         decoded = assembled(state, [(everyone, every_call, said)], NO_CALLS_BETWEEN_PARTS)
@@ -65,7 +65,7 @@ def lesson(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None 
         evidence = gather(state, moment.observation, decoded, surprise, policy)
         level = policy.page_level(len(state.node_ids), state.interval_seconds)
         when = Circumstances(moment.snapshot.observed_at, index + 1, index + 1, state.interval_seconds)
-        _, memory = judge(checkpoint.meta, evidence, memory, policy, when, level)
+        _, memory = judge(checkpoint.meta, evidence, state.memory, policy, when, level)
         if index >= SETTLE:
             scenes.append(
                 Scene(

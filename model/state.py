@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.errors import OutOfOrder
+from model.exposure import UNEXPOSED, exposures, impact_after, no_impact
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, ChannelValues, channel_values
 from model.filters import LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, filtered, fresh
 from model.incidents import IncidentMemory
@@ -30,6 +31,7 @@ class MeshState:
         node_ids: known services, in the order they were first seen (N of them; absent ones stay W snapshots).
         edge_index: int64 ``[2, E]`` known calls: those of the window, present or vanished.
         node_filters, edge_filters: float32 ``[11, N, 9]`` and ``[11, E, 5]``: a filter per channel.
+        node_impact, edge_impact: float32 ``[4, EXPOSURES, SCALES, C]``: what planned changes did, see ``exposure.py``.
         node_absent, edge_absent: int32, snapshots since last present.
         attended_callers, attended_callees: bool ``[E]``: does the destination hear this caller, the source this callee.
         sequence: snapshots counted.
@@ -45,6 +47,8 @@ class MeshState:
     edge_index: IntArray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
     node_filters: Array = field(default_factory=lambda: np.zeros((SLOTS, 0, len(NODE_CHANNELS)), np.float32))
     edge_filters: Array = field(default_factory=lambda: np.zeros((SLOTS, 0, len(EDGE_CHANNELS)), np.float32))
+    node_impact: Array = field(default_factory=lambda: no_impact(len(NODE_CHANNELS)))
+    edge_impact: Array = field(default_factory=lambda: no_impact(len(EDGE_CHANNELS)))
     node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
@@ -66,6 +70,8 @@ class Observation:
         node, edge: deviations of services ``[N, 9]`` and calls ``[E, 5]``.
         standing: float32 ``[N, 9]``: robust z-score among the mesh's services now, cut at ±8.
         node_present, edge_present: bool: in this snapshot.
+        node_exposure, edge_exposure: to planned changes, see ``exposure.py``.
+        node_impact, edge_impact: ``[4, EXPOSURES, SCALES, C]``, what changes did in this mesh before.
     """
 
     node: Deviation
@@ -73,6 +79,10 @@ class Observation:
     standing: Array
     node_present: BoolArray
     edge_present: BoolArray
+    node_exposure: IntArray
+    edge_exposure: IntArray
+    node_impact: Array
+    edge_impact: Array
 
 
 def observe(
@@ -100,21 +110,34 @@ def observe(
     state, node_rows, edge_rows = _laid(state, snapshot, window_size)
     values = _aligned(state, snapshot, node_rows, edge_rows)
     state = _started(state, values, neighbours)
-    muted = state.memory.involved(state.node_ids)
+    exposure, edge_exposure = exposures(state.memory.changing(state.node_ids), state.edge_index)
+    involved = state.memory.involved(state.node_ids)
+    muted = involved | (exposure != UNEXPOSED)
     node, node_filters = filtered(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, NODE_CHANNELS
     )
-    edge_muted: BoolArray = muted[state.edge_index[0]] | muted[state.edge_index[1]]
+    edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
+    edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
     edge, edge_filters = filtered(
         state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, EDGE_CHANNELS
     )
     observation = Observation(
-        node, edge, _standing(values.node, values.node_observed), state.node_absent == 0, state.edge_absent == 0
+        node,
+        edge,
+        _standing(values.node, values.node_observed),
+        state.node_absent == 0,
+        state.edge_absent == 0,
+        exposure,
+        edge_exposure,
+        state.node_impact,
+        state.edge_impact,
     )
     state = replace(
         state,
         node_filters=node_filters,
         edge_filters=edge_filters,
+        node_impact=impact_after(state.node_impact, node, exposure, involved),
+        edge_impact=impact_after(state.edge_impact, edge, edge_exposure, edge_involved),
         learned=state.learned + 1,
         learned_at=snapshot.observed_at,
     )
@@ -159,7 +182,7 @@ def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
         interval_seconds=interval,
         node_filters=node_filters,
         edge_filters=edge_filters,
-        memory=replace(state.memory, hot={}, open=()),
+        memory=replace(state.memory, hot={}, open=(), changes=()),
     )
 
 

@@ -18,7 +18,8 @@ from model.state import MeshState
 from model.verdict import Severity
 
 ARRAYS = (
-    "edge_index", "node_filters", "edge_filters", "node_absent", "edge_absent", "attended_callers", "attended_callees",
+    "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
+    "attended_callers", "attended_callees",
 )  # fmt: skip
 TIMES = ("observed_at", "learned_at")
 MOMENTS, MOVES = {"since", "until", "given_at"}, {"excess", "moves"}  # fields of incidents and feedback

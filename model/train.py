@@ -19,11 +19,14 @@ from model.autoencoder import C_EDGE, C_NODE, Autoencoder, AutoencoderConfig, De
 from model.calibration import Tail
 from model.checkpoint import Checkpoint
 from model.dataset import SETTLE, Example, TrainingRun, examples, shuffled, watched
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel
-from model.filters import SCALES, TAIL_START, Deviation, tail_level
+from model.exposure import EXPOSURES, no_impact, tallied
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
+from model.filters import SCALES, Deviation
+from model.incidents import AlertPolicy
 from model.lessons import fit_page_offset, lesson, train_meta
 from model.meta import MetaModel
 from model.scoring import batched
+from model.snapshot import IntArray
 
 NON_CALLS = 5  # sampled for each call
 
@@ -109,28 +112,27 @@ def train(
 
 
 class _TailCounts:
-    """Collects what exceeded the start of the tail on normal traffic, by time scale and channel."""
+    """Collects what exceeded the start of the tail on normal traffic, by exposure, time scale and channel."""
 
     def __init__(self, channels: int) -> None:
-        self.excesses: list[list[list[Array]]] = [[[] for _ in range(channels)] for _ in range(SCALES)]
-        self.begun = np.zeros((SCALES, channels))
-        self.seen = np.zeros((SCALES, channels))
+        self.tally = no_impact(channels)
+        self.excesses: dict[tuple[int, int, int], list[Array]] = {
+            which: [] for which in np.ndindex(EXPOSURES, SCALES, channels)
+        }
 
-    def add(self, deviation: Deviation, channels: tuple[Channel, ...]) -> None:
-        excess = tail_level(deviation.level, channels) - np.float32(TAIL_START)
-        known = deviation.observed & (deviation.seen > SETTLE)
-        above = (excess > 0) & known
-        self.begun += (above & deviation.rested).sum(axis=1)
-        self.seen += known.sum(axis=0)
-        for scale, channel in np.ndindex(*self.begun.shape):
-            found = excess[scale, above[scale, :, channel], channel]
-            if len(found):
-                self.excesses[scale][channel].append(found)
+    def add(self, deviation: Deviation, exposure: IntArray) -> None:
+        settled = deviation.seen.max(axis=1, initial=0) > SETTLE
+        for kind in range(EXPOSURES):
+            rows = np.flatnonzero(settled & (exposure == kind))
+            self.tally[:, kind] += tallied(deviation, rows)
+            excess = np.where(deviation.observed[rows], deviation.excess[:, rows], 0)
+            for scale, channel in np.argwhere((excess > 0).any(axis=1)).tolist():
+                found = excess[scale, :, channel]
+                self.excesses[kind, scale, channel].append(found[found > 0])
 
     def fit(self) -> Tail:
         empty = np.zeros(0, np.float32)
-        joined = [[np.concatenate([empty, *x]) for x in scale] for scale in self.excesses]
-        return Tail.of_excesses(joined, self.begun, self.seen)
+        return Tail.of_excesses(self.tally, {w: np.concatenate([empty, *found]) for w, found in self.excesses.items()})
 
 
 def _read(
@@ -138,10 +140,11 @@ def _read(
 ) -> list[Example]:
     """Examples of one run; its normal snapshots are counted into the tails."""
     found = []
-    for index, moment in enumerate(watched(run, config)):
+    for index, moment in enumerate(watched(run, config, AlertPolicy())):
         if moment.normal:
-            tails[0].add(moment.observation.node, NODE_CHANNELS)
-            tails[1].add(moment.observation.edge, EDGE_CHANNELS)
+            seen = moment.observation
+            tails[0].add(seen.node, seen.node_exposure)
+            tails[1].add(seen.edge, seen.edge_exposure)
         found += examples(moment, index, every)
     return found
 

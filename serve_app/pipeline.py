@@ -112,7 +112,7 @@ def advance(
 def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True) -> Laid:
     """Deviations of the whole mesh, its plan, and one task per part."""
     policy = options.policy
-    keep = max(policy.soften_intervals, policy.mute_intervals) + 1
+    keep = policy.remembered
     memory = mesh.state.memory.aged(snapshot.changes, keep, options.window_size + keep)
     observation, state = observe(
         replace(mesh.state, memory=memory),
@@ -190,7 +190,7 @@ def settled(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
     """The mesh after its verdict. A warm-up leaves scores for the threshold, and no incident."""
     if not counted:
         before = mesh.state.memory
-        memory = replace(memory, hot={}, open=(), changes=(), withheld=before.withheld, past=before.past)
+        memory = replace(memory, hot={}, open=(), withheld=before.withheld, past=before.past)
     return replace(mesh, state=replace(mesh.state, memory=memory))
 
 
