@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.calibration import SeriesTail, Tail, explained_share
+from model.exposure import OWN
 from model.features import (
     CONNECTIONS,
     CPU,
@@ -35,10 +36,16 @@ KINDS = (
     "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure",
 )  # fmt: skip
 K = len(KINDS)
-_SHOWN_BY = (("latency", "latency_raw", "calls_in_latency"), ("error", "error_raw", "calls_in_error"), ("vanished",))
+_SHOWN_BY = (
+    ("latency", "latency_raw", "calls_in_latency"),
+    ("error", "error_raw", "calls_in_error"),
+    ("vanished",),
+    ("resources",),
+)
 SYMPTOM = np.array(  # index into ``feedback.SYMPTOMS``; -1: context
     [next((symptom for symptom, kinds in enumerate(_SHOWN_BY) if kind in kinds), -1) for kind in KINDS]
 )
+RESOURCES = 0.6  # what a surprise in resources counts for beside one in latency or errors
 MARGIN = 0.3  # decades: what is twice as improbable as what was no incident, and like it, is none either
 # What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
 # starts a storm of calls may show nothing else, and is what its victims have in common.
@@ -47,6 +54,8 @@ AFFECTED += [KINDS.index("vanished")]
 MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise: one in a hundred
 REASONS = 3
+REROUTED = 4.5  # surprise of calls that go to another destination than before
+LEAST_REQUESTS = 50  # of new calls in a snapshot, to be believed
 YOUNG = 10  # snapshots; a call seen less often is judged by the structure
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
 SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS))
@@ -197,20 +206,21 @@ def gather(
 
 
 def page_score(kinds: Array) -> Array:
-    """``[N]``: the stronger of latency and errors, own or of the calls in, or a disappearance, and .3 of the second.
+    """``[N]``: the strongest of latency and errors, own or of the calls in, a disappearance and, at a discount,
+    resources; and .3 of the second.
 
-    Load and resources are context: they page nobody, whatever they do.
+    Load is context: it pages nobody, whatever it does.
     """
     strong = np.sort(symptoms(kinds), axis=1)
-    score: Array = strong[:, 2] + np.float32(0.3) * strong[:, 1]
+    score: Array = strong[:, -1] + np.float32(0.3) * strong[:, -2]
     return score
 
 
 def symptoms(kinds: Array) -> Array:
-    """``[N, 3]``: latency, errors and disappearance, which page."""
+    """``[N, 4]``: latency, errors, disappearance and, at a discount, resources, which page."""
     latency = np.maximum(kinds[:, 0], kinds[:, 9])
     error = np.maximum(kinds[:, 2], kinds[:, 10])
-    return np.stack([latency, error, kinds[:, 14]], axis=1)
+    return np.stack([latency, error, kinds[:, 14], np.float32(RESOURCES) * kinds[:, 7]], axis=1)
 
 
 def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
@@ -218,11 +228,12 @@ def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
     if not memory.feedback:
         return kinds
     moves = raised(memory.feedback, names)[:, SYMPTOM] * (SYMPTOM >= 0)
+    moves[:, KINDS.index("resources")] /= RESOURCES
     return np.where(kinds > 0, np.maximum(kinds - moves, 0), 0).astype(np.float32)
 
 
 def excess(kinds: Array, level: float) -> Array:
-    """``[N, 3]`` decades by which page levels would have to be raised, symptom by symptom, for this to page nobody.
+    """``[N, 4]`` decades by which page levels would have to be raised, symptom by symptom, for this to page nobody.
 
     The page score of symptoms scaled down is the page score scaled down, so that all are cut by one share.
     """
@@ -256,21 +267,18 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     symptom = kinds[:, [1, 3, 9, 10]].max(axis=1)
     kinds[:, 12] = _worst(symptom[destination], source, count)
     kinds[:, 13] = _worst(symptom[source], destination, count)
-    kinds[:, 14] = _vanished(state, observation, s.node_raw[:, RATE])
+    kinds[:, 14] = np.maximum(_vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s))
     kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)
     return kinds
 
 
 def _material(d: Deviation, expected: Array) -> tuple[Array, Array, Array]:
     """How much p50, p99 and errors matter, 0 to 1: rare is not enough. Latency counts fully 35% above expectation,
-    errors two percentage points above it."""
+    errors two percentage points and 60% above it: what fails most of the time fails more now and then."""
     over = d.value - expected
-    ratio = 1 / (1 + np.exp(-d.value[:, ERROR])) - 1 / (1 + np.exp(-expected[:, ERROR]))
-    return (
-        np.clip((over[:, P50] - 0.05) / 0.25, 0, 1),
-        np.clip((over[:, P99] - 0.05) / 0.25, 0, 1),
-        np.clip((ratio - 0.003) / 0.017, 0, 1),
-    )
+    now, usual = (1 / (1 + np.exp(-v[:, ERROR])) for v in (d.value, expected))
+    errors: Array = np.clip((now - usual - 0.003) / 0.017, 0, 1) * np.clip((now / usual - 1.1) / 0.5, 0, 1)
+    return np.clip((over[:, P50] - 0.05) / 0.25, 0, 1), np.clip((over[:, P99] - 0.05) / 0.25, 0, 1), errors
 
 
 def _either(*tests: Array) -> Array:
@@ -310,6 +318,32 @@ def _vanished(state: MeshState, observation: Observation, surprise: Array) -> Ar
     share = np.where(called > 0, missed / np.maximum(called, 1e-6), 1.0)
     vanished: Array = surprise * gone * np.clip(2 * share - 0.5, 0, 1)
     return vanished
+
+
+def _rerouted(state: MeshState, observation: Observation, s: Surprises) -> Array:
+    """Calls that a settled service suddenly makes to another settled one instead of those it made before, unless it was
+    just changed: at the caller and at both destinations.
+
+    Such a thing has no past to be compared with. ``REROUTED`` is what it is worth when it takes a tenth of the caller's
+    calls and another call falls beyond its usual variation.
+    """
+    edge, (source, destination) = observation.edge, state.edge_index
+    young = young_calls(state, observation) & (observation.node_exposure[source] != OWN)
+    rerouted = np.zeros(len(state.node_ids), np.float32)
+    if not young.any():
+        return rerouted
+    now = _rate_of(edge.value[:, RATE]) * observation.edge_present
+    missing = np.where(young, 0, np.maximum(_rate_of(edge.expected[:, RATE]) - now, 0))
+    count = len(rerouted)
+    gained, lost, made = (np.bincount(source, v, count) for v in (now * young, missing, now))
+    share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
+    fallen = (missing > 0) & (gained[source] > 0)
+    fall = np.minimum(_worst(s.edge_raw[:, RATE] * fallen, source, count), 1)
+    counted = np.clip(gained * state.interval_seconds / LEAST_REQUESTS, 0, 1)
+    strength = (REROUTED * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
+    for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
+        np.maximum.at(rerouted, ends[calls], strength[source[calls]])
+    return rerouted
 
 
 def _rate_of(transformed: Array) -> Array:

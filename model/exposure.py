@@ -1,8 +1,8 @@
 """Planned changes near a service, and what they do in this mesh.
 
 A deploy makes its service slow for a while wherever people deploy; how slow is a matter of the mesh. What a service
-shows near a change is therefore compared with what services showed near changes before: exposed rows are counted apart, for
-the mesh as a whole, and the shipped tail of exposed rows leans to these counts as they grow.
+shows near a change is therefore compared with what services showed near changes before: exposed rows are counted apart,
+for the mesh as a whole, and the shipped tail of exposed rows leans to these counts as they grow.
 """
 
 import numpy as np

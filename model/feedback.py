@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.snapshot import BoolArray
 
-SYMPTOMS = ("latency", "errors", "disappearance")  # what pages, each with a level of its own
+SYMPTOMS = ("latency", "errors", "disappearance", "resources")  # what pages, each with a level of its own
 LOWERED = 0.5  # decades for one missed incident: what happens 3 times as often pages
 LOWERED_AT_MOST = 1.0  # decades
 PREFERENCE = 2.0  # nats added to a told culprit's ranking score: 7 to 1
@@ -103,7 +103,7 @@ def of_missed(
 
 
 def raised(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
-    """``[N, 3]`` decades by which page levels are raised, by ``SYMPTOMS``; below 0: lowered.
+    """``[N, 4]`` decades by which page levels are raised, by ``SYMPTOMS``; below 0: lowered.
 
     What is said later counts more: a missed incident first gives up what was raised before.
     """

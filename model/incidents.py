@@ -1,6 +1,6 @@
 """From anomalous services to incidents: groups that hang together, followed from snapshot to snapshot.
 
-A service is *hot* while its page score is above the page level, *confirmed* when it was hot in k of the last n
+A service is *hot* while its page score is above the page level, *confirmed* when it is and was in k of the last n
 snapshots. Hot and affected services that call each other form a group; a group with a confirmed service is an incident.
 """
 
@@ -194,7 +194,8 @@ def warmed(
             before, since = bits.get(name, (0, at))
             bits[name] = (before | 1, since if before else at)
     bits = {name: value for name, value in bits.items() if value[0]}
-    confirmed = np.array([bits.get(n, (0, at))[0].bit_count() >= policy.confirm for n in names], bool)
+    found = [bits.get(name, (0, at))[0] for name in names]
+    confirmed = np.array([b & 1 and b.bit_count() >= policy.confirm for b in found], bool)
     return bits, confirmed
 
 
