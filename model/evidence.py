@@ -16,7 +16,6 @@ from model.features import (
     CPU_PER_REQUEST,
     EDGE_CHANNELS,
     ERROR,
-    MEMORY,
     NODE_CHANNELS,
     OWN_TIME,
     P50,
@@ -258,7 +257,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, 4] = own
     kinds[:, 5] = s.node[:, RATE] * rising
     kinds[:, 6] = s.node_raw[:, RATE] * ~rising
-    kinds[:, 7] = s.node[:, [CPU, MEMORY, CPU_PER_REQUEST]].max(axis=1)
+    kinds[:, 7] = s.node[:, [CPU, CPU_PER_REQUEST]].max(axis=1)  # memory stays high when trouble is over
     kinds[:, 8] = s.node[:, CONNECTIONS]
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
     kinds[:, 9] = _worst(call_latency, destination, count)
@@ -276,9 +275,11 @@ def _material(d: Deviation, expected: Array) -> tuple[Array, Array, Array]:
     """How much p50, p99 and errors matter, 0 to 1: rare is not enough. Latency counts fully 35% above expectation,
     errors two percentage points and 60% above it: what fails most of the time fails more now and then."""
     over = d.value - expected
-    now, usual = (1 / (1 + np.exp(-v[:, ERROR])) for v in (d.value, expected))
-    errors: Array = np.clip((now - usual - 0.003) / 0.017, 0, 1) * np.clip((now / usual - 1.1) / 0.5, 0, 1)
-    return np.clip((over[:, P50] - 0.05) / 0.25, 0, 1), np.clip((over[:, P99] - 0.05) / 0.25, 0, 1), errors
+    now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (d.value, expected))
+    more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
+    p50, p99 = (np.clip((over[:, c] - 0.05) / 0.25, 0, 1) for c in (P50, P99))
+    errors: Array = (more * relative).astype(np.float32)
+    return p50, p99, errors
 
 
 def _either(*tests: Array) -> Array:

@@ -27,7 +27,7 @@ class AlertPolicy:
     """When to page.
 
     Attributes:
-        false_pages_per_day: budget; None: 1 up to 50 services, then with the square root of their number.
+        false_pages_per_day: budget; None: 1, or 1 for each 50 services.
         confirm: hot snapshots (k) ...
         confirm_of: ... of the last so many (n) that confirm a service.
         clear: snapshots without a confirmed service after which an incident ends, at most (:meth:`clear_after`).
@@ -53,7 +53,7 @@ class AlertPolicy:
         """False pages allowed a day in a mesh of so many services."""
         if self.false_pages_per_day is not None:
             return self.false_pages_per_day
-        return max(1.0, float(np.sqrt(services / 50)))
+        return max(1.0, services / 50)
 
     @property
     def remembered(self) -> int:
@@ -149,7 +149,7 @@ class IncidentMemory:
 
         Args:
             names: of M candidates.
-            excess: ``[M, 3]`` how far their page levels would have to be raised now for silence.
+            excess: ``[M, 4]`` how far their page levels would have to be raised now for silence.
             now: of the snapshot.
         """
         past = {one.id: one for one in self.past}

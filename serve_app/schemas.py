@@ -340,6 +340,7 @@ class PageLevels(Document):
     latency: float
     errors: float
     disappearance: float
+    resources: float
 
 
 class KeptFeedbackDocument(Document):

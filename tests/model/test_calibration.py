@@ -6,10 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Tail, explained_share
+from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact, tallied
 from model.features import Array, Channel
-from model.filters import SLOTS, TAIL_START, Deviation, filtered, fresh, tail_level
+from model.filters import SCALES, SLOTS, TAIL_START, Deviation, filtered, fresh
+from model.snapshot import BoolArray
 
-TAIL = Tail(*(np.array([x], np.float32) for x in (0.02, 0.8, 0.15)))
+LOOKS = np.log10(SCALES)  # decades paid for looking at every time scale
+
+
+def alike(rate: float, mean_excess: float, shape: float) -> Tail:
+    """The same tail whatever the exposure and the scale."""
+    return Tail(*(np.full((EXPOSURES, SCALES, 1), x, np.float32) for x in (rate, mean_excess, shape)))
+
+
+TAIL = alike(0.02, 0.8, 0.15)
 CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
 
 
@@ -19,16 +29,21 @@ def past(seen: float = 500, count: float = 0.0, total: float = 0.0, rows: int = 
     known = np.ones((rows, 1), bool)
 
     def filled(x: float) -> Array:
-        return np.full((rows, 1), x, np.float32)
+        return np.full((SCALES, rows, 1), x, np.float32)
 
+    rested: BoolArray = np.ones((SCALES, rows, 1), bool)
     return Deviation(
-        zero, zero, zero, zero, zero, known, zero, zero, zero + 1, filled(seen), filled(count), filled(total)
+        zero, zero, zero, filled(0), rested, known, zero, zero, zero + 1, filled(seen)[0], filled(count), filled(total)
     )
 
 
-def surprise(*levels: float, tail: Tail = TAIL, **history: float) -> Array:
-    column = np.array(levels, np.float32)[:, None]
-    return tail.of(past(rows=len(levels), **history)).surprise(column)[:, 0]
+def surprise(
+    *levels: float, tail: Tail = TAIL, exposure: int = UNEXPOSED, impact: Array | None = None, **history: float
+) -> Array:
+    rows = len(levels)
+    column = np.broadcast_to(np.array(levels, np.float32)[:, None], (SCALES, rows, 1))
+    series = tail.of(past(rows=rows, **history), np.full(rows, exposure), no_impact(1) if impact is None else impact)
+    return series.surprise(column)[:, 0]
 
 
 @given(
@@ -37,7 +52,7 @@ def surprise(*levels: float, tail: Tail = TAIL, **history: float) -> Array:
 def test_surprise_rises_with_the_level(
     rate: float, mean: float, shape: float, seen: float, count: float, excess: float
 ) -> None:
-    tail = Tail(*(np.array([x], np.float32) for x in (rate, mean, shape)))
+    tail = alike(rate, mean, shape)
     said = surprise(*np.linspace(0, 60, 400), tail=tail, seen=seen, count=count, total=count * excess)
     assert (np.diff(said) >= 0).all()
     assert said[0] == 0
@@ -51,7 +66,7 @@ def test_surprise_is_continuous_where_the_tail_starts() -> None:
 
 
 def test_at_the_start_of_the_tail_surprise_is_that_of_its_rate() -> None:
-    assert surprise(TAIL_START, seen=0)[0] == pytest.approx(-np.log10(0.02), abs=1e-5)
+    assert surprise(TAIL_START, seen=0)[0] == pytest.approx(-np.log10(0.02) - LOOKS, abs=1e-5)
 
 
 def test_a_series_leans_from_the_shipped_rate_to_its_own() -> None:
@@ -61,10 +76,10 @@ def test_a_series_leans_from_the_shipped_rate_to_its_own() -> None:
         for seen in (0, 50, 200, 1000)
     ]
     assert (np.diff(said) < 0).all()
-    assert said[0] == pytest.approx(-np.log10(0.02), abs=1e-5)
+    assert said[0] == pytest.approx(-np.log10(0.02) - LOOKS, abs=1e-5)
     half = (own * RATE_WEIGHT + 0.02 * RATE_WEIGHT) / (2 * RATE_WEIGHT)
-    assert said[2] == pytest.approx(-np.log10(half), abs=1e-5)
-    assert abs(said[3] + np.log10(own)) < 0.15
+    assert said[2] == pytest.approx(-np.log10(half) - LOOKS, abs=1e-5)
+    assert abs(said[3] + np.log10(own) + LOOKS) < 0.15
 
 
 def test_a_series_that_goes_far_often_is_less_strange_when_it_does() -> None:
@@ -74,7 +89,8 @@ def test_a_series_that_goes_far_often_is_less_strange_when_it_does() -> None:
 
 def test_what_was_not_observed_is_no_surprise() -> None:
     half = replace(past(rows=2), observed=np.array([[True], [False]]))
-    said = TAIL.of(half).surprise(np.full((2, 1), 20, np.float32))
+    series = TAIL.of(half, np.full(2, UNEXPOSED), no_impact(1))
+    said = series.surprise(np.full((SCALES, 2, 1), 20, np.float32))
     assert said[0] > 3
     assert said[1] == 0
 
@@ -92,24 +108,58 @@ def test_explained_share_is_the_projection_of_the_expectation() -> None:
     np.testing.assert_allclose(share, [[30 / 101, EXPLAINED_AT_MOST, 0.01 / 1.01]], rtol=1e-5)
 
 
+def test_the_stranger_time_scale_counts() -> None:
+    series = TAIL.of(past(), np.full(1, UNEXPOSED), no_impact(1))
+    quick, lasting = (np.float32([[[a]], [[b]]]) for a, b in ((8, 0), (0, 8)))
+    assert series.surprise(quick) == series.surprise(lasting) == surprise(8.0)[0]
+
+
+@pytest.mark.parametrize("exposure", [BESIDE, OWN])
+def test_near_a_change_the_shipped_tail_of_changes_counts_and_the_past_of_the_series_does_not(exposure: int) -> None:
+    tail = alike(0.001, 0.8, 0.15)
+    tail.rate[exposure] = 0.1
+    calm, near = (
+        surprise(TAIL_START, tail=tail, seen=0)[0],
+        surprise(TAIL_START, tail=tail, seen=0, exposure=exposure)[0],
+    )
+    assert calm - near == pytest.approx(2.0, abs=1e-4)
+    assert surprise(TAIL_START, tail=tail, exposure=exposure, seen=1000, count=300, total=900)[0] == near
+
+
+def test_what_changes_do_in_a_mesh_makes_the_same_less_strange_near_the_next_one() -> None:
+    hard = no_impact(1)
+    hard[[SEEN, BEGUN, ABOVE, EXCESS], OWN] = np.float32([5000, 500, 2500, 20000])[:, None, None]
+    mild, used_to = (surprise(12.0, exposure=OWN, impact=impact)[0] for impact in (no_impact(1), hard))
+    assert used_to < mild - 2
+    assert surprise(12.0, exposure=BESIDE, impact=hard)[0] == mild
+    assert surprise(12.0, impact=hard, seen=0)[0] == surprise(12.0, seen=0)[0]
+
+
+def tally_of(count: int, excess: float, seen: int) -> Array:
+    """Of one channel, the same for each exposure and scale; every exceedance a spell of its own."""
+    tally = no_impact(1)
+    tally[[SEEN, BEGUN, ABOVE, EXCESS]] = np.float32([seen, count, count, excess])[:, None, None, None]
+    return tally
+
+
 @pytest.mark.parametrize("shape", [0.1, 0.2, 0.35])
 def test_the_shape_of_a_generalised_pareto_is_recovered(shape: float) -> None:
     u = np.random.default_rng(0).random(40_000)
     excess = (0.7 / shape * (u**-shape - 1)).astype(np.float32)
-    fitted = Tail.of_excesses([excess], [2_000_000])
-    assert fitted.shape[0] == pytest.approx(shape, abs=0.03)
-    assert fitted.mean_excess[0] == pytest.approx(0.7 / (1 - shape), rel=0.05)
-    assert fitted.rate[0] == pytest.approx(0.02, rel=0.01)
+    fitted = Tail.of_excesses(tally_of(len(excess), float(excess.sum()), 2_000_000), {(UNEXPOSED, 0, 0): excess})
+    assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(shape, abs=0.03)
+    assert fitted.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(0.7 / (1 - shape), rel=0.05)
+    assert fitted.rate[UNEXPOSED, 0, 0] == pytest.approx(0.02, rel=0.01)
 
 
 def test_tails_thinner_than_exponential_are_taken_as_exponential() -> None:
     uniform = np.random.default_rng(0).random(10_000).astype(np.float32)
-    assert Tail.of_excesses([uniform], [100_000]).shape[0] == 0
+    assert Tail.of_excesses(tally_of(10_000, 5000.0, 100_000), {(OWN, 1, 0): uniform}).shape[OWN, 1, 0] == 0
 
 
 def test_too_few_excesses_keep_a_cautious_shape() -> None:
-    fitted = Tail.of_excesses([np.zeros(0, np.float32), np.ones(10, np.float32)], [0, 1000])
-    np.testing.assert_allclose(fitted.shape, [0.2, 0.2])
+    fitted = Tail.of_excesses(no_impact(2), {(UNEXPOSED, 0, 0): np.zeros(0, np.float32), (OWN, 0, 1): np.ones(10)})
+    np.testing.assert_allclose(fitted.shape, 0.2)
     assert (fitted.rate > 0).all()
     assert np.isfinite(fitted.mean_excess).all()
 
@@ -126,18 +176,20 @@ def test_promised_exceedances_of_a_null_are_observed() -> None:
         value = (0.07 * rng.standard_t(3, (rows, 1))).astype(np.float32)
         return filtered(filters, value, measured, quiet, np.zeros(rows, bool), channels)
 
-    excesses, count = [], 0
+    everyone, tally = np.arange(rows), no_impact(1)
+    excesses: dict[int, list[Array]] = {scale: [] for scale in range(SCALES)}
     for t in range(700):
         deviation, filters = see(filters)
         if t >= 300:
-            level = tail_level(deviation.level, channels)[np.abs(deviation.past_short) < 1] - TAIL_START
-            excesses.append(level[level > 0])
-            count += len(level)
-    tail = Tail.of_excesses([np.concatenate(excesses).astype(np.float32)], [count])
+            tally[:, UNEXPOSED] += tallied(deviation, everyone)
+            for scale, found in excesses.items():
+                found.append(deviation.excess[scale][deviation.excess[scale] > 0])
+    tail = Tail.of_excesses(tally, {(UNEXPOSED, scale, 0): np.concatenate(x) for scale, x in excesses.items()})
     said = []
     for _ in range(600):
         deviation, filters = see(filters)
-        said.append(tail.of(deviation).surprise(np.maximum(tail_level(deviation.level, channels), 0)))
+        series = tail.of(deviation, np.full(rows, UNEXPOSED), no_impact(1))
+        said.append(series.surprise(np.maximum(deviation.level, 0)))
     observed = np.stack(said)
     for decades in (1.5, 2.0, 2.5, 3.0):
         share = float((observed > decades).mean())

@@ -13,8 +13,8 @@ from model.verdict import Severity
 
 NAMES = ("shop/cart", "shop/store", "shop/pay", "shop/front")
 LEVEL = 5.0
-PAGED = PastIncident("i-1", at(5), at(9), NAMES[:2], {"shop/cart": (1.4, 0.1, 0.0)})
-OPEN = PastIncident("i-2", at(16), at(20), NAMES[2:], {"shop/pay": (0.0, 1.8, 0.0)})
+PAGED = PastIncident("i-1", at(5), at(9), NAMES[:2], {"shop/cart": (1.4, 0.1, 0.0, 0.0)})
+OPEN = PastIncident("i-2", at(16), at(20), NAMES[2:], {"shop/pay": (0.0, 1.8, 0.0, 0.0)})
 MEMORY = IncidentMemory(
     scores=tuple(float(i) for i in range(1, 9)),
     times=tuple(at(i).timestamp() for i in (0, 1, 2, 3, 10, 11, 12, 13)),

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from model.features import Channel
 from model.filters import (
+    BOUND,
     CENTRE,
     CLIP,
     EXCEED_COUNT,
@@ -14,17 +15,18 @@ from model.filters import (
     LIMIT,
     LONG,
     PRIOR_WEIGHT,
+    SCALES,
     SEEN,
     SHORT,
     SLOTS,
     SLOW_CENTRE,
     SLOW_VARIANCE,
     TAIL_MEMORY,
+    TAIL_START,
     VARIANCE,
     Deviation,
     filtered,
     fresh,
-    tail_level,
 )
 
 CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
@@ -59,8 +61,9 @@ class Series:
             self.see(*(centre + SIGMA * rng.standard_normal(self.filters.shape[1])))
         return self
 
-    def slot(self, slot: int) -> Floats:
-        return self.filters[slot, :, 0]
+    def slot(self, slot: int | slice) -> Floats:
+        """``[N]``; of the tail ``[SCALES, N]``."""
+        return self.filters[slot, ..., 0]
 
 
 def test_centre_and_spread_of_normal_noise_are_found() -> None:
@@ -182,9 +185,36 @@ def test_trajectories_average_over_4_and_16_snapshots() -> None:
     short, long = float(series.slot(SHORT)[0]), float(series.slot(LONG)[0])
     deviation = series.see(0.3)
     now = float(deviation.now[0, 0])
-    assert deviation.short == pytest.approx(short + (now - short) / 4, rel=1e-5)
-    assert deviation.long == pytest.approx(long + (now - long) / 16, rel=1e-5)
+    assert 1 < now < BOUND
+    assert series.slot(SHORT) == pytest.approx(short + (now - short) / 4, rel=1e-5)
+    assert series.slot(LONG) == pytest.approx(long + (now - long) / 16, rel=1e-5)
     assert (deviation.past_short, deviation.past_long) == (short, long)
+
+
+def test_what_is_gross_and_short_counts_for_no_more_than_the_bound_in_the_trajectories() -> None:
+    series = Series().settle(200)
+    short, long = float(series.slot(SHORT)[0]), float(series.slot(LONG)[0])
+    assert series.see(1e4).now == LIMIT
+    assert series.slot(SHORT) == pytest.approx(short + (BOUND - short) / 4, rel=1e-5)
+    assert series.slot(LONG) == pytest.approx(long + (BOUND - long) / 16, rel=1e-5)
+
+
+def test_what_lasts_rises_on_the_long_scale_while_it_fades_on_the_quick_one() -> None:
+    series = Series(50).settle()
+    levels = np.stack([np.median(series.see(2.5 * SIGMA).level, axis=(1, 2)) for _ in range(16)])
+    assert levels[0, 0] > levels[0, 1]
+    assert levels[15, 1] > levels[15, 0]
+    assert levels[15, 1] > levels[3, 1]
+
+
+def test_what_is_over_is_no_anomaly_any_more_whatever_the_averages_remember() -> None:
+    series = Series(50).settle()
+    for _ in range(6):
+        during = series.see(8 * SIGMA)
+    after = series.see(0.0)
+    assert (during.level > TAIL_START).all()
+    assert (series.slot(SHORT) > 1).all()
+    assert (after.level < 1).all()
 
 
 def test_level_of_white_noise_scales_each_average_to_unit_variance() -> None:
@@ -202,36 +232,38 @@ def test_level_of_white_noise_scales_each_average_to_unit_variance() -> None:
 
 def test_a_spell_in_the_tail_counts_once() -> None:
     series = Series().settle(300)
-    before = float(series.slot(EXCEED_COUNT)[0])
+    before = float(series.slot(EXCEED_COUNT)[0, 0])
     for _ in range(5):
         series.see(8 * SIGMA)
-    assert series.slot(EXCEED_COUNT)[0] - before == pytest.approx(1.0, abs=0.02)
+    assert series.slot(EXCEED_COUNT)[0, 0] - before == pytest.approx(1.0, abs=0.02)
 
 
 def test_two_spells_apart_count_twice() -> None:
     series = Series().settle(300)
-    before = float(series.slot(EXCEED_COUNT)[0])
+    before = float(series.slot(EXCEED_COUNT)[0, 0])
     for _ in range(2):
         series.see(20 * SIGMA)
         for _ in range(30):
             series.see(0.0)
-    assert series.slot(EXCEED_COUNT)[0] - before == pytest.approx(2.0, abs=0.1)
+    assert series.slot(EXCEED_COUNT)[0, 0] - before == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_gross_exceedance_counts_for_no_more_than_the_limit() -> None:
     series = Series().settle(300)
-    before = float(series.slot(EXCEED_SUM)[0])
+    before = float(series.slot(EXCEED_SUM)[0, 0])
     series.see(1e6)
-    assert series.slot(EXCEED_SUM)[0] - before == pytest.approx(EXCESS_LIMIT, abs=0.01)
+    assert series.slot(EXCEED_SUM)[0, 0] - before == pytest.approx(EXCESS_LIMIT, abs=0.01)
 
 
 def test_a_row_in_an_open_incident_teaches_the_tail_nothing() -> None:
     series = Series().settle(300)
     before = series.filters.copy()
     series.see(20 * SIGMA, muted=True)
-    np.testing.assert_array_equal(series.filters[[EXCEED_COUNT, EXCEED_SUM]], before[[EXCEED_COUNT, EXCEED_SUM]])
+    for slots in (EXCEED_COUNT, EXCEED_SUM):
+        np.testing.assert_array_equal(series.filters[slots], before[slots])
     series.see(-20 * SIGMA)
-    assert series.slot(EXCEED_COUNT) == pytest.approx(before[EXCEED_COUNT, 0] * (1 - 1 / TAIL_MEMORY), rel=1e-5)
+    faded = before[EXCEED_COUNT, ..., 0] * (1 - 1 / TAIL_MEMORY)
+    np.testing.assert_allclose(series.slot(EXCEED_COUNT), faded, rtol=1e-5)
 
 
 def test_deviation_carries_the_tail_as_it_was_before() -> None:
@@ -241,13 +273,16 @@ def test_deviation_carries_the_tail_as_it_was_before() -> None:
     np.testing.assert_array_equal(deviation.exceed_count, before[EXCEED_COUNT])
     np.testing.assert_array_equal(deviation.exceed_sum, before[EXCEED_SUM])
     np.testing.assert_array_equal(deviation.seen, before[SEEN])
-    assert series.slot(EXCEED_COUNT) > before[EXCEED_COUNT, 0]
+    assert series.slot(EXCEED_COUNT)[0] > before[EXCEED_COUNT, 0, 0][0]
 
 
 def test_a_fall_counts_for_traffic_only() -> None:
     two_sided = Channel("rate", "1/s", "log", 1.0, 0.02, 0.2, two_sided=True)
-    level = np.array([[-5.0, -5.0], [4.0, 4.0]], np.float32)
-    np.testing.assert_array_equal(tail_level(level, (two_sided, CHANNEL)), [[5.0, -5.0], [4.0, 4.0]])
+    rate, time = Series(channel=two_sided).settle(), Series().settle()
+    fallen = rate.see(-5 * SIGMA).level, time.see(-5 * SIGMA).level
+    assert fallen[0].shape == (SCALES, 1, 1)
+    np.testing.assert_array_equal(fallen[0], np.abs(fallen[1]))
+    assert (fallen[1] < 0).all()
 
 
 def test_the_argument_is_unchanged() -> None:

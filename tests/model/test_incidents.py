@@ -48,10 +48,10 @@ class Watch:
         ([1, 1], [False, True]),
         ([1, 0, 1], [False, False, True]),
         ([1, 0, 0, 1], [False, False, False, False]),
-        ([1, 1, 0, 0], [False, True, True, False]),
+        ([1, 1, 0, 0], [False, True, False, False]),
     ],
 )
-def test_k_hot_of_the_last_n_snapshots_confirm(hot: list[int], confirmed: list[bool]) -> None:
+def test_who_is_hot_is_confirmed_by_k_of_the_last_n_snapshots(hot: list[int], confirmed: list[bool]) -> None:
     memory, said = IncidentMemory(), []
     for i, warm in enumerate(hot):
         bits, sure = warmed(memory, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i))
@@ -225,3 +225,15 @@ def test_the_memory_given_is_unchanged() -> None:
     follow(memory, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], CLEAR)
     assert memory.hot == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
+
+
+def test_a_planned_change_exposes_its_service_as_long_as_it_is_remembered() -> None:
+    memory = IncidentMemory().aged([PlannedChange("deploy", "shop/b", "v2")], POLICY.remembered)
+    names = ["shop/a", "shop/b"]
+    told = []
+    for _ in range(POLICY.change_intervals + 2):
+        told.append(memory.changing(names).tolist())
+        memory = memory.aged((), POLICY.remembered)
+    assert told == [[False, True]] * (POLICY.change_intervals + 1) + [[False, False]]
+    retired = IncidentMemory().aged([PlannedChange("deletion", "shop/b", "")], POLICY.remembered)
+    assert not retired.changing(names).any()
