@@ -8,7 +8,6 @@ error; other ``TAGAE_*`` variables are left alone, as Kubernetes sets some for a
 The floors below never import this: they are handed plain values.
 """
 
-import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping

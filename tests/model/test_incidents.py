@@ -211,7 +211,7 @@ def test_the_page_level_follows_the_budget() -> None:
     assert POLICY.page_level(50, 15.0) == pytest.approx(np.log10(288_000))
     assert POLICY.page_level(50, 60.0) == pytest.approx(np.log10(72_000))
     assert replace(POLICY, false_pages_per_day=10.0).page_level(50, 15.0) == pytest.approx(np.log10(28_800))
-    assert [POLICY.budget(n) for n in (5, 50, 200, 5000)] == [1, 1, 2, 10]
+    assert [POLICY.budget(n) for n in (5, 50, 300, 5000)] == [1, 1, 6, 100]
 
 
 @pytest.mark.parametrize(("interval", "quiet"), [(5.0, 4), (15.0, 4), (30.0, 4), (60.0, 2), (300.0, 2)])
