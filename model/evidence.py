@@ -53,7 +53,7 @@ AFFECTED += [KINDS.index("vanished")]
 MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise: one in a hundred
 REASONS = 3
-REROUTED = 4.5  # surprise of calls that go to another destination than before
+UNHEARD_OF = 6.0  # surprise of what normal traffic does not show: a service is gone and missed, calls go elsewhere
 LEAST_REQUESTS = 50  # of new calls in a snapshot, to be believed
 YOUNG = 10  # snapshots; a call seen less often is judged by the structure
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
@@ -314,10 +314,13 @@ def _vanished(state: MeshState, observation: Observation, surprise: Array) -> Ar
     shortfall = lost - _rate_of(edge.value[:, RATE]) * observation.edge_present
     count = len(gone)
     short_of = np.bincount(source, shortfall, count)  # what each caller makes less, all its calls together
-    called = np.bincount(destination, lost, count)
-    missed = np.bincount(destination, lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1), count)
-    share = np.where(called > 0, missed / np.maximum(called, 1e-6), 1.0)
-    vanished: Array = surprise * gone * np.clip(2 * share - 0.5, 0, 1)
+    missed = lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1)
+    part = lost / np.maximum(np.bincount(source, lost, count)[source], 1e-6)  # of all that the caller makes
+    plain = missed * np.clip((part - 0.05) / 0.15, 0, 1)  # a small part is lost in the noise of the others
+    called, missed, plain = (np.bincount(destination, v, count) for v in (lost, missed, plain))
+    share, sure = (np.where(called > 0, v / np.maximum(called, 1e-6), 1.0) for v in (missed, plain))
+    worth = np.maximum(surprise, UNHEARD_OF * sure * np.minimum(surprise, 1))
+    vanished: Array = (worth * gone * np.clip(2 * share - 0.5, 0, 1)).astype(np.float32)
     return vanished
 
 
@@ -325,8 +328,8 @@ def _rerouted(state: MeshState, observation: Observation, s: Surprises) -> Array
     """Calls that a settled service suddenly makes to another settled one instead of those it made before, unless it was
     just changed: at the caller and at both destinations.
 
-    Such a thing has no past to be compared with. ``REROUTED`` is what it is worth when it takes a tenth of the caller's
-    calls and another call falls beyond its usual variation.
+    Such a thing has no past to be compared with. ``UNHEARD_OF`` is what it is worth when it takes a tenth of the
+    caller's calls and another call falls beyond its usual variation.
     """
     edge, (source, destination) = observation.edge, state.edge_index
     young = young_calls(state, observation) & (observation.node_exposure[source] != OWN)
@@ -341,7 +344,7 @@ def _rerouted(state: MeshState, observation: Observation, s: Surprises) -> Array
     fallen = (missing > 0) & (gained[source] > 0)
     fall = np.minimum(_worst(s.edge_raw[:, RATE] * fallen, source, count), 1)
     counted = np.clip(gained * state.interval_seconds / LEAST_REQUESTS, 0, 1)
-    strength = (REROUTED * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
+    strength = (UNHEARD_OF * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
         np.maximum.at(rerouted, ends[calls], strength[source[calls]])
     return rerouted

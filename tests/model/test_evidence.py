@@ -7,7 +7,7 @@ import pytest
 from model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 from model.calibration import Tail
-from model.evidence import KINDS, REROUTED, Decoded, Evidence, gather, page_score, surprises
+from model.evidence import KINDS, UNHEARD_OF, Decoded, Evidence, gather, page_score, surprises
 from model.exposure import EXPOSURES
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.filters import SCALES
@@ -60,9 +60,9 @@ def rerouted(share: float, *, change: bool = False) -> MeshSnapshot:
 def test_calls_that_take_another_way_speak_against_the_caller_and_both_destinations() -> None:
     evidence = evidence_of(rerouted(0.7))
     for service in (CART, STORE, IDLE):
-        assert said(evidence, service, "vanished") == pytest.approx(REROUTED)
+        assert said(evidence, service, "vanished") == pytest.approx(UNHEARD_OF)
     assert said(evidence, SEARCH, "vanished") == 0
-    assert evidence.page[evidence.names.index(SERVICES[CART])] >= REROUTED
+    assert evidence.page[evidence.names.index(SERVICES[CART])] >= UNHEARD_OF
 
 
 def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
@@ -71,7 +71,7 @@ def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
 
 
 def test_few_calls_or_a_small_share_count_for_less() -> None:
-    assert said(evidence_of(rerouted(0.03)), CART, "vanished") < 0.2 * REROUTED
+    assert said(evidence_of(rerouted(0.03)), CART, "vanished") < 0.2 * UNHEARD_OF
 
 
 def test_a_service_that_was_just_changed_may_call_whom_it_likes() -> None:
