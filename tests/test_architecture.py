@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -128,6 +129,14 @@ def test_nowhere(rule: Callable[[str, ast.Module], Found]) -> None:
 )
 def test_each_rule_sees_what_it_forbids(rule: Callable[[str, ast.Module], Found], name: str, source: str) -> None:
     assert list(rule(name, ast.parse(source)))
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports them by name alone, and refuses the second."""
+    names = Counter(
+        path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_file_outgrows_its_room() -> None:
