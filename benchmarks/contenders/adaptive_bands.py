@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.contenders.bands import MARGIN, RATE, SPARSE, TIMES, Named, outside, selected, worst
+from benchmarks.contenders.bands import MARGIN, RATE, SPARSE, TIMES, Named, State, outside, selected, worst
 from benchmarks.contenders.paging import Floats, Watch, judged
 from benchmarks.contenders.past import Past
 from model.snapshot import MeshSnapshot
@@ -93,21 +93,12 @@ class Bands:
         return outside(values, *(past.looked_up(table, names) for table in (mean, below, above)))
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """Between two snapshots."""
-
-    watch: Watch
-    services: Bands
-    calls: Bands
-
-
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> State[Bands]:
     """Nothing seen yet."""
     return State(Watch(interval_seconds, warm_up), Bands.empty(interval_seconds, 6), Bands.empty(interval_seconds, 3))
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: State[Bands], snapshot: MeshSnapshot) -> tuple[Verdict, State[Bands]]:
     """One snapshot on; the sample itself belongs to its hour."""
     of_services, of_calls = selected(snapshot)
     services, calls = state.services.with_samples(of_services), state.calls.with_samples(of_calls)

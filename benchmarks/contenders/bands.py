@@ -6,10 +6,13 @@ wide on either side; a sample below it is as strange as one above. The rules wan
 as for all contenders, two snapshots in a row: the same at 5 minutes, kinder at shorter intervals.
 """
 
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
 import numpy as np
 
 from benchmarks.contenders.deviation import call_names, into
-from benchmarks.contenders.paging import Floats
+from benchmarks.contenders.paging import Floats, Watch
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 
 OF_SERVICES = [i for i, name in enumerate(NODE_METRICS) if name != "active_connections"]
@@ -18,7 +21,17 @@ RATE = OF_SERVICES.index(NODE_METRICS.index("request_rate"))
 SPARSE = 5 / 60  # 1/s
 MARGIN = 0.5  # of the middle
 TIMES = 2.0  # spreads
+Bands = TypeVar("Bands")
 Named = tuple[tuple[str, ...], Floats]  # names of series, and their samples
+
+
+@dataclass(frozen=True, slots=True)
+class State(Generic[Bands]):
+    """Between two snapshots."""
+
+    watch: Watch
+    services: Bands
+    calls: Bands
 
 
 def selected(snapshot: MeshSnapshot) -> tuple[Named, Named]:

@@ -4,31 +4,21 @@ Pages like N-sigma. For the ranking what a service's callees explain is taken of
 the caller, so a service is to blame for what it shows beyond the strangest of those that it calls.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from benchmarks.contenders.deviation import Mesh, into, out_of
+from benchmarks.contenders.deviation import Mesh, out_of
+from benchmarks.contenders.n_sigma import SIGMAS, State, scores
 from benchmarks.contenders.paging import Watch, judged, lasting
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
 LABEL = "wide z on the graph"
 WINDOW = 720  # snapshots
-SIGMAS = 6.0
 LEFT = 1e-3  # of the score of a service whose callees explain it: such services come last, in their own order
 SUMMARY = (
     f"errors, latencies and cpu of services and of calls into them {SIGMAS:g} robust sigmas above the median of "
     f"{WINDOW} snapshots, two in a row; ranked by what callees do not explain"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """Between two snapshots."""
-
-    watch: Watch
-    mesh: Mesh
 
 
 def start(interval_seconds: float, warm_up: int) -> State:
@@ -38,9 +28,8 @@ def start(interval_seconds: float, warm_up: int) -> State:
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
     """One snapshot on."""
-    services, calls = state.mesh.rises(snapshot)
-    scores = np.maximum(services.max(axis=1), into(snapshot, calls.max(axis=1)))
-    lasts = lasting(state.watch, snapshot, scores)
+    risen = scores(state.mesh, snapshot)
+    lasts = lasting(state.watch, snapshot, risen)
     blame = np.maximum(lasts - out_of(snapshot, lasts), LEFT * lasts)
-    verdict, watch = judged(state.watch, snapshot, scores, SIGMAS, blame)
+    verdict, watch = judged(state.watch, snapshot, risen, SIGMAS, blame)
     return verdict, State(watch, state.mesh.with_snapshot(snapshot))

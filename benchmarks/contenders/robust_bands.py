@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.contenders.bands import MARGIN, RATE, SPARSE, TIMES, Named, outside, selected, worst
+from benchmarks.contenders.bands import MARGIN, RATE, SPARSE, TIMES, Named, State, outside, selected, worst
 from benchmarks.contenders.paging import Floats, Watch, judged
 from benchmarks.contenders.past import Past, quantiles
 from model.snapshot import MeshSnapshot
@@ -49,22 +49,13 @@ class Bands:
         return outside(values, median, median - reach, median + reach)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """Between two snapshots."""
-
-    watch: Watch
-    services: Bands
-    calls: Bands
-
-
-def start(interval_seconds: float, warm_up: int) -> State:
+def start(interval_seconds: float, warm_up: int) -> State[Bands]:
     """Nothing seen yet."""
     services, calls = (Bands(Past(max(1, round(DAY / interval_seconds))), np.empty((0, 2 * m))) for m in (6, 3))
     return State(Watch(interval_seconds, warm_up), services, calls)
 
 
-def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
+def advance(state: State[Bands], snapshot: MeshSnapshot) -> tuple[Verdict, State[Bands]]:
     """One snapshot on."""
     of_services, of_calls = selected(snapshot)
     services, calls = state.services.with_samples(of_services, RATE), state.calls.with_samples(of_calls)
