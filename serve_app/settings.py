@@ -26,6 +26,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from model.incidents import AlertPolicy
 from serve_app.errors import BadSettings
 
 PREFIX = "TAGAE_"
@@ -74,11 +75,11 @@ class AlertSettings(Subject):
     def budget(self, services: int) -> float:
         """False pages a day that a mesh of so many services may cause.
 
-        ``false_pages_per_day`` where it is set, else ``max(1, services / 50)``: 1 up to 50 services, 6 at 300, so that
-        a service is watched as closely in a large mesh as in a small one. Growing with the square root, as before, cost
-        a tenth of the incidents in meshes of 300.
+        ``false_pages_per_day`` where it is set, else 1 up to 50 services and 1 more for each 50 above, so that a
+        service is watched as closely in a large mesh as in a small one. Growing with the square root cost a tenth of
+        the incidents in meshes of 300.
         """
-        return self.false_pages_per_day or max(1.0, services / 50)
+        return AlertPolicy(self.false_pages_per_day).budget(services)
 
 
 class PartitionSettings(Subject):
