@@ -11,7 +11,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluate evaluation-set help setup demo test check bench openapi fuzz train clean
+.PHONY: evaluate ablations evaluation-set help setup demo test check bench openapi fuzz train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -29,7 +29,7 @@ check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 bench: .venv/.stamp  ## the figures, into benchmarks/results and README
-	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python benchmarks/figures.py
+	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python -m benchmarks.figures
 
 openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
@@ -38,7 +38,10 @@ fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a run
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
 
 evaluate: .venv/.stamp  ## the detector and all that it is compared with on all recordings, into benchmarks/results and README
-	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python benchmarks/figures.py
+	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
+
+ablations: .venv/.stamp  ## the detector without one of its parts at a time, trained anew, into benchmarks/results and model/README; half an hour or more
+	$(BIN)/python -m benchmarks.ablations $(ARGS) && $(BIN)/python -m benchmarks.figures
 
 evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
 	$(BIN)/python -m benchmarks.evaluate --parts 300 3000 --detectors guarded own_limit

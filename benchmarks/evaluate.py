@@ -10,64 +10,22 @@ detectors), ``evaluation_set.jsonl`` (with both sizes and the static rules) and 
 
 import argparse
 import json
-import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from multiprocessing import get_context
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from queue import Empty
-from threading import Event, Thread
-from typing import Any, TypeVar
-
-from rich.progress import Progress
+from typing import Any
 
 from benchmarks.evaluation.judging import Judging, Part, judged, judgings, parts
 from benchmarks.evaluation.lines import missing, score
 from benchmarks.evaluation.measures import STATIC, evaluation_set, rows
 from benchmarks.evaluation.plan import DETECTORS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
 from benchmarks.evaluation.report import write as write_report
+from benchmarks.evaluation.workers import Workers, started, tell
 from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
-from serve_app.cli.console import bars, for_people
+from serve_app.cli.console import for_people
 from serve_app.evaluation.judgements import Sheet
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
-T = TypeVar("T")
-R = TypeVar("R")
-_told: Any = None  # of a worker: where it reports progress
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """Processes, and the bar that they move."""
-
-    pool: ProcessPoolExecutor
-    bar: Progress
-    queue: Any
-
-    def each(self, what: str, work: Callable[[T], R], things: Sequence[T], steps: Iterable[int]) -> list[R]:
-        """``work`` of each thing, in their order; ``steps``: how many each reports."""
-        began, task = time.monotonic(), self.bar.add_task(what, total=sum(steps))
-        over = Event()
-        mover = Thread(target=self._moved, args=(task, over))
-        mover.start()
-        try:
-            futures: list[Future[R]] = [self.pool.submit(work, thing) for thing in things]
-            for future in as_completed(futures):
-                future.result()  # the first failure ends it all
-        finally:
-            over.set()
-            mover.join()
-        if things:
-            for_people().print(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
-        return [future.result() for future in futures]
-
-    def _moved(self, task: Any, over: Event) -> None:
-        while not over.is_set():
-            try:
-                self.bar.advance(task, self.queue.get(timeout=0.2))
-            except Empty:
-                continue
 
 
 def main() -> None:
@@ -80,16 +38,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
-    context = get_context("spawn")
-    queue = context.Queue()
-    with ProcessPoolExecutor(arguments.processes, context, _begin, (queue,)) as pool, bars() as bar:
-        workers = Workers(pool, bar, queue)
+    with started(arguments.processes) as workers:
         simulated = runs([int(size) for size in sizes])
-        workers.each("recordings", _record, simulated, [WARM_UP + JUDGED] * len(simulated))
+        workers.each("recordings", make, simulated, [WARM_UP + JUDGED] * len(simulated))
         jobs = _jobs(arguments.parts, sizes, detectors)
         _score(workers, jobs, arguments.verdicts)
         asked = judgings(jobs, arguments.verdicts)
-        sheets = workers.each("judgements", _judge, asked, [1] * len(asked))
+        sheets = workers.each("judgements", judge, asked, [1] * len(asked))
     found = parts(asked, sheets)
     complete = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
     _write(arguments.results, arguments.report, found, complete=complete)
@@ -134,22 +89,19 @@ def _static(part: Part) -> list[dict[str, Any]]:
     return evaluation_set(services, part.pool.sheets, "high") + evaluation_set(services, part.controls, "muted")
 
 
-def _begin(queue: Any) -> None:
-    global _told
-    _told = queue
-
-
-def _record(run: Run) -> Path:
-    return record(run, FOLDER, lambda: _told.put(1))
+def make(run: Run) -> Path:
+    """The recording of a run; for a worker."""
+    return record(run, FOLDER, partial(tell, 1))
 
 
 def _scored(work: tuple[Job, Path]) -> None:
-    score(*work, tick=_told.put)
+    score(*work, tick=tell)
 
 
-def _judge(judging: Judging) -> Sheet:
+def judge(judging: Judging) -> Sheet:
+    """One recording; for a worker."""
     sheet = judged(judging)
-    _told.put(1)
+    tell(1)
     return sheet
 
 

@@ -1,6 +1,6 @@
 """Write the figures of benchmarks/results into the README files, between their markers.
 
-python benchmarks/figures.py
+python -m benchmarks.figures
 """
 
 import json
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.ablation.variants import FULL, VARIANTS
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,6 +166,29 @@ def detection() -> str:
     return table("| | TAGAE | strongest contender |", lines)
 
 
+def ablations() -> str:
+    """What each part is worth: all variants beside the full detector."""
+    told = rows("ablations")
+    found = {(row["part"], row["measure"], row["detector"]): row for row in told}
+    present = {row["detector"] for row in told}
+    names = [name for name in VARIANTS if name in present]
+    lines = [line for line in DETECTION if line.against is None and (line.part, line.measure, FULL) in found]
+    header = "| | " + " | ".join(VARIANTS[name].title for name in names) + " |"
+    return table(header, [_ablated(line, found, names) for line in lines])
+
+
+def _ablated(line: Line, found: dict[tuple[str, str, str], Row], names: list[str]) -> str:
+    cells = []
+    for name in names:
+        row = found.get((line.part, line.measure, name), {"value": None, "low": None})
+        text = _figure(row if name == FULL else row | {"low": None})
+        beside = found.get((line.part, line.beside, name))
+        told = text + (f", {beside['value']:.2g}" if beside else "")
+        low, high = row.get("full_ahead", (0, 0, 0))[1:]
+        cells.append(f"**{told}**" if low > 0 or high < 0 else told)
+    return f"| {line.what} | {' | '.join(cells)} |"
+
+
 def _line(line: Line, found: dict[tuple[str, str, str], Row]) -> str:
     def told(detector: str, measure: str = line.measure) -> str:
         beside = found.get((line.part, line.beside, detector))
@@ -207,6 +232,9 @@ def main() -> None:
     if (ROOT / "benchmarks" / "results" / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
         begin, end = "<!-- detection: written by benchmarks/figures.py -->", "<!-- end of detection -->"
         write(ROOT / "README.md", begin, end, detection())
+    if (ROOT / "benchmarks" / "results" / "ablations.jsonl").exists():  # made by `make ablations`
+        begin, end = "<!-- ablations: written by benchmarks/figures.py -->", "<!-- end of ablations -->"
+        write(ROOT / "model" / "README.md", begin, end, ablations())
     simulator = ROOT / "serve_app" / "sources" / "README.md"
     begin, end = "<!-- evaluation set: written by benchmarks/figures.py -->", "<!-- end of evaluation set -->"
     write(simulator, begin, end, evaluation_set())

@@ -89,17 +89,35 @@ def train(
         config: sizes of the network.
     """
     torch.manual_seed(options.seed)
-    network = Autoencoder(config or AutoencoderConfig())
+    begun, losses = train_network(Autoencoder(config or AutoencoderConfig()), runs, options, provenance, progress)
+    checkpoint, report = train_verdicts(begun, runs, options, progress)
+    return checkpoint, replace(report, losses=losses)
+
+
+def train_network(
+    network: Autoencoder,
+    runs: Sequence[TrainingRun],
+    options: TrainingOptions,
+    provenance: dict[str, str],
+    progress: Progress,
+) -> tuple[Checkpoint, dict[str, list[float]]]:
+    """The first step and the tails: a checkpoint whose meta-model knows nothing yet, and the losses by name."""
     data: list[Example] = []
-    teachers = [i for i, run in enumerate(runs) if run.faults]
-    of_blame, of_meta = set(teachers[::2]), set(teachers[1::2])  # blame is no news on faults that it was learned from
+    of_blame, _ = _teachers(runs)
     tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
     for index, run in enumerate(runs):
         found = _read(run, network.config, options.every, tails)
         data += [e for e in found if e.culprit < 0 or index in of_blame]
         progress("reading runs", index + 1, len(runs))
     losses = _train_network(network, data, options, progress)
-    checkpoint = Checkpoint(network.eval(), MetaModel().eval(), tails[0].fit(), tails[1].fit(), 0.0, provenance)
+    return Checkpoint(network.eval(), MetaModel().eval(), tails[0].fit(), tails[1].fit(), 0.0, provenance), losses
+
+
+def train_verdicts(
+    checkpoint: Checkpoint, runs: Sequence[TrainingRun], options: TrainingOptions, progress: Progress
+) -> tuple[Checkpoint, TrainingReport]:
+    """The page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
+    of_blame, of_meta = _teachers(runs)
     lessons = []
     for done, run in enumerate(runs, 1):
         lessons.append(lesson(checkpoint, run))
@@ -107,8 +125,14 @@ def train(
     offset, promised, observed = fit_page_offset(lessons)
     held_back = [scenes for i, scenes in enumerate(lessons) if i in of_meta or i not in of_blame]
     meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
-    report = TrainingReport(losses, meta_losses, promised, observed, first)
+    report = TrainingReport({}, meta_losses, promised, observed, first)
     return replace(checkpoint, page_offset=offset), report
+
+
+def _teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
+    """Which runs teach blame, and which the meta-model: blame is no news on faults that it was learned from."""
+    faulty = [i for i, run in enumerate(runs) if run.faults]
+    return set(faulty[::2]), set(faulty[1::2])
 
 
 class _TailCounts:

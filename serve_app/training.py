@@ -1,5 +1,6 @@
 """What the shipped weights are trained on: simulated meshes of many kinds, and recorded normal traffic."""
 
+import importlib.metadata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ import numpy as np
 
 from model.dataset import LabelledFault, TrainingRun
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from model.train import TrainingReport
+from model.train import TrainingOptions, TrainingReport
 from serve_app.recording import RecordingReader
 from serve_app.sources.faults import KINDS, Fault
 from serve_app.sources.scenario import plan_scenario
@@ -122,6 +123,17 @@ def _without(snapshot: MeshSnapshot, nodes: list[int], edges: list[int]) -> Mesh
         node_features=np.where(node_observed, snapshot.node_features, np.float32(0)),
         edge_features=np.where(edge_observed, snapshot.edge_features, np.float32(0)),
     )
+
+
+def provenance(meshes: TrainingMeshes, options: TrainingOptions, recordings: Sequence[Path]) -> dict[str, str]:
+    """What a checkpoint says of how it was made."""
+    return {
+        "seed": str(options.seed),
+        "simulated": f"{meshes.count} meshes of {meshes.snapshots} snapshots",
+        "recorded": ", ".join(path.name for path in recordings),
+        "steps": f"{options.steps} autoencoder, {options.meta_steps} meta-model",
+        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("tagae", "torch", "numpy")),
+    }
 
 
 def draw_report(report: TrainingReport, path: Path) -> None:

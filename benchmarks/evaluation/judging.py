@@ -49,8 +49,8 @@ class Part:
     told: dict[str, tuple[Told, ...]]
 
 
-def judgings(jobs: Iterable[Job], folder: Path) -> list[Judging]:
-    """One for each recording of the jobs."""
+def judgings(jobs: Iterable[Job], folder: Path, order: Sequence[str] = DETECTORS) -> list[Judging]:
+    """One for each recording of the jobs, with its detectors in this order."""
     found: dict[Path, Judging] = {}
     for job in jobs:
         for path in job.recordings:
@@ -59,7 +59,7 @@ def judgings(jobs: Iterable[Job], folder: Path) -> list[Judging]:
                 path, Judging(part, path, {}, Rules(AlertSettings(), begin_after=job.judged_after), job.control)
             )
             one.files.update({name: kept_at(folder, name, path) for name in job.detectors})
-    return [replace(one, files=dict(sorted(one.files.items(), key=_in_order))) for one in found.values()]
+    return [replace(one, files={n: one.files[n] for n in order if n in one.files}) for one in found.values()]
 
 
 def judged(judging: Judging) -> Sheet:
@@ -74,10 +74,6 @@ def parts(judgings: Sequence[Judging], sheets: Sequence[Sheet]) -> list[Part]:
     for judging, sheet in zip(judgings, sheets, strict=True):
         found.setdefault((judging.part, sheet.form), []).append((judging, sheet))
     return [_part(name, form, found[name, form]) for name, form in sorted(found)]
-
-
-def _in_order(file: tuple[str, Path]) -> int:
-    return DETECTORS.index(file[0])
 
 
 def _part(name: str, form: Form, members: Sequence[tuple[Judging, Sheet]]) -> Part:

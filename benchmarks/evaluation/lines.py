@@ -29,6 +29,7 @@ ALL_CODE = ("serve_app/recording.py", "serve_app/codec/verdicts.py", "benchmarks
 NOT_SCORING = ("evaluate/", "train.py", "lessons.py", "dataset.py")  # in model/: what no verdict depends on
 
 Tick = Callable[[int], Any]
+Code = Callable[[str], str]
 
 
 class Detector(Protocol):
@@ -90,13 +91,19 @@ def kept_at(folder: Path, name: str, recording: Path) -> Path:
     return folder / name / recording.parent.name / f"{recording.name}.jsonl"
 
 
-def missing(job: Job, folder: Path) -> Job | None:
-    """What of a job is not there, or was made otherwise; None: nothing."""
+def missing(job: Job, folder: Path, code: Code | None = None) -> Job | None:
+    """What of a job is not there, or was made otherwise; None: nothing.
+
+    Args:
+        job: to be done.
+        folder: of the lines.
+        code: digests of detectors that are not evaluation's own.
+    """
     stale = {
         (name, path)
         for name in job.detectors
         for path in job.recordings
-        if _read(_key_file(kept_at(folder, name, path))) != key(name, path, job)
+        if _read(_key_file(kept_at(folder, name, path))) != key(name, path, job, code)
     }
     if not stale:
         return None
@@ -105,10 +112,23 @@ def missing(job: Job, folder: Path) -> Job | None:
     return Job(job.part, names, paths, job.warm_up, job.first, job.judged_after, job.control)
 
 
-def score(job: Job, folder: Path, tick: Tick = lambda snapshots: None) -> None:
-    """Write the lines of a job; ``tick`` is told every few snapshots how many were scored."""
+def score(
+    job: Job,
+    folder: Path,
+    tick: Tick = lambda snapshots: None,
+    make: Callable[[str], Detector] | None = None,
+    code: Code | None = None,
+) -> None:
+    """Write the lines of a job.
+
+    Args:
+        job: to be done.
+        folder: for the lines.
+        tick: told every few snapshots how many were scored.
+        make, code: detectors by name, and their digests, where they are not evaluation's own.
+    """
     torch.set_num_threads(1)
-    detectors = {name: detector(name) for name in job.detectors}
+    detectors = {name: (make or detector)(name) for name in job.detectors}
     warm_ups = list(RecordingReader(job.warm_up).snapshots()) if job.warm_up else []
     interval = RecordingReader(job.recordings[0]).interval_seconds
     cold = {name: one.start(interval, len(warm_ups) + job.first) for name, one in detectors.items()}
@@ -116,12 +136,17 @@ def score(job: Job, folder: Path, tick: Tick = lambda snapshots: None) -> None:
     for recording in job.recordings:
         _write(detectors, warm, recording, folder, tick)
         for name in detectors:
-            _key_file(kept_at(folder, name, recording)).write_text(key(name, recording, job))
+            _key_file(kept_at(folder, name, recording)).write_text(key(name, recording, job, code))
 
 
-def key(name: str, recording: Path, job: Job) -> str:
+def key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str:
     """Alike as long as the lines would be alike."""
-    parts = [code(name), _identity(recording), f"{job.first}", _identity(job.warm_up) if job.warm_up else "cold"]
+    parts = [
+        (digest or code)(name),
+        _identity(recording),
+        f"{job.first}",
+        _identity(job.warm_up) if job.warm_up else "cold",
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

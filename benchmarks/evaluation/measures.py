@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.contenders import contender
+from benchmarks.contenders import NAMES, contender
 from benchmarks.evaluation.judging import Part
-from benchmarks.evaluation.plan import OURS
 from benchmarks.evaluation.raised import Limit, at_recall, limits, within
 from benchmarks.simulated import LEVELS
 from model.evaluate.figures import Figures, figures
@@ -26,7 +25,7 @@ EFFECTS = (0.0, 5.0, 20.0, 100.0, math.inf)  # bounds of the bands of effect, si
 
 def label(name: str) -> str:
     """What tables call a detector."""
-    return OURS if name == OURS else contender(name).LABEL
+    return contender(name).LABEL if name in NAMES else name
 
 
 def rows(part: Part) -> list[dict[str, Any]]:

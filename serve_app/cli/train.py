@@ -1,6 +1,5 @@
 """``tagae train``: a new checkpoint from simulated and recorded traffic."""
 
-import importlib.metadata
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +39,7 @@ def train(
     from model.checkpoint import save
     from model.train import TrainingOptions
     from model.train import train as learn
-    from serve_app.training import TrainingMeshes, draw_report, recorded_runs, simulated_runs
+    from serve_app.training import TrainingMeshes, draw_report, provenance, recorded_runs, simulated_runs
 
     torch.set_num_threads(threads)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -50,16 +49,9 @@ def train(
         runs = [*simulated_runs(plan), *recorded_runs(recording or ())]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--recording") from None
-    provenance = {
-        "seed": str(seed),
-        "simulated": f"{meshes} meshes of {snapshots} snapshots",
-        "recorded": ", ".join(path.name for path in recording or ()),
-        "steps": f"{steps} autoencoder, {meta_steps} meta-model",
-        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("tagae", "torch", "numpy")),
-    }
     options = TrainingOptions(seed=seed, steps=steps, meta_steps=meta_steps)
     with bars() as shown:
-        checkpoint, report = learn(runs, options, provenance, _reporter(shown))
+        checkpoint, report = learn(runs, options, provenance(plan, options, recording or ()), _reporter(shown))
     save(checkpoint, output)
     picture = output.with_suffix(".png")
     draw_report(report, picture)

@@ -1,0 +1,149 @@
+"""Weights of the variants, kept as long as nothing changes that they depend on."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.ablation.variants import FULL, VARIANTS, Variant
+from benchmarks.evaluation.lines import ROOT, Tagae
+from benchmarks.evaluation.lines import code as code_of_detector
+from benchmarks.evaluation.plan import OURS, SHARED
+from model.autoencoder import Autoencoder, AutoencoderConfig
+from model.checkpoint import SHIPPED, Checkpoint, load, save
+from model.dataset import TrainingRun
+from model.meta import MetaModel
+from model.train import TrainingOptions, train_network, train_verdicts
+from serve_app.training import TrainingMeshes, provenance, recorded_runs, simulated_runs
+
+WEIGHTS = Path("out/ablations/weights")
+CODE = ("model", "kernels", "serve_app/sources", "serve_app/training.py")
+OWN = ("benchmarks/ablation/variants.py", "benchmarks/ablation/weights.py")
+NOT_TRAINING = ("model/evaluate/",)
+RUN, SIMPLE = 20, 1  # what reading or scoring a run counts for in a bar, beside a step of training
+
+Tick = Callable[[int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How variants are trained: as the shipped weights were, unless a test asks for less.
+
+    Attributes:
+        meshes, options: as of `tagae train`.
+        recordings: normal traffic beside the simulated.
+        full: the checkpoint of the full detector.
+    """
+
+    meshes: TrainingMeshes = field(default_factory=TrainingMeshes)
+    options: TrainingOptions = field(default_factory=TrainingOptions)
+    recordings: tuple[Path, ...] = ()
+    full: Path = SHIPPED
+
+    def runs(self) -> list[TrainingRun]:
+        """What is trained on."""
+        return [*simulated_runs(self.meshes), *recorded_runs(self.recordings)]
+
+    def steps(self, variant: Variant) -> int:
+        """Of the bar."""
+        runs = RUN * (self.meshes.count + len(self.recordings))
+        network = runs + SIMPLE * self.options.steps if variant.silence else 0
+        return network + runs + SIMPLE * self.options.meta_steps
+
+    def departs(self) -> list[str]:
+        """In what the full detector was trained otherwise, which would make the comparison unfair."""
+        ours, theirs = provenance(self.meshes, self.options, self.recordings), load(self.full).provenance
+        return [
+            f"{name}: {theirs.get(name)!r}, not {value!r}" for name, value in ours.items() if theirs.get(name) != value
+        ]
+
+
+def as_shipped() -> Plan:
+    """The plan of `make train`, with the recordings that the shipped weights name, as far as they are there."""
+    named = [name for name in load().provenance.get("recorded", "").split(", ") if name]
+    found = {path.parent.name: path.parent for path in SHARED.glob("*/*/meta.json")}
+    return Plan(recordings=tuple(found[name] for name in named if name in found))
+
+
+def due(variant: Variant, plan: Plan, folder: Path = WEIGHTS) -> bool:
+    """Whether its weights are not there, or were made otherwise."""
+    if variant.name == FULL:
+        return False
+    path = kept_at(variant.name, plan, folder)
+    return not path.exists() or kept_key(path) != key(variant, plan)
+
+
+def learn(variant: Variant, plan: Plan, folder: Path = WEIGHTS, tick: Tick = lambda steps: None) -> Path:
+    """Train a variant and keep its weights.
+
+    Returns:
+        Where they are.
+    """
+    torch.set_num_threads(1)
+    runs = plan.runs()
+
+    def progress(what: str, done: int, total: int) -> None:
+        tick(RUN if what.endswith("runs") else SIMPLE)
+
+    torch.manual_seed(plan.options.seed)
+    begun = _network(variant, runs, plan, progress)
+    made, _ = train_verdicts(variant.reduce(begun), runs, plan.options, progress)
+    path = kept_at(variant.name, plan, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(made, path)
+    path.with_suffix(".key").write_text(key(variant, plan))
+    return path
+
+
+def detector(name: str, plan: Plan, folder: Path = WEIGHTS) -> Tagae:
+    """A variant, trained before, ready to score."""
+    return Tagae(VARIANTS[name].of(load(kept_at(name, plan, folder))))
+
+
+def code(name: str, plan: Plan, folder: Path = WEIGHTS) -> str:
+    """Digest of all that a variant's verdicts depend on."""
+    digest = hashlib.sha256(code_of_detector(OURS).encode())
+    for path in (kept_at(name, plan, folder), ROOT / OWN[0]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def kept_at(name: str, plan: Plan, folder: Path) -> Path:
+    """Where a variant's weights are."""
+    return plan.full if name == FULL else folder / f"{name}.safetensors"
+
+
+def key(variant: Variant, plan: Plan) -> str:
+    """Alike as long as the weights would be alike."""
+    digest = hashlib.sha256(f"{variant.name} {plan.meshes} {plan.options} {plan.recordings}".encode())
+    sources = [one for path in CODE for one in _sources(ROOT / path)] + [ROOT / path for path in OWN]
+    for path in sorted(sources) + ([] if variant.silence else [plan.full]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def kept_key(weights: Path) -> str | None:
+    """What they were made from; None: it is not known."""
+    path = weights.with_suffix(".key")
+    return path.read_text() if path.exists() else None
+
+
+def _network(
+    variant: Variant, runs: list[TrainingRun], plan: Plan, progress: Callable[[str, int, int], None]
+) -> Checkpoint:
+    """The variant's autoencoder and tails, with a meta-model that knows nothing yet."""
+    about = provenance(plan.meshes, plan.options, plan.recordings) | {"ablation": variant.name}
+    if variant.silence is None:
+        return replace(load(plan.full), meta=MetaModel().eval(), page_offset=0.0, provenance=about)
+    network = Autoencoder(AutoencoderConfig())
+    variant.silence(network)
+    return train_network(network, runs, plan.options, about, progress)[0]
+
+
+def _sources(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return [one for one in path.rglob("*.py") if not one.relative_to(ROOT).as_posix().startswith(NOT_TRAINING)]

@@ -1,0 +1,191 @@
+"""Each variant in small: what is silenced is silent, in training as in scoring, and what was trained is kept."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import figures
+from benchmarks.ablation.variants import FULL, OF_NEIGHBOURS, VARIANTS, rank_columns
+from benchmarks.ablation.weights import Plan, detector, due, kept_at, learn
+from benchmarks.ablations import lines
+from benchmarks.evaluation.judging import judged, judgings, parts
+from benchmarks.evaluation.lines import score
+from benchmarks.evaluation.plan import Job
+from model.checkpoint import SHIPPED, Checkpoint, load
+from model.dataset import LabelledFault, TrainingRun
+from model.evidence import KINDS, Evidence, page_score
+from model.meta import rank_inputs
+from model.scoring import PartitionScore
+from model.scoring import score as score_parts
+from model.snapshot import MeshSnapshot
+from model.train import TrainingOptions
+from serve_app.pipeline import Case, Laid, Mesh, advance, lay, options, weigh
+from serve_app.recording import LabelledIncident, RecordingWriter
+from serve_app.settings import Settings
+from serve_app.sources.faults import Fault
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.training import TrainingMeshes
+
+OPTIONS = options(Settings())
+
+
+class Small(Plan):
+    """Three meshes for a hundred snapshots; an error burst towards the end of two of them."""
+
+    __slots__ = ()
+
+    def runs(self) -> list[TrainingRun]:
+        return [small_run(900), small_run(901), small_run(902)]
+
+
+def small_run(seed: int) -> TrainingRun:
+    simulator = Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=seed), snapshots=100)
+    busy = int(np.argmax(simulator.mesh.usual_rate))
+    faults = [Fault("error_burst", simulator.node_ids[busy], 60, 80)] if seed != 902 else []
+    simulator.schedule(*faults)
+    kept = tuple(simulator.snapshots())
+    labels = [LabelledFault(kept[f.start].observed_at, kept[f.end].observed_at, f.service) for f in faults]
+    return TrainingRun(f"seed {seed}", lambda: kept, tuple(labels))
+
+
+@pytest.fixture(scope="module")
+def shop() -> tuple[list[MeshSnapshot], Fault]:
+    """Forty snapshots; the calls into a busy service fail and are slow in the last ten."""
+    spec = MeshSpec(services=16, calls_per_service=2.5, seed=8)
+    simulator = Simulator(spec, snapshots=40)
+    called = np.isin(np.arange(len(simulator.node_ids)), simulator.mesh.topology.destination)
+    fault = Fault("error_burst", simulator.node_ids[int(np.argmax(simulator.mesh.usual_rate * called))], 30, 40)
+    simulator.schedule(fault)
+    return list(simulator.snapshots()), fault
+
+
+def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[Laid, PartitionScore, Case]:
+    """What is said of the last snapshot on the way to its verdict."""
+    mesh = Mesh()
+    for snapshot in snapshots[:-1]:
+        mesh = advance(checkpoint, mesh, snapshot, OPTIONS)[1]
+    laid = lay(checkpoint, mesh, snapshots[-1], OPTIONS)
+    (said,) = score_parts(checkpoint.network, laid.tasks)
+    return laid, said, weigh(checkpoint, laid, [said], snapshots[-1], OPTIONS)
+
+
+def kinds(evidence: Evidence, *names: str) -> float:
+    return float(evidence.kinds[:, [KINDS.index(name) for name in names]].max())
+
+
+def test_what_is_silenced_says_nothing(shop: tuple[list[MeshSnapshot], Fault]) -> None:
+    snapshots, _ = shop
+    said = {name: last(variant.of(load()), snapshots) for name, variant in VARIANTS.items()}
+    laid, _, full = said[FULL]
+    into = ("calls_in_latency", "calls_in_error", "calls_out")
+    assert kinds(full.evidence, *into) > 3, "or there is nothing to be silenced"
+    assert kinds(said["without_edges"][2].evidence, *into, "structure") < 1e-3
+    assert kinds(said["without_edges"][2].evidence, "error", "error_raw") > 3, "services speak on"
+    mute = said["without_network"][1]
+    assert not any(values.any() for values in (mute.node_expected, mute.edge_expected, mute.blame))
+    (task,) = laid.tasks
+    for name, changed in (
+        ("without_h_t", replace(task, edges=1 - task.edges)),
+        ("without_graph", replace(task, nodes=np.concatenate([task.nodes[:1] + 5, task.nodes[1:]]))),
+    ):
+        for variant, alike in ((name, True), (FULL, False)):
+            network = VARIANTS[variant].of(load()).network
+            before, after = (score_parts(network, [one])[0] for one in (task, changed))
+            assert np.array_equal(before.blame[1:], after.blame[1:]) is alike, (name, variant)
+            if name == "without_graph":
+                assert np.array_equal(before.edge_expected, after.edge_expected) is alike
+                assert np.array_equal(before.node_expected[1:], after.node_expected[1:]) is alike
+
+
+def test_ranking_without_neighbours_and_by_the_maximum(shop: tuple[list[MeshSnapshot], Fault]) -> None:
+    evidence = last(load(), shop[0])[2].evidence
+    rows = np.arange(len(evidence.names))
+
+    def ranked(one: Checkpoint, told: Evidence) -> torch.Tensor:
+        scores: torch.Tensor = one.meta.rank(rank_inputs(told, rows))
+        return scores
+
+    with torch.inference_mode():
+        for name in OF_NEIGHBOURS:
+            if name not in KINDS:
+                continue
+            louder = evidence.kinds.copy()
+            louder[0, KINDS.index(name)] += 7
+            told = replace(evidence, kinds=louder)
+            moved = np.flatnonzero((rank_inputs(told, rows) != rank_inputs(evidence, rows)).any(dim=0)).tolist()
+            assert set(moved) <= set(rank_columns((name,))), name
+            deaf = VARIANTS["without_graph"].of(load())
+            assert torch.equal(ranked(deaf, told), ranked(deaf, evidence))
+            assert not torch.equal(ranked(load(), told), ranked(load(), evidence))
+        maximum = VARIANTS["maximum"].of(load())
+        best = ranked(maximum, evidence).flatten().numpy()
+        assert best == pytest.approx(page_score(evidence.kinds), rel=1e-5)
+        inputs = torch.randn(4, 8)
+        inputs[1:, 0] = inputs[0, 0]
+        assert len(maximum.meta.detect(inputs).unique()) == 1, "only the highest page score counts"
+
+
+def test_variants_are_trained_kept_scored_and_told(
+    shop: tuple[list[MeshSnapshot], Fault], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots, fault = shop
+    full, weights = tmp_path / "full.safetensors", tmp_path / "weights"
+    shutil.copy(SHIPPED, full)
+    plan = Small(TrainingMeshes(3), TrainingOptions(steps=10, batch=2, meta_steps=3), full=full)
+    names = (FULL, "without_h_t", "without_edges")
+    trained = load(full).network.state_dict()
+    for name in names[1:]:
+        variant, ticks = VARIANTS[name], [0]
+        assert due(variant, plan, weights)
+        learn(variant, plan, weights, ticks.append)
+        assert sum(ticks) == plan.steps(variant)
+        assert not due(variant, plan, weights), "kept"
+        assert due(variant, replace(plan, options=replace(plan.options, seed=1)), weights), (
+            "other weights were asked for"
+        )
+        network = load(kept_at(name, plan, weights)).network.state_dict()
+        same = torch.equal(network["blame.0.weight"], trained["blame.0.weight"])
+        assert same is (variant.silence is None), "the autoencoder is trained anew only where it is silenced"
+    assert not due(VARIANTS[FULL], plan, weights)
+    full.write_bytes(full.read_bytes() + b" ")
+    assert [due(VARIANTS[name], plan, weights) for name in names] == [False, False, True], "it began from those weights"
+
+    recording = tmp_path / "shop" / "day"
+    with RecordingWriter(recording, 15.0) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+        span = snapshots[fault.start].observed_at, snapshots[-1].observed_at
+        writer.add_incident(LabelledIncident(*span, fault.kind, fault.service.split("/")[1]))
+    job = Job("shared", names, (recording,))
+    shutil.copy(SHIPPED, full)
+    score(job, tmp_path / "lines", make=lambda name: detector(name, plan, weights), code=str)
+    asked = judgings([job], tmp_path / "lines", names)
+    told = lines(parts(asked, [judged(one) for one in asked]))
+    recalls = {row["detector"]: row for row in told if row["measure"] == "recall"}
+    assert list(recalls) == list(names)
+    assert "full_ahead" not in recalls[FULL]
+    assert recalls["without_edges"]["full_ahead"][0] == recalls[FULL]["value"] - recalls["without_edges"]["value"]
+    assert {row["benchmark"] for row in told} == {"ablations"}
+
+
+def test_the_table_marks_what_differs_incident_by_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(name: str, measure: str, value: float, *ahead: float) -> dict[str, object]:
+        told = {"part": figures.MESH, "measure": measure, "detector": name, "value": value, "low": 0.5, "high": 0.7}
+        return told | ({"full_ahead": list(ahead)} if ahead else {})
+
+    told = [
+        row(FULL, "recall", 0.6), row("maximum", "recall", 0.4, 0.2, 0.1, 0.3), row(FULL, "false_pages_per_hour", 1.0),
+        row("without_edges", "recall", 0.55, 0.05, -0.1, 0.2), row("without_edges", "false_pages_per_hour", 2.5),
+    ]  # fmt: skip
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "results" / "ablations.jsonl").write_text("\n".join(map(json.dumps, told)))
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    header, _, line = figures.ablations().splitlines()
+    assert header == "| | full | without edge residuals | maximum, no meta-model |"
+    assert line.endswith("as emitted | 0.60 (0.50 to 0.70), 1 | 0.55, 2.5 | **0.40** |")
