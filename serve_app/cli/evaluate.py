@@ -24,6 +24,9 @@ def evaluate(
         ),
     ],
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures as JSON; - is stdout.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A page with all figures and with pictures, to read or to send.")
+    ] = None,
     reference: Annotated[
         str | None, typer.Option(metavar="NAME", help="The detector that others are compared with; the first one.")
     ] = None,
@@ -53,11 +56,11 @@ def evaluate(
     \b
     Example:
       tagae score out/shop -o out/tagae.jsonl
-      tagae evaluate out/shop --verdicts tagae=out/tagae.jsonl
+      tagae evaluate out/shop --verdicts tagae=out/tagae.jsonl --html out/shop.html
       tagae evaluate out/shop out/bank -v tagae=out/verdicts/tagae -v rules=out/verdicts/rules --json -
     """
     from serve_app.errors import BadVerdicts
-    from serve_app.evaluation import documents, terminal
+    from serve_app.evaluation import documents, page, terminal
     from serve_app.evaluation.inputs import verdict_files
     from serve_app.evaluation.judgements import Rules, judge_all, pools
     from serve_app.settings import load
@@ -74,12 +77,14 @@ def evaluate(
         None if guard is None else timedelta(seconds=guard),
         timedelta(seconds=begin_after),
     )
-    sheets = judge_all(recording, files, rules, controls=controls)
+    sheets = judge_all(recording, files, rules, controls=controls, draw=page.drawn if html else None)
     found = pools(list(progress(sheets, "judging", len(recording))))
     if json is None or str(json) != "-":
         terminal.show(found, chosen, Console(highlight=False))
     if json is not None:
         _write(json, documents.text(found, chosen))
+    if html is not None:
+        _write(html, page.page(found, chosen))
 
 
 def _write(path: Path, text: str) -> None:

@@ -16,12 +16,12 @@ from serve_app.evaluation.inputs import recording_names
 from serve_app.judging import fitting, read_truth, read_verdicts
 from serve_app.settings import AlertSettings
 
-Draw = Callable[[GroundTruth, VerdictSeries], str]
+Draw = Callable[[str, GroundTruth, VerdictSeries, Judged], str]  # of a detector on a recording
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """One recording: how each detector did, by name, and a picture of each, empty where none was asked for."""
+    """One recording: how each detector did, by name, and pictures of each, empty where none were asked for."""
 
     name: str
     form: Form
@@ -88,7 +88,7 @@ def judge_sheet(
         name, recording: what to call it, and its folder.
         files: the verdicts of each detector.
         rules: how to judge.
-        draw: makes a picture; None: no pictures.
+        draw: makes the pictures of a detector; None: no pictures.
         control: the muted control's folder and verdicts.
 
     Raises:
@@ -100,7 +100,7 @@ def judge_sheet(
     for detector, path in files.items():
         series = fitting(read_verdicts(path), truth, path)
         judged[detector] = judge(truth, series, promised)
-        pictures[detector] = draw(truth, series) if draw else ""
+        pictures[detector] = draw(detector, truth, series, judged[detector]) if draw else ""
     return Sheet(name, truth.form, judged, pictures, _control(truth, control, rules) if control else {})
 
 

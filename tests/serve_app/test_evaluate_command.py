@@ -1,6 +1,8 @@
 """``tagae evaluate`` as a person uses it: scored recordings, several detectors, tables and JSON, clear refusals."""
 
 import json
+import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,68 @@ def test_two_detectors_on_meshes_with_faults_and_a_quiet_one(meshes: Path) -> No
     assert quiet["promise"]["promised_per_day"] == 1.0
     incidents = found["recordings"][f"{meshes.name}/one"]["right"]["per_incident"]
     assert [row["place"] for row in incidents] == [1] * len(incidents)
+
+
+class Elements(HTMLParser):
+    """Every element of a page with its attributes, and how deep it is."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == [], "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def of(self, tag: str, class_: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if (name, attributes.get("class")) == (tag, class_)]
+
+
+def inside(frame: dict[str, str | None], mark: dict[str, str | None]) -> bool:
+    a, b = ([float(one[key] or "") for key in ("x", "y", "width", "height")] for one in (frame, mark))
+    return all(a[i] - 1 <= b[i] and b[i] + b[i + 2] <= a[i] + a[i + 2] + 1 for i in (0, 1))
+
+
+@pytest.mark.parametrize("detector", ["right", "wrong"])
+def test_the_page_shows_what_was_found_and_who_was_blamed(meshes: Path, tmp_path: Path, detector: str) -> None:
+    """One page, nothing from elsewhere, every picture told in words; true pages and found incidents look otherwise than
+    false and missed ones, and a culprit's frame is filled only where the culprit was ranked first."""
+    target = tmp_path / "report.html"
+    given = meshes / "one", meshes / "quiet", "-v", f"{detector}={meshes / detector}"
+    assert tagae("evaluate", *given, "--html", target).exit_code == 0
+    text = target.read_text()
+    assert not re.search(r"<script|<link|<img|@import|url\(|src=|href=|https?:", text)
+    seen = Elements(text)
+    ids = [attributes["id"] for _, attributes in seen.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    pictures = [attributes for tag, attributes in seen.found if tag == "svg"]
+    assert len(pictures) == 4, "two of scores, one of suspects, one of reliability"
+    told = [name for one in pictures for name in (one["aria-labelledby"] or "").split()]
+    assert sorted(told) == sorted(filter(None, ids))
+    faults = len(RecordingReader(meshes / "one").incidents())
+    frames, first = seen.of("rect", "culprit"), seen.of("rect", "first")
+    assert len(frames) == faults
+    if detector == "right":
+        assert len(seen.of("rect", "incident")) == len(seen.of("path", "page")) == faults
+        assert all(any(inside(frame, mark) for mark in first) for frame in frames)
+        assert not seen.of("rect", "incident missed") + seen.of("path", "page false") + seen.of("tr", "missed")
+        assert text.count("<td>no. 1</td>") == faults
+    else:
+        assert seen.of("path", "page false")
+        assert first
+        assert not any(inside(frame, mark) for mark in first for frame in frames)
+    assert seen.of("path", "threshold")
+    assert len(seen.of("path", "score")) == 2
 
 
 def test_the_table_of_one_recording(meshes: Path) -> None:

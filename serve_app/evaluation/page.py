@@ -1,0 +1,254 @@
+"""Judgements as one page of HTML with pictures and without anything from elsewhere: to be read, sent, printed."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from html import escape
+
+from model.evaluate.intervals import Difference
+from model.evaluate.judged import Judged
+from model.evaluate.located import outcomes
+from model.evaluate.series import VerdictSeries
+from model.evaluate.truth import Form, GroundTruth
+from serve_app.evaluation import plots
+from serve_app.evaluation.judgements import Pool, Sheet
+from serve_app.evaluation.measures import Block, blocks, by_kind, difference, headline, headline_words
+from serve_app.evaluation.words import NOTHING
+
+STYLE = """
+:root { --ink: #1b1f24; --soft: #656d76; --paper: #fff; --rule: #d8dee4; --score: #0b62a8; --mark: #1b1f24;
+  --shade: #f6d98a; --missed: #e9b7b0; --alarm: #0b62a8; --false: #c2410c; --idle: #c9ced4; --best: #06632f;
+  --first: #0b62a8; --third: #7fb2dc; --fifth: #cfe1f1 }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --soft: #9aa3ad; --paper: #14171b;
+  --rule: #31373e; --score: #6cb6f5; --mark: #e6e8eb; --shade: #574a1e; --missed: #6b2f2a; --alarm: #6cb6f5;
+  --false: #ff8a4c; --idle: #4a525b; --best: #6fcf97; --first: #8cc8ff; --third: #3f79ab; --fifth: #24435f } }
+* { box-sizing: border-box }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1.2rem; max-width: 1180px; color: var(--ink);
+  background: var(--paper) }
+h1 { font-size: 1.6rem } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--rule) } h3 { margin-top: 2rem }
+.wide { overflow-x: auto } figure { margin: 1rem 0 1.6rem } figcaption, .about { color: var(--soft); font-size: .9rem }
+figure.plot svg { display: block; width: 100%; min-width: 640px; height: auto }
+.several { display: flex; flex-wrap: wrap; gap: 1.5rem } .several figure { width: 300px; margin: 0 }
+.several svg { display: block; width: 100%; height: auto }
+table { border-collapse: collapse; font-size: .9rem }
+th, td { padding: .1rem .7rem; white-space: pre; text-align: left }
+.figures td, .figures thead th { text-align: right } td { font-variant-numeric: tabular-nums }
+th { font-weight: 400 } thead th { border-bottom: 1px solid var(--soft); font-weight: 600 }
+tr.block th { color: var(--soft); padding-top: .7rem } td.best { font-weight: 700; color: var(--best) }
+tr.missed { color: var(--false) }
+svg text { font: 11px system-ui, sans-serif; fill: var(--ink) } svg path { fill: none; stroke: var(--ink) }
+svg .grid { stroke: var(--rule); stroke-width: .7 } svg .axis { stroke: var(--soft) }
+svg .score { stroke: var(--score); stroke-width: 1.3; stroke-linejoin: round }
+svg .threshold { stroke: var(--mark); stroke-width: 1; stroke-dasharray: 4 3 }
+svg .incident, .key.incident { fill: var(--shade); background: var(--shade) }
+svg .incident.missed, .key.missed { fill: var(--missed); background: var(--missed) }
+svg text.missed { fill: var(--false); font-weight: 700 }
+svg .alarm, .key.alarm { fill: var(--alarm); background: var(--alarm) }
+svg .alarm.false, .key.false { fill: var(--false); background: var(--false) }
+svg .unknown, .key.unknown { fill: var(--idle); background: var(--idle) }
+svg .page { fill: var(--alarm); stroke: var(--alarm) } svg .page.false { fill: none; stroke: var(--false) }
+svg .doubt, .key.doubt { fill: var(--rule); background: var(--rule); fill-opacity: .5 }
+svg .stem { stroke: var(--score) }
+svg .dot { fill: var(--score); fill-opacity: .55; stroke: var(--score) }
+svg .first, .key.first { fill: var(--first); background: var(--first) }
+svg .third, .key.third { fill: var(--third); background: var(--third) }
+svg .fifth, .key.fifth { fill: var(--fifth); background: var(--fifth) }
+svg .culprit { fill: none; stroke: var(--false); stroke-width: 1.4 }
+.key { display: inline-block; width: 1.1em; height: .7em; margin: 0 .15em }
+.key.culprit { border: 1.5px solid var(--false) }
+.key.line { height: 0; border-top: 2px solid var(--score); vertical-align: middle }
+.key.dashed { height: 0; border-top: 1.5px dashed var(--mark); vertical-align: middle }
+.true-page { color: var(--alarm) } .false-page { color: var(--false) }
+@media print { body { max-width: none; padding: 0; font-size: 11px } figure, tr { break-inside: avoid }
+  figure.plot svg { min-width: 0 } .wide { overflow: visible }
+  * { -webkit-print-color-adjust: exact; print-color-adjust: exact } }
+"""
+
+
+def page(found: Sequence[Pool], reference: str) -> str:
+    """The whole document."""
+    body = "".join(_pool(pool, reference) for pool in found)
+    return document("How the detectors did", _summary(found) + body)
+
+
+def document(title: str, body: str) -> str:
+    """A page with our style and nothing else."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
+    )
+
+
+def drawn(detector: str, truth: GroundTruth, series: VerdictSeries, judged: Judged) -> str:
+    """The pictures of one detector on one recording, with how to read them."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"{truth.name}-{detector}".lower())
+    figures = [_figure(plots.scores(truth, series, judged, name), _of_scores(truth, judged))]
+    figures += [_figure(svg, _OF_SUSPECTS) for svg in plots.suspects(truth, series, judged, name)]
+    return "".join(figures)
+
+
+def table(told: Sequence[Block], names: Sequence[str]) -> str:
+    """Measures in rows, detectors in columns, the best ones marked."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = ""
+    for block in told:
+        body += f'<tr class="block"><th colspan="{len(names) + 1}">{escape(block.title)}</th></tr>'
+        for row in block.rows:
+            cells = "".join(
+                f"<td{' class=best' if i in row.best else ''}>{escape(cell)}</td>" for i, cell in enumerate(row.cells)
+            )
+            body += f"<tr><th>{escape(row.name)}</th>{cells}</tr>"
+    return _table("figures", f"<tr><th></th>{head}</tr>", body)
+
+
+def _summary(found: Sequence[Pool]) -> str:
+    """What one looks at first."""
+    rows = "".join(
+        f"<tr><th>{escape(_name(pool))}</th><td>{escape(name)}</td><td>{headline(one)}</td>"
+        f"<td>{escape(headline_words(one))}</td></tr>"
+        for pool in found
+        for name, one in pool.figures.items()
+    )
+    return _table("summary", "<tr><th>recordings</th><th>detector</th><th></th><th></th></tr>", rows)
+
+
+def _pool(pool: Pool, reference: str) -> str:
+    told, names = list(pool.figures.values()), list(pool.figures)
+    first = told[0]
+    mesh = " to ".join(f"{services:,}" for services in dict.fromkeys(first.services))
+    about = f"{first.incidents} incidents in {first.snapshots:,} snapshots of {mesh} services: "
+    about += ", ".join(sheet.name for sheet in pool.sheets)
+    said = [f"{name}: {note}" for name, one in pool.figures.items() for note in one.notes]
+    notes = "".join(f"<p>{escape(one)}</p>" for one in said)
+    kinds = by_kind(told)
+    parts = [
+        f'<h2>{escape(_name(pool))}</h2><p class="about">{escape(about)}</p>{notes}{table(blocks(told), names)}',
+        f"<h3>By kind of incident</h3>{table(kinds, names)}" if kinds else "",
+        _compared(reference, pool.compared(reference)),
+        reliabilities(pool),
+        *(_sheet(sheet) for sheet in pool.sheets),
+    ]
+    return "".join(parts)
+
+
+def _name(pool: Pool) -> str:
+    return f"{pool.sheets[0].name if len(pool.sheets) == 1 else f'{len(pool.sheets)} recordings'} ({pool.form})"
+
+
+def _compared(reference: str, compared: dict[str, dict[str, Difference]]) -> str:
+    rows = "".join(
+        f"<tr><th>{escape(other)}</th><td>{name.replace('top', 'top-')}</td><td>{difference(apart)}</td>"
+        f"<td>{apart.only_first}</td><td>{apart.only_second}</td></tr>"
+        for other, told in compared.items()
+        for name, apart in told.items()
+    )
+    head = f"<tr><th></th><th></th><th>difference</th><th>only {escape(reference)}</th><th>only the other</th></tr>"
+    return f"<h3>{escape(reference)} minus, incident by incident</h3>{_table('summary', head, rows)}" if rows else ""
+
+
+def reliabilities(pool: Pool) -> str:
+    """How the probabilities of each detector came true; empty where there was no incident, or nobody said any."""
+    drawn = [
+        _figure(
+            plots.reliability(one.forecast, f"Reliability of {name}", re.sub(r"\W+", "-", f"{pool.form}-{name}")),
+            f"<b>{escape(name)}</b>: Brier score {one.forecast.brier:.3f}; the base rate alone has "
+            f"{one.forecast.brier_of_base_rate:.3f}.",
+            "",
+        )
+        for name, one in pool.figures.items()
+        if one.forecast is not None and one.forecast.base_rate > 0
+    ]
+    if not drawn:
+        return ""
+    told = (
+        "A dot is a tenth of the range of <code>probability</code>, as large as its share of the snapshots: rightwards "
+        "what was said, upwards how often it was so. On the dashed line the probability means what it says; above it "
+        "there was more trouble than it said, below it less."
+    )
+    return f'<h3>Does probability come true?</h3><p class="about">{told}</p><div class="several">{"".join(drawn)}</div>'
+
+
+def _sheet(sheet: Sheet) -> str:
+    parts = [f"<h3>{escape(sheet.name)}</h3>"]
+    for name, judged in sheet.judged.items():
+        drawn = sheet.pictures[name]
+        parts.append(f"<h4>{escape(name)}</h4>{drawn}{_incidents(judged)}" if drawn else "")
+    return "".join(parts) if any(sheet.pictures.values()) else ""
+
+
+def _incidents(judged: Judged) -> str:
+    """One row for each incident: what was wrong, how late it was told, at which place the culprit was named."""
+    columns = ("", "from (UTC)", "for", "kind", "culprit", "found", "culprit named")
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    rows = ""
+    for i, (begin, length, kind, culprit, found, place) in enumerate(_rows(judged), 1):
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in (begin, length, kind, culprit, found, place))
+        rows += f"<tr{' class=missed' if found == 'no' else ''}><th>{i}</th>{cells}</tr>"
+    return _table("incidents", f"<tr>{head}</tr>", rows) if rows else ""
+
+
+def _rows(judged: Judged) -> Iterable[tuple[str, ...]]:
+    if judged.form is Form.LOCATED and judged.watch is not None:
+        for told in outcomes(judged.watch):
+            fault = told.fault
+            kind = f"{fault.kind}, {fault.effect:.0f} sigmas" if fault.effect == fault.effect else fault.kind
+            found = "no" if told.delay is None else f"after {told.delay.total_seconds():.0f} s"
+            length = _length(fault.end - fault.start)
+            yield f"{fault.start:%d %b %H:%M:%S}", length, kind, fault.culprit, found, _place(told.place)
+        return
+    for outcome in judged.outcomes:
+        span = outcome.span
+        found = "no" if outcome.delay is None else f"in snapshot {outcome.delay + 1}"
+        yield (
+            f"{span.start:%d %b %H:%M:%S}", _length(span.end - span.start), span.kind, span.culprit or "unknown", found,
+            _place(outcome.place),
+        )  # fmt: skip
+
+
+def _length(span: timedelta) -> str:
+    seconds = round(span.total_seconds())
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+
+
+def _place(place: int | None) -> str:
+    return NOTHING if place is None else f"no. {place}"
+
+
+def _table(class_: str, head: str, body: str) -> str:
+    return f'<div class="wide"><table class="{class_}"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+
+
+def _figure(svg: str, caption: str, class_: str = "plot") -> str:
+    return f'<figure class="{class_}"><div class="wide">{svg}</div><figcaption>{caption}</figcaption></figure>'
+
+
+def _of_scores(truth: GroundTruth, judged: Judged) -> str:
+    """How to read the scores."""
+    told = [
+        f"{_key('line')} the strangest thing in the mesh at each snapshot, {_key('dashed')} the threshold then.",
+        f"{_key('incident')} incidents by number, {_key('missed')} those that were not found."
+        if judged.outcomes
+        else "No incident.",
+        f"Below, {_key('alarm')} the detector said anomalous"
+        + (f", {_key('false')} so where nothing was wrong" if truth.form is not Form.LOCATED else "")
+        + f"; {_key('unknown')} it was warming up. {_key('doubt')} Not judged.",
+    ]
+    if judged.watch is not None:
+        told.append(
+            '<span class="true-page">▼</span> a page about an incident, <span class="false-page">▽</span> about '
+            "nothing. The threshold is shown, it pages nobody."
+        )
+    return " ".join(told)
+
+
+def _key(class_: str) -> str:
+    return f'<span class="key {class_}"></span>'
+
+
+_OF_SUSPECTS = (
+    "A column is an incident by its number, with its time running to the right; a row is a service, culprits on top. "
+    f"{_key('first')} ranked first, {_key('third')} second or third, {_key('fifth')} fourth or fifth; "
+    f"{_key('culprit')} the culprit. The more of a frame is filled with the first shade, the better."
+)

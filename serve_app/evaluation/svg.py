@@ -1,0 +1,147 @@
+"""Marks and axes: the little SVG that the plots need, as text. Colours are classes, which the page's style fills."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from html import escape
+
+import numpy as np
+
+from model.evaluate.truth import Floats, Ints
+
+NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)] + [
+    timedelta(days=d) for d in (1, 2, 7, 14, 28)
+]
+LABEL_WIDTH = 52.0  # pixels that the label of an instant takes, with room around it
+ROOMY = 0.7  # share of an axis on which labels must have room
+_START = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Values to pixels: ``low`` at ``start``, ``high`` at ``end``; ``log``: by their logarithms."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def at(self, values: Floats) -> Floats:
+        """Pixels ``[T]``; what lies outside is drawn on the edge."""
+        inside = np.clip(np.nan_to_num(values, nan=self.low), self.low, self.high)
+        low, high = self.low, self.high
+        if self.log:
+            inside, low, high = np.log10(inside), math.log10(low), math.log10(high)
+        pixels: Floats = self.start + (inside - low) / max(high - low, 1e-12) * (self.end - self.start)
+        return pixels
+
+    def one(self, value: float) -> float:
+        """The pixel of one value."""
+        return float(self.at(np.array([value]))[0])
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """Round values inside, at most so many."""
+        if self.log:
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            stride = max(1, math.ceil((last - first + 1) / most))
+            return [10.0**power for power in range(first, last + 1, stride)]
+        rough = (self.high - self.low) / max(most - 1, 1)
+        unit = 10 ** math.floor(math.log10(max(rough, 1e-12)))
+        step = next(k * unit for k in (1, 2, 5, 10) if k * unit >= rough)
+        return [i * step for i in range(math.ceil(self.low / step), math.floor(self.high / step + 1e-9) + 1)]
+
+
+def tag(name: str, *content: str, **attributes: object) -> str:
+    """An element; ``class_`` is written as class, underscores as hyphens, numbers to a tenth of a pixel."""
+    told = "".join(f' {key.rstrip("_").replace("_", "-")}="{_plain(value)}"' for key, value in attributes.items())
+    return f"<{name}{told}>{''.join(content)}</{name}>" if content else f"<{name}{told}/>"
+
+
+def words(text: str, x: float, y: float, class_: str = "", anchor: str = "start") -> str:
+    """A line of text."""
+    return tag("text", escape(text), x=x, y=y, class_=class_ or "label", text_anchor=anchor)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
+    """A straight line."""
+    return tag("path", d=f"M{_plain(x1)} {_plain(y1)}L{_plain(x2)} {_plain(y2)}", class_=class_)
+
+
+def rectangle(x: float, y: float, width: float, height: float, class_: str, title: str = "") -> str:
+    """A filled box; the title shows when a mouse rests on it, and is read aloud."""
+    told = [tag("title", escape(title))] if title else []
+    return tag("rect", *told, x=x, y=y, width=max(width, 0), height=max(height, 0), class_=class_)
+
+
+def curve(x: Floats, y: Floats, breaks: Iterable[int], class_: str, *, steps: bool = False) -> str:
+    """A line through points ``[T]``, interrupted before each of ``breaks``; ``steps``: level, then upright."""
+    cuts, commands = set(breaks), []
+    for i, (px, py) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
+        if i == 0 or i in cuts:
+            commands.append(f"M{_plain(px)} {_plain(py)}")
+        else:
+            commands.append(f"H{_plain(px)}V{_plain(py)}" if steps else f"L{_plain(px)} {_plain(py)}")
+    return tag("path", d="".join(commands), class_=class_)
+
+
+def picture(width: float, height: float, title: str, about: str, name: str, *content: str) -> str:
+    """The whole picture, with what a screen reader says; ``name`` is unique on its page."""
+    return tag(
+        "svg",
+        tag("title", escape(title), id=f"{name}-t"),
+        tag("desc", escape(about), id=f"{name}-d"),
+        *content,
+        viewBox=f"0 0 {_plain(width)} {_plain(height)}",
+        role="img",
+        aria_labelledby=f"{name}-t {name}-d",
+    )
+
+
+def thinned(x: Floats, y: Floats, breaks: Sequence[int]) -> Ints:
+    """Which points of a line to draw so that it looks the same: of each pixel, and of each stretch between breaks, the
+    first, the lowest, the highest and the last.
+
+    Source: Jugel et al., M4: a visualization-oriented time series data aggregation, VLDB 2014.
+    """
+    if not len(x):
+        return np.zeros(0, np.int64)
+    column = np.floor(x).astype(np.int64)
+    new = np.diff(column, prepend=column[0] - 1) != 0
+    new[list(breaks)] = True
+    first = np.flatnonzero(new)
+    ends = np.append(first[1:], len(x)).tolist()
+    kept = [(a, a + y[a:b].argmin(), a + y[a:b].argmax(), b - 1) for a, b in zip(first.tolist(), ends, strict=True)]
+    return np.unique(np.array(kept, np.int64))
+
+
+def instants(times: Sequence[datetime], x: Floats) -> list[tuple[float, str]]:
+    """Where to write which time below an axis: round ones, as many as there is room for; midnight is its date.
+
+    Args:
+        times: of the snapshots, UTC, ``[T]``.
+        x: where each is drawn, ``[T]``, ascending; not all of it need be to one scale.
+    """
+    for every in NICE:
+        number = [_multiples(time, every) for time in times]
+        at = [i for i in range(1, len(times)) if number[i] != number[i - 1]]
+        gaps = np.diff(x[at])
+        if gaps[gaps >= LABEL_WIDTH].sum() >= ROOMY * gaps.sum():
+            break
+    told: list[tuple[float, str]] = []
+    for i in at:
+        if not told or x[i] - told[-1][0] >= LABEL_WIDTH:
+            time = _START + number[i] * every
+            told.append((float(x[i]), f"{time:%d %b}" if time.hour == time.minute == 0 else f"{time:%H:%M}"))
+    return told
+
+
+def _multiples(time: datetime, every: timedelta) -> int:
+    return (time - _START) // every
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.1f}".removesuffix(".0")
+    return escape(str(value))
