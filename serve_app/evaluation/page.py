@@ -235,6 +235,8 @@ def _of_scores(truth: GroundTruth, judged: Judged) -> str:
         + (f", {_key('false')} so where nothing was wrong" if truth.form is not Form.LOCATED else "")
         + f"; {_key('unknown')} it was warming up. {_key('doubt')} Not judged.",
     ]
+    if truth.form is Form.STREAM:
+        told.append("What follows the last incident is drawn closer together.")
     if judged.watch is not None:
         told.append(
             '<span class="true-page">▼</span> a page about an incident, <span class="false-page">▽</span> about '
