@@ -26,6 +26,8 @@ from model.features import (
 from model.feedback import raised
 from model.filters import SEEN, Deviation
 from model.incidents import DELETIONS, AlertPolicy, IncidentMemory
+from model.reasons import SYMPTOMS, Strength, Told
+from model.reasons import told as told_of
 from model.scoring import PartitionScore
 from model.snapshot import BoolArray, IntArray
 from model.state import MeshState, Observation
@@ -52,12 +54,9 @@ AFFECTED = [KINDS.index(k) for k in ("latency_raw", "error_raw", "calls_in_laten
 AFFECTED += [KINDS.index("vanished")]
 MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise: one in a hundred
-REASONS = 3
 UNHEARD_OF = 6.0  # surprise of what normal traffic does not show: a service is gone and missed, calls go elsewhere
 LEAST_REQUESTS = 50  # of new calls in a snapshot, to be believed
 YOUNG = 10  # snapshots; a call seen less often is judged by the structure
-SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
-SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +88,7 @@ class Evidence:
         page: ``[M]`` page scores.
         affected: ``[M]`` the strongest of ``AFFECTED``.
         calls: int64 ``[2, C]`` calls among them, rows of the candidates.
-        series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1 none.
-        caller: int64 ``[M, 3]`` for a series of a call: the caller's index in ``callers``; -1 its own metric.
-        observed, expected: ``[M, 3]`` in the metric's unit.
-        callers: ids that ``caller`` names.
+        told: what there is to say of them.
         counts: how many services have a page score above 2, 3 and 5.
         services: scored services.
         total: all services present.
@@ -104,11 +100,7 @@ class Evidence:
     page: Array
     affected: Array
     calls: IntArray
-    series: IntArray
-    caller: IntArray
-    observed: Array
-    expected: Array
-    callers: tuple[str, ...]
+    told: Told
     counts: tuple[int, int, int]
     services: int
     total: int
@@ -170,7 +162,6 @@ def gather(
     state: MeshState, observation: Observation, decoded: Decoded, surprise: Surprises, policy: AlertPolicy
 ) -> Evidence:
     """Evidence of every service, and the candidates among them."""
-    node, edge = observation.node, observation.edge
     kinds = _kinds(state, observation, decoded, surprise)
     told = eased(kinds, state.memory, state.node_ids)
     page = page_score(told) * _leniency(state, policy) * decoded.scored
@@ -182,9 +173,7 @@ def gather(
     row = np.full(len(page), -1)
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]
-    series, caller, observed, expected = _strongest_series(state, node, edge, surprise, keep)
-    heard = sorted(set(caller[caller >= 0].tolist()))
-    position = {c: i for i, c in enumerate(heard)}
+    strength = _strength(state, observation, surprise, kinds, keep)
     present = observation.node_present
     return Evidence(
         tuple(state.node_ids[i] for i in keep),
@@ -193,11 +182,7 @@ def gather(
         page[keep].astype(np.float32),
         affected[keep].astype(np.float32),
         calls[:, (calls >= 0).all(axis=0) & (calls[0] != calls[1])],
-        series,
-        np.vectorize(lambda c: position.get(c, -1), otypes=[np.int64])(caller) if caller.size else caller,
-        observed,
-        expected,
-        tuple(state.node_ids[c] for c in heard),
+        told_of(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep),
         (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
         int((decoded.scored & present).sum()),
         int(present.sum()),
@@ -245,8 +230,8 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     node, edge = observation.node, observation.edge
     source, destination = state.edge_index
     count = len(state.node_ids)
-    material, raw_material = _material(node, s.node_expected), _material(node, node.expected)
-    call_material = _material(edge, s.edge_expected)
+    material, raw_material = _material(node.value, s.node_expected), _material(node.value, node.expected)
+    call_material = _material(edge.value, s.edge_expected)
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
     own = s.node[:, OWN_TIME]
@@ -271,15 +256,20 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     return kinds
 
 
-def _material(d: Deviation, expected: Array) -> tuple[Array, Array, Array]:
+def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
     """How much p50, p99 and errors matter, 0 to 1: rare is not enough. Latency counts fully 35% above expectation,
     errors two percentage points and 60% above it: what fails most of the time fails more now and then."""
-    over = d.value - expected
-    now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (d.value, expected))
+    now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
-    p50, p99 = (np.clip((over[:, c] - 0.05) / 0.25, 0, 1) for c in (P50, P99))
+    p50, p99 = (_slower(value[:, c] - expected[:, c]) for c in (P50, P99))
     errors: Array = (more * relative).astype(np.float32)
     return p50, p99, errors
+
+
+def _slower(over: Array) -> Array:
+    """How much times matter that are so far above expectation, in logarithms."""
+    share: Array = np.clip((over - 0.05) / 0.25, 0, 1)
+    return share
 
 
 def _either(*tests: Array) -> Array:
@@ -394,41 +384,22 @@ def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
     return factor
 
 
-def _strongest_series(
-    state: MeshState, node: Deviation, edge: Deviation, s: Surprises, keep: IntArray
-) -> tuple[IntArray, IntArray, Array, Array]:
-    """Per candidate its three strongest series: index into ``SERIES``, calling service, observed and expected."""
-    own = s.node[keep]
-    table = np.concatenate([own, np.zeros((len(keep), 3), np.float32)], axis=1)  # [M, 12]
-    worst_call = np.full((len(keep), 3), -1)
-    row = np.full(len(state.node_ids), -1)
-    row[keep] = np.arange(len(keep))
-    into = np.flatnonzero(row[state.edge_index[1]] >= 0)
-    target = row[state.edge_index[1, into]]
-    for j, c in enumerate(SYMPTOMS):
-        strength = s.edge[into, c]
-        order = np.argsort(strength, kind="stable")  # the strongest is written last
-        worst_call[target[order], j] = into[order]
-        table[target[order], 9 + j] = strength[order]
-    best = np.argsort(-table, axis=1, kind="stable")[:, :REASONS]
-    strength = np.take_along_axis(table, best, axis=1)
-    shape = best.shape
-    caller = np.full(shape, -1)
-    observed, expected = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for m, k in np.argwhere(strength >= 1.0):
-        series = best[m, k]
-        if series < len(NODE_CHANNELS):
-            channel = NODE_CHANNELS[series]
-            value, centre = node.value[keep[m], series], s.node_expected[keep[m], series]
-        else:
-            call, c = worst_call[m, series - len(NODE_CHANNELS)], SYMPTOMS[series - len(NODE_CHANNELS)]
-            channel, value, centre = EDGE_CHANNELS[c], edge.value[call, c], s.edge_expected[call, c]
-            caller[m, k] = state.edge_index[0, call]
-        observed[m, k], expected[m, k] = channel.inverse(float(value)), channel.inverse(float(centre))
-    return np.where(strength >= 1.0, best, -1), caller, observed, expected
-
-
-def changes_near(memory: IncidentMemory, members: set[str]) -> list[int]:
-    """Indices of the remembered changes of these services, newest first."""
-    near = [i for i, (change, _) in enumerate(memory.changes) if change.service in members]
-    return sorted(near, key=lambda i: memory.changes[i][1])
+def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: Array, keep: IntArray) -> Strength:
+    """How strong each thing is that could be told of the candidates."""
+    node, edge = observation.node, observation.edge
+    candidate = np.zeros(len(state.node_ids), bool)
+    candidate[keep] = True
+    into = np.flatnonzero(candidate[state.edge_index[1]])
+    matters = np.ones((len(keep), len(NODE_CHANNELS)), np.float32)
+    matters[:, P50], matters[:, P99], matters[:, ERROR] = _material(node.value[keep], s.node_expected[keep])
+    matters[:, OWN_TIME] = _slower(node.value[keep, OWN_TIME] - s.node_expected[keep, OWN_TIME])
+    p50, p99, errors = _material(edge.value[into], s.edge_expected[into])
+    return Strength(
+        s.node[keep],
+        matters,
+        into,
+        s.edge[into][:, SYMPTOMS],
+        np.stack([errors, p50, p99], axis=1),
+        kinds[keep, KINDS.index("vanished")],
+        young_calls(state, observation),
+    )

@@ -7,7 +7,7 @@ snapshots. Hot and affected services that call each other form a group; a group 
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.feedback import Feedback, PastIncident, normal_scores
 from model.snapshot import BoolArray, IntArray, PlannedChange
-from model.verdict import Severity
+from model.verdict import NearbyChange, Severity
 
 CLEAR_SECONDS = 120.0
 REMEMBERED = 50  # incidents that feedback may name
+MOST_CHANGES = 10  # planned near an incident
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
 
 
@@ -72,13 +73,15 @@ class AlertPolicy:
 
 @dataclass(frozen=True, slots=True)
 class OpenIncident:
-    """An incident as remembered between snapshots; ``members`` are services that were part of it so far."""
+    """An incident as remembered between snapshots; ``members`` are services that were part of it so far, ``changes``
+    those that were planned near it, the newest first."""
 
     id: str
     since: datetime
     severity: Severity
     members: tuple[str, ...]
     quiet: int = 0
+    changes: tuple[NearbyChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,14 @@ class IncidentMemory:
         )
         return replace(self, changes=(*older, *((change, 0) for change in changes)))
 
+    def explained(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
+        """With what was planned at the services of each open incident: the page tells it for as long as it is open,
+        which is longer than changes are remembered."""
+        if not self.changes or not self.open:
+            return self
+        told = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
+        return replace(self, open=tuple(_explained(incident, told) for incident in self.open))
+
     def threshold(self, percentile: float) -> float:
         """Percentile of the scores that were normal, by what is known now; 0 while there are none."""
         scores: Sequence[float] | NDArray[np.float64] = self.scores
@@ -173,6 +184,18 @@ class IncidentMemory:
     def taken_back(self, incident: str) -> "IncidentMemory":
         """As if nothing had been said of this incident."""
         return replace(self, feedback=tuple(one for one in self.feedback if one.incident != incident))
+
+
+def _explained(incident: OpenIncident, told: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
+    """The incident with those of the changes at its services that it does not know yet."""
+    known = {near.change for near in incident.changes}
+    new = [
+        NearbyChange(change, at) for change, at in told if change.service in incident.members and change not in known
+    ]
+    if not new:
+        return incident
+    changes = sorted([*incident.changes, *new], key=lambda near: near.at, reverse=True)
+    return replace(incident, changes=tuple(changes[:MOST_CHANGES]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.autoencoder import Autoencoder
-from model.evidence import KINDS, SERIES, Evidence, K, changes_near, excess, unlikelihood
+from model.evidence import KINDS, Evidence, K, excess, unlikelihood
 from model.features import Array
 from model.feedback import preference
 from model.incidents import AlertPolicy, Group, IncidentMemory, follow, groups, warmed
 from model.layers import perceptron
+from model.reasons import SERIES
 from model.snapshot import BoolArray, IntArray
-from model.verdict import Incident, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
 
 EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers"))
 CALLEES = KINDS.index("callees")
@@ -140,10 +141,10 @@ def judge(
     open_incidents, groups_now = follow(
         memory, found, evidence.names, since, severities, policy.clear_after(when.interval_seconds)
     )
-    memory = replace(memory, open=open_incidents)
+    memory = replace(memory, open=open_incidents).explained(when.observed_at, when.interval_seconds)
     incidents = tuple(
         _described(meta, evidence, memory, i, groups_now.get(open_incident.id), when)
-        for i, open_incident in enumerate(open_incidents)
+        for i, open_incident in enumerate(memory.open)
     )
     threshold = memory.threshold(policy.percentile)
     memory = memory.scored(mesh_score, when.observed_at, alerted=bool(incidents), keep=policy.history)
@@ -195,7 +196,6 @@ def _described(
     rows = group.rows if group else np.array([row[m] for m in open_incident.members if m in row], np.int64)
     preferred = preference(memory.feedback, evidence.names, [open_incident.members])
     near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
-    changes = changes_near(memory, set(open_incident.members))
     return Incident(
         open_incident.id,
         open_incident.since,
@@ -203,7 +203,7 @@ def _described(
         float(evidence.page[rows].max(initial=0.0)),
         suspects(meta, evidence, near, memory, when.observed_at, preferred),
         tuple(evidence.names[i] for i in rows) if group else open_incident.members,
-        tuple(memory.changes[i][0] for i in changes),
+        open_incident.changes,
     )
 
 
@@ -231,21 +231,15 @@ def suspects(
 
 
 def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> tuple[Reason, ...]:
-    since = memory.hot.get(evidence.names[row], (0, now))[1]
-    reasons = []
-    for k, series in enumerate(evidence.series[row]):
+    since, told = memory.hot.get(evidence.names[row], (0, now))[1], evidence.told
+    reasons: list[Reason] = []
+    for k, series in enumerate(told.series[row]):
         if series < 0:
             continue
-        caller = int(evidence.caller[row, k])
-        reasons.append(
-            Reason(
-                SERIES[series],
-                float(evidence.observed[row, k]),
-                float(evidence.expected[row, k]),
-                since,
-                evidence.callers[caller] if caller >= 0 else "",
-            )
-        )
+        peer = told.peers[told.peer[row, k]] if told.peer[row, k] >= 0 else ""
+        source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
+        values = float(told.observed[row, k]), float(told.expected[row, k])
+        reasons.append(Reason(SERIES[series], *values, since, source, destination, float(told.load[row])))
     return tuple(reasons)
 
 

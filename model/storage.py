@@ -15,7 +15,7 @@ from model.feedback import Feedback, PastIncident
 from model.incidents import IncidentMemory, OpenIncident
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import MeshState
-from model.verdict import Severity
+from model.verdict import NearbyChange, Severity
 
 ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
@@ -67,11 +67,15 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
         "hot": memory.hot,
-        "open": [_document(i) for i in memory.open],
+        "open": [_document(i) | {"changes": [_near(change) for change in i.changes]} for i in memory.open],
         "changes": [[_document(change), age] for change, age in memory.changes],
         "past": [_document(i) for i in memory.past],
         "feedback": [_document(one) for one in memory.feedback],
     }
+
+
+def _near(near: NearbyChange) -> dict[str, Any]:
+    return {"change": _document(near.change), "at": near.at}
 
 
 def _document(one: OpenIncident | PlannedChange | PastIncident | Feedback) -> dict[str, Any]:
@@ -87,11 +91,20 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         times=tuple(tensors["times"].tolist()) if "times" in tensors else (0.0,) * len(scores),
         withheld=tuple((at, score) for at, score in tensors["withheld"].tolist()) if "withheld" in tensors else (),
         hot={name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document["hot"].items()},
-        open=tuple(OpenIncident(**_fields(i) | {"severity": Severity(i["severity"])}) for i in document["open"]),
+        open=tuple(map(_open, document["open"])),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
         feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
     )
+
+
+def _open(document: dict[str, Any]) -> OpenIncident:
+    """An open incident; version 0.1.0 kept no changes with it."""
+    changes = tuple(
+        NearbyChange(PlannedChange(**near["change"]), datetime.fromisoformat(near["at"]))
+        for near in document.get("changes", ())
+    )
+    return OpenIncident(**_fields(document) | {"severity": Severity(document["severity"]), "changes": changes})
 
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from model.snapshot import PlannedChange
 
+VANISHED, LOST, NEW, MOVED = "vanished", "lost_calls", "new_calls", "moved_calls"  # reasons that are no metric
+
 
 class Status(StrEnum):
     """``ANOMALOUS`` while an incident is open, whatever else is missing; ``PARTIAL``: nothing found, but not every
@@ -30,12 +32,15 @@ class Reason:
     """Why a service is suspected: one metric of it, or of one call into it, and what was expected instead.
 
     Attributes:
-        metric: name of the metric, in the wire's words (``p99_latency``), or ``structure`` for a call that
-            should not be there.
-        source: the calling service where the evidence is a call into the suspect; empty for its own metric.
+        metric: name of the metric, in the wire's words (``p99_latency``); ``vanished``: it is gone and missed;
+            ``new_calls``, ``lost_calls``: calls into it that were not made before, or are made elsewhere now;
+            ``moved_calls``: calls that it did not make before. Of these four the values are requests, 1/s.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.
         since: first snapshot of the present deviation.
+        source: the calling service where the evidence is a call into the suspect; empty for its own metric.
+        destination: the called service where it is a call of the suspect.
+        load: the suspect's requests now over the usual; 1: as usual, or not known.
     """
 
     metric: str
@@ -43,6 +48,16 @@ class Reason:
     expected: float
     since: datetime
     source: str = ""
+    destination: str = ""
+    load: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NearbyChange:
+    """A planned change near an incident, and the snapshot that announced it."""
+
+    change: PlannedChange
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +80,7 @@ class Incident:
         score: the strongest evidence in it now (higher is stranger).
         suspects: best first.
         affected: services that deviate, by name.
-        changes: planned changes near it, newest first.
+        changes: planned changes at its services, shortly before it or since, newest first.
     """
 
     id: str
@@ -74,7 +89,7 @@ class Incident:
     score: float
     suspects: tuple[Suspect, ...]
     affected: tuple[str, ...]
-    changes: tuple[PlannedChange, ...] = ()
+    changes: tuple[NearbyChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from model.snapshot import RATIOS
-from model.verdict import Reason
+from model.verdict import LOST, MOVED, NEW, VANISHED, NearbyChange, Reason
 
+LOAD_TOLD = 0.1  # change of the load from which on it is told
 _NAMES = {
     "cpu_utilization": "CPU utilization",
     "cpu_per_request": "CPU time per request",
     "own_time": "own time without callees",
-    "requests_per_second": "request rate",
+    "request_rate": "requests",
 }
-_TRAFFIC = frozenset({"request_rate", "requests_per_second"})
+_TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED})
+_DRIVEN = frozenset(  # by load
+    {"p50_latency", "p99_latency", "own_time", "error_rate", "cpu_utilization", "active_connections"}
+)
 _TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request"})
 
 
@@ -57,35 +61,77 @@ PER_SECOND = Unit(1.0, "/s", 0.1)
 COUNT = Unit(1.0, "", 1.0)
 
 
-def reason_text(reason: Reason, observed_at: datetime) -> str:
-    """``p99 latency of calls from shop/web 1.2 s, expected 0.08 s, since 03:12 UTC``.
+def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
+    """``calls shop/web -> shop/cart: p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC``.
 
     A number by itself is read as "too high"; a fall is therefore called one, and traffic, which goes either way,
-    always says where it went.
+    always says where it went. A change of the load is told where it may explain what is told.
+
+    Args:
+        reason: of a suspect.
+        service: the suspect.
+        observed_at: of the verdict.
     """
     since = _since(reason.since, observed_at)
-    if reason.metric == "structure":
-        what = f"calls from {reason.source}" if reason.source else "calls"
-        return f"{what} that do not belong here, {since}"
-    name, unit = _NAMES.get(reason.metric, reason.metric.replace("_", " ")), _unit(reason)
-    what = f"{name} of calls from {reason.source}" if reason.source else name
-    observed = f"{_direction(reason)}{unit.words(reason.observed)}"
-    return f"{what} {observed}, expected {unit.words(reason.expected)}, {since}"
+    if reason.metric == VANISHED:
+        return f"gone, and missed: no requests, expected {_words(reason, reason.expected)}{since}"
+    what = _calls(reason, service)
+    if reason.metric in (NEW, MOVED):
+        return f"{what}{_words(reason, reason.observed)}, not made before{since}"
+    if reason.metric == LOST:
+        told = f"fell to {_words(reason, reason.observed)}, expected {_words(reason, reason.expected)}"
+        return f"{what}{told}: they go elsewhere{since}"
+    name = _NAMES.get(reason.metric, reason.metric.replace("_", " "))
+    observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
+    return f"{what}{name} {observed}, expected {_words(reason, reason.expected)}{since}{_load(reason)}"
+
+
+def change_text(near: NearbyChange, since: datetime) -> str:
+    """``began 40 s after deploy of shop/cart (v1.4.2)``, from the incident's side.
+
+    Args:
+        near: a planned change.
+        since: when the incident began.
+    """
+    change, ahead = near.change, (since - near.at).total_seconds()
+    what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
+    if ahead < 0:
+        return f"{what} came {_span(-ahead)} after it began"
+    return f"began {_span(ahead)} after {what}" if ahead > 0 else f"began with {what}"
 
 
 def reads_as_expected(reason: Reason) -> bool:
     """Whether observed and expected are the same at the precision shown, so that its text would say nothing."""
-    if reason.metric == "structure":
-        return False
     unit = _unit(reason)
     observed, expected = unit.rounded(reason.observed), unit.rounded(reason.expected)
     return observed == expected or (math.isnan(observed) and math.isnan(expected))
+
+
+def _calls(reason: Reason, service: str) -> str:
+    """The call it is about, if it is about one."""
+    if not (reason.source or reason.destination):
+        return ""
+    new = "new calls" if reason.metric in (NEW, MOVED) else "calls"
+    return f"{new} {reason.source or service} -> {reason.destination or service}: "
 
 
 def _direction(reason: Reason) -> str:
     if reason.observed < reason.expected:
         return "fell to "
     return "rose to " if reason.metric in _TRAFFIC and reason.observed > reason.expected else ""
+
+
+def _load(reason: Reason) -> str:
+    """How the requests changed meanwhile, where that may be why."""
+    if reason.metric not in _DRIVEN or abs(reason.load - 1) < LOAD_TOLD:
+        return ""
+    if reason.load >= 3:
+        return f", while its requests rose to {reason.load:.0f} times the usual"
+    return f", while its requests {'rose' if reason.load > 1 else 'fell'} by {abs(reason.load - 1):.0%}"
+
+
+def _words(reason: Reason, value: float) -> str:
+    return _unit(reason).words(value)
 
 
 def _unit(reason: Reason) -> Unit:
@@ -99,5 +145,13 @@ def _unit(reason: Reason) -> Unit:
 
 
 def _since(since: datetime, observed_at: datetime) -> str:
+    """Nothing where it is only known that it is so now."""
+    if since >= observed_at:
+        return ""
     recent = observed_at - since < timedelta(hours=24)
-    return f"since {since:%H:%M} UTC" if recent else f"since {since:%Y-%m-%d %H:%M} UTC"
+    return f", since {since:%H:%M} UTC" if recent else f", since {since:%Y-%m-%d %H:%M} UTC"
+
+
+def _span(seconds: float) -> str:
+    """``40 s``, ``4 min``."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -135,11 +135,17 @@ class ScoreDocument(Document):
 class ReasonDocument(Document):
     """Why a service is suspected. Null is "no value": a service that vanished has none observed."""
 
-    metric: str = Field(description="a metric's name, or `structure` for a call that should not be there")
+    metric: str = Field(
+        description="a metric's name; `vanished`: the suspect is gone and missed; `new_calls`, `lost_calls`, "
+        "`moved_calls`: calls into it that were not made before or go elsewhere now, calls that it did not make before "
+        "(values in requests/s)"
+    )
     source: ServiceKey | None = Field(None, description="the caller, where the evidence is a call into the suspect")
+    destination: ServiceKey | None = Field(None, description="the callee, where it is a call that the suspect makes")
     observed: float | None = Field(description="value now, in the metric's unit")
     expected: float | None = Field(description="value expected from the past and the neighbours, same unit")
     since: Instant
+    load: float = Field(1.0, description="the suspect's requests now over the usual; 1: as usual or not known")
     text: str = Field(description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"])
 
 
@@ -151,6 +157,13 @@ class SuspectDocument(Document):
     reasons: list[ReasonDocument]
 
 
+class NearbyChangeDocument(ChangeDocument):
+    """A planned change near an incident."""
+
+    at: Instant = Field(description="of the snapshot that announced it")
+    text: str = Field(description="the same in words", examples=["began 40 s after deploy of shop/cart (v1.4.2)"])
+
+
 class IncidentDocument(Document):
     """Anomalous services and calls that hang together, under one id for as long as it is open."""
 
@@ -160,7 +173,9 @@ class IncidentDocument(Document):
     score: float
     suspects: list[SuspectDocument] = Field(description="best first")
     affected: list[ServiceKey]
-    changes: list[ChangeDocument] = Field(description="planned changes near it, newest first")
+    changes: list[NearbyChangeDocument] = Field(
+        description="planned changes at its services, shortly before it or since, newest first"
+    )
 
 
 class VerdictDocument(Document):

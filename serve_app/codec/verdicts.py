@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from model.verdict import Incident, Reason, Severity, Status, Suspect, Verdict
-from serve_app.codec.documents import change_document
-from serve_app.reasons import reads_as_expected, reason_text
-from serve_app.schemas import IncidentDocument, ReasonDocument, SuspectDocument, VerdictDocument
+from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from serve_app.reasons import change_text, reads_as_expected, reason_text
+from serve_app.schemas import (
+    IncidentDocument,
+    NearbyChangeDocument,
+    ReasonDocument,
+    SuspectDocument,
+    VerdictDocument,
+)
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
@@ -46,20 +51,26 @@ def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[Suspec
         SuspectDocument(
             service=suspect.service,
             score=suspect.score,
-            reasons=[_reason(reason, observed_at) for reason in suspect.reasons if not reads_as_expected(reason)],
+            reasons=[
+                _reason(reason, suspect.service, observed_at)
+                for reason in suspect.reasons
+                if not reads_as_expected(reason)
+            ],
         )
         for suspect in suspects
     ]
 
 
-def _reason(reason: Reason, observed_at: datetime) -> ReasonDocument:
+def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocument:
     return ReasonDocument(
         metric=reason.metric,
         source=reason.source or None,
+        destination=reason.destination or None,
         observed=_finite(reason.observed),
         expected=_finite(reason.expected),
         since=reason.since,
-        text=reason_text(reason, observed_at),
+        load=reason.load,
+        text=reason_text(reason, service, observed_at),
     )
 
 
@@ -71,7 +82,17 @@ def _incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
         score=incident.score,
         suspects=_suspects(incident.suspects, observed_at),
         affected=list(incident.affected),
-        changes=[change_document(change) for change in incident.changes],
+        changes=[_change(near, incident.since) for near in incident.changes],
+    )
+
+
+def _change(near: NearbyChange, since: datetime) -> NearbyChangeDocument:
+    return NearbyChangeDocument(
+        kind=near.change.kind,
+        service=near.change.service,
+        reason=near.change.reason,
+        at=near.at,
+        text=change_text(near, since),
     )
 
 

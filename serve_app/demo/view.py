@@ -170,8 +170,7 @@ def _suspect(rank: int, suspect: SuspectDocument, width: int, name_width: int, r
 def _changes(incident: IncidentDocument) -> str:
     if not incident.changes:
         return "no planned change is near"
-    told = dict.fromkeys(f"{change.kind.replace('_', ' ')} of {change.service}" for change in incident.changes)
-    return f"planned nearby: {', '.join(told)}"
+    return "; ".join(change.text for change in incident.changes)
 
 
 def _truth(show: Show, width: int) -> Lines:

@@ -7,7 +7,7 @@ from model_cases import START
 
 from model.incidents import AlertPolicy, Group, IncidentMemory, OpenIncident, follow, groups, warmed
 from model.snapshot import PlannedChange
-from model.verdict import Severity
+from model.verdict import NearbyChange, Severity
 
 NAMES = tuple(f"a/s{i}" for i in range(8))
 POLICY = AlertPolicy()
@@ -190,6 +190,20 @@ def test_changes_are_remembered_for_so_many_snapshots() -> None:
     memory = memory.aged([scale], 3)
     assert memory.changes == ((deploy, 1), (scale, 0))
     assert memory.aged([], 3).aged([], 3).changes == ((scale, 2),)
+
+
+def test_an_incident_keeps_what_was_planned_near_it_longer_than_changes_are_remembered() -> None:
+    watch = Watch()
+    mine, elsewhere = PlannedChange("deploy", NAMES[1], "v2"), PlannedChange("deploy", NAMES[7])
+    watch.memory = watch.memory.aged([mine, elsewhere], 3).aged([], 3)
+    watch.see(group(1, 3))
+    watch.memory = watch.memory.explained(at(10), 15.0)
+    (told,) = watch.memory.open
+    assert told.changes == (NearbyChange(mine, at(9)),)
+    later = PlannedChange("scale_out", NAMES[3])
+    watch.memory = watch.memory.aged([later], 3).explained(at(11), 15.0).aged([], 1).explained(at(12), 15.0)
+    assert watch.memory.changes == ()
+    assert watch.memory.open[0].changes == (NearbyChange(later, at(11)), NearbyChange(mine, at(9)))
 
 
 def test_deletions_are_remembered_for_as_long_as_the_service_is_missed() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from model_cases import START, at, network
 
-from model.evidence import KINDS, SERIES, Evidence, K
+from model.evidence import KINDS, Evidence, K
 from model.incidents import AlertPolicy, IncidentMemory
 from model.meta import (
     STRUCTURE,
@@ -18,7 +18,8 @@ from model.meta import (
     with_crossing,
     with_neighbours,
 )
-from model.verdict import Severity, Status, Verdict
+from model.reasons import OWN, SERIES, Told
+from model.verdict import MOVED, Severity, Status, Verdict
 
 LEVEL = 5.0
 POLICY = AlertPolicy()
@@ -45,11 +46,7 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
         np.array(page, np.float32),
         np.array(page, np.float32),
         np.array(calls, np.int64).reshape(-1, 2).T,
-        series,
-        np.full((count, 3), -1),
-        observed,
-        expected,
-        (),
+        Told(series, np.full((count, 3), -1), observed, expected, np.ones(count, np.float32), ()),
         tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
         services,
         total,
@@ -138,17 +135,21 @@ def test_suspects_are_filled_without_any_incident() -> None:
 
 def test_reasons_are_in_the_metrics_unit() -> None:
     scene = evidence(9.0, 8.0, calls=((1, 0),))
-    scene.series[0, 1] = len(SERIES) - 1
-    scene.caller[0, 1] = 0
-    scene.observed[0, 1], scene.expected[0, 1] = 1.5, 0.2
-    scene = replace(scene, callers=("a/s1",))
+    told = replace(scene.told, peers=("a/s1",))
+    told.series[0, 1:] = SERIES.index("p99_latency", OWN), SERIES.index(MOVED)
+    told.peer[0, 1:] = 0
+    told.observed[0, 1:], told.expected[0, 1:] = (1.5, 40.0), (0.2, 0.0)
+    told.load[0] = 1.4
+    scene = replace(scene, told=told)
     nobody = np.zeros(2, np.float32)
     found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), START, nobody)}
-    own, call = found["a/s0"].reasons
+    own, call, moved = found["a/s0"].reasons
     assert (own.metric, own.source) == ("error_rate", "")
     assert (own.observed, own.expected) == pytest.approx((0.25, 0.01))
     assert (call.metric, call.source) == ("p99_latency", "a/s1")
     assert (call.observed, call.expected) == pytest.approx((1.5, 0.2))
+    assert (moved.source, moved.destination, moved.observed) == ("", "a/s1", 40.0), "a call that it makes"
+    assert [reason.load for reason in found["a/s0"].reasons] == pytest.approx([1.4] * 3)
     assert len(found["a/s1"].reasons) == 1
 
 

@@ -16,15 +16,16 @@ from model.incidents import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
 from model.state import MeshState
 from model.storage import pack_state, unpack_state
-from model.verdict import Severity
+from model.verdict import NearbyChange, Severity
 from tests.contract import different
 
+NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
     withheld=((START.timestamp() + 45, 7.5),),
     hot={"shop/cart": (0b101, START)},
-    open=(OpenIncident("20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2),),
+    open=(OpenIncident("20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2, NEAR),),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
     past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
     feedback=(

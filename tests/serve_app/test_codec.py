@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, PlannedChange
-from model.verdict import Incident, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.codec import (
     ERRORS_LISTED,
     Limits,
@@ -233,7 +233,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
 
 def _verdict(**changed: Any) -> Verdict:
     suspect = Suspect("shop/cart", 0.7, (_reason("p99_latency", 1.2, 0.08), _reason("request_rate", float("nan"), 4)))
-    change = PlannedChange("deploy", "shop/cart", "v2")
+    change = NearbyChange(PlannedChange("deploy", "shop/cart", "v2"), NOW - timedelta(seconds=40))
     incident = Incident("i-1", NOW, Severity.MAJOR, 6.5, (suspect,), ("shop/cart", "shop/web"), (change,))
     values: dict[str, Any] = {
         "observed_at": NOW,
@@ -260,11 +260,20 @@ def test_a_verdict_line_is_one_line_of_json_that_reads_back() -> None:
     assert document["missing_parts"] == [3]
     (incident,) = document["incidents"]
     assert (incident["id"], incident["severity"], incident["affected"]) == ("i-1", "major", ["shop/cart", "shop/web"])
-    assert incident["changes"] == [{"kind": "deploy", "service": "shop/cart", "reason": "v2"}]
+    assert incident["changes"] == [
+        {
+            "kind": "deploy",
+            "service": "shop/cart",
+            "reason": "v2",
+            "at": "2026-03-01T03:13:20Z",
+            "text": "began 40 s after deploy of shop/cart (v2)",
+        }
+    ]
     assert incident["suspects"] == document["suspects"]
     first, second = document["suspects"][0]["reasons"]
     assert first["text"] == "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"
-    assert (first["source"], first["observed"], second["observed"]) == (None, 1.2, None)
+    assert (first["source"], first["destination"], first["load"]) == (None, None, 1.0)
+    assert (first["observed"], second["observed"]) == (1.2, None)
     assert VerdictDocument.model_validate_json(line) == encode_verdict(_verdict())
 
 

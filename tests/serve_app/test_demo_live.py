@@ -276,13 +276,13 @@ def test_help_names_every_key(faulty: Show) -> None:
 
 
 def test_planned_changes_near_an_incident_are_told() -> None:
-    near = incident("x", 9.0, "a/db").model_copy(
-        update={"changes": [{"kind": "scale_out", "service": "a/web", "reason": ""}]}
-    )
+    words = "began 40 s after scale out of a/web"
+    change = {"kind": "scale_out", "service": "a/web", "reason": "", "at": "2026-01-01T00:00:00Z", "text": words}
+    near = incident("x", 9.0, "a/db").model_copy(update={"changes": [change]})
     show = past_warm_up(
         scenes=(scene(80, "anomalous", 9.0, type(near).model_validate(near.model_dump(warnings=False))),)
     )
-    assert "planned nearby: scale out of a/web" in "\n".join(drawn(show, 80, 24))
+    assert words in "\n".join(drawn(show, 80, 24))
 
 
 def test_chart_shows_scores_against_the_threshold() -> None:

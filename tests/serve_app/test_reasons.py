@@ -1,16 +1,19 @@
 """What whoever is on call reads."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from model.evidence import SERIES
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.verdict import Reason
-from serve_app.reasons import reads_as_expected, reason_text
+from model.reasons import CALLS, OWN, SERIES
+from model.snapshot import PlannedChange
+from model.verdict import NearbyChange, Reason
+from serve_app.reasons import change_text, reads_as_expected, reason_text
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
+SUSPECT = "shop/cart"
 
 
 def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
@@ -28,19 +31,43 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         (_reason("cpu_per_request", 0.004, 0.0007), "CPU time per request 4 ms, expected 0.7 ms, since 03:12 UTC"),
         (_reason("error_rate", 0.125, 0.0004), "error rate 12%, expected below 0.1%, since 03:12 UTC"),
         (_reason("error_rate", 0.0964, 0.0), "error rate 9.6%, expected 0%, since 03:12 UTC"),
-        (_reason("request_rate", 0.0, 1234.5), "request rate fell to 0/s, expected 1,234/s, since 03:12 UTC"),
-        (_reason("request_rate", 94.4, 5.03), "request rate rose to 94/s, expected 5/s, since 03:12 UTC"),
+        (_reason("request_rate", 0.0, 1234.5), "requests fell to 0/s, expected 1,234/s, since 03:12 UTC"),
+        (_reason("request_rate", 94.4, 5.03), "requests rose to 94/s, expected 5/s, since 03:12 UTC"),
+        (
+            _reason("p99_latency", 1.2, 0.08, load=1.12),
+            "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, while its requests rose by 12%",
+        ),
+        (
+            _reason("error_rate", 0.3, 0.01, load=0.4),
+            "error rate 30%, expected 1%, since 03:12 UTC, while its requests fell by 60%",
+        ),
+        (
+            _reason("cpu_utilization", 0.95, 0.3, load=4.2),
+            "CPU utilization 95%, expected 30%, since 03:12 UTC, while its requests rose to 4 times the usual",
+        ),
+        (_reason("request_rate", 94.4, 5.03, load=18.8), "requests rose to 94/s, expected 5/s, since 03:12 UTC"),
+        (_reason("p99_latency", 1.2, 0.08, load=1.04), "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"),
+        (_reason("p99_latency", 1.2, 0.08, since=NOW), "p99 latency 1.2 s, expected 0.08 s"),
         (_reason("active_connections", 40, 12), "active connections 40, expected 12, since 03:12 UTC"),
         (_reason("memory_utilization", 0.2, 0.5), "memory utilization fell to 20%, expected 50%, since 03:12 UTC"),
         (
             _reason("p99_latency", 1.2, 0.08, source="shop/web"),
-            "p99 latency of calls from shop/web 1.2 s, expected 0.08 s, since 03:12 UTC",
+            "calls shop/web -> shop/cart: p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC",
+        ),
+        (_reason("vanished", 0.0, 40), "gone, and missed: no requests, expected 40/s, since 03:12 UTC"),
+        (
+            _reason("new_calls", 35, 0, source="shop/web"),
+            "new calls shop/web -> shop/cart: 35/s, not made before, since 03:12 UTC",
         ),
         (
-            _reason("structure", 5.0, 0.0, source="shop/web"),
-            "calls from shop/web that do not belong here, since 03:12 UTC",
+            _reason("moved_calls", 35, 0, destination="shop/old"),
+            "new calls shop/cart -> shop/old: 35/s, not made before, since 03:12 UTC",
         ),
-        (_reason("request_rate", float("nan"), 40), "request rate not observed, expected 40/s, since 03:12 UTC"),
+        (
+            _reason("lost_calls", 15, 50, source="shop/web"),
+            "calls shop/web -> shop/cart: fell to 15/s, expected 50/s: they go elsewhere, since 03:12 UTC",
+        ),
+        (_reason("request_rate", float("nan"), 40), "requests not observed, expected 40/s, since 03:12 UTC"),
         (
             _reason("cpu_utilization", 0.95, 0.3, since=NOW - timedelta(days=3)),
             "CPU utilization 95%, expected 30%, since 2026-02-26 03:14 UTC",
@@ -48,7 +75,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
     ],
 )
 def test_reasons_in_words(reason: Reason, sentence: str) -> None:
-    assert reason_text(reason, NOW) == sentence
+    assert reason_text(reason, SUSPECT, NOW) == sentence
     assert not reads_as_expected(reason)
 
 
@@ -69,15 +96,28 @@ def test_what_reads_as_expected_is_told_apart(metric: str, observed: float, expe
     assert reads_as_expected(_reason(metric, expected, observed))
 
 
-def test_a_call_that_does_not_belong_never_reads_as_expected() -> None:
-    assert not reads_as_expected(_reason("structure", 0.0, 0.0, source="shop/web"))
+@pytest.mark.parametrize(
+    ("ahead", "sentence"),
+    [
+        (40, "began 40 s after canary of shop/cart (v2)"),
+        (600, "began 10 min after canary of shop/cart (v2)"),
+        (0, "began with canary of shop/cart (v2)"),
+        (-60, "canary of shop/cart (v2) came 60 s after it began"),
+    ],
+)
+def test_planned_changes_are_told_from_the_incidents_side(ahead: float, sentence: str) -> None:
+    near = NearbyChange(PlannedChange("canary", SUSPECT, "v2"), NOW - timedelta(seconds=ahead))
+    assert change_text(near, NOW) == sentence
+    assert change_text(replace(near, change=PlannedChange("scale_out", SUSPECT)), near.at) == (
+        "began with scale out of shop/cart"
+    )
 
 
-@pytest.mark.parametrize("metric", SERIES)
+@pytest.mark.parametrize("metric", SERIES[: OWN + CALLS])
 def test_every_series_is_told_in_its_unit(metric: str) -> None:
     unit = next(c.unit for c in (*NODE_CHANNELS, *EDGE_CHANNELS) if c.name == metric)
     ending = {"s": " ms", "ratio": "%", "1/s": "/s", "1": ""}[unit]
-    name, _, rest = reason_text(_reason(metric, 0.5, 0.25), NOW).partition(", expected ")
+    name, _, rest = reason_text(_reason(metric, 0.5, 0.25), SUSPECT, NOW).partition(", expected ")
     shown = rest.removesuffix(", since 03:12 UTC")
     assert "_" not in name
     assert shown.endswith(ending)

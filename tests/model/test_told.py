@@ -1,0 +1,87 @@
+"""What is told of a suspect, shown by a small mesh at ease but for one thing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
+from test_evidence import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
+
+from model.evidence import Evidence
+from model.reasons import OWN, SERIES
+from model.snapshot import MeshSnapshot
+from model.verdict import LOST, MOVED, NEW, VANISHED
+
+REQUESTS, ERRORS, P99, CPU, MEMORY = 0, 1, 3, 4, 5  # columns of a service's metrics
+
+
+def said(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
+    """Metric, the other end of a call, observed and expected; the strongest first."""
+    row, told = evidence.names.index(SERVICES[service]), evidence.told
+    return [
+        (
+            ("call " if OWN <= series < len(SERIES) - 4 else "") + SERIES[series],
+            told.peers[told.peer[row, k]] if told.peer[row, k] >= 0 else "",
+            float(told.observed[row, k]),
+            float(told.expected[row, k]),
+        )
+        for k, series in enumerate(told.series[row])
+        if series >= 0
+    ]
+
+
+def load_of(evidence: Evidence, service: int) -> float:
+    return float(evidence.told.load[evidence.names.index(SERVICES[service])])
+
+
+def changed(service: int, *, call: tuple[float, ...] = EDGE, **metrics: float) -> MeshSnapshot:
+    """One service with other metrics, and the first call into it."""
+    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
+    for column, value in metrics.items():
+        nodes[service, int(column[1:])] = value
+    edges[next(i for i, (_, to) in enumerate(CALLS) if to == service)] = call
+    return snapshot(30, nodes=nodes, edges=edges)
+
+
+def test_a_call_is_told_with_its_caller_and_both_values_in_the_metrics_unit() -> None:
+    first, *_ = said(evidence_of(changed(CART, call=(50.0, 0.01, 0.01, 0.4))), CART)
+    assert first == ("call p99_latency", "shop/gateway", pytest.approx(0.4), pytest.approx(0.05, rel=0.2))
+
+
+def test_what_is_rare_but_small_is_not_told_first() -> None:
+    """In a mesh without noise 1% to 1.3% of errors, or 20% more memory, is stranger than 60% more latency."""
+    state = settled_state(sigma=0.001)
+    one = evidence_of(changed(STORE, **{f"_{ERRORS}": 0.013, f"_{MEMORY}": 0.6, f"_{P99}": 0.16}), state=state)
+    metrics = [metric for metric, *_ in said(one, STORE)]
+    assert metrics[0] == "p99_latency"
+    assert "error_rate" not in metrics
+    assert "error_rate" in [m for m, *_ in said(evidence_of(changed(STORE, **{f"_{ERRORS}": 0.1}), state=state), STORE)]
+
+
+def test_load_is_told_beside_what_it_may_explain_and_only_where_it_moved() -> None:
+    busy = evidence_of(changed(STORE, **{f"_{REQUESTS}": 220.0, f"_{P99}": 0.5}))
+    assert said(busy, STORE)[0][0] == "p99_latency"
+    assert load_of(busy, STORE) == pytest.approx(2.2, rel=0.1)
+    assert load_of(busy, CART) == 1
+
+
+def test_who_is_gone_is_told_once_with_the_requests_that_are_missed() -> None:
+    left = [i for i in range(len(SERVICES)) if i != STORE]
+    place = {service: i for i, service in enumerate(left)}
+    calls = [(place[a], place[b]) for a, b in CALLS if STORE not in (a, b)]
+    gone = evidence_of(snapshot(30, services=[SERVICES[i] for i in left], calls=calls))
+    assert said(gone, STORE) == [(VANISHED, "", pytest.approx(0, abs=0.01), pytest.approx(100, rel=0.2))]
+
+
+def test_calls_that_take_another_way_are_told_at_all_three_services() -> None:
+    evidence = evidence_of(rerouted(0.7))
+    assert said(evidence, CART)[0] == (MOVED, "shop/idle", pytest.approx(35), 0.0)
+    assert said(evidence, IDLE)[0] == (NEW, "shop/cart", pytest.approx(35), 0.0)
+    assert said(evidence, STORE)[0] == (LOST, "shop/cart", pytest.approx(15), pytest.approx(50, rel=0.2))
+    assert not {metric for metric, *_ in said(evidence, SEARCH)} & {MOVED, NEW, LOST}
+
+
+def test_a_mesh_at_ease_tells_next_to_nothing() -> None:
+    quiet = evidence_of(replace(snapshot(30)))
+    assert (quiet.told.series < 0).mean() > 0.8
+    assert quiet.told.peers == ()
