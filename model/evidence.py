@@ -16,6 +16,7 @@ from model.features import (
     CPU_PER_REQUEST,
     EDGE_CHANNELS,
     ERROR,
+    MEMORY,
     NODE_CHANNELS,
     OWN_TIME,
     P50,
@@ -266,6 +267,18 @@ def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
     return p50, p99, errors
 
 
+def _matters(value: Array, expected: Array) -> Array:
+    """``[M, 9]``: how much each deviation of a service's own series matters, 0 to 1: latency and errors as for paging,
+    counts and times as latency, shares of a resource from one percentage point up."""
+    over = value - expected
+    over[:, RATE] = np.abs(over[:, RATE])
+    matters = _slower(over)
+    matters[:, P50], matters[:, P99], matters[:, ERROR] = _material(value, expected)
+    now, usual = (np.float32(1) / (1 + np.exp(-v[:, [CPU, MEMORY]])) for v in (value, expected))
+    matters[:, [CPU, MEMORY]] = np.clip((now - usual - 0.01) / 0.05, 0, 1)
+    return matters
+
+
 def _slower(over: Array) -> Array:
     """How much times matter that are so far above expectation, in logarithms."""
     share: Array = np.clip((over - 0.05) / 0.25, 0, 1)
@@ -390,13 +403,10 @@ def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: A
     candidate = np.zeros(len(state.node_ids), bool)
     candidate[keep] = True
     into = np.flatnonzero(candidate[state.edge_index[1]])
-    matters = np.ones((len(keep), len(NODE_CHANNELS)), np.float32)
-    matters[:, P50], matters[:, P99], matters[:, ERROR] = _material(node.value[keep], s.node_expected[keep])
-    matters[:, OWN_TIME] = _slower(node.value[keep, OWN_TIME] - s.node_expected[keep, OWN_TIME])
     p50, p99, errors = _material(edge.value[into], s.edge_expected[into])
     return Strength(
         s.node[keep],
-        matters,
+        _matters(node.value[keep], s.node_expected[keep]),
         into,
         s.edge[into][:, SYMPTOMS],
         np.stack([errors, p50, p99], axis=1),

@@ -1,7 +1,7 @@
 """The meta-model: parts' evidence in, the cluster's verdict out. Small, trained, milliseconds."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 import torch
@@ -159,7 +159,7 @@ def judge(
         mesh_score,
         threshold,
         probability(meta, evidence, memory, level),
-        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when.observed_at, preferred),
+        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
         incidents,
         coverage,
         when.missing_parts,
@@ -201,7 +201,7 @@ def _described(
         open_incident.since,
         open_incident.severity,
         float(evidence.page[rows].max(initial=0.0)),
-        suspects(meta, evidence, near, memory, when.observed_at, preferred),
+        suspects(meta, evidence, near, memory, when, preferred),
         tuple(evidence.names[i] for i in rows) if group else open_incident.members,
         open_incident.changes,
     )
@@ -215,7 +215,12 @@ def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
 
 
 def suspects(
-    meta: MetaModel, evidence: Evidence, rows: IntArray, memory: IncidentMemory, now: datetime, preferred: Array
+    meta: MetaModel,
+    evidence: Evidence,
+    rows: IntArray,
+    memory: IncidentMemory,
+    when: Circumstances,
+    preferred: Array,
 ) -> tuple[Suspect, ...]:
     """Of these candidates, those whose doing it may be, best first, with reasons; ``preferred`` ``[M]`` nats speak for
     those that people named before."""
@@ -226,12 +231,15 @@ def suspects(
         share = torch.softmax(scores, 0).numpy()
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
     return tuple(
-        Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, now)) for i in best
+        Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, when)) for i in best
     )
 
 
-def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> tuple[Reason, ...]:
-    since, told = memory.hot.get(evidence.names[row], (0, now))[1], evidence.told
+def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Circumstances) -> tuple[Reason, ...]:
+    now, told = when.observed_at, evidence.told
+    since = memory.hot.get(evidence.names[row], (0, now))[1]
+    if told.gone[row]:
+        since = min(since, now - timedelta(seconds=(int(told.gone[row]) - 1) * when.interval_seconds))
     reasons: list[Reason] = []
     for k, series in enumerate(told.series[row]):
         if series < 0:

@@ -29,7 +29,7 @@ SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
 SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, LOST, NEW, MOVED)
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # what these count for
-LEAST_SURPRISE, LEAST = 1.0, 0.3  # of what is told: one in ten, and not next to nothing
+LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # one in ten, not next to nothing, also beside the strongest
 LOAD_SIGMAS = 2.0  # from which on a change of the load is told
 
 
@@ -63,6 +63,7 @@ class Told:
         series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1 none.
         peer: int64 ``[M, 3]`` for a series of a call: the other end's index in ``peers``; -1 its own metric.
         observed, expected: ``[M, 3]`` in the metric's unit; of calls that are new, lost or moved in 1/s.
+        gone: ``[M]`` snapshots since it was last seen; 0: it is there.
         load: ``[M]`` requests now over the usual; 1: as usual, or nobody knows.
         peers: ids that ``peer`` names.
     """
@@ -71,6 +72,7 @@ class Told:
     peer: IntArray
     observed: Array
     expected: Array
+    gone: IntArray
     load: Array
     peers: tuple[str, ...]
 
@@ -114,7 +116,8 @@ def told(
     _lay_moves(state, strength, keep, table, now - usual)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
-    series = np.where((surprise >= LEAST_SURPRISE) & (worth >= LEAST), best, -1)
+    told_of = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
+    series = np.where(told_of, best, -1)
     call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
     ends = state.edge_index[:, call]
     peer = np.where(call >= 0, np.where(ends[0] == keep[:, None], ends[1], ends[0]), -1)
@@ -129,7 +132,8 @@ def told(
     place = {row: i for i, row in enumerate(named)} | {-1: -1}
     peers = np.array([[place[row] for row in rows] for rows in peer.tolist()], np.int64).reshape(series.shape)
     names = tuple(state.node_ids[row] for row in named)
-    return Told(series, peers, values[0], values[1], _load(observation, keep), names)
+    gone = state.node_absent[keep].astype(np.int64)
+    return Told(series, peers, values[0], values[1], gone, _load(observation, keep), names)
 
 
 def _values(

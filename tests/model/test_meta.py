@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from model_cases import START, at, network
+from model_cases import at, network
 
 from model.evidence import KINDS, Evidence, K
 from model.incidents import AlertPolicy, IncidentMemory
@@ -46,7 +46,15 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
         np.array(page, np.float32),
         np.array(page, np.float32),
         np.array(calls, np.int64).reshape(-1, 2).T,
-        Told(series, np.full((count, 3), -1), observed, expected, np.ones(count, np.float32), ()),
+        Told(
+            series,
+            np.full((count, 3), -1),
+            observed,
+            expected,
+            np.zeros(count, np.int64),
+            np.ones(count, np.float32),
+            (),
+        ),
         tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
         services,
         total,
@@ -139,16 +147,17 @@ def test_reasons_are_in_the_metrics_unit() -> None:
     told.series[0, 1:] = SERIES.index("p99_latency", OWN), SERIES.index(MOVED)
     told.peer[0, 1:] = 0
     told.observed[0, 1:], told.expected[0, 1:] = (1.5, 40.0), (0.2, 0.0)
-    told.load[0] = 1.4
+    told.load[0], told.gone[0] = 1.4, 4
     scene = replace(scene, told=told)
     nobody = np.zeros(2, np.float32)
-    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), START, nobody)}
+    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)}
     own, call, moved = found["a/s0"].reasons
     assert (own.metric, own.source) == ("error_rate", "")
     assert (own.observed, own.expected) == pytest.approx((0.25, 0.01))
     assert (call.metric, call.source) == ("p99_latency", "a/s1")
     assert (call.observed, call.expected) == pytest.approx((1.5, 0.2))
     assert (moved.source, moved.destination, moved.observed) == ("", "a/s1", 40.0), "a call that it makes"
+    assert [reason.since for reason in found["a/s0"].reasons] == [at(5)] * 3, "gone for three snapshots before this one"
     assert [reason.load for reason in found["a/s0"].reasons] == pytest.approx([1.4] * 3)
     assert len(found["a/s1"].reasons) == 1
 
