@@ -247,7 +247,8 @@ def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Circums
         peer = told.peers[told.peer[row, k]] if told.peer[row, k] >= 0 else ""
         source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
         values = float(told.observed[row, k]), float(told.expected[row, k])
-        reasons.append(Reason(SERIES[series], *values, since, source, destination, float(told.load[row])))
+        load = 1.0 if reasons else float(told.load[row])  # told once
+        reasons.append(Reason(SERIES[series], *values, since, source, destination, load))
     return tuple(reasons)
 
 

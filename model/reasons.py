@@ -30,6 +30,7 @@ SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYM
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # what these count for
 LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # one in ten, not next to nothing, also beside the strongest
+REPEATED = np.float32(0.5)  # what a symptom counts for that a call shows as well as its service
 LOAD_SIGMAS = 2.0  # from which on a change of the load is told
 
 
@@ -145,25 +146,25 @@ def _values(
         call = EDGE_CHANNELS[c]
         return call.inverse(float(observation.edge.value[edge, c])), call.inverse(float(edge_expected[edge, c]))
     c = series if series < OWN else RATE  # who is gone has no requests
-    expected = node_expected if series < OWN else observation.node.expected
+    expected = observation.node.expected if c == RATE else node_expected  # the usual load, whatever callers explain
     channel = NODE_CHANNELS[c]
     return channel.inverse(float(observation.node.value[node, c])), channel.inverse(float(expected[node, c]))
 
 
 def _lay_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Table) -> None:
-    """Of each symptom the strongest call into each candidate, in place."""
+    """Of each symptom the strongest call into each candidate, in place; who is slow is slow for its callers, too."""
     row = np.full(len(state.node_ids), -1)
     row[keep] = np.arange(len(keep))
     target = row[state.edge_index[1, strength.into]]
     for j in range(CALLS):
         worth = strength.call[:, j] * strength.call_matters[:, j]
         order = np.lexsort((strength.call[:, j], worth))  # the strongest is written last
-        column = OWN + j
-        table.call[target[order], column] = strength.into[order]
-        table.surprise[target[order], column], table.worth[target[order], column] = (
-            strength.call[order, j],
-            worth[order],
-        )
+        at, column = target[order], OWN + j
+        table.call[at, column] = strength.into[order]
+        table.surprise[at, column], table.worth[at, column] = strength.call[order, j], worth[order]
+    own, into = table.worth[:, SYMPTOMS], table.worth[:, OWN : OWN + CALLS].copy()
+    table.worth[:, SYMPTOMS] = np.where(own < into, REPEATED * own, own)
+    table.worth[:, OWN : OWN + CALLS] = np.where(own < into, into, REPEATED * into)
 
 
 def _lay_moves(state: MeshState, strength: Strength, keep: IntArray, table: _Table, more: Array) -> None:

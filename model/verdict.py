@@ -40,7 +40,7 @@ class Reason:
         since: first snapshot of the present deviation.
         source: the calling service where the evidence is a call into the suspect; empty for its own metric.
         destination: the called service where it is a call of the suspect.
-        load: the suspect's requests now over the usual; 1: as usual, or not known.
+        load: the suspect's requests now over the usual; 1: as usual, not known, or told by another reason.
     """
 
     metric: str

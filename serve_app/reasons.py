@@ -62,7 +62,7 @@ COUNT = Unit(1.0, "", 1.0)
 
 
 def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
-    """``calls shop/web -> shop/cart: p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC``.
+    """``p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart``.
 
     A number by itself is read as "too high"; a fall is therefore called one, and traffic, which goes either way,
     always says where it went. A change of the load is told where it may explain what is told.
@@ -75,15 +75,16 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     since = _since(reason.since, observed_at)
     if reason.metric == VANISHED:
         return f"gone, and missed: no requests, expected {_words(reason, reason.expected)}{since}"
-    what = _calls(reason, service)
+    calls = f"calls {reason.source or service} -> {reason.destination or service}"
     if reason.metric in (NEW, MOVED):
-        return f"{what}{_words(reason, reason.observed)}, not made before{since}"
+        return f"new {calls}, {_words(reason, reason.observed)}{since}"
     if reason.metric == LOST:
         told = f"fell to {_words(reason, reason.observed)}, expected {_words(reason, reason.expected)}"
-        return f"{what}{told}: they go elsewhere{since}"
+        return f"{calls} {told}: they go elsewhere{since}"
     name = _NAMES.get(reason.metric, reason.metric.replace("_", " "))
     observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
-    return f"{what}{name} {observed}, expected {_words(reason, reason.expected)}{since}{_load(reason)}"
+    where = f", in {calls}" if reason.source else ""
+    return f"{name} {observed}, expected {_words(reason, reason.expected)}{since}{where}{_load(reason)}"
 
 
 def change_text(near: NearbyChange, since: datetime) -> str:
@@ -105,14 +106,6 @@ def reads_as_expected(reason: Reason) -> bool:
     unit = _unit(reason)
     observed, expected = unit.rounded(reason.observed), unit.rounded(reason.expected)
     return observed == expected or (math.isnan(observed) and math.isnan(expected))
-
-
-def _calls(reason: Reason, service: str) -> str:
-    """The call it is about, if it is about one."""
-    if not (reason.source or reason.destination):
-        return ""
-    new = "new calls" if reason.metric in (NEW, MOVED) else "calls"
-    return f"{new} {reason.source or service} -> {reason.destination or service}: "
 
 
 def _direction(reason: Reason) -> str:

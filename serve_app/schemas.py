@@ -145,7 +145,9 @@ class ReasonDocument(Document):
     observed: float | None = Field(description="value now, in the metric's unit")
     expected: float | None = Field(description="value expected from the past and the neighbours, same unit")
     since: Instant
-    load: float = Field(1.0, description="the suspect's requests now over the usual; 1: as usual or not known")
+    load: float = Field(
+        1.0, description="the suspect's requests now over the usual; 1: as usual, not known, or another reason has it"
+    )
     text: str = Field(description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"])
 
 

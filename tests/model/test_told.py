@@ -44,7 +44,9 @@ def changed(service: int, *, call: tuple[float, ...] = EDGE, **metrics: float) -
 
 
 def test_a_call_is_told_with_its_caller_and_both_values_in_the_metrics_unit() -> None:
-    first, *_ = said(evidence_of(changed(CART, call=(50.0, 0.01, 0.01, 0.4))), CART)
+    slow = changed(CART, call=(50.0, 0.01, 0.01, 0.4), **{f"_{P99}": 0.4, f"_{CPU}": 0.95})
+    first, second, *_ = said(evidence_of(slow), CART)
+    assert second[0] == "cpu_utilization", "the same symptom, its own, comes later"
     assert first == ("call p99_latency", "shop/gateway", pytest.approx(0.4), pytest.approx(0.05, rel=0.2))
 
 
