@@ -6,7 +6,7 @@ tail at each of two time scales. The filters of N rows and C channels are one ar
 contiguous.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class Deviation:
     seen: Array
     exceed_count: Array
     exceed_sum: Array
+
+    def moved(self, by: Array) -> "Deviation":
+        """The same where both values and expectations are higher by ``[N, C]``."""
+        return replace(self, value=self.value + by, expected=self.expected + by)
 
     @property
     def excess(self) -> Array:

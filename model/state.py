@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model.adapter import Adaptation, due_to_load
 from model.errors import OutOfOrder
 from model.exposure import UNEXPOSED, exposures, impact_after, no_impact
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, ChannelValues, channel_values
-from model.filters import LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, filtered, fresh
+from model.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, filtered, fresh
 from model.incidents import IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 
@@ -41,6 +42,7 @@ class MeshState:
         interval_seconds: time between snapshots as seen, s.
         window: the last W snapshots, oldest first.
         memory: open incidents and what paging and the threshold remember.
+        adaptation: what its latencies have to do with its load.
     """
 
     node_ids: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class MeshState:
     interval_seconds: float = 15.0
     window: tuple[MeshSnapshot, ...] = ()
     memory: IncidentMemory = field(default_factory=IncidentMemory)
+    adaptation: Adaptation = field(default_factory=Adaptation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ def observe(
     state = _clocked(state, snapshot)
     state, node_rows, edge_rows = _laid(state, snapshot, window_size)
     values = _aligned(state, snapshot, node_rows, edge_rows)
+    standing = _standing(values.node, values.node_observed)
+    values, due = _relieved(state, values)
     state = _started(state, values, neighbours)
     exposure, edge_exposure = exposures(state.memory.changing(state.node_ids), state.edge_index)
     involved = state.memory.involved(state.node_ids)
@@ -121,10 +126,12 @@ def observe(
     edge, edge_filters = filtered(
         state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, EDGE_CHANNELS
     )
+    if due is not None:
+        node, edge = (d.moved(by) for d, by in zip((node, edge), due, strict=True))
     observation = Observation(
         node,
         edge,
-        _standing(values.node, values.node_observed),
+        standing,
         state.node_absent == 0,
         state.edge_absent == 0,
         exposure,
@@ -274,6 +281,18 @@ def _scattered(values: NDArray[Any], rows: IntArray, count: int) -> NDArray[Any]
     out = np.zeros((count, values.shape[1]), values.dtype)
     out[rows] = values
     return out
+
+
+def _relieved(state: MeshState, values: ChannelValues) -> tuple[ChannelValues, tuple[Array, Array] | None]:
+    """The channels without what the mesh's adapter puts down to load, and that; untouched where there is none."""
+    adapter = state.adaptation.adapter
+    if adapter is None:
+        return values, None
+    known = state.node_filters.shape[1]
+    load = values.node[:, RATE].copy()
+    load[:known] = np.where(values.node_observed[:known, RATE], load[:known], state.node_filters[CENTRE, :, RATE])
+    node, edge = due_to_load(adapter, state.node_ids, state.edge_index, load)
+    return replace(values, node=values.node - node, edge=values.edge - edge), (node, edge)
 
 
 def _started(state: MeshState, values: ChannelValues, neighbours: int) -> MeshState:

@@ -9,6 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from model.adapter import Adaptation, Adapter
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.feedback import Feedback, PastIncident
@@ -22,7 +23,8 @@ ARRAYS = (
     "attended_callers", "attended_callees",
 )  # fmt: skip
 TIMES = ("observed_at", "learned_at")
-MOMENTS, MOVES = {"since", "until", "given_at"}, {"excess", "moves"}  # fields of incidents and feedback
+CURVES = ("load", "curve")  # arrays of an adapter
+MOMENTS, MOVES = {"since", "until", "given_at", "fitted_at"}, {"excess", "moves"}  # fields of incidents and feedback
 PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
 
@@ -31,11 +33,14 @@ def pack_state(state: MeshState) -> bytes:
     document = {key: getattr(state, key) for key in PLAIN}
     document |= {key: value and value.isoformat() for key in TIMES for value in [getattr(state, key)]}
     document["memory"] = _memory_document(state.memory)
+    document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in ARRAYS}
     tensors["scores"] = np.array(state.memory.scores, np.float64)
     tensors["times"] = np.array(state.memory.times, np.float64)
     tensors["withheld"] = np.array(state.memory.withheld, np.float64).reshape(-1, 2)
+    for which, adapter in _adapters(state.adaptation).items():
+        tensors |= {f"{which}_{key}": np.ascontiguousarray(getattr(adapter, key)) for key in CURVES}
     tensors["document"] = np.frombuffer(json.dumps(document, default=datetime.isoformat).encode(), np.uint8)
     return save(tensors)
 
@@ -54,6 +59,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
         fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
         fields["memory"] = _memory(document["memory"], tensors)
+        fields["adaptation"] = _adaptation(document.get("adaptation", {}), tensors)
         return MeshState(**fields, window=tuple(window))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, IncompatibleWeights):
@@ -62,6 +68,32 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
             f"saved state: expected {len(ARRAYS)} arrays and a document, came something else ({error}); delete the "
             "mesh and let it warm up again"
         ) from error
+
+
+def _adapters(adaptation: Adaptation) -> dict[str, Adapter]:
+    """Those that there are, by name."""
+    both = {"adapter": adaptation.adapter, "former": adaptation.former}
+    return {which: adapter for which, adapter in both.items() if adapter is not None}
+
+
+def _adaptation_document(adaptation: Adaptation) -> dict[str, Any]:
+    """All of it but the arrays."""
+    adapters = {
+        which: {key: getattr(adapter, key) for key in Adapter.__dataclass_fields__ if key not in CURVES}
+        for which, adapter in _adapters(adaptation).items()
+    }
+    return adapters | {"taught_after": adaptation.taught_after}
+
+
+def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation:
+    """What a mesh had adapted to; version 0.1.0 knew no adapters."""
+    after = document.get("taught_after")
+    adapters = {
+        which: Adapter(**_fields(document[which]), **{key: tensors[f"{which}_{key}"] for key in CURVES})
+        for which in ("adapter", "former")
+        if which in document
+    }
+    return Adaptation(**adapters, taught_after=after and datetime.fromisoformat(after))
 
 
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
@@ -108,7 +140,7 @@ def _open(document: dict[str, Any]) -> OpenIncident:
 
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:
-    """Of an incident or a feedback: times and tuples again."""
+    """Of an incident, a feedback or an adapter: times and tuples again."""
     times = {key: datetime.fromisoformat(document[key]) for key in MOMENTS & document.keys()}
     lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
     moves = {key: {name: tuple(m) for name, m in document[key].items()} for key in MOVES & document.keys()}

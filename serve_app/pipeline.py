@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from model.adaptation import adopted, fit, unadapted
 from model.checkpoint import Checkpoint
 from model.evidence import Decoded, Evidence, Surprises, assembled, gather, surprises, young_calls
 from model.features import RATE, Array
@@ -35,12 +36,16 @@ class Options:
         max_services: core services of a part at most; a mesh up to this size is one part.
         partition_seed: of METIS.
         policy: when to page.
+        adapt: the mesh's adapter is heeded.
+        adapt_every: snapshots between two fits of it.
     """
 
     window_size: int = 120
     max_services: int = 2000
     partition_seed: int = 0
     policy: AlertPolicy = field(default_factory=AlertPolicy)
+    adapt: bool = True
+    adapt_every: int = 40
 
 
 def options(settings: Settings) -> Options:
@@ -55,7 +60,15 @@ def options(settings: Settings) -> Options:
         mute_intervals=alert.mute_after_deletion_intervals,
         warm_up=model.warm_up_snapshots,
     )
-    return Options(model.window_size, settings.partition.max_services, settings.partition.seed, policy)
+    adapt = settings.adapt
+    return Options(
+        model.window_size,
+        settings.partition.max_services,
+        settings.partition.seed,
+        policy,
+        adapt.enabled,
+        adapt.every_snapshots,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,7 @@ class Case:
 def advance(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> tuple[Verdict, Mesh]:
-    """One snapshot through the whole path: its verdict and the mesh after it.
+    """One snapshot through the whole path: its verdict and the mesh after it, adapted where a fit is due.
 
     Raises:
         OutOfOrder: the snapshot is not newer than the last one counted.
@@ -106,7 +119,16 @@ def advance(
     laid = lay(checkpoint, mesh, snapshot, options, counted=counted)
     case = weigh(checkpoint, laid, score(checkpoint.network, laid.tasks), snapshot, options)
     verdict, memory = combine(checkpoint, case, options.policy)
-    return verdict, settled(laid.mesh, memory, counted=counted)
+    after = settled(laid.mesh, memory, counted=counted)
+    if counted and adapts(after.state.sequence, options):
+        candidate = fit(after.state)
+        after = replace(after, state=adopted(after.state, candidate)) if candidate else after
+    return verdict, after
+
+
+def adapts(sequence: int, options: Options) -> bool:
+    """Whether a fit of the adapter is due after this many snapshots."""
+    return options.adapt and sequence % options.adapt_every == 0
 
 
 def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True) -> Laid:
@@ -114,8 +136,11 @@ def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Opt
     policy = options.policy
     keep = policy.remembered
     memory = mesh.state.memory.aged(snapshot.changes, keep, options.window_size + keep)
+    before = replace(mesh.state, memory=memory)
+    if before.adaptation.adapter is not None and not options.adapt:
+        before = unadapted(before)
     observation, state = observe(
-        replace(mesh.state, memory=memory),
+        before,
         snapshot,
         window_size=options.window_size,
         neighbours=checkpoint.network.config.neighbours,

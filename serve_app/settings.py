@@ -82,6 +82,15 @@ class AlertSettings(Subject):
         return AlertPolicy(self.false_pages_per_day).budget(services)
 
 
+class AdaptSettings(Subject):
+    """What a mesh learns of itself while it runs."""
+
+    enabled: bool = Field(True, description="fit an adapter to each mesh in the background, and heed it")
+    every_snapshots: int = Field(40, ge=1, description="counted snapshots of a mesh between two fits")
+    deadline_seconds: float = Field(60.0, gt=0, description="of one fit; what takes longer is dropped")
+    niceness: int = Field(10, ge=0, le=19, description="of the process that fits: above 0 it gives way to scoring")
+
+
 class PartitionSettings(Subject):
     """How a large mesh is cut."""
 
@@ -162,6 +171,7 @@ class Settings(BaseSettings):
     config: Location | None = Field(None, description="TOML file with settings")
     model: ModelSettings = Field(default_factory=ModelSettings)
     alert: AlertSettings = Field(default_factory=AlertSettings)
+    adapt: AdaptSettings = Field(default_factory=AdaptSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
