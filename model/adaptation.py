@@ -22,8 +22,9 @@ AFTERMATH = 8  # snapshots after an alert that teach nothing
 CHANGING = 12  # snapshots after a planned change in which its service teaches nothing
 FEWEST = 40  # snapshots that a fit takes
 HELD_OUT = 0.25  # share of them, the newest, that a candidate is tested on
-MARGIN = 0.05  # of the loss, by which it must be better
+MARGIN = 0.1  # of the loss, by which it must be better
 PRECISION = 10.0  # of the curve in use beside what is seen: a change of a slope by .3 is one sigma
+ROUNDS = 3  # of the fit: spread of the noise and curve by turns
 CUT = 3.0  # sigmas; no deviation counts for more, in the fit and in the test
 NOISE_FLOOR = 0.02  # of a latency, logarithms
 OUTLIER = 1.5  # logarithms of load from its median, beyond which a count is not believed
@@ -209,12 +210,14 @@ def _fitted(lessons: Lessons, present: Curves, test: int) -> tuple[Floats, Float
     table = np.concatenate([np.broadcast_to(shape, (*known.shape, 2)), lessons.latency[..., None]], axis=-1)
     table = detrended(table, lessons.teaches, known)
     x, y, old, new = table[..., :2], table[..., 2], known[:test], known[test:]
-    residual = y - np.einsum("tnci,nci->tnc", x, present.curve)
-    sigma = _spread(residual[:test], old)
-    bounded = np.clip(residual[:test], -CUT * sigma, CUT * sigma) / sigma**2 * old
-    gram = np.einsum("tnci,tncj,tnc->ncij", x[:test], x[:test], old / sigma**2) + PRECISION * np.eye(2)
-    moment = np.einsum("tnci,tnc->nci", x[:test], bounded)
-    curve = _convex(present.curve, gram, moment)
+    curve = present.curve
+    for _ in range(ROUNDS):  # what was taken for noise at first is relation
+        residual = y[:test] - np.einsum("tnci,nci->tnc", x[:test], curve)
+        sigma = _spread(residual, old)
+        believed = np.einsum("tnci,nci->tnc", x[:test], curve - present.curve)
+        believed = (believed + np.clip(residual, -CUT * sigma, CUT * sigma)) / sigma**2 * old
+        gram = np.einsum("tnci,tncj,tnc->ncij", x[:test], x[:test], old / sigma**2) + PRECISION * np.eye(2)
+        curve = _convex(present.curve, gram, np.einsum("tnci,tnc->nci", x[:test], believed))
 
     def loss(of: Floats) -> Floats:
         deviation = (y[test:] - np.einsum("tnci,nci->tnc", x[test:], of)) / sigma

@@ -19,6 +19,7 @@ from serve_app.deployments.ingress import Ingress
 from serve_app.deployments.meta import MetaModel
 from serve_app.deployments.scorer import Scorer
 from serve_app.deployments.session import MeshSession
+from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.settings import Settings
 
@@ -27,6 +28,7 @@ __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 log = logging.getLogger("ray.serve")
 NAME = "tagae"  # of the application in Serve
 LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole house fits two cores
+FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
 START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
@@ -48,7 +50,7 @@ def build(args: Arguments) -> Application:
 
 
 def application(settings: Settings) -> Application:
-    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel.
+    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel, and beside them the Trainer.
 
     Raises:
         BadSettings: the settings do not fit this cluster.
@@ -57,14 +59,20 @@ def application(settings: Settings) -> Application:
     scorer = _scorer(settings).bind(settings, _device(settings))
     front = settings.serve
     meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
+    beside_the_store = {front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {}
+    trainer = None
+    if settings.adapt.enabled:
+        trainer = _light(Trainer, beside_the_store, max_ongoing_requests=1, max_queued_requests=FITS_WAITING).bind(
+            settings
+        )
     session = _light(
         MeshSession,
+        beside_the_store,
         num_replicas=front.session_replicas,
         max_ongoing_requests=front.max_ongoing_requests,
         max_queued_requests=front.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-        resources={front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {},
-    ).bind(settings, scorer, meta)
+    ).bind(settings, scorer, meta, trainer)
     # More than the sessions take and queue, so that who is refused is refused in our words.
     passing = front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + READS
     return _light(

@@ -39,7 +39,13 @@ INFERENCE = Metric("tagae_inference_seconds", "One pass of the network over a ba
 STAGE = Metric("tagae_stage_seconds", "One stage of one snapshot's way to its verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by the problem's code.", ("code",))
 RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("callee",))
-METRICS = (RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS)
+ADAPTERS = Metric(
+    "tagae_adapters_total",
+    "Fits of meshes' adapters, by outcome: adopted, refused (no better than the one in use), too_early (too few quiet "
+    "snapshots), failed; and rolled_back.",
+    ("outcome",),
+)
+METRICS = (ADAPTERS, RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS)
 
 
 class Instruments(Protocol):

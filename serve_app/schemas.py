@@ -381,6 +381,34 @@ class FeedbackListDocument(Document):
     feedback: list[KeptFeedbackDocument] = Field(description="in the order in which it was said")
 
 
+class LoadCurve(Document):
+    """How a service's median latency rises with its load."""
+
+    service: ServiceKey
+    usual_request_rate: float = Field(ge=0, description="1/s")
+    least_request_rate: float = Field(ge=0, description="seen while nothing alerted, 1/s")
+    most_request_rate: float = Field(ge=0, description="seen while nothing alerted, 1/s; beyond it nothing is expected")
+    slowdown: float = Field(gt=0, description="median latency at the most load over that at the least")
+
+
+class AdapterDocument(Document):
+    """What one fit learned of a mesh."""
+
+    fitted_at: Instant = Field(description="the newest snapshot then")
+    snapshots: int = Field(ge=1, description="that it was fitted and tested on; none of them alerted")
+    loss_before: float = Field(ge=0, description="on the newest of them, which the fit did not see, without it")
+    loss_after: float = Field(ge=0, description="likewise, with it: mean squared deviation from expectation, sigmas")
+    curves: list[LoadCurve] = Field(description="the steepest first")
+
+
+class AdaptationDocument(Document):
+    """What a mesh has adapted to."""
+
+    adapter: AdapterDocument | None = Field(description="in use; null: none")
+    former: AdapterDocument | None = Field(description="that a rollback brings back; null: it leaves none")
+    rolled_back_at: Instant | None = Field(description="the newest snapshot then; only later ones teach; null: never")
+
+
 class HealthDocument(Document):
     """What answers, and what it works with; null is "does not answer yet"."""
 

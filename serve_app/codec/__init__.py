@@ -6,6 +6,7 @@ whichever it was. Verdicts go out as JSON. Snapshots also have a packed form for
 
 from model.snapshot import MeshSnapshot
 from serve_app.codec import arrow, structs
+from serve_app.codec.adaptation import encode_adaptation
 from serve_app.codec.documents import ERRORS_LISTED, Limits, snapshot_document
 from serve_app.codec.feedback import decode_feedback, encode_feedback
 from serve_app.codec.packed import pack_snapshot, unpack_snapshot
@@ -23,6 +24,7 @@ __all__ = [
     "decode_snapshot",
     "decode_snapshots",
     "decode_verdict_line",
+    "encode_adaptation",
     "encode_feedback",
     "encode_snapshot",
     "encode_verdict",

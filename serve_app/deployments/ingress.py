@@ -24,6 +24,7 @@ from serve_app.errors import (
     InvalidDocument,
     InvalidParameter,
     MalformedDocument,
+    NoAdapter,
     NoCapacity,
     Overloaded,
     SameTimeOtherContent,
@@ -37,6 +38,7 @@ from serve_app.errors import (
     UnsupportedMediaType,
 )
 from serve_app.metrics import (
+    ADAPTERS,
     CONTENT_TYPE,
     INFERENCE,
     PARTS_MISSING,
@@ -48,6 +50,7 @@ from serve_app.metrics import (
     PrometheusInstruments,
 )
 from serve_app.schemas import (
+    AdaptationDocument,
     FeedbackListDocument,
     GraphDocument,
     HealthDocument,
@@ -276,6 +279,30 @@ class Ingress:
         """Take back what was said of an incident: from the next snapshot on it is as if nobody had."""
         await ask(self._owner(mesh).take_back, mesh, incident, expires_at=self._expires_at())
         return Response(status_code=204)
+
+    @http.get(
+        "/v1/meshes/{mesh}/adapter",
+        response_model=AdaptationDocument,
+        responses=problems.documented(*_ALWAYS, UnknownMesh),
+    )
+    async def adaptation(self, mesh: MeshName) -> Response:
+        """What the mesh has adapted to: fitted when, on how much, and how much better it was."""
+        return _json(await ask(self._owner(mesh).adaptation, mesh, expires_at=self._expires_at()))
+
+    @http.post(
+        "/v1/meshes/{mesh}/adapter/rollback",
+        response_model=AdaptationDocument,
+        responses=problems.documented(*_ALWAYS, UnknownMesh, NoAdapter, StoreConflict, StoreFull),
+    )
+    async def roll_back(self, mesh: MeshName, request: Request) -> Response:
+        """Take back the adapter in use: from the next snapshot on the one before it is, or none. What taught it teaches
+        nothing any more, so it does not come back."""
+        expires_at, owner = self._expires_at(), self._owner(mesh)
+        found = await ask(owner.adaptation, mesh, expires_at=expires_at)
+        adapter = AdaptationDocument.model_validate_json(found).adapter
+        after = await ask(owner.roll_back, mesh, adapter and adapter.fitted_at, expires_at=expires_at)
+        request.app.state.instruments.count(ADAPTERS, outcome="rolled_back")
+        return _json(after)
 
     @http.delete(
         "/v1/meshes/{mesh}",

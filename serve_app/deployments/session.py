@@ -15,14 +15,15 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from model.adaptation import Candidate, adopted
 from model.checkpoint import load_or_shipped
-from model.feedback import Feedback
 from model.incidents import IncidentMemory
 from model.scoring import PartitionTask
 from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from model.verdict import Verdict
-from serve_app.codec import encode_feedback, encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.adapting import taken_back as adapter_taken_back
+from serve_app.codec import encode_adaptation, encode_feedback, encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
@@ -40,8 +41,8 @@ from serve_app.errors import (
     StoreConflict,
 )
 from serve_app.feedback import taken_back, told
-from serve_app.metrics import PARTS_MISSING, STAGE, MeshGauges
-from serve_app.pipeline import Case, Laid, Mesh, calibrate, case_of, combine, lay, options, plan_of, settled
+from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, MeshGauges
+from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, plan_of, settled
 from serve_app.schemas import FeedbackDocument, FeedbackListDocument, MissedDocument
 from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.local import LocalStore
@@ -53,19 +54,26 @@ log = logging.getLogger("ray.serve")
 T = TypeVar("T")
 
 
+def taken(state: MeshState, candidate: Candidate) -> tuple[MeshState, str]:
+    """The mesh with a candidate's adapter where it is better, and what became of it."""
+    after = adopted(state, candidate)
+    return after, "refused" if after is state else "adopted"
+
+
 class MeshSession:
     """Owner of some of the meshes.
 
     Args:
         settings: all of them.
         scorer, meta: handles.
+        trainer: handle; None: nothing is fitted.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
         CorruptState: nor the store.
     """
 
-    def __init__(self, settings: Settings, scorer: Any, meta: Any) -> None:
+    def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
         self._options = options(settings)
@@ -75,7 +83,8 @@ class MeshSession:
         self._meshes = Meshes(LocalStore(settings.store.path), MeshCache(settings.serve.session_memory_bytes))
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._scorer, self._meta = scorer, meta
+        self._scorer, self._meta, self._trainer = scorer, meta, trainer
+        self._fits: set[asyncio.Task[None]] = set()  # the event loop alone would let them go
         self._instruments = RayInstruments()
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -196,6 +205,27 @@ class MeshSession:
         """
         await self._change(mesh, lambda state: taken_back(state, incident))
 
+    async def adaptation(self, mesh: str) -> bytes:
+        """JSON of what the mesh has adapted to.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        stored = await asyncio.to_thread(self._meshes.stored, mesh)
+        known = await asyncio.to_thread(self._meshes.newest, stored)
+        return encode_adaptation(known.mesh.state.adaptation).model_dump_json().encode()
+
+    async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
+        """Take back the adapter of this time: the one before it, or none, is in use from the next snapshot on; JSON of
+        what is in use then.
+
+        Raises:
+            UnknownMesh, NoAdapter: there is none.
+        """
+        after = await self._change(mesh, lambda state: adapter_taken_back(state, fitted_at))
+        self._instruments.count(ADAPTERS, outcome="rolled_back")
+        return encode_adaptation(after).model_dump_json().encode()
+
     async def ready(self, expires_at: float) -> Equipment:
         """Whether the store, a scorer and the meta-model answer; what the scorer works with."""
         _, equipment, _ = await asyncio.gather(
@@ -216,11 +246,11 @@ class MeshSession:
     async def _advance(self, push: Push) -> Judged:
         return await self._owning(push.mesh, lambda: self._step(push))
 
-    async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, Feedback]]) -> Feedback:
-        async def changed() -> Feedback:
-            known, feedback = await asyncio.to_thread(self._meshes.changed, mesh, change)
+    async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
+        async def changed() -> T:
+            known, result = await asyncio.to_thread(self._meshes.changed, mesh, change)
             self._meshes.hold(mesh, known)
-            return feedback
+            return result
 
         return await self._owning(mesh, changed)
 
@@ -249,7 +279,22 @@ class MeshSession:
         for stage, taken in watch.seconds.items():
             self._instruments.observe(STAGE, taken, stage=stage)
         self._instruments.count(PARTS_MISSING, step.missing)
+        if push.counted and self._trainer is not None and adapts(step.mesh.state.sequence, self._options):
+            fitting = asyncio.create_task(self._adapt(push.mesh))
+            self._fits.add(fitting)
+            fitting.add_done_callback(self._fits.discard)
         return step.judged(watch)
+
+    async def _adapt(self, mesh: str) -> None:
+        """Have an adapter fitted, and take it into use between two snapshots if it is better; nobody waits for it."""
+        until = time.time() + self._settings.adapt.deadline_seconds
+        try:
+            candidate: Candidate | None = await ask(self._trainer.fit, mesh, expires_at=until)
+            outcome = "too_early" if candidate is None else await self._change(mesh, lambda s: taken(s, candidate))
+        except ServeError as error:
+            outcome = "failed"
+            log.warning("mesh %s keeps its adapter: %s", mesh, error)
+        self._instruments.count(ADAPTERS, outcome=outcome)
 
     async def _judge(self, push: Push, laid: Laid, snapshot: MeshSnapshot, watch: Stopwatch) -> Step:
         """Score, weigh and combine what was laid; nothing is kept."""

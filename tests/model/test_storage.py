@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from model_cases import START, at, noisy, settled_state, snapshot, watch
 from safetensors.numpy import load, save
 
+from model.adapter import Adaptation, Adapter
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.feedback import Feedback, PastIncident
@@ -35,9 +36,17 @@ MEMORY = IncidentMemory(
 )
 
 
+LOAD = np.float32([[4.5, 4.1, 5.3]])
+ADAPTATION = Adaptation(
+    Adapter(("shop/cart",), LOAD, np.float32([[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]]), at(9), 40, 1.5, 1.1),
+    Adapter((), LOAD[:0], np.zeros((0, 3, 2), np.float32), at(8), 50, 1.25, 1.0),
+    at(3),
+)
+
+
 def full_state() -> MeshState:
     _, state = watch([snapshot(30, calls=((0, 1), (0, 2)))], settled_state())
-    return replace(state, memory=MEMORY)
+    return replace(state, memory=MEMORY, adaptation=ADAPTATION)
 
 
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])

@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from model.adaptation import Candidate, adopted
+from model.adapter import Adapter
 from model.checkpoint import Checkpoint, load
 from model.evidence import assembled
+from model.features import RATE
+from model.filters import CENTRE
 from model.meta import CrossingCalls, decode_crossing
 from model.scoring import PartitionScore, score
 from model.snapshot import MeshSnapshot, PlannedChange
+from model.state import MeshState
 from model.storage import pack_state, unpack_state
 from model.verdict import Status, Verdict
 from serve_app.pipeline import Laid, Mesh, Options, advance, combine, lay, settled, weigh
@@ -152,10 +157,10 @@ def advanced(checkpoint: Checkpoint, scored: Scored, snapshot: MeshSnapshot, opt
 
 
 def check_cut_equals_whole(
-    checkpoint: Checkpoint, snapshots: Sequence[MeshSnapshot], cut: Options
+    checkpoint: Checkpoint, snapshots: Sequence[MeshSnapshot], cut: Options, state: MeshState | None = None
 ) -> tuple[list[Verdict], Mesh]:
-    """Every snapshot scored both ways; -> verdicts and the mesh of the cut one."""
-    one, other, verdicts = Mesh(), Mesh(), []
+    """Every snapshot scored both ways, from a state on; -> verdicts and the mesh of the cut one."""
+    one, other, verdicts = Mesh(state or MeshState()), Mesh(state or MeshState()), []
     for snapshot in snapshots:
         whole, parts = scored(checkpoint, one, snapshot, WHOLE), scored(checkpoint, other, snapshot, cut)
         np.testing.assert_allclose(parts.embeddings, whole.embeddings, atol=TOLERANCE, rtol=TOLERANCE)
@@ -180,6 +185,25 @@ def test_cut_equals_whole(checkpoint: Checkpoint) -> None:
     in_degree = np.bincount(mesh.state.edge_index[1])
     assert in_degree.max() > 3 * checkpoint.network.config.neighbours, "no hub was there to be heard in part"
     assert any(v.incidents for v in verdicts), "no incident was there to be compared"
+
+
+def test_cut_equals_whole_in_a_mesh_that_has_adapted(checkpoint: Checkpoint) -> None:
+    snapshots = snapshots_of(MeshSpec(services=120, namespaces=4, seed=12), 24)
+    _, mesh = run(checkpoint, snapshots[:16], WHOLE)
+    services, usual = mesh.state.node_ids[::2], mesh.state.node_filters[CENTRE, ::2, RATE, None]
+    adapter = Adapter(
+        services,
+        usual + np.float32([0, -1, 1]),
+        np.ones((60, 3, 2), np.float32),
+        snapshots[15].observed_at,
+        40,
+        2.0,
+        1.0,
+    )
+    state = adopted(mesh.state, Candidate(adapter, None))
+    verdicts, _ = check_cut_equals_whole(checkpoint, snapshots[16:], CUT, state)
+    without, _ = run(checkpoint, snapshots[16:], WHOLE, mesh)
+    assert verdicts[-1].mesh_score != without[-1].mesh_score, "it did nothing"
 
 
 def test_cut_equals_whole_while_services_come_and_go(checkpoint: Checkpoint) -> None:

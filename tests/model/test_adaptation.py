@@ -1,0 +1,210 @@
+"""Adapters: what they take off, what teaches them, and how they come and go."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from model_cases import CALLS, EDGE, NODE, SERVICES, at, snapshot, watch
+
+from model.adaptation import FEWEST, Candidate, adopted, fit, rolled_back, teaching, unadapted
+from model.adapter import LATENCIES, Adapter, due_to_load
+from model.features import NODE_CHANNELS, OWN_TIME, P50, P99, RATE
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.state import MeshState
+from model.storage import pack_state
+
+STORE = SERVICES.index("shop/store")
+INTO_STORE = [e for e, (_, to) in enumerate(CALLS) if to == STORE]
+USUAL = float(NODE_CHANNELS[RATE].forward(np.float32(NODE[RATE])))
+
+
+def adapter(*services: str, slope: float = 0.5, bend: float = 1.0) -> Adapter:
+    """From half to twice the usual load."""
+    load = np.tile(np.float32([USUAL, USUAL + np.log(0.5), USUAL + np.log(2)]), (len(services), 1))
+    curve = np.tile(np.float32([slope, bend]), (len(services), len(LATENCIES), 1))
+    return Adapter(services, load, curve, at(50), 60, 1.0, 0.8)
+
+
+def day(
+    count: int, *, elasticity: float = 1.5, seed: int = 0, level: Callable[[int], float] = lambda i: 1.0
+) -> Iterator[MeshSnapshot]:
+    """Load that comes and goes; the store's latency goes with it, and is ``level`` times as high besides."""
+    rng = np.random.default_rng(seed)
+    for i in range(count):
+        load = 1.5 ** np.sin(i / 8)
+        nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.tile(EDGE, (len(CALLS), 1))
+        nodes[:, RATE] *= load
+        edges[:, RATE] *= load
+        slower = level(i) * load**elasticity
+        nodes[STORE, [P50, P99]] *= slower
+        edges[INTO_STORE, P50 : P99 + 1] *= slower
+        nodes *= np.exp(0.03 * rng.standard_normal(nodes.shape))
+        edges *= np.exp(0.03 * rng.standard_normal(edges.shape))
+        yield snapshot(i, nodes=nodes, edges=edges)
+
+
+def known(snapshots: Iterator[MeshSnapshot]) -> MeshState:
+    return watch(list(snapshots))[1]
+
+
+def alerted(state: MeshState, *indices: int) -> MeshState:
+    withheld = tuple((at(i).timestamp(), 9.0) for i in indices)
+    return replace(state, memory=replace(state.memory, withheld=withheld))
+
+
+def test_a_curve_by_hand() -> None:
+    load = np.full(len(SERVICES), USUAL + np.log(1.5), np.float32)
+    node, edge = due_to_load(adapter("shop/store", "shop/gone"), SERVICES, np.array(CALLS).T, load)
+    u = np.log(1.5)
+    assert node[STORE, [P50, P99, OWN_TIME]] == pytest.approx(0.5 * u + u * u)
+    assert edge[INTO_STORE][:, [P50, P99]] == pytest.approx(0.5 * u + u * u)
+    assert not node[:STORE].any()
+    assert np.count_nonzero(node) == 3
+    assert np.count_nonzero(edge) == 2 * len(INTO_STORE)
+    load[STORE] = USUAL + 9
+    beyond, _ = due_to_load(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
+    assert beyond[STORE, P50] == pytest.approx(0.5 * np.log(2) + np.log(2) ** 2), "flat beyond what was seen"
+    load[STORE] = USUAL - u
+    below, _ = due_to_load(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
+    assert below[STORE, P50] == pytest.approx(-0.5 * u), "it bends above the usual load only"
+
+
+def test_relabelling_moves_it_along() -> None:
+    load = np.float32(USUAL) + np.linspace(-0.3, 0.6, len(SERVICES), dtype=np.float32)
+    calls, order = np.array(CALLS).T, np.array([3, 0, 4, 2, 1])
+    row = np.argsort(order)
+    some = adapter("shop/store", "shop/cart")
+    node, edge = due_to_load(some, SERVICES, calls, load)
+    moved, calls_moved = due_to_load(some, [SERVICES[i] for i in order], row[calls], load[order])
+    np.testing.assert_array_equal(moved, node[order])
+    np.testing.assert_array_equal(calls_moved, edge)
+
+
+def test_what_load_explains_is_no_deviation_any_more_and_is_told_as_measured() -> None:
+    state = known(day(88))  # where the load is lowest
+    low = list(day(89))[88]
+    nodes = low.node_features.copy()
+    nodes[:, RATE] *= 2
+    nodes[STORE, [P50, P99]] *= 2**1.5
+    peak = replace(low, node_features=nodes)
+    candidate = fit(state)
+    assert candidate is not None
+    plain, adapted = watch([peak], state)[0].node, watch([peak], adopted(state, candidate))[0].node
+    assert plain.now[STORE, P50] > 3 * abs(adapted.now[STORE, P50])
+    assert adapted.value[STORE, P50] == pytest.approx(plain.value[STORE, P50], abs=1e-5)
+    assert adapted.expected[STORE, P50] > plain.expected[STORE, P50], "more is expected at such a load"
+    others = [i for i, name in enumerate(SERVICES) if candidate.adapter and name not in candidate.adapter.services]
+    np.testing.assert_array_equal(adapted.now[others], plain.now[others])
+
+
+def test_it_finds_the_curve_and_beats_having_none() -> None:
+    candidate = fit(known(day(120)))
+    assert candidate is not None
+    assert candidate.adapter is not None
+    assert candidate.adapter.services == ("shop/store",)
+    up = candidate.adapter.load.copy()[:, 1]
+    rise = candidate.adapter.rise(candidate.adapter.load[:, 2]) - candidate.adapter.rise(up)
+    assert rise[0, :2] == pytest.approx(1.5 * 2 * np.log(1.5), abs=0.25)
+    assert candidate.adapter.loss_after < 0.5 * candidate.adapter.loss_before
+    assert candidate.beaten is None
+    assert candidate.adapter.snapshots == 120
+    again = fit(known(day(120)))
+    assert again is not None
+    assert again.adapter is not None
+    np.testing.assert_array_equal(again.adapter.curve, candidate.adapter.curve)
+
+
+def test_a_second_candidate_must_beat_the_first() -> None:
+    state = known(day(120))
+    first = fit(state)
+    assert first is not None
+    state = adopted(state, first)
+    second = fit(state)
+    assert second is not None
+    assert second.adapter is None, "the same snapshots teach nothing new"
+    assert adopted(state, second) is state
+    assert adopted(state, first) is state, "it was compared with another"
+
+
+def test_load_that_stands_still_leaves_the_curve_as_it_is() -> None:
+    state = known(day(120))
+    first = fit(state)
+    assert first is not None
+    state = adopted(state, first)
+    rng = np.random.default_rng(1)
+    still = [replace(s, observed_at=at(120 + i)) for i, s in enumerate(noisy_days(rng))]
+    _, state = watch(still, state)
+    later = fit(state)
+    assert later is not None
+    assert later.adapter is None or "shop/store" in later.adapter.services
+
+
+def noisy_days(rng: np.random.Generator) -> list[MeshSnapshot]:
+    nodes, edges = np.exp(0.03 * rng.standard_normal((120, 5, 7))), np.exp(0.03 * rng.standard_normal((120, 4, 4)))
+    return [snapshot(0, nodes=NODE * n, edges=EDGE * e) for n, e in zip(nodes, edges, strict=True)]
+
+
+def test_a_leak_is_no_matter_of_load() -> None:
+    candidate = fit(known(day(120, elasticity=0.0, level=lambda i: 1.02**i)))
+    assert candidate is not None
+    assert candidate.adapter is None
+
+
+def test_what_alerted_teaches_nothing() -> None:
+    state = alerted(known(day(120)), 40, 41, 42)
+    assert set(range(120)) - set(teaching(state)) == set(range(40, 51)), "nor its aftermath"
+    wild = list(day(120))
+    for i in range(40, 51):
+        wild[i] = replace(wild[i], node_features=wild[i].node_features * np.float32(5.0))
+    ours, theirs = fit(state), fit(replace(state, window=tuple(wild)))
+    assert ours is not None
+    assert theirs is not None
+    assert ours.adapter is not None
+    assert theirs.adapter is not None
+    np.testing.assert_array_equal(ours.adapter.curve, theirs.adapter.curve)
+    assert fit(alerted(state, *range(0, 120, 8))) is None
+
+
+def test_a_service_that_is_being_changed_teaches_nothing() -> None:
+    changing = [
+        replace(s, changes=(PlannedChange("deploy", "shop/store", ""),) if i % 10 == 0 else ())
+        for i, s in enumerate(day(120))
+    ]
+    candidate = fit(known(iter(changing)))
+    assert candidate is not None
+    assert candidate.adapter is None
+
+
+def test_too_little_was_seen() -> None:
+    assert fit(MeshState()) is None
+    assert fit(known(day(FEWEST - 1))) is None
+
+
+def test_a_rollback_brings_back_the_one_before_and_what_taught_teaches_no_more() -> None:
+    state = known(day(120))
+    candidate = fit(state)
+    assert candidate is not None
+    first = adopted(state, candidate)
+    second = adopted(first, Candidate(adapter("shop/cart"), first.adaptation.adapter and at(119)))
+    assert second.adaptation.former == first.adaptation.adapter
+    back = rolled_back(second)
+    assert back.adaptation.adapter == first.adaptation.adapter
+    np.testing.assert_allclose(back.node_filters, first.node_filters, atol=1e-5)
+    np.testing.assert_allclose(back.edge_filters, first.edge_filters, atol=1e-5)
+    none = rolled_back(back)
+    assert none.adaptation.adapter is None
+    np.testing.assert_allclose(none.node_filters, state.node_filters, atol=1e-5)
+    assert fit(none) is None, "the same candidate does not come back"
+    more = [replace(s, observed_at=at(120 + i)) for i, s in enumerate(day(FEWEST))]
+    assert fit(watch(more[:-1], none)[1]) is None
+    assert fit(watch(more, none)[1]) is not None
+    off = unadapted(second)
+    assert off.adaptation.adapter is None
+    np.testing.assert_allclose(off.node_filters, state.node_filters, atol=1e-5)
+
+
+def test_it_is_a_few_kilobytes() -> None:
+    names = [f"namespace-{i % 7}/service-{i}" for i in range(64)]
+    state = MeshState()
+    assert len(pack_state(adopted(state, Candidate(adapter(*names), None)))) - len(pack_state(state)) < 6 * 1024
