@@ -37,12 +37,16 @@ class Variant:
         title: of its column.
         silence: of a network that is to be trained, in place; None: it is the full detector's.
         reduce: of a checkpoint, silenced or not; before page level and meta-model are fitted, and before it is used.
+        shipped: nothing of the shipped weights is left out, and nothing is trained.
+        adapts: to each mesh.
     """
 
     name: str
     title: str
     silence: Callable[[Autoencoder], None] | None
     reduce: Callable[[Checkpoint], Checkpoint]
+    shipped: bool = False
+    adapts: bool = True
 
     def of(self, checkpoint: Checkpoint) -> Checkpoint:
         """As it is used: a checkpoint that was trained for this variant, silenced and reduced."""
@@ -115,12 +119,13 @@ def unchanged(checkpoint: Checkpoint) -> Checkpoint:
 VARIANTS = {
     one.name: one
     for one in (
-        Variant(FULL, "full", None, unchanged),
+        Variant(FULL, "full", None, unchanged, shipped=True),
         Variant("without_h_t", "without h_t", silence_trajectories, unchanged),
         Variant("without_edges", "without edge residuals", None, without_edges),
         Variant("without_graph", "without the graph", silence_neighbours, without_neighbours),
         Variant("without_network", "without the network", None, without_network),
         Variant("maximum", "maximum, no meta-model", None, with_maximum),
+        Variant("without_adaptation", "without online adaptation", None, unchanged, shipped=True, adapts=False),
     )
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.ablation.variants import FULL, VARIANTS, Variant
+from benchmarks.ablation.variants import VARIANTS, Variant
 from benchmarks.evaluation.lines import ROOT, Tagae
 from benchmarks.evaluation.lines import code as code_of_detector
 from benchmarks.evaluation.plan import OURS, SHARED
@@ -17,6 +17,8 @@ from model.checkpoint import SHIPPED, Checkpoint, load, save
 from model.dataset import TrainingRun
 from model.meta import MetaModel
 from model.train import TrainingOptions, train_network, train_verdicts
+from serve_app.pipeline import options
+from serve_app.settings import Settings
 from serve_app.training import TrainingMeshes, provenance, recorded_runs, simulated_runs
 
 WEIGHTS = Path("out/ablations/weights")
@@ -70,7 +72,7 @@ def as_shipped() -> Plan:
 
 def due(variant: Variant, plan: Plan, folder: Path = WEIGHTS) -> bool:
     """Whether its weights are not there, or were made otherwise."""
-    if variant.name == FULL:
+    if variant.shipped:
         return False
     path = kept_at(variant.name, plan, folder)
     return not path.exists() or kept_key(path) != key(variant, plan)
@@ -100,7 +102,9 @@ def learn(variant: Variant, plan: Plan, folder: Path = WEIGHTS, tick: Tick = lam
 
 def detector(name: str, plan: Plan, folder: Path = WEIGHTS) -> Tagae:
     """A variant, trained before, ready to score."""
-    return Tagae(VARIANTS[name].of(load(kept_at(name, plan, folder))))
+    variant = VARIANTS[name]
+    settings = Settings(adapt={"enabled": variant.adapts})  # type: ignore[arg-type]
+    return Tagae(variant.of(load(kept_at(name, plan, folder))), options(settings))
 
 
 def code(name: str, plan: Plan, folder: Path = WEIGHTS) -> str:
@@ -113,7 +117,7 @@ def code(name: str, plan: Plan, folder: Path = WEIGHTS) -> str:
 
 def kept_at(name: str, plan: Plan, folder: Path) -> Path:
     """Where a variant's weights are."""
-    return plan.full if name == FULL else folder / f"{name}.safetensors"
+    return plan.full if VARIANTS[name].shipped else folder / f"{name}.safetensors"
 
 
 def key(variant: Variant, plan: Plan) -> str:

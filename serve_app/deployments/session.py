@@ -291,9 +291,9 @@ class MeshSession:
         try:
             candidate: Candidate | None = await ask(self._trainer.fit, mesh, expires_at=until)
             outcome = "too_early" if candidate is None else await self._change(mesh, lambda s: taken(s, candidate))
-        except ServeError as error:
+        except Exception as error:  # nobody awaits this task who could be told
             outcome = "failed"
-            log.warning("mesh %s keeps its adapter: %s", mesh, error)
+            log.warning("mesh %s keeps its adapter: %s", mesh, error, exc_info=not isinstance(error, ServeError))
         self._instruments.count(ADAPTERS, outcome=outcome)
 
     async def _judge(self, push: Push, laid: Laid, snapshot: MeshSnapshot, watch: Stopwatch) -> Step:

@@ -10,8 +10,8 @@ import os
 import time
 
 from model.adaptation import Candidate, fit
-from serve_app.deployments.cache import MeshCache
-from serve_app.deployments.meshes import Meshes
+from model.storage import unpack_state
+from serve_app.codec import unpack_snapshot
 from serve_app.settings import Settings
 from serve_app.stores.local import LocalStore
 
@@ -19,7 +19,7 @@ log = logging.getLogger("ray.serve")
 
 
 class Trainer:
-    """One process that fits.
+    """One process that fits; it needs no torch.
 
     Args:
         settings: its ``adapt`` and ``store``.
@@ -30,18 +30,18 @@ class Trainer:
 
     def __init__(self, settings: Settings) -> None:
         os.nice(settings.adapt.niceness)
-        self._meshes = Meshes(LocalStore(settings.store.path), MeshCache(0))
+        self._store = LocalStore(settings.store.path)
 
     async def fit(self, mesh: str) -> Candidate | None:
-        """A candidate for the mesh as it is stored; None where it has not shown enough.
-
-        Raises:
-            UnknownMesh: nothing is stored.
-        """
+        """A candidate for the mesh as it is stored; None where it has not shown enough."""
         return await asyncio.to_thread(self._fit, mesh)
 
     def _fit(self, mesh: str) -> Candidate | None:
         started = time.perf_counter()
-        candidate = fit(self._meshes.newest(self._meshes.stored(mesh)).mesh.state)
+        stored = self._store.load(mesh)
+        if stored is None:  # deleted in between
+            return None
+        # What is appended between the two reads is later than the state, and teaches nothing yet.
+        candidate = fit(unpack_state(stored.state, map(unpack_snapshot, self._store.window(mesh))))
         log.info("mesh %s: a fit of its adapter took %.2f s", mesh, time.perf_counter() - started)
         return candidate
