@@ -15,6 +15,7 @@ from model.features import (
     ERROR,
     MEMORY,
     NODE_CHANNELS,
+    OWN_TIME,
     P50,
     P99,
     RATE,
@@ -30,7 +31,12 @@ SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYM
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # what these count for
 LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # one in ten, not next to nothing, also beside the strongest
-REPEATED = np.float32(0.5)  # what a symptom counts for that a call shows as well as its service
+ALIKE = (  # series that show the same symptom: whoever is slow is slow at the median and for its callers, too
+    [ERROR, OWN + SYMPTOMS.index(ERROR)],
+    [P50, P99, OWN_TIME, OWN + SYMPTOMS.index(P50), OWN + SYMPTOMS.index(P99)],
+    [CPU, CPU_PER_REQUEST],
+)
+REPEATED = np.float32(0.5)  # what all but the strongest of them count for
 LOAD_SIGMAS = 2.0  # from which on a change of the load is told
 
 
@@ -152,7 +158,7 @@ def _values(
 
 
 def _lay_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Table) -> None:
-    """Of each symptom the strongest call into each candidate, in place; who is slow is slow for its callers, too."""
+    """Of each symptom the strongest call into each candidate, in place; what shows the same thing twice counts less."""
     row = np.full(len(state.node_ids), -1)
     row[keep] = np.arange(len(keep))
     target = row[state.edge_index[1, strength.into]]
@@ -162,9 +168,10 @@ def _lay_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Tab
         at, column = target[order], OWN + j
         table.call[at, column] = strength.into[order]
         table.surprise[at, column], table.worth[at, column] = strength.call[order, j], worth[order]
-    own, into = table.worth[:, SYMPTOMS], table.worth[:, OWN : OWN + CALLS].copy()
-    table.worth[:, SYMPTOMS] = np.where(own < into, REPEATED * own, own)
-    table.worth[:, OWN : OWN + CALLS] = np.where(own < into, into, REPEATED * into)
+    for symptom in ALIKE:
+        worth = table.worth[:, symptom]
+        first = np.arange(len(symptom)) == worth.argmax(axis=1)[:, None]
+        table.worth[:, symptom] = np.where(first, worth, REPEATED * worth)
 
 
 def _lay_moves(state: MeshState, strength: Strength, keep: IntArray, table: _Table, more: Array) -> None:
