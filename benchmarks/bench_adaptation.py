@@ -33,7 +33,8 @@ from serve_app.sources.topology import MeshSpec
 
 FIRST = 720  # seed
 SERVICES = 60
-DEPLOY, LEAK, LEAK_ENDS, LENGTH = 240, 960, 1080, 1100  # snapshots of 15 s
+DEPLOY, LEAK, LEAKS, AFTER = 240, 960, 120, 20  # snapshots of 15 s: from, from, for so many, and so many more
+LENGTH = LEAK + LEAKS + AFTER
 FULL = 0.8  # utilisation at the height of a crowd, as the capacity was bought; the day comes on top
 DAY = 1.15  # its load over the mean
 MOST_FACTOR = 1.6  # of the deploy
@@ -49,11 +50,11 @@ class Shift:
     service: str
     factor: float
 
-    def snapshots(self, length: int = LENGTH) -> list[MeshSnapshot]:
-        """From the first of the warm-up."""
+    def snapshots(self, leak: int = LEAK) -> list[MeshSnapshot]:
+        """From the first of the warm-up; the leak begins at ``leak``."""
         change = Change("deploy", self.service, DEPLOY, self.factor)
-        leak = Fault("slow_leak", self.service, LEAK, LEAK_ENDS, LEAKED)
-        return list(Simulator(self.spec, (leak,), (change,), length).snapshots())
+        fault = Fault("slow_leak", self.service, leak, leak + LEAKS, LEAKED)
+        return list(Simulator(self.spec, (fault,), (change,), leak + LEAKS + AFTER).snapshots())
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def watched(
     return verdicts, fitted
 
 
-def alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: str) -> Alarms:
+def alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: str, leak: int = LEAK) -> Alarms:
     """Counted."""
     born: dict[str, int] = {}
     for i, verdict in enumerate(verdicts):
@@ -136,15 +137,15 @@ def alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: str) -> 
     open_at = [bool(verdict.incidents) for verdict in verdicts]
     hour = DEPLOY + 240
     named = (
-        i - LEAK
+        i - leak
         for i, verdict in enumerate(verdicts)
-        if i >= LEAK and any(service in one.affected and born[one.id] >= LEAK for one in verdict.incidents)
+        if i >= leak and any(service in one.affected and born[one.id] >= leak for one in verdict.incidents)
     )
     return Alarms(
-        sum(DEPLOY <= i < LEAK for i in born.values()),
-        sum(open_at[DEPLOY:LEAK]),
-        sum(hour <= i < LEAK for i in born.values()),
-        sum(open_at[hour:LEAK]),
+        sum(DEPLOY <= i < leak for i in born.values()),
+        sum(open_at[DEPLOY:leak]),
+        sum(hour <= i < leak for i in born.values()),
+        sum(open_at[hour:leak]),
         next(named, None),
         len(fitted),
     )
@@ -162,7 +163,7 @@ def draw(one: Shift, told: dict[str, list[Verdict]], snapshots: Sequence[MeshSna
     load.plot(minutes, [row[0] for row in rows], lw=0.8)
     load.set_ylabel("requests/s")
     latency.plot(minutes, [1000 * row[2] for row in rows], lw=0.8)
-    latency.set_ylabel("p50, ms")
+    latency.set(ylabel="p50, ms", yscale="log")
     for place, verdicts in enumerate(told.values()):
         on = [i for i, verdict in enumerate(verdicts) if verdict.incidents]
         open_pages.broken_barh([(minutes[i], 0.25) for i in on], (place - 0.35, 0.7), color=f"C{place + 1}")
@@ -171,7 +172,7 @@ def draw(one: Shift, told: dict[str, list[Verdict]], snapshots: Sequence[MeshSna
     open_pages.set_xlabel("minutes since the deploy; from 180 on the service leaks memory")
     for axes in (load, latency, open_pages):
         axes.axvline(0, color="grey", lw=0.8, ls=":")
-        axes.axvspan((LEAK - DEPLOY) / 4, (LEAK_ENDS - DEPLOY) / 4, color="grey", alpha=0.2, lw=0)
+        axes.axvspan((LEAK - DEPLOY) / 4, (LEAK + LEAKS - DEPLOY) / 4, color="grey", alpha=0.2, lw=0)
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path)

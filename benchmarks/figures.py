@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.ablation.variants import FULL, VARIANTS
@@ -221,6 +222,26 @@ def _figure(row: Row) -> str:
     return f"{row['value']:.{digits}f}{interval}"
 
 
+def adaptation() -> str:
+    """What adapting changed, over all meshes, and how soon each leak was paged."""
+    found = rows("adaptation")
+    ways = ("without", "with")
+    counts = ("pages", "alarmed", "later_pages", "later_alarmed")
+    body = [
+        "| "
+        + " | ".join([way, *(str(sum(row[way][count] for row in found)) for count in counts)])
+        + f" | {_leaks([row[way]['leak_after'] for row in found])} |"
+        for way in ways
+    ]
+    header = "| adapting | pages | snapshots alarmed | pages at later peaks | alarmed at later peaks | leaks paged |"
+    return f"{len(found)} meshes of 60 services, `python -m benchmarks.bench_adaptation`:\n\n{table(header, body)}"
+
+
+def _leaks(after: list[int | None]) -> str:
+    paged = sorted(one for one in after if one is not None)
+    return f"{len(paged)} of {len(after)}, after {median(paged) / 4:.0f} minutes"
+
+
 def write(path: Path, begin: str, end: str, text: str) -> None:
     """Put the text between two markers of a file."""
     before, rest = path.read_text().split(begin)
@@ -235,6 +256,8 @@ def main() -> None:
     if (ROOT / "benchmarks" / "results" / "ablations.jsonl").exists():  # made by `make ablations`
         begin, end = "<!-- ablations: written by benchmarks/figures.py -->", "<!-- end of ablations -->"
         write(ROOT / "model" / "README.md", begin, end, ablations())
+    begin, end = "<!-- adaptation: written by benchmarks/figures.py -->", "<!-- end of adaptation -->"
+    write(ROOT / "model" / "README.md", begin, end, adaptation())
     simulator = ROOT / "serve_app" / "sources" / "README.md"
     begin, end = "<!-- evaluation set: written by benchmarks/figures.py -->", "<!-- end of evaluation set -->"
     write(simulator, begin, end, evaluation_set())

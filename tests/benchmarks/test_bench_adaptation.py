@@ -1,0 +1,33 @@
+"""A service that was changed for good pages less when the load comes back, and its leak pages as ever."""
+
+import pytest
+
+from benchmarks.bench_adaptation import SERVICES, alarms, shift, shifts, watched
+from model.checkpoint import load
+from serve_app.pipeline import Options
+from serve_app.sources.topology import MeshSpec
+
+LEAK = 540  # after the second peak
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pages_end_sooner_and_a_leak_is_not_learned_away() -> None:
+    one = shift(MeshSpec(services=SERVICES, seed=742, crowds_per_day=24.0))
+    assert one is not None
+    snapshots, checkpoint = one.snapshots(LEAK), load()
+    told = {adapt: watched(checkpoint, snapshots, Options(adapt=adapt)) for adapt in (False, True)}
+    without, adapted = (alarms(*told[adapt], one.service, LEAK) for adapt in (False, True))
+    assert without.later_alarmed > 0, "there is nothing to end"
+    assert adapted.later_alarmed < without.later_alarmed / 2
+    assert adapted.pages <= without.pages
+    assert adapted.leak_after is not None
+    assert without.leak_after is not None
+    assert abs(adapted.leak_after - without.leak_after) <= 4
+    assert (without.fitted, adapted.fitted > 0) == (0, True)
+
+
+def test_a_shift_stays_within_capacity() -> None:
+    (one,) = shifts(1)
+    assert 1 < one.factor <= 1.6
+    assert one.service in {name for s in one.snapshots(8)[:1] for name in s.node_ids}
