@@ -19,7 +19,8 @@ from model.meta import (
     with_neighbours,
 )
 from model.reasons import OWN, SERIES, Told
-from model.verdict import MOVED, Severity, Status, Verdict
+from model.snapshot import PlannedChange
+from model.verdict import MOVED, NearbyChange, Severity, Status, Verdict
 
 LEVEL = 5.0
 POLICY = AlertPolicy()
@@ -160,6 +161,17 @@ def test_reasons_are_in_the_metrics_unit() -> None:
     assert [reason.since for reason in found["a/s0"].reasons] == [at(5)] * 3, "gone for three snapshots before this one"
     assert [reason.load for reason in found["a/s0"].reasons] == pytest.approx([1.4, 1.0, 1.0]), "told once"
     assert len(found["a/s1"].reasons) == 1
+
+
+def test_a_change_planned_at_its_services_is_told_with_the_incident_and_stays() -> None:
+    mine, other = PlannedChange("deploy", "a/s0", "v2"), PlannedChange("deploy", "a/s1")
+    memory = IncidentMemory().aged([mine, other], 3)
+    told = []
+    for i in range(1, 8):
+        memory = memory.aged([], 3)
+        verdict, memory = judge(meta(), evidence(9.0, 1.0), memory, POLICY, when(i), LEVEL)
+        told += [incident.changes for incident in verdict.incidents]
+    assert told == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when it pages"
 
 
 def test_a_group_is_suspected_with_its_neighbours() -> None:
