@@ -66,13 +66,15 @@ def test_a_state_that_came_back_goes_on_the_same() -> None:
     np.testing.assert_array_equal(theirs[0].node.now, ours[0].node.now)
 
 
-def test_a_state_of_the_first_version_is_read_as_one_nobody_spoke_of() -> None:
+def test_a_state_of_the_first_version_is_read_as_one_nobody_spoke_of_and_that_adapted_to_nothing() -> None:
     tensors = load(pack_state(full_state()))
     document = json.loads(tensors["document"].tobytes())
     del document["memory"]["past"], document["memory"]["feedback"], tensors["times"], tensors["withheld"]
+    del document["adaptation"]
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
     before = replace(MEMORY, times=(0.0,) * 3, withheld=(), past=(), feedback=())
-    assert not different(unpack_state(save(tensors)), replace(full_state(), memory=before, window=()))
+    then = replace(full_state(), memory=before, adaptation=Adaptation(), window=())
+    assert not different(unpack_state(save(tensors)), then)
 
 
 def test_the_ring_is_stored_apart() -> None:
