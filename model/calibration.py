@@ -16,8 +16,8 @@ from model.features import Array
 from model.filters import TAIL_MEMORY, TAIL_START, Deviation
 from model.snapshot import BoolArray, IntArray
 
-RATE_WEIGHT = 200.0  # snapshots that the shipped rate of exceedances counts for
-SCALE_WEIGHT = 10.0  # exceedances that the shipped mean excess counts for
+RATE_WEIGHT = 1000.0  # snapshots that the shipped rate of exceedances counts for
+SCALE_WEIGHT = 60.0  # exceedances that the shipped mean excess counts for
 EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
 

@@ -35,7 +35,7 @@ from model.state import MeshState, Observation
 
 KINDS = (
     "latency", "latency_raw", "error", "error_raw", "own_time", "rise", "fall", "resources", "connections",
-    "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure",
+    "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure", "remotes",
 )  # fmt: skip
 K = len(KINDS)
 _SHOWN_BY = (
@@ -85,6 +85,7 @@ class Evidence:
     Attributes:
         names: their ids.
         kinds: float32 ``[M, K]``, surprises by ``KINDS``.
+        remote: bool ``[M]``: known from its callers alone, as far as one can tell.
         blame: ``[M]`` the network's logits.
         page: ``[M]`` page scores.
         affected: ``[M]`` the strongest of ``AFFECTED``.
@@ -97,6 +98,7 @@ class Evidence:
 
     names: tuple[str, ...]
     kinds: Array
+    remote: BoolArray
     blame: Array
     page: Array
     affected: Array
@@ -163,7 +165,8 @@ def gather(
     state: MeshState, observation: Observation, decoded: Decoded, surprise: Surprises, policy: AlertPolicy
 ) -> Evidence:
     """Evidence of every service, and the candidates among them."""
-    kinds = _kinds(state, observation, decoded, surprise)
+    remote = remotes(state)
+    kinds = _kinds(state, observation, decoded, surprise, remote)
     told = eased(kinds, state.memory, state.node_ids)
     page = page_score(told) * _leniency(state, policy) * decoded.scored
     affected = told[:, AFFECTED].max(axis=1) * decoded.scored
@@ -179,6 +182,7 @@ def gather(
     return Evidence(
         tuple(state.node_ids[i] for i in keep),
         kinds[keep],
+        remote[keep],
         decoded.blame[keep],
         page[keep].astype(np.float32),
         affected[keep].astype(np.float32),
@@ -226,7 +230,17 @@ def excess(kinds: Array, level: float) -> Array:
     return symptoms(kinds) * share[:, None].astype(np.float32)
 
 
-def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surprises) -> Array:
+def remotes(state: MeshState) -> BoolArray:
+    """``[N]``: services that make no calls and never showed cpu, memory or connections: databases, queues and clouds
+    measured by those who call them, load balancers, names that nobody could resolve. In what they show a caller's own
+    trouble is seen as well."""
+    silent = np.bincount(state.edge_index[0], minlength=len(state.node_ids)) == 0
+    resources = state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]].max(axis=1) > 0
+    remote: BoolArray = silent & ~resources
+    return remote
+
+
+def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surprises, remote: BoolArray) -> Array:
     """``[N, K]`` evidence by kind."""
     node, edge = observation.node, observation.edge
     source, destination = state.edge_index
@@ -250,7 +264,9 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, 10] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
     kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
     symptom = kinds[:, [1, 3, 9, 10]].max(axis=1)
-    kinds[:, 12] = _worst(symptom[destination], source, count)
+    from_afar = remote[destination]
+    kinds[:, 12] = _worst(symptom[destination] * ~from_afar, source, count)
+    kinds[:, 16] = _worst(symptom[destination] * from_afar, source, count)
     kinds[:, 13] = _worst(symptom[source], destination, count)
     kinds[:, 14] = np.maximum(_vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s))
     kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)

@@ -18,9 +18,9 @@ from model.reasons import SERIES
 from model.snapshot import BoolArray, IntArray
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
 
-EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers"))
+EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers", "remotes"))
 CALLEES = KINDS.index("callees")
-RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 1
+RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
 AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
@@ -262,7 +262,8 @@ def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
         signed += [table, -table[:, EITHER_WAY]]
         table[:, CALLEES] *= -1
     blame = evidence.blame[rows] - evidence.blame[rows].max(initial=0)
-    table = np.concatenate([*signed, np.clip(blame, -10, 10)[:, None] / 5], axis=1)
+    signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(blame, -10, 10)[:, None] / 5]
+    table = np.concatenate(signed, axis=1)
     return torch.from_numpy(table.astype(np.float32))
 
 

@@ -6,9 +6,11 @@
 3. The meta-model learns from injected faults: whose doing, and how sure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +35,20 @@ NON_CALLS = 5  # sampled for each call
 Progress = Callable[[str, int, int], None]  # what, done, of how many
 
 
+T = TypeVar("T")
+
+
+class ForEach(Protocol):
+    """Results in order, from as many processes as it likes."""
+
+    def __call__(self, function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]: ...
+
+
+def in_turn(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
+    """One after the other, here."""
+    return map(function, runs)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
     """How long and how much.
@@ -47,11 +63,11 @@ class TrainingOptions:
     """
 
     seed: int = 0
-    steps: int = 1200
+    steps: int = 1800
     batch: int = 12
     rate: float = 2e-3
     every: int = 6
-    meta_steps: int = 1500
+    meta_steps: int = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +94,7 @@ def train(
     provenance: dict[str, str],
     progress: Progress,
     config: AutoencoderConfig | None = None,
+    each: ForEach = in_turn,
 ) -> tuple[Checkpoint, TrainingReport]:
     """From runs to a checkpoint. The same runs and options give the same weights on the same machine.
 
@@ -87,10 +104,12 @@ def train(
         provenance: written into the checkpoint.
         progress: called as work is done.
         config: sizes of the network.
+        each: reads the runs one after the other, or several at once.
     """
     torch.manual_seed(options.seed)
-    begun, losses = train_network(Autoencoder(config or AutoencoderConfig()), runs, options, provenance, progress)
-    checkpoint, report = train_verdicts(begun, runs, options, progress)
+    network = Autoencoder(config or AutoencoderConfig())
+    begun, losses = train_network(network, runs, options, provenance, progress, each)
+    checkpoint, report = train_verdicts(begun, runs, options, progress, each)
     return checkpoint, replace(report, losses=losses)
 
 
@@ -100,28 +119,35 @@ def train_network(
     options: TrainingOptions,
     provenance: dict[str, str],
     progress: Progress,
+    each: ForEach = in_turn,
 ) -> tuple[Checkpoint, dict[str, list[float]]]:
     """The first step and the tails: a checkpoint whose meta-model knows nothing yet, and the losses by name."""
+    torch.set_flush_denormal(True)  # losses that vanish leave moments of 1e-40, at ten times the price of a step
     data: list[Example] = []
     of_blame, _ = _teachers(runs)
     tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
-    for index, run in enumerate(runs):
-        found = _read(run, network.config, options.every, tails)
+    for index, (found, counts) in enumerate(each(partial(_read, config=network.config, every=options.every), runs)):
         data += [e for e in found if e.culprit < 0 or index in of_blame]
+        for tail, count in zip(tails, counts, strict=True):
+            tail.join(count)
         progress("reading runs", index + 1, len(runs))
     losses = _train_network(network, data, options, progress)
     return Checkpoint(network.eval(), MetaModel().eval(), tails[0].fit(), tails[1].fit(), 0.0, provenance), losses
 
 
 def train_verdicts(
-    checkpoint: Checkpoint, runs: Sequence[TrainingRun], options: TrainingOptions, progress: Progress
+    checkpoint: Checkpoint,
+    runs: Sequence[TrainingRun],
+    options: TrainingOptions,
+    progress: Progress,
+    each: ForEach = in_turn,
 ) -> tuple[Checkpoint, TrainingReport]:
     """The page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
     of_blame, of_meta = _teachers(runs)
     lessons = []
-    for done, run in enumerate(runs, 1):
-        lessons.append(lesson(checkpoint, run))
-        progress("scoring runs", done, len(runs))
+    for scenes in each(partial(lesson, checkpoint), runs):
+        lessons.append(scenes)
+        progress("scoring runs", len(lessons), len(runs))
     offset, promised, observed = fit_page_offset(lessons)
     held_back = [scenes for i, scenes in enumerate(lessons) if i in of_meta or i not in of_blame]
     meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
@@ -154,23 +180,29 @@ class _TailCounts:
                 found = excess[scale, :, channel]
                 self.excesses[kind, scale, channel].append(found[found > 0])
 
+    def join(self, other: "_TailCounts") -> None:
+        self.tally = self.tally + other.tally
+        for which, found in other.excesses.items():
+            self.excesses[which] += found
+
     def fit(self) -> Tail:
         empty = np.zeros(0, np.float32)
         return Tail.of_excesses(self.tally, {w: np.concatenate([empty, *found]) for w, found in self.excesses.items()})
 
 
 def _read(
-    run: TrainingRun, config: AutoencoderConfig, every: int, tails: tuple[_TailCounts, _TailCounts]
-) -> list[Example]:
-    """Examples of one run; its normal snapshots are counted into the tails."""
-    found = []
+    run: TrainingRun, config: AutoencoderConfig, every: int
+) -> tuple[list[Example], tuple[_TailCounts, _TailCounts]]:
+    """Examples of one run, and what its normal snapshots count for in the tails of services and calls."""
+    found: list[Example] = []
+    tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
     for index, moment in enumerate(watched(run, config, AlertPolicy())):
         if moment.normal:
             seen = moment.observation
             tails[0].add(seen.node, seen.node_exposure)
             tails[1].add(seen.edge, seen.edge_exposure)
         found += examples(moment, index, every)
-    return found
+    return found, tails
 
 
 def _train_network(

@@ -1,18 +1,25 @@
 """What the shipped weights are trained on: simulated meshes of many kinds, and recorded normal traffic."""
 
 import importlib.metadata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import torch
 
 from model.dataset import LabelledFault, TrainingRun
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from model.train import TrainingOptions, TrainingReport
+from model.train import ForEach, TrainingOptions, TrainingReport, in_turn
 from serve_app.recording import RecordingReader
 from serve_app.sources.faults import KINDS, Fault
+from serve_app.sources.instrumentation import Instrumentation, shown
+from serve_app.sources.operations import Change
 from serve_app.sources.scenario import plan_scenario
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
@@ -34,9 +41,44 @@ class TrainingMeshes:
         seed: the plan's; another seed gives other meshes.
     """
 
-    count: int = 48
+    count: int = 96
     snapshots: int = 400
     seed: int = 0
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _SimulatedMesh:
+    """All that a run is made from, again and again and in any process."""
+
+    spec: MeshSpec
+    faults: tuple[Fault, ...]
+    changes: tuple[Change, ...]
+    length: int
+    instrumentation: Instrumentation
+    blind_nodes: tuple[int, ...]
+    blind_edges: tuple[int, ...]
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        simulated = Simulator(self.spec, self.faults, self.changes, self.length).snapshots()
+        for snapshot in shown(simulated, self.instrumentation, self.faults):
+            yield _without(snapshot, self.blind_nodes, self.blind_edges)
+
+
+@contextmanager
+def processes(count: int) -> Iterator[ForEach]:
+    """Reads runs in so many processes; a single one is this."""
+    if count == 1:
+        yield in_turn
+        return
+    with ProcessPoolExecutor(count, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+
+        def each(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
+            return pool.map(function, runs)
+
+        yield each
 
 
 def simulated_runs(meshes: TrainingMeshes) -> list[TrainingRun]:
@@ -89,18 +131,25 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
     )
 
     faults = tuple(replace(f, severity=_severity(f, rng)) for f in faults)
+    how = _instrumentation(spec.seed, rng)
     blind_nodes = [i for i, m in enumerate(NODE_METRICS) if rng.random() < NODE_METRIC_MISSING.get(m, 0)]
     blind_edges = [i for i, m in enumerate(EDGE_METRICS) if rng.random() < EDGE_METRIC_MISSING.get(m, 0)]
+
+    mesh = _SimulatedMesh(spec, faults, tuple(changes), meshes.snapshots, how, tuple(blind_nodes), tuple(blind_edges))
 
     def moment(at: int) -> datetime:
         return spec.start + timedelta(seconds=at * spec.interval_seconds)
 
-    def snapshots() -> Iterator[MeshSnapshot]:
-        for snapshot in Simulator(spec, faults, changes, meshes.snapshots).snapshots():
-            yield _without(snapshot, blind_nodes, blind_edges)
-
     labels = tuple(LabelledFault(moment(f.start), moment(f.end), f.service) for f in faults)
-    return TrainingRun(f"{services} services, seed {spec.seed}", snapshots, labels)
+    return TrainingRun(f"{services} services, seed {spec.seed}", mesh.snapshots, labels)
+
+
+def _instrumentation(seed: int, rng: np.random.Generator) -> Instrumentation:
+    """A third of the meshes are measured where everything runs."""
+    fronts, remotes, outside = rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.4, 1.0])
+    if rng.random() < 1 / 3:
+        return Instrumentation()
+    return Instrumentation(float(fronts), float(remotes), float(outside), seed)
 
 
 def _severity(fault: Fault, rng: np.random.Generator) -> float:
@@ -111,7 +160,7 @@ def _severity(fault: Fault, rng: np.random.Generator) -> float:
     )
 
 
-def _without(snapshot: MeshSnapshot, nodes: list[int], edges: list[int]) -> MeshSnapshot:
+def _without(snapshot: MeshSnapshot, nodes: tuple[int, ...], edges: tuple[int, ...]) -> MeshSnapshot:
     """The snapshot of a mesh that does not measure these metrics."""
     node_observed, edge_observed = snapshot.node_observed.copy(), snapshot.edge_observed.copy()
     node_observed[:, nodes] = False

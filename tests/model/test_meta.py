@@ -43,6 +43,7 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
     return Evidence(
         tuple(f"a/s{i}" for i in range(count)),
         kinds,
+        np.zeros(count, bool),
         np.zeros(count, np.float32),
         np.array(page, np.float32),
         np.array(page, np.float32),
