@@ -82,7 +82,7 @@ def test_a_series_leans_from_the_shipped_rate_to_its_own() -> None:
 
 
 def test_a_series_that_goes_far_often_is_less_strange_when_it_does() -> None:
-    calm, wild = surprise(6.0, count=10, total=10 * 0.5)[0], surprise(6.0, count=10, total=10 * 3.0)[0]
+    calm, wild = surprise(6.0, count=60, total=60 * 0.5)[0], surprise(6.0, count=60, total=60 * 3.0)[0]
     assert wild < calm - 0.5
 
 
