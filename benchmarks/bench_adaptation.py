@@ -35,9 +35,9 @@ FIRST = 720  # seed
 SERVICES = 60
 DEPLOY, LEAK, LEAKS, AFTER = 240, 960, 120, 20  # snapshots of 15 s: from, from, for so many, and so many more
 LENGTH = LEAK + LEAKS + AFTER
-FULL = 0.8  # utilisation at the height of a crowd, as the capacity was bought; the day comes on top
+FULL = 0.85  # utilisation at the height of a crowd, as the capacity was bought; the day comes on top
 DAY = 1.15  # its load over the mean
-MOST_FACTOR = 1.6  # of the deploy
+MOST_FACTOR = 1.8  # of the deploy
 LEAST_SHARE, LEAST_RATE = 0.3, 10.0  # of a service's load that comes from the crowd's namespace; requests/s
 LEAKED = 0.8  # of the memory
 

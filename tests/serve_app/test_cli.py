@@ -247,7 +247,7 @@ def test_debug_shows_the_traceback() -> None:
 @pytest.mark.slow
 def test_train_makes_weights_that_score(recording: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "mine.safetensors"
-    result = tagae("train", out, "--meshes", 6, "--snapshots", 200, "--steps", 10, "--meta-steps", 10, "--threads", 1)
+    result = tagae("train", out, "--meshes", 6, "--snapshots", 200, "--steps", 10, "--meta-steps", 10, "--jobs", 2)
     assert result.exit_code == 0, result.stderr
     assert "false pages a day" in result.stderr
     assert load(out).provenance["simulated"] == "6 meshes of 200 snapshots"

@@ -215,7 +215,7 @@ def faulty() -> Show:
         show = first = opening(simulator, 0, Controls(speed=0.0), keys=True)
         for after in play(client, simulator, first, 0, read):
             show = after
-            if show.next_index == 110:
+            if show.next_index == 115:
                 return show
     raise AssertionError("the show ended by itself")
 
@@ -252,7 +252,7 @@ def test_what_is_wrong_and_where_is_on_every_screen(faulty: Show, width: int, he
     assert "named as suspect 1 after" in text
     assert "false pages 0" in text
     (axis,) = [line for line in lines if "└" in line]
-    assert axis.endswith("l" + "═" * 9)
+    assert axis.endswith("l" + "═" * 14)
     if width >= 100:
         assert re.search(r"D─+e═{19}[l═]", axis) or burst.end > injection.start
         assert all(option.words in text for option in faulty.menu)
