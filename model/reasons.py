@@ -126,7 +126,8 @@ def told(
     told_of = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
     series = np.where(told_of, best, -1)
     call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
-    ends = state.edge_index[:, call]
+    nobody = np.full((2, 1), -1)  # what -1 finds, in a mesh without calls too
+    ends = np.concatenate([state.edge_index, nobody], axis=1)[:, call]
     peer = np.where(call >= 0, np.where(ends[0] == keep[:, None], ends[1], ends[0]), -1)
     values = np.zeros((2, *series.shape), np.float32)
     for m, k in np.argwhere(series >= 0):

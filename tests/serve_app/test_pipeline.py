@@ -17,6 +17,7 @@ from model.meta import CrossingCalls, decode_crossing
 from model.scoring import PartitionScore, score
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import MeshState
+from model.verdict import Status
 from model.storage import pack_state, unpack_state
 from model.verdict import Status, Verdict
 from serve_app.pipeline import Laid, Mesh, Options, advance, combine, lay, settled, weigh
@@ -185,6 +186,21 @@ def test_cut_equals_whole(checkpoint: Checkpoint) -> None:
     in_degree = np.bincount(mesh.state.edge_index[1])
     assert in_degree.max() > 3 * checkpoint.network.config.neighbours, "no hub was there to be heard in part"
     assert any(v.incidents for v in verdicts), "no incident was there to be compared"
+
+
+def test_a_mesh_without_calls_has_a_verdict(checkpoint: Checkpoint) -> None:
+    lonely = [
+        MeshSnapshot.create(
+            node_ids=("a/x", "b/y"),
+            edge_index=np.zeros((2, 0)),
+            node_features=np.full((2, 7), np.nan),
+            edge_features=np.zeros((0, 4)),
+            observed_at=snapshot.observed_at,
+        )
+        for snapshot in snapshots_of(MeshSpec(services=10, seed=12), 3)
+    ]
+    verdicts, _ = run(checkpoint, lonely, WHOLE)
+    assert [v.status for v in verdicts] == [Status.WARMING_UP] * 3
 
 
 def test_cut_equals_whole_in_a_mesh_that_has_adapted(checkpoint: Checkpoint) -> None:
