@@ -17,7 +17,6 @@ from model.meta import CrossingCalls, decode_crossing
 from model.scoring import PartitionScore, score
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import MeshState
-from model.verdict import Status
 from model.storage import pack_state, unpack_state
 from model.verdict import Status, Verdict
 from serve_app.pipeline import Laid, Mesh, Options, advance, combine, lay, settled, weigh
@@ -197,7 +196,7 @@ def test_a_mesh_without_calls_has_a_verdict(checkpoint: Checkpoint) -> None:
             edge_features=np.zeros((0, 4)),
             observed_at=snapshot.observed_at,
         )
-        for snapshot in snapshots_of(MeshSpec(services=10, seed=12), 3)
+        for snapshot in snapshots_of(MeshSpec(services=60, seed=12), 3)
     ]
     verdicts, _ = run(checkpoint, lonely, WHOLE)
     assert [v.status for v in verdicts] == [Status.WARMING_UP] * 3
