@@ -1,6 +1,6 @@
 """Whether a mesh that adapts ends pages sooner after a lasting benign change, and still sees a slow leak.
 
-    python -m benchmarks.bench_adaptation [--meshes 6] [--json FILE] [--picture FILE]
+    python -m benchmarks.bench_adaptation [--meshes 8] [--json FILE] [--picture FILE]
 
 Simulated meshes of 60 services with a flash crowd every hour. After an hour of warm-up one service is deployed in a
 version that needs more time for each request, for good: within capacity, but its latency rises more with its load than
@@ -180,7 +180,7 @@ def draw(one: Shift, told: dict[str, list[Verdict]], snapshots: Sequence[MeshSna
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--meshes", type=int, default=6)
+    parser.add_argument("--meshes", type=int, default=8)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path, help="of the mesh where it matters most")
     arguments = parser.parse_args()
