@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -122,7 +123,6 @@ def train_network(
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, dict[str, list[float]]]:
     """The first step and the tails: a checkpoint whose meta-model knows nothing yet, and the losses by name."""
-    torch.set_flush_denormal(True)  # losses that vanish leave moments of 1e-40, at ten times the price of a step
     data: list[Example] = []
     of_blame, _ = _teachers(runs)
     tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
@@ -131,7 +131,8 @@ def train_network(
         for tail, count in zip(tails, counts, strict=True):
             tail.join(count)
         progress("reading runs", index + 1, len(runs))
-    losses = _train_network(network, data, options, progress)
+    with _denormals_flushed():
+        losses = _train_network(network, data, options, progress)
     return Checkpoint(network.eval(), MetaModel().eval(), tails[0].fit(), tails[1].fit(), 0.0, provenance), losses
 
 
@@ -150,9 +151,21 @@ def train_verdicts(
         progress("scoring runs", len(lessons), len(runs))
     offset, promised, observed = fit_page_offset(lessons)
     held_back = [scenes for i, scenes in enumerate(lessons) if i in of_meta or i not in of_blame]
-    meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
+    with _denormals_flushed():
+        meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
     report = TrainingReport({}, meta_losses, promised, observed, first)
     return replace(checkpoint, page_offset=offset), report
+
+
+@contextmanager
+def _denormals_flushed() -> Iterator[None]:
+    """Losses that vanish leave moments of 1e-40, at ten times the price of a step. What this sets holds for the whole
+    thread, numpy and all, so it is taken back."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:

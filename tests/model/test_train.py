@@ -62,6 +62,7 @@ def test_training_reports_what_it_saw(
     assert 0 <= report.culprit_first <= 1
     assert steps.count("training the autoencoder") == steps.count("training the meta-model") == 30
     assert steps.count("reading runs") == len(runs)
+    assert np.float32(1e-40) / np.float32(2) > 0, "denormals are flushed when training is over"
 
 
 def test_the_same_seed_gives_the_same_losses_and_weights(
