@@ -14,7 +14,7 @@ import numpy as np
 from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, OWN, SEEN, UNEXPOSED
 from model.features import Array
 from model.filters import TAIL_MEMORY, TAIL_START, Deviation
-from model.snapshot import BoolArray, IntArray
+from model.snapshot import IntArray
 
 RATE_WEIGHT = 1000.0  # snapshots that the shipped rate of exceedances counts for
 SCALE_WEIGHT = 60.0  # exceedances that the shipped mean excess counts for
@@ -60,18 +60,12 @@ class Tail:
             The shipped tail, leaning to what the series did before, or services near changes.
         """
         seen = np.minimum(past.seen, TAIL_MEMORY)
-        calm = self.rate[UNEXPOSED][:, None], self.mean_excess[UNEXPOSED][:, None]
-        rate = (past.exceed_count + calm[0] * RATE_WEIGHT) / (seen + RATE_WEIGHT)
-        excess = (past.exceed_sum + calm[1] * SCALE_WEIGHT) / (past.exceed_count + SCALE_WEIGHT)
-        shape = np.broadcast_to(self.shape[UNEXPOSED][:, None], excess.shape).copy()
-        amid_rate = (impact[BEGUN] + self.rate * RATE_WEIGHT) / (impact[SEEN] + RATE_WEIGHT)
-        amid_excess = (impact[EXCESS] + self.mean_excess * SCALE_WEIGHT) / (impact[ABOVE] + SCALE_WEIGHT)
+        begun = self.rate[UNEXPOSED][:, None] * np.float32(RATE_WEIGHT) + past.exceed_count
+        rate = begun / (seen + np.float32(RATE_WEIGHT))
+        amid = (impact[BEGUN] + self.rate * RATE_WEIGHT) / (impact[SEEN] + RATE_WEIGHT)
         for kind in (BESIDE, OWN):
-            rows = exposure == kind
-            for value, amid in ((rate, amid_rate), (excess, amid_excess), (shape, self.shape)):
-                value[:, rows] = amid[kind][:, None]
-        shape = np.maximum(shape, 1e-3)
-        return SeriesTail(-np.log10(np.minimum(rate, 0.5)), excess * (1 - shape), shape, past.observed)
+            rate[:, exposure == kind] = amid[kind][:, None]
+        return SeriesTail(self, past, exposure, impact, -np.log10(np.minimum(rate, np.float32(0.5))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +73,49 @@ class SeriesTail:
     """Tails of N x C series at each time scale.
 
     Attributes:
+        shipped, past, exposure, impact: what they are made of, see :meth:`Tail.of`.
         start: ``[SCALES, N, C]`` surprise of a level at ``TAIL_START``.
-        scale, shape: ``[SCALES, N, C]`` of the generalised Pareto above it.
-        observed: bool ``[N, C]``; nothing is surprising that was not measured.
     """
 
+    shipped: Tail
+    past: Deviation
+    exposure: IntArray
+    impact: Array
     start: Array
-    scale: Array
-    shape: Array
-    observed: BoolArray
 
     def surprise(self, level: Array) -> Array:
-        """``-log10 p`` of levels ``[SCALES, N, C]`` (non-negative), from 0 to 15: ``[N, C]``, the stranger scale's,
-        less ``log10`` of their number for having looked so often.
+        """``-log10 p`` of levels ``[SCALES, N, C]``, from 0 to 15: ``[N, C]``, the strangest scale's, less ``log10`` of
+        their number for having looked so often. Nothing is surprising that was not measured.
 
         Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
         little, and only the tail decides.
         """
-        surprise: Array = self.start * np.minimum(level / np.float32(TAIL_START), 1) * self.observed
-        far = np.nonzero((level > TAIL_START) & self.observed)  # few, and logarithms are dear
-        over = (level[far] - TAIL_START) / self.scale[far]
-        surprise[far] += np.log10(1 + self.shape[far] * over) / self.shape[far]
-        stranger: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
-        return stranger.clip(0, SURPRISE_LIMIT)
+        observed = self.past.observed
+        surprise: Array = (level * np.float32(1 / TAIL_START)).clip(0, 1) * self.start
+        surprise *= observed
+        far = np.unravel_index(
+            np.flatnonzero((level > TAIL_START) & observed), level.shape
+        )  # few, and logarithms are dear
+        surprise[far] += self._beyond(level[far] - np.float32(TAIL_START), *far)
+        strangest: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
+        return strangest.clip(0, SURPRISE_LIMIT)
+
+    def _beyond(self, over: Array, scale: IntArray, row: IntArray, channel: IntArray) -> Array:
+        """``[F]`` further surprise of F levels that are ``over`` the start of their tails."""
+        kind = self.exposure[row]
+        which = kind, scale, channel
+        calm = kind == UNEXPOSED
+        count, total = (
+            np.where(calm, own[scale, row, channel], amid[which])
+            for own, amid in (
+                (self.past.exceed_count, self.impact[ABOVE]),
+                (self.past.exceed_sum, self.impact[EXCESS]),
+            )
+        )
+        excess = (total + self.shipped.mean_excess[which] * SCALE_WEIGHT) / (count + SCALE_WEIGHT)
+        shape = np.maximum(self.shipped.shape[which], 1e-3)
+        beyond: Array = np.log10(1 + shape * over / (excess * (1 - shape))) / shape
+        return beyond
 
 
 def explained_share(deviation: Array, expected: Array) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.calibration import SeriesTail, Tail, explained_share
+from model.calibration import Tail, explained_share
 from model.exposure import OWN
 from model.features import (
     CONNECTIONS,
@@ -25,7 +25,7 @@ from model.features import (
     Array,
 )
 from model.feedback import raised
-from model.filters import SEEN, Deviation
+from model.filters import SEEN
 from model.incidents import DELETIONS, AlertPolicy, IncidentMemory
 from model.reasons import SYMPTOMS, Strength, Told
 from model.reasons import told as told_of
@@ -36,6 +36,7 @@ from model.state import MeshState, Observation
 KINDS = (
     "latency", "latency_raw", "error", "error_raw", "own_time", "rise", "fall", "resources", "connections",
     "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure", "remotes",
+    "relief",
 )  # fmt: skip
 K = len(KINDS)
 _SHOWN_BY = (
@@ -67,6 +68,7 @@ class Surprises:
     Attributes:
         node, edge: ``[N, 9]``, ``[E, 5]``: what the neighbours do not explain.
         node_raw, edge_raw: explained or not.
+        node_below: ``[N, 9]``: how far below, not explained: what a series shows that is faster or idler than ever.
         node_expected, edge_expected: transformed units: where each series should have been.
     """
 
@@ -74,6 +76,7 @@ class Surprises:
     edge: Array
     node_raw: Array
     edge_raw: Array
+    node_below: Array
     node_expected: Array
     edge_expected: Array
 
@@ -124,17 +127,19 @@ class Decoded:
 def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail) -> Surprises:
     """Surprise of every series, before and after what the neighbours explain is taken away."""
     o = observation
-    node = _surprise(o.node, decoded.node_expected, node_tail.of(o.node, o.node_exposure, o.node_impact))
-    edge = _surprise(o.edge, decoded.edge_expected, edge_tail.of(o.edge, o.edge_exposure, o.edge_impact))
-    return Surprises(node[0], edge[0], node[1], edge[1], node[2], edge[2])
-
-
-def _surprise(deviation: Deviation, expected: Array, tail: SeriesTail) -> tuple[Array, Array, Array]:
-    """Left unexplained, explained or not, and where the series should have been."""
-    share = explained_share(deviation.now, expected)
-    level = np.maximum(deviation.level, 0)
-    centre = deviation.expected + share * deviation.now * deviation.spread
-    return tail.surprise(level * (1 - share)), tail.surprise(level), centre
+    node_series = node_tail.of(o.node, o.node_exposure, o.node_impact)
+    edge_series = edge_tail.of(o.edge, o.edge_exposure, o.edge_impact)
+    node_share = explained_share(o.node.now, decoded.node_expected)
+    edge_share = explained_share(o.edge.now, decoded.edge_expected)
+    return Surprises(
+        node_series.surprise(o.node.level * (1 - node_share)),
+        edge_series.surprise(o.edge.level * (1 - edge_share)),
+        node_series.surprise(o.node.level),
+        edge_series.surprise(o.edge.level),
+        node_series.surprise(o.node.level * (node_share - 1)),
+        o.node.expected + node_share * o.node.now * o.node.spread,
+        o.edge.expected + edge_share * o.edge.now * o.edge.spread,
+    )
 
 
 def assembled(state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray) -> Decoded:
@@ -270,6 +275,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, 13] = _worst(symptom[source], destination, count)
     kinds[:, 14] = np.maximum(_vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s))
     kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)
+    kinds[:, 17] = s.node_below[:, [P50, OWN_TIME, CPU, CPU_PER_REQUEST]].max(axis=1)  # what fails early takes less
     return kinds
 
 

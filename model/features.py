@@ -82,7 +82,7 @@ WEIGHT = 4  # the first four channels of a call are named like those of a servic
 class FeatureSchema:
     """Ordered channels and their version; part of every checkpoint and saved state."""
 
-    version: int = 2
+    version: int = 3
     node: tuple[Channel, ...] = NODE_CHANNELS
     edge: tuple[Channel, ...] = EDGE_CHANNELS
 

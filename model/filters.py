@@ -1,8 +1,8 @@
 """Filters: what one channel of one service or call remembers, and how far it is from it now.
 
-A filter is eleven numbers, O(1) per snapshot: a fast and a slow pair of robust centre and variance, the deviation
+A filter is thirteen numbers, O(1) per snapshot: a fast and a slow pair of robust centre and variance, the deviation
 averaged over 4 and 16 snapshots (its trajectory), how often it was seen, and how often and how far it went into the
-tail at each of two time scales. The filters of N rows and C channels are one array ``[11, N, C]``: a slot is
+tail at each of three time scales. The filters of N rows and C channels are one array ``[13, N, C]``: a slot is
 contiguous.
 """
 
@@ -15,7 +15,7 @@ from model.snapshot import BoolArray
 
 # Slots of a filter. Variances are in transformed units squared.
 CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, SEEN = range(7)
-SCALES = 2  # time scales of a level: quick and lasting
+SCALES = 3  # time scales of a level: 1, 4 and 16 snapshots
 EXCEED_COUNT, EXCEED_SUM = slice(7, 7 + SCALES), slice(7 + SCALES, 7 + 2 * SCALES)
 SLOTS = 7 + 2 * SCALES
 
@@ -123,7 +123,13 @@ def filtered(
         past_short,
         past_long,
         level,
-        np.stack([np.abs(past_short) < 1, np.abs(past_long) * LONG_SCALE <= np.float32(TAIL_START)]),
+        np.stack(
+            [
+                np.abs(past_short) < 1,
+                np.abs(past_short) * SHORT_SCALE <= np.float32(TAIL_START),
+                np.abs(past_long) * LONG_SCALE <= np.float32(TAIL_START),
+            ]
+        ),
         known,
         value,
         expected,
@@ -156,8 +162,8 @@ def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: flo
 
 
 def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]) -> Array:
-    """``[SCALES, N, C]``: now and over 4 snapshots, averaged; over 16 snapshots: on either side for traffic, above for
-    everything else.
+    """``[SCALES, N, C]``: now, over 4 and over 16 snapshots: on either side for traffic, worse is above zero
+    elsewhere.
 
     Each average is scaled to unit variance of white noise. What the averages remember and the present does not bear out
     is over, and no anomaly any more.
@@ -165,7 +171,7 @@ def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]
     remembered = np.abs(short) > MEMORABLE
     share = now / np.where(remembered, np.float32(SUPPORT) * short, 1)
     present = np.where(remembered, share.clip(0, 1), 1)
-    level = np.stack([(now + short * SHORT_SCALE) / np.float32(2), long * LONG_SCALE]) * present
+    level = np.stack([now, short * SHORT_SCALE, long * LONG_SCALE]) * present
     two_sided = np.array([c.two_sided for c in channels])
     sided: Array = np.where(two_sided, np.abs(level), level).astype(np.float32)
     return sided

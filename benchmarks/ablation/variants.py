@@ -62,7 +62,7 @@ class Unmeasured(Tail):
 
     def of(self, past: Deviation, exposure: IntArray, impact: Array) -> SeriesTail:
         """As if nothing had been measured."""
-        return replace(super().of(past, exposure, impact), observed=np.zeros_like(past.observed))
+        return super().of(replace(past, observed=np.zeros_like(past.observed)), exposure, impact)
 
 
 def silence_trajectories(network: Autoencoder) -> None:

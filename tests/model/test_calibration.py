@@ -107,10 +107,10 @@ def test_explained_share_is_the_projection_of_the_expectation() -> None:
     np.testing.assert_allclose(share, [[30 / 101, EXPLAINED_AT_MOST, 0.01 / 1.01]], rtol=1e-5)
 
 
-def test_the_stranger_time_scale_counts() -> None:
+def test_the_strangest_time_scale_counts() -> None:
     series = TAIL.of(past(), np.full(1, UNEXPOSED), no_impact(1))
-    quick, lasting = (np.float32([[[a]], [[b]]]) for a, b in ((8, 0), (0, 8)))
-    assert series.surprise(quick) == series.surprise(lasting) == surprise(8.0)[0]
+    for levels in np.eye(SCALES, dtype=np.float32)[..., None, None]:
+        assert series.surprise(8 * levels) == surprise(8.0)[0]
 
 
 @pytest.mark.parametrize("exposure", [BESIDE, OWN])

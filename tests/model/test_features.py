@@ -173,7 +173,7 @@ def test_a_schema_comes_back_from_its_text() -> None:
             replace(SCHEMA, edge=(*EDGE_CHANNELS[:4], replace(EDGE_CHANNELS[4], offset=0.5))),
             "edge channel 4: .*weight.*offset=0.5",
         ),
-        (replace(SCHEMA, version=9), "expected feature schema 2, came 9"),
+        (replace(SCHEMA, version=9), "expected feature schema 3, came 9"),
     ],
 )
 def test_another_schema_is_refused_naming_the_channel(other: FeatureSchema, said: str) -> None:

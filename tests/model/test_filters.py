@@ -199,12 +199,21 @@ def test_what_is_gross_and_short_counts_for_no_more_than_the_bound_in_the_trajec
     assert series.slot(LONG) == pytest.approx(long + (BOUND - long) / 16, rel=1e-5)
 
 
-def test_what_lasts_rises_on_the_long_scale_while_it_fades_on_the_quick_one() -> None:
+def test_each_time_scale_has_its_turn_while_something_lasts() -> None:
     series = Series(50).settle()
     levels = np.stack([np.median(series.see(2.5 * SIGMA).level, axis=(1, 2)) for _ in range(16)])
-    assert levels[0, 0] > levels[0, 1]
-    assert levels[15, 1] > levels[15, 0]
-    assert levels[15, 1] > levels[3, 1]
+    assert [int(levels[i].argmax()) for i in (0, 3, 15)] == [0, 1, 2]
+    assert levels[15, 2] > levels[3, 2] > levels[0, 2]
+
+
+def test_the_average_over_four_is_clear_of_a_single_slow_snapshot_and_far_in_the_tail_after_three() -> None:
+    once = Series(50).settle().see(20 * SIGMA).level
+    series = Series(50).settle()
+    for _ in range(3):
+        thrice = series.see(20 * SIGMA).level
+    assert np.median(once[0]) > 5 * TAIL_START
+    assert np.median(once[1]) < 1.2 * TAIL_START
+    assert np.median(thrice[1]) > 2 * TAIL_START
 
 
 def test_what_is_over_is_no_anomaly_any_more_whatever_the_averages_remember() -> None:
@@ -245,7 +254,8 @@ def test_two_spells_apart_count_twice() -> None:
         series.see(20 * SIGMA)
         for _ in range(30):
             series.see(0.0)
-    assert series.slot(EXCEED_COUNT)[0, 0] - before == pytest.approx(2.0, abs=0.1)
+    forgotten = before * (1 - (1 - 1 / TAIL_MEMORY) ** 62)
+    assert series.slot(EXCEED_COUNT)[0, 0] - before + forgotten == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_gross_exceedance_counts_for_no_more_than_the_limit() -> None:
