@@ -20,6 +20,7 @@ from model.state import MeshState
 
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
+INCIDENT_SHARE = 0.2  # of the time, as far as `probability` is concerned, whatever the share in the runs
 
 Progress = Callable[[str, int, int], None]
 
@@ -134,7 +135,8 @@ def _events(excess: Sequence[float], offset: float, clear: int) -> int:
 def train_meta(
     meta: MetaModel, lessons: Sequence[Sequence[Scene]], offset: float, steps: int, seed: int, progress: Progress
 ) -> tuple[dict[str, list[float]], float]:
-    """Fit the ranking by cross-entropy within each group and the probability by binary cross-entropy.
+    """Fit the ranking by cross-entropy within each group and the probability by binary cross-entropy, weighted as if
+    ``INCIDENT_SHARE`` of the snapshots were in an incident.
 
     Returns:
         Losses per step by name, and the share of training groups whose culprit is ranked first.
@@ -150,9 +152,10 @@ def train_meta(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     history: dict[str, list[float]] = {"ranking": [], "probability": []}
     generator = np.random.default_rng(seed)
-    inputs = torch.stack([x for x, _, _ in detect_data])
-    truth = torch.tensor([float(y) for _, y, _ in detect_data])
-    weight = torch.tensor([w for _, _, w in detect_data])
+    inputs = torch.stack([x for x, _ in detect_data])
+    truth = torch.tensor([float(y) for _, y in detect_data])
+    share = truth.mean().clamp(1e-3, 1 - 1e-3)
+    weight = torch.where(truth > 0, INCIDENT_SHARE / share, (1 - INCIDENT_SHARE) / (1 - share))
     for step in range(1, steps + 1):
         picked = generator.integers(0, len(rank_data), 64)
         ranking = _rank_loss(meta, [_maybe_without_blame(rank_data[i], generator) for i in picked])
@@ -173,7 +176,7 @@ def train_meta(
 
 def _meta_data(
     lessons: Sequence[Sequence[Scene]], offset: float
-) -> tuple[list[tuple[Tensor, int, float]], list[tuple[Tensor, bool, float]]]:
+) -> tuple[list[tuple[Tensor, int, float]], list[tuple[Tensor, bool]]]:
     """Groups with the culprit's place in them and the weight of its fault; mesh summaries with what was true."""
     policy = AlertPolicy()
     ranks, detections = [], []
@@ -186,7 +189,7 @@ def _meta_data(
             memory = replace(memory, hot=hot)
             fault = scene.fault
             if fault or scene.normal:
-                detections.append((detect_inputs(evidence, memory, level), fault is not None, 1.0))
+                detections.append((detect_inputs(evidence, memory, level), fault is not None))
             if fault and fault.service in evidence.names:
                 rows = _suspected(evidence, level)
                 place = np.flatnonzero(rows == evidence.names.index(fault.service))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.evaluation.lines import kept_at
-from benchmarks.evaluation.plan import DETECTORS, Job
+from benchmarks.evaluation.plan import ALERTS, DETECTORS, Job
 from benchmarks.evaluation.raised import Told
 from model.evaluate.truth import Form
 from serve_app.evaluation.judgements import Pool, Rules, Sheet, judge_sheet
@@ -65,7 +65,13 @@ def judgings(jobs: Iterable[Job], folder: Path, order: Sequence[str] = DETECTORS
 def judged(judging: Judging) -> Sheet:
     """By the rules."""
     name = f"{judging.recording.parent.name}/{judging.recording.name}"
-    return judge_sheet(name, judging.recording, judging.files, judging.rules)
+    others = {detector: path for detector, path in judging.files.items() if detector not in ALERTS}
+    sheet = judge_sheet(name, judging.recording, others, judging.rules)
+    for detector in [one for one in judging.files if one in ALERTS]:  # it promises another number of pages
+        rules = replace(judging.rules, alert=ALERTS[detector])
+        own = judge_sheet(name, judging.recording, {detector: judging.files[detector]}, rules)
+        sheet = replace(sheet, judged=sheet.judged | own.judged, pictures=sheet.pictures | own.pictures)
+    return sheet
 
 
 def parts(judgings: Sequence[Judging], sheets: Sequence[Sheet]) -> list[Part]:

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 import torch
 
 from benchmarks.contenders import Contender, contender
-from benchmarks.evaluation.plan import OURS, Job
+from benchmarks.evaluation.plan import ALERTS, LOUD, OURS, Job
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.codec import verdict_line
 from serve_app.pipeline import Mesh, Options, advance, options
 from serve_app.recording import RecordingReader
-from serve_app.settings import Settings
+from serve_app.settings import AlertSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 16  # snapshots between two reports of progress
@@ -44,7 +44,7 @@ class Detector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tagae:
-    """The detector as shipped."""
+    """The detector as shipped, or with other options."""
 
     checkpoint: Checkpoint = field(default_factory=load)
     options: Options = field(default_factory=lambda: options(Settings()))
@@ -83,7 +83,9 @@ class Compared:
 
 def detector(name: str) -> Detector:
     """Of this name."""
-    return Tagae() if name == OURS else Compared(contender(name))
+    if name in (OURS, LOUD):
+        return Tagae(options=options(Settings(alert=ALERTS.get(name, AlertSettings()))))
+    return Compared(contender(name))
 
 
 def kept_at(folder: Path, name: str, recording: Path) -> Path:
@@ -154,7 +156,7 @@ def key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str
 def code(name: str) -> str:
     """Digest of all that a detector's verdicts depend on, its weights among it."""
     files = [ROOT / path for path in ALL_CODE]
-    if name == OURS:
+    if name in (OURS, LOUD):
         files += [SHIPPED, *(one for path in OUR_CODE for one in _sources(ROOT / path))]
     else:
         files += [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
