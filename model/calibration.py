@@ -6,20 +6,43 @@ KDD 2017), whose shape ships with the weights per channel and whose rate and sca
 series' own as its history grows. The result is *surprise*, ``-log10 p``: 3 is one in a thousand, for any series.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, OWN, SEEN, UNEXPOSED
+from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact, tallied
 from model.features import Array
 from model.filters import TAIL_MEMORY, TAIL_START, Deviation
-from model.snapshot import IntArray
+from model.snapshot import BoolArray, IntArray
 
 RATE_WEIGHT = 1000.0  # snapshots that the shipped rate of exceedances counts for
 SCALE_WEIGHT = 60.0  # exceedances that the shipped mean excess counts for
 EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
+LEAST_EXCESSES, LEAST_OF_MESH = 50, 10  # what a tail can be fitted to, and what a mesh counts from
+
+
+class TailCounts:
+    """What exceeded the start of the tail in the normal traffic of one mesh, by exposure, time scale and channel."""
+
+    def __init__(self, channels: int) -> None:
+        self.tally = no_impact(channels)
+        self._excesses: dict[tuple[int, ...], list[Array]] = {}
+
+    def add(self, deviation: Deviation, exposure: IntArray, settled: BoolArray) -> None:
+        """One snapshot, of the rows that are ``settled`` ``[N]``."""
+        for kind in range(EXPOSURES):
+            rows = np.flatnonzero(settled & (exposure == kind))
+            self.tally[:, kind] += tallied(deviation, rows)
+            excess = np.where(deviation.observed[rows], deviation.excess[:, rows], 0)
+            for scale, channel in np.argwhere((excess > 0).any(axis=1)).tolist():
+                found = excess[scale, :, channel]
+                self._excesses.setdefault((kind, scale, channel), []).append(found[found > 0])
+
+    def excess(self, which: tuple[int, ...]) -> Array:
+        """How far it was above in each snapshot of each spell, by exposure, scale and channel."""
+        return np.concatenate([np.zeros(0, np.float32), *self._excesses.get(which, [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +55,25 @@ class Tail:
     shape: Array
 
     @classmethod
-    def of_excesses(cls, tally: Array, excesses: Mapping[tuple[int, int, int], Array]) -> "Tail":
-        """Fit to the excesses over ``TAIL_START`` on normal traffic.
+    def of_meshes(cls, meshes: "Sequence[TailCounts]") -> "Tail":
+        """Fit to what normal traffic of many meshes exceeded.
 
-        Args:
-            tally: ``[4, EXPOSURES, SCALES, C]``, what was counted.
-            excesses: by exposure, scale and channel, how far it was above in each snapshot of each spell.
-
-        Shape by probability-weighted moments (Hosking and Wallis 1987), kept within 0 and .4: thinner tails than
-        exponential are not believed, and heavier ones have no usable quantiles.
+        How often is counted over all of them. How far is the typical mesh's: the median of the meshes' mean excesses,
+        and the shape of excesses over their mesh's mean, by probability-weighted moments (Hosking and Wallis 1987),
+        kept within 0 and .4: thinner tails than exponential are not believed, and heavier ones have no usable
+        quantiles. All excesses in one heap look heavy, as meshes differ, and hang on which meshes happen to be in it.
         """
-        shape = np.full(tally.shape[1:], 0.2, np.float32)
-        for which, found in excesses.items():
-            if len(found) >= 50:
-                shape[which] = _pareto_shape(np.sort(found))
-        return cls((tally[BEGUN] + 1) / (tally[SEEN] + 100), (tally[EXCESS] + 1) / (tally[ABOVE] + 1), shape)
+        tally = np.sum([mesh.tally for mesh in meshes], axis=0)
+        rate = (tally[BEGUN] + 1) / (tally[SEEN] + 100)
+        mean, shape = (tally[EXCESS] + 1) / (tally[ABOVE] + 1), np.full(rate.shape, 0.2, np.float32)
+        for which in np.ndindex(*rate.shape):
+            found = [excess for mesh in meshes if len(excess := mesh.excess(which)) >= LEAST_OF_MESH]
+            if sum(map(len, found)) >= LEAST_EXCESSES:
+                means = [float(excess.mean()) for excess in found]
+                mean[which] = np.median(means)
+                scaled = np.concatenate([excess / m for excess, m in zip(found, means, strict=True)])
+                shape[which] = _pareto_shape(np.sort(scaled))
+        return cls(rate.astype(np.float32), mean.astype(np.float32), shape)
 
     def of(self, past: Deviation, exposure: IntArray, impact: Array) -> "SeriesTail":
         """The tail of each series.

@@ -19,17 +19,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.autoencoder import C_EDGE, C_NODE, Autoencoder, AutoencoderConfig, Decoding, MeshGraph
-from model.calibration import Tail
+from model.calibration import Tail, TailCounts
 from model.checkpoint import Checkpoint
 from model.dataset import SETTLE, Example, TrainingRun, examples, shuffled, watched
-from model.exposure import EXPOSURES, no_impact, tallied
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
-from model.filters import SCALES, Deviation
+from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.incidents import AlertPolicy
 from model.lessons import fit_page_offset, lesson, train_meta
 from model.meta import MetaModel
 from model.scoring import batched
-from model.snapshot import IntArray
 
 NON_CALLS = 5  # sampled for each call
 
@@ -125,15 +122,15 @@ def train_network(
     """The first step and the tails: a checkpoint whose meta-model knows nothing yet, and the losses by name."""
     data: list[Example] = []
     of_blame, _ = _teachers(runs)
-    tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
-    for index, (found, counts) in enumerate(each(partial(_read, config=network.config, every=options.every), runs)):
+    counts = []
+    for index, (found, count) in enumerate(each(partial(_read, config=network.config, every=options.every), runs)):
         data += [e for e in found if e.culprit < 0 or index in of_blame]
-        for tail, count in zip(tails, counts, strict=True):
-            tail.join(count)
+        counts.append(count)
         progress("reading runs", index + 1, len(runs))
     with _denormals_flushed():
         losses = _train_network(network, data, options, progress)
-    return Checkpoint(network.eval(), MetaModel().eval(), tails[0].fit(), tails[1].fit(), 0.0, provenance), losses
+    of_nodes, of_edges = (Tail.of_meshes(each_mesh) for each_mesh in zip(*counts, strict=True))
+    return Checkpoint(network.eval(), MetaModel().eval(), of_nodes, of_edges, 0.0, provenance), losses
 
 
 def train_verdicts(
@@ -174,46 +171,19 @@ def _teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
     return set(faulty[::2]), set(faulty[1::2])
 
 
-class _TailCounts:
-    """Collects what exceeded the start of the tail on normal traffic, by exposure, time scale and channel."""
-
-    def __init__(self, channels: int) -> None:
-        self.tally = no_impact(channels)
-        self.excesses: dict[tuple[int, int, int], list[Array]] = {
-            which: [] for which in np.ndindex(EXPOSURES, SCALES, channels)
-        }
-
-    def add(self, deviation: Deviation, exposure: IntArray) -> None:
-        settled = deviation.seen.max(axis=1, initial=0) > SETTLE
-        for kind in range(EXPOSURES):
-            rows = np.flatnonzero(settled & (exposure == kind))
-            self.tally[:, kind] += tallied(deviation, rows)
-            excess = np.where(deviation.observed[rows], deviation.excess[:, rows], 0)
-            for scale, channel in np.argwhere((excess > 0).any(axis=1)).tolist():
-                found = excess[scale, :, channel]
-                self.excesses[kind, scale, channel].append(found[found > 0])
-
-    def join(self, other: "_TailCounts") -> None:
-        self.tally = self.tally + other.tally
-        for which, found in other.excesses.items():
-            self.excesses[which] += found
-
-    def fit(self) -> Tail:
-        empty = np.zeros(0, np.float32)
-        return Tail.of_excesses(self.tally, {w: np.concatenate([empty, *found]) for w, found in self.excesses.items()})
-
-
 def _read(
     run: TrainingRun, config: AutoencoderConfig, every: int
-) -> tuple[list[Example], tuple[_TailCounts, _TailCounts]]:
+) -> tuple[list[Example], tuple[TailCounts, TailCounts]]:
     """Examples of one run, and what its normal snapshots count for in the tails of services and calls."""
     found: list[Example] = []
-    tails = _TailCounts(len(NODE_CHANNELS)), _TailCounts(len(EDGE_CHANNELS))
+    tails = TailCounts(len(NODE_CHANNELS)), TailCounts(len(EDGE_CHANNELS))
     for index, moment in enumerate(watched(run, config, AlertPolicy())):
         if moment.normal:
             seen = moment.observation
-            tails[0].add(seen.node, seen.node_exposure)
-            tails[1].add(seen.edge, seen.edge_exposure)
+            for tail, of, exposure in zip(
+                tails, (seen.node, seen.edge), (seen.node_exposure, seen.edge_exposure), strict=True
+            ):
+                tail.add(of, exposure, of.seen.max(axis=1, initial=0) > SETTLE)
         found += examples(moment, index, every)
     return found, tails
 

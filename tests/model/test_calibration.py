@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Tail, explained_share
-from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact, tallied
+from model.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Tail, TailCounts, explained_share
+from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact
 from model.features import Array, Channel
 from model.filters import SCALES, SLOTS, TAIL_START, Deviation, filtered, fresh
 from model.snapshot import BoolArray
@@ -134,30 +134,48 @@ def test_what_changes_do_in_a_mesh_makes_the_same_less_strange_near_the_next_one
     assert surprise(12.0, impact=hard, seen=0)[0] == surprise(12.0, seen=0)[0]
 
 
-def tally_of(count: int, excess: float, seen: int) -> Array:
-    """Of one channel, the same for each exposure and scale; every exceedance a spell of its own."""
-    tally = no_impact(1)
-    tally[[SEEN, BEGUN, ABOVE, EXCESS]] = np.float32([seen, count, count, excess])[:, None, None, None]
-    return tally
+def counted(*excesses: Array, seen: int, exposure: int = UNEXPOSED, scale: int = 0) -> list[TailCounts]:
+    """Meshes whose one channel exceeded the start of the tail by so much at one time scale, every time anew."""
+    meshes = []
+    for excess in excesses:
+        rows = len(excess)
+        level = np.zeros((SCALES, rows, 1), np.float32)
+        level[scale, :, 0] = TAIL_START + excess
+        mesh = TailCounts(1)
+        mesh.add(replace(past(rows=rows), level=level), np.full(rows, exposure), np.ones(rows, bool))
+        mesh.tally[SEEN] = seen
+        meshes.append(mesh)
+    return meshes
+
+
+def pareto(shape: float, scale: float, count: int = 40_000) -> Array:
+    u = np.random.default_rng(0).random(count)
+    return (scale / shape * (u**-shape - 1)).astype(np.float32)
 
 
 @pytest.mark.parametrize("shape", [0.1, 0.2, 0.35])
 def test_the_shape_of_a_generalised_pareto_is_recovered(shape: float) -> None:
-    u = np.random.default_rng(0).random(40_000)
-    excess = (0.7 / shape * (u**-shape - 1)).astype(np.float32)
-    fitted = Tail.of_excesses(tally_of(len(excess), float(excess.sum()), 2_000_000), {(UNEXPOSED, 0, 0): excess})
+    fitted = Tail.of_meshes(counted(pareto(shape, 0.7), seen=2_000_000))
     assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(shape, abs=0.03)
     assert fitted.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(0.7 / (1 - shape), rel=0.05)
     assert fitted.rate[UNEXPOSED, 0, 0] == pytest.approx(0.02, rel=0.01)
 
 
+def test_the_typical_mesh_counts_and_a_wild_one_makes_no_tail_heavy() -> None:
+    calm = [pareto(0.1, 0.5, 2000)] * 4
+    fitted = Tail.of_meshes(counted(*calm, pareto(0.1, 6.0, 9000), seen=100_000))
+    assert fitted.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(calm[0].mean(), rel=1e-3)
+    assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(0.1, abs=0.05)
+
+
 def test_tails_thinner_than_exponential_are_taken_as_exponential() -> None:
     uniform = np.random.default_rng(0).random(10_000).astype(np.float32)
-    assert Tail.of_excesses(tally_of(10_000, 5000.0, 100_000), {(OWN, 1, 0): uniform}).shape[OWN, 1, 0] == 0
+    fitted = Tail.of_meshes(counted(uniform, seen=100_000, exposure=OWN, scale=1))
+    assert fitted.shape[OWN, 1, 0] == 0
 
 
 def test_too_few_excesses_keep_a_cautious_shape() -> None:
-    fitted = Tail.of_excesses(no_impact(2), {(UNEXPOSED, 0, 0): np.zeros(0, np.float32), (OWN, 0, 1): np.ones(10)})
+    fitted = Tail.of_meshes(counted(np.ones(9, np.float32), np.ones(40, np.float32), seen=0))
     np.testing.assert_allclose(fitted.shape, 0.2)
     assert (fitted.rate > 0).all()
     assert np.isfinite(fitted.mean_excess).all()
@@ -175,15 +193,12 @@ def test_promised_exceedances_of_a_null_are_observed() -> None:
         value = (0.07 * rng.standard_t(3, (rows, 1))).astype(np.float32)
         return filtered(filters, value, measured, quiet, np.zeros(rows, bool), channels)
 
-    everyone, tally = np.arange(rows), no_impact(1)
-    excesses: dict[int, list[Array]] = {scale: [] for scale in range(SCALES)}
+    counts = TailCounts(1)
     for t in range(700):
         deviation, filters = see(filters)
         if t >= 300:
-            tally[:, UNEXPOSED] += tallied(deviation, everyone)
-            for scale, found in excesses.items():
-                found.append(deviation.excess[scale][deviation.excess[scale] > 0])
-    tail = Tail.of_excesses(tally, {(UNEXPOSED, scale, 0): np.concatenate(x) for scale, x in excesses.items()})
+            counts.add(deviation, np.full(rows, UNEXPOSED), np.ones(rows, bool))
+    tail = Tail.of_meshes([counts])
     said = []
     for _ in range(600):
         deviation, filters = see(filters)
