@@ -31,7 +31,7 @@ class MeshState:
     Attributes:
         node_ids: known services, in the order they were first seen (N of them; absent ones stay W snapshots).
         edge_index: int64 ``[2, E]`` known calls: those of the window, present or vanished.
-        node_filters, edge_filters: float32 ``[11, N, 9]`` and ``[11, E, 5]``: a filter per channel.
+        node_filters, edge_filters: float32 ``[13, N, 9]`` and ``[13, E, 5]``: a filter per channel.
         node_impact, edge_impact: float32 ``[4, EXPOSURES, SCALES, C]``: what planned changes did, see ``exposure.py``.
         node_absent, edge_absent: int32, snapshots since last present.
         attended_callers, attended_callees: bool ``[E]``: does the destination hear this caller, the source this callee.
