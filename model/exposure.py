@@ -61,5 +61,7 @@ def tallied(deviation: Deviation, rows: IntArray) -> Array:
     above = (level > TAIL_START) & observed
     seen = np.broadcast_to(observed.sum(axis=0), above.sum(axis=1).shape)
     excess = np.where(above, level - np.float32(TAIL_START), 0)
-    counts = [seen, (above & deviation.rested[:, rows]).sum(axis=1), above.sum(axis=1), excess.sum(axis=1)]
-    return np.stack(counts).astype(np.float32)
+    begun = above.copy()
+    scale, row, channel = np.nonzero(above)
+    begun[above] = deviation.begun(scale, rows[row], channel)
+    return np.stack([seen, begun.sum(axis=1), above.sum(axis=1), excess.sum(axis=1)]).astype(np.float32)

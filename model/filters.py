@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.features import Array, Channel
-from model.snapshot import BoolArray
+from model.snapshot import BoolArray, IntArray
 
 # Slots of a filter. Variances are in transformed units squared.
 CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, SEEN = range(7)
@@ -31,6 +31,9 @@ SUPPORT = 0.4  # share of the average over 4 snapshots that the present must rea
 SHORT_SCALE, LONG_SCALE = np.float32(7**0.5), np.float32(31**0.5)  # to unit variance of white noise
 LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
 TAIL_START = 2.5  # deviations above it are the tail that calibration models
+# An average over 4, 4 and 16 snapshots is lower at rest, so that what exceeds then at a time scale is a new spell; one
+# gross deviation leaves 1 in that over 4.
+RESTED = np.array([1.0, TAIL_START / SHORT_SCALE, TAIL_START / LONG_SCALE], np.float32)
 TAIL_MEMORY = 1000  # snapshots over which tails are counted
 EXCESS_LIMIT = 5.0  # no exceedance counts for more, sigmas
 
@@ -43,7 +46,6 @@ class Deviation:
         now: float32 ``[N, C]`` sigmas, this snapshot.
         past_short, past_long: ``[N, C]`` the same, bounded, averaged over 4 and 16 snapshots, before this one.
         level: ``[SCALES, N, C]`` sigmas on the side that counts, see :func:`_levels`.
-        rested: bool ``[SCALES, N, C]``: not in a spell already, so that what exceeds now is a new one.
         observed: bool ``[N, C]``: measured now and known before.
         value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
         seen: ``[N, C]`` before this snapshot.
@@ -55,7 +57,6 @@ class Deviation:
     past_short: Array
     past_long: Array
     level: Array
-    rested: BoolArray
     observed: BoolArray
     value: Array
     expected: Array
@@ -75,9 +76,16 @@ class Deviation:
         return excess
 
     @property
-    def begun(self) -> BoolArray:
-        """``[SCALES, N, C]``: a spell in the tail begins."""
-        begun: BoolArray = (self.level > np.float32(TAIL_START)) & self.rested & self.observed
+    def above(self) -> BoolArray:
+        """``[SCALES, N, C]``: in the tail."""
+        above: BoolArray = (self.level > np.float32(TAIL_START)) & self.observed
+        return above
+
+    def begun(self, scale: IntArray, row: IntArray, channel: IntArray) -> BoolArray:
+        """``[F]``: which of F levels above ``TAIL_START`` begin a spell there, and are not in one already."""
+        lasting = scale == SCALES - 1
+        past = np.where(lasting, self.past_long[row, channel], self.past_short[row, channel])
+        begun: BoolArray = np.abs(past) < RESTED[scale]
         return begun
 
 
@@ -102,13 +110,15 @@ def filtered(
     seen = before[SEEN]
     floor = np.array([c.floor**2 for c in channels], np.float32)
     first = measured & (seen == 0)
-    for slot in (CENTRE, SLOW_CENTRE):
-        filters[slot] = np.where(first, value, filters[slot])
+    if first.any():
+        for slot in (CENTRE, SLOW_CENTRE):
+            filters[slot] = np.where(first, value, filters[slot])
     known = measured & (seen > 0)
-    fast, spread = _score(value, filters, CENTRE, noise, floor)
-    slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor)
+    uncertainty = 1 + 1 / np.maximum(seen, 1)  # the centre itself is uncertain while it is young
+    fast, spread = _score(value, filters, CENTRE, noise, floor, uncertainty)
+    slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
-    now = np.where(known & (np.sign(fast) == np.sign(slow)), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
+    now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
     _learn(filters, CENTRE, value, spread, FAST, measured)
@@ -123,13 +133,6 @@ def filtered(
         past_short,
         past_long,
         level,
-        np.stack(
-            [
-                np.abs(past_short) < 1,
-                np.abs(past_short) * SHORT_SCALE <= np.float32(TAIL_START),
-                np.abs(past_long) * LONG_SCALE <= np.float32(TAIL_START),
-            ]
-        ),
         known,
         value,
         expected,
@@ -142,10 +145,12 @@ def filtered(
     return deviation, filters
 
 
-def _score(value: Array, filters: Array, centre: int, noise: Array, floor: Array) -> tuple[Array, Array]:
+def _score(
+    value: Array, filters: Array, centre: int, noise: Array, floor: Array, uncertainty: Array
+) -> tuple[Array, Array]:
     """Deviation in sigmas and the sigma: learned variance or sampling noise, whichever is more, above the floor."""
     variance = np.maximum(filters[centre + 1], noise) + floor
-    variance *= 1 + 1 / np.maximum(filters[SEEN], 1)  # the centre itself is uncertain while it is young
+    variance *= uncertainty
     spread: Array = np.sqrt(variance)
     deviation: Array = (value - filters[centre]) / spread
     return deviation, spread
@@ -171,10 +176,13 @@ def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]
     remembered = np.abs(short) > MEMORABLE
     share = now / np.where(remembered, np.float32(SUPPORT) * short, 1)
     present = np.where(remembered, share.clip(0, 1), 1)
-    level = np.stack([now, short * SHORT_SCALE, long * LONG_SCALE]) * present
-    two_sided = np.array([c.two_sided for c in channels])
-    sided: Array = np.where(two_sided, np.abs(level), level).astype(np.float32)
-    return sided
+    level = np.empty((SCALES, *now.shape), np.float32)
+    for of_scale, (deviation, scale) in zip(level, ((now, 1), (short, SHORT_SCALE), (long, LONG_SCALE)), strict=True):
+        np.multiply(deviation, present, out=of_scale, casting="same_kind")
+        of_scale *= scale
+    two_sided = [c for c, channel in enumerate(channels) if channel.two_sided]
+    level[..., two_sided] = np.abs(level[..., two_sided])
+    return level
 
 
 def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:
@@ -183,7 +191,9 @@ def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:
     Exceedances are declustered (the first of a spell counts) and cut, so that one long or gross spell does not make the
     next one normal; rows in an open incident or beside a planned change teach nothing.
     """
-    forget = np.where(deviation.observed & ~muted[:, None], np.float32(1 / TAIL_MEMORY), np.float32(0))
-    above = deviation.begun & (forget > 0)
-    filters[EXCEED_COUNT] += above - forget * filters[EXCEED_COUNT]
-    filters[EXCEED_SUM] += np.where(above, np.minimum(deviation.excess, EXCESS_LIMIT), 0) - forget * filters[EXCEED_SUM]
+    teaches = deviation.observed & ~muted[:, None]
+    filters[EXCEED_COUNT.start :] *= np.where(teaches, np.float32(1 - 1 / TAIL_MEMORY), np.float32(1))
+    above = np.nonzero(deviation.above & teaches)
+    first = tuple(axis[deviation.begun(*above)] for axis in above)
+    filters[EXCEED_COUNT][first] += 1
+    filters[EXCEED_SUM][first] += np.minimum(deviation.level[first] - np.float32(TAIL_START), EXCESS_LIMIT)

@@ -9,7 +9,6 @@ from model.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Ta
 from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact
 from model.features import Array, Channel
 from model.filters import SCALES, SLOTS, TAIL_START, Deviation, filtered, fresh
-from model.snapshot import BoolArray
 
 LOOKS = np.log10(SCALES)  # decades paid for looking at every time scale
 
@@ -31,9 +30,8 @@ def past(seen: float = 500, count: float = 0.0, total: float = 0.0, rows: int = 
     def filled(x: float) -> Array:
         return np.full((SCALES, rows, 1), x, np.float32)
 
-    rested: BoolArray = np.ones((SCALES, rows, 1), bool)
     return Deviation(
-        zero, zero, zero, filled(0), rested, known, zero, zero, zero + 1, filled(seen)[0], filled(count), filled(total)
+        zero, zero, zero, filled(0), known, zero, zero, zero + 1, filled(seen)[0], filled(count), filled(total)
     )
 
 
