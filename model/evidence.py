@@ -36,7 +36,6 @@ from model.state import MeshState, Observation
 KINDS = (
     "latency", "latency_raw", "error", "error_raw", "own_time", "rise", "fall", "resources", "connections",
     "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure", "remotes",
-    "relief",
 )  # fmt: skip
 K = len(KINDS)
 _SHOWN_BY = (
@@ -68,7 +67,6 @@ class Surprises:
     Attributes:
         node, edge: ``[N, 9]``, ``[E, 5]``: what the neighbours do not explain.
         node_raw, edge_raw: explained or not.
-        node_below: ``[N, 9]``: how far below, not explained: what a series shows that is faster or idler than ever.
         node_expected, edge_expected: transformed units: where each series should have been.
     """
 
@@ -76,7 +74,6 @@ class Surprises:
     edge: Array
     node_raw: Array
     edge_raw: Array
-    node_below: Array
     node_expected: Array
     edge_expected: Array
 
@@ -136,7 +133,6 @@ def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_
         edge_series.surprise(o.edge.level * (1 - edge_share)),
         node_series.surprise(o.node.level),
         edge_series.surprise(o.edge.level),
-        node_series.surprise(o.node.level * (node_share - 1)),
         o.node.expected + node_share * o.node.now * o.node.spread,
         o.edge.expected + edge_share * o.edge.now * o.edge.spread,
     )
@@ -275,7 +271,6 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, 13] = _worst(symptom[source], destination, count)
     kinds[:, 14] = np.maximum(_vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s))
     kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)
-    kinds[:, 17] = s.node_below[:, [P50, OWN_TIME, CPU, CPU_PER_REQUEST]].max(axis=1)  # what fails early takes less
     return kinds
 
 

@@ -18,7 +18,7 @@ from model.reasons import SERIES
 from model.snapshot import BoolArray, IntArray
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
 
-EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers", "remotes", "relief"))
+EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers", "remotes"))
 CALLEES = KINDS.index("callees")
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8

@@ -116,7 +116,6 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
         start=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=float(rng.uniform(0, 24))),
         without_resources=float(rng.choice([0.0, 0.1, 0.5, 1.0], p=[0.3, 0.4, 0.15, 0.15])),
         without_connections=float(rng.choice([0.0, 0.2, 1.0])),
-        without_errors=float(rng.choice([0.0, 0.3, 0.7, 1.0], p=[0.6, 0.1, 0.1, 0.2])),
         without_call_latency=float(rng.choice([0.0, 0.1, 0.5, 1.0], p=[0.4, 0.3, 0.1, 0.2])),
         hiccups_per_hour=float(rng.uniform(0.0, 0.09)),
         crowds_per_day=float(rng.choice([0.0, rng.uniform(1.0, 10.0)])),

@@ -10,7 +10,7 @@ from serve_app.sources.load import Noise, Variation
 from serve_app.sources.operations import Fleet
 from serve_app.sources.physics import Conditions, Mesh, Response
 from serve_app.sources.queueing import Floats, draw_binomial, draw_poisson, measure_quantiles
-from serve_app.sources.topology import MeshSpec, Topology
+from serve_app.sources.topology import MeshSpec
 
 Bools = NDArray[np.bool_]
 
@@ -23,15 +23,13 @@ class Coverage:
     edges: Bools
 
 
-def draw_coverage(spec: MeshSpec, topology: Topology, rng: np.random.Generator) -> Coverage:
-    """Some services report no cpu and memory, no connections or no errors, some calls no latencies."""
-    services, calls = len(topology.node_ids), len(topology.source)
+def draw_coverage(spec: MeshSpec, services: int, calls: int, rng: np.random.Generator) -> Coverage:
+    """Some services report no cpu and memory or no connections, some calls no latencies."""
     nodes = np.ones((services, len(NODE_METRICS)), dtype=np.bool_)
     nodes[rng.random(services) < spec.without_resources, 4:6] = False
     nodes[rng.random(services) < spec.without_connections, 6] = False
     edges = np.ones((calls, len(EDGE_METRICS)), dtype=np.bool_)
     edges[rng.random(calls) < spec.without_call_latency, 2:4] = False
-    nodes[(rng.random(services) < spec.without_errors) & (topology.layer > 0), 1] = False
     nodes[:, [NODE_METRICS.index(name) for name in spec.missing_metrics]] = False
     edges[:, [EDGE_METRICS.index(name) for name in spec.missing_call_metrics]] = False
     return Coverage(nodes, edges)

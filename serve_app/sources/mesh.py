@@ -100,7 +100,6 @@ def _draw_services(topology: Topology, rng: np.random.Generator) -> ServiceParam
     cpu_share = rng.beta(2.0, 2.0, count)
     spread = np.clip(rng.normal(0.55, 0.15, count), 0.2, 1.0)
     broken = rng.random(count) < rng.uniform(0.0, 0.05)
-    early = rng.spawn(1)[0]  # what was drawn for meshes so far stays as it was
     return ServiceParameters(
         entry=_draw_entry(topology, rng),
         cpu_time=own * cpu_share,
@@ -112,7 +111,6 @@ def _draw_services(topology: Topology, rng: np.random.Generator) -> ServiceParam
         replicas=np.ones(count),
         max_replicas=np.ones(count),
         base_errors=10.0 ** np.where(broken, rng.uniform(-2.6, -1.7, count), rng.uniform(-5.0, -3.2, count)),
-        work_of_failed=early.uniform(0.05, 1.0, count),
         cpu_idle=rng.uniform(0.005, 0.08, count),
         cpu_busy=rng.uniform(0.5, 0.9, count),
         memory_base=rng.uniform(0.15, 0.6, count),

@@ -10,10 +10,10 @@ from serve_app.sources.topology import Ints, Topology
 
 SCENARIOS = 50  # requests traced per service and tick; the highest of 50 strata stands at the 99th percentile
 MEDIAN = SCENARIOS // 2
+WORK_OF_FAILED = 0.5  # share of its calls that a request makes before it fails
 REFUSED = 1e-4  # s until a connection to a service that is not there is refused
 NEVER = 1e9  # s, a timeout that does not strike
 # Quantiles of the unit exponential in an order (23 and 50 are coprime) that keeps them apart from own_shape's.
-FAILING = (np.arange(SCENARIOS) * 31 % SCENARIOS + 0.5) / SCENARIOS  # which requests a fault fails first
 EXPONENTIAL = -np.log1p(-((np.arange(SCENARIOS) * 23 % SCENARIOS) + 0.5) / SCENARIOS)
 
 
@@ -32,7 +32,6 @@ class ServiceParameters:
         replicas: at the start.
         max_replicas: the autoscaler's upper limit; equal to ``replicas`` where there is no autoscaler.
         base_errors: share of requests that fail for the service's own reasons.
-        work_of_failed: share of its work, its calls and its time that goes into a request before a fault fails it.
         cpu_idle, cpu_busy: cpu utilisation at rest, and what full workers add.
         memory_base, memory_growth, memory_hours: a fresh process, what it grows by, and how fast.
         pool: connections kept open per replica.
@@ -48,7 +47,6 @@ class ServiceParameters:
     replicas: Floats
     max_replicas: Floats
     base_errors: Floats
-    work_of_failed: Floats
     cpu_idle: Floats
     cpu_busy: Floats
     memory_base: Floats
@@ -198,11 +196,10 @@ def _flow_down(mesh: Mesh, now: Conditions) -> tuple[Floats, Floats, Floats, Flo
     asked = now.calls_per_request * now.carried * now.attempts
     for nodes, calls in zip(topology.node_slices, topology.call_slices, strict=True):
         cpu_time, workers = now.cpu_time[nodes], services.workers[nodes] * now.capacity[nodes]
-        undone = now.injected_errors[nodes] * (1.0 - services.work_of_failed[nodes])
-        utilisation[nodes] = rate[nodes] * (1.0 - undone) * cpu_time / (now.replicas[nodes] * workers)
+        utilisation[nodes] = rate[nodes] * cpu_time / (now.replicas[nodes] * workers)
         waits, refused = wait_and_blocking(utilisation[nodes], workers, services.places[nodes])
         wait[nodes], blocked[nodes] = waits * cpu_time / workers, refused
-        working = rate[nodes] * (1.0 - refused) * (1.0 - undone)
+        working = rate[nodes] * (1.0 - refused) * (1.0 - WORK_OF_FAILED * now.injected_errors[nodes])
         call_rate[calls] = working[topology.source[calls] - nodes.start] * asked[calls]
         to = topology.destination[calls]
         rate += np.bincount(to, call_rate[calls] * now.alive[to] * (1.0 - now.lost[calls]), len(rate))
@@ -234,8 +231,6 @@ def _climb_up(
         rows = (nodes.stop - nodes.start) * SCENARIOS
         waited = _time_of_calls(traces, answer, errors[to], again, timeout, network, now.carried[calls], rows)
         taken[nodes] += waited.reshape(-1, SCENARIOS)
-        failed = now.injected_errors[nodes, None] > FAILING
-        taken[nodes] *= np.where(failed, mesh.services.work_of_failed[nodes, None], 1.0)
         taken[nodes][~now.alive[nodes]] = REFUSED
         p50[nodes], p99[nodes] = _quantiles(taken[nodes])
         survived = np.log1p(-np.minimum(mesh.calls.propagation[calls] * given_up, 1.0 - 1e-9))

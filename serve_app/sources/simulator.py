@@ -66,7 +66,9 @@ class Simulator:
         self._position = {name: i for i, name in enumerate(self.mesh.topology.node_ids)}
         self._edge_index = np.stack([self.mesh.topology.source, self.mesh.topology.destination])
         self._variation: Variation = draw_variation(spec, self.mesh.topology, spec.stream(2))
-        self._coverage: Coverage = draw_coverage(spec, self.mesh.topology, spec.stream(3))
+        self._coverage: Coverage = draw_coverage(
+            spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
+        )
         self._mute = mute_churn
         self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the hour last asked for
         self._batches = draw_batches(spec, self.mesh, spec.stream(9))

@@ -38,7 +38,6 @@ class MeshSpec:
         start: time of the first snapshot, with a zone.
         without_resources: share of services without cpu and memory metrics.
         without_connections: share of services without active connections.
-        without_errors: share of services behind the gateways without error rates.
         without_call_latency: share of calls without latencies.
         dropout: probability that one value of one snapshot is missing.
         missing_metrics: of services, that nobody in the mesh reports.
@@ -65,7 +64,6 @@ class MeshSpec:
     start: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     without_resources: float = 0.1
     without_connections: float = 0.15
-    without_errors: float = 0.0
     without_call_latency: float = 0.05
     dropout: float = 0.002
     missing_metrics: tuple[str, ...] = ()

@@ -97,10 +97,3 @@ def test_resources_page_at_a_discount_and_load_pages_nobody() -> None:
     for row, kind in enumerate(("resources", "latency", "rise")):
         kinds[row, KINDS.index(kind)] = 6.0
     np.testing.assert_allclose(page_score(kinds), [3.6, 6.0, 0.0], rtol=1e-6)
-
-
-def test_what_takes_less_than_ever_is_evidence_and_pages_nobody() -> None:
-    evidence = evidence_of(*(with_nodes(30 + i, CART, _2=0.004, _4=0.05) for i in range(4)))
-    assert said(evidence, CART, "relief") > 2
-    assert said(evidence, STORE, "relief") < 1
-    assert evidence.page[evidence.names.index(SERVICES[CART])] == 0

@@ -319,15 +319,8 @@ def test_metrics_are_missing_as_asked() -> None:
     assert never[:, CPU].mean() == pytest.approx(0.3, abs=0.08)
     assert (never[:, CPU] == never[:, MEMORY]).all()
     assert never[:, CONNECTIONS].mean() == pytest.approx(0.2, abs=0.08)
-    assert not never[:, ERRORS].any()
     assert 1 - seen[:, :, RATE].mean() == pytest.approx(0.01, abs=0.005)
     assert not np.stack([s.edge_observed for s in run]).any(axis=0)[:, EDGE_METRICS.index("p99_latency")].all()
-
-
-def test_errors_may_be_measured_at_the_front_door_only() -> None:
-    simulator = Simulator(replace(SPEC, without_errors=1.0), snapshots=8)
-    seen = np.stack([s.node_observed for s in simulator.snapshots()]).any(axis=0)
-    np.testing.assert_array_equal(seen[:, ERRORS], simulator.mesh.topology.layer == 0)
 
 
 def _callers(mesh: Mesh) -> dict[int, np.ndarray]:
