@@ -158,7 +158,7 @@ def judge(
         _status(bool(incidents), warming, coverage),
         mesh_score,
         threshold,
-        probability(meta, evidence, memory, level),
+        probability(meta, evidence, memory, level - policy.reserve),  # as it was fitted
         suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
         incidents,
         coverage,

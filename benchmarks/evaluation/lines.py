@@ -160,7 +160,7 @@ def code(name: str) -> str:
         files += [SHIPPED, *(one for path in OUR_CODE for one in _sources(ROOT / path))]
     else:
         files += [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(str(ALERTS.get(name, "")).encode())
     for path in sorted(set(files)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

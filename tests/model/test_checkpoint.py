@@ -92,7 +92,7 @@ def test_another_schema_is_refused_naming_what_is_expected_and_what_came(saved: 
 
 def test_another_version_is_refused(saved: Path, tmp_path: Path) -> None:
     schema = json.loads(document(saved)["schema"]) | {"version": 99}
-    with pytest.raises(IncompatibleWeights, match="expected feature schema 2, came 99"):
+    with pytest.raises(IncompatibleWeights, match="expected feature schema 3, came 99"):
         load(rewritten(saved, tmp_path / "other", {"schema": json.dumps(schema)}))
 
 
