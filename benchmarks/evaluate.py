@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.evaluation.judging import Judging, Part, judged, judgings, parts
 from benchmarks.evaluation.lines import missing, score
 from benchmarks.evaluation.measures import STATIC, evaluation_set, rows
-from benchmarks.evaluation.plan import DETECTORS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
+from benchmarks.evaluation.plan import DETECTORS, OURS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
 from benchmarks.evaluation.report import write as write_report
 from benchmarks.evaluation.workers import Workers, started, tell
 from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
@@ -54,10 +54,9 @@ def _jobs(chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...
     """The longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
     if "shared" in chosen:
-        shared = shared_jobs(detectors)
-        if not shared:
+        if not shared_jobs((OURS,)):
             for_people().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
-        jobs += shared
+        jobs += shared_jobs(detectors)
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
 
 

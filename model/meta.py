@@ -124,7 +124,7 @@ def judge(
         memory: what paging remembered, aged to this snapshot.
         policy: when to page.
         when: time, sequence and what is missing.
-        level: page level, surprise.
+        level: page level, surprise, the policy's reserve included; `probability` was fitted without it.
 
     Returns:
         The verdict and what paging remembers next. Nothing is paged while warming up.
