@@ -20,6 +20,7 @@ RATE_WEIGHT = 1000.0  # snapshots that the shipped rate of exceedances counts fo
 SCALE_WEIGHT = 60.0  # exceedances that the shipped mean excess counts for
 EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
+EVERY = slice(None)  # channel
 LEAST_EXCESSES, LEAST_OF_MESH = 50, 10  # what a tail can be fitted to, and what a mesh counts from
 
 
@@ -110,20 +111,21 @@ class SeriesTail:
     impact: Array
     start: Array
 
-    def surprise(self, level: Array) -> Array:
-        """``-log10 p`` of levels ``[SCALES, N, C]``, from 0 to 15: ``[N, C]``, the strangest scale's, less ``log10`` of
-        their number for having looked so often. Nothing is surprising that was not measured.
+    def surprise(self, level: Array, channels: slice = EVERY) -> Array:
+        """``-log10 p`` of levels ``[SCALES, N, c]`` of these channels, from 0 to 15: ``[N, c]``, the strangest scale's,
+        less ``log10`` of their number for having looked so often. Nothing is surprising that was not measured.
 
         Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
         little, and only the tail decides.
         """
-        observed = self.past.observed
-        surprise: Array = (level * np.float32(1 / TAIL_START)).clip(0, 1) * self.start
+        observed = self.past.observed[:, channels]
+        surprise: Array = (level * np.float32(1 / TAIL_START)).clip(0, 1) * self.start[..., channels]
         surprise *= observed
-        far = np.unravel_index(
-            np.flatnonzero((level > TAIL_START) & observed), level.shape
-        )  # few, and logarithms are dear
-        surprise[far] += self._beyond(level[far] - np.float32(TAIL_START), *far)
+        # Few are far, and logarithms are dear.
+        far = np.unravel_index(np.flatnonzero((level > TAIL_START) & observed), level.shape)
+        scale, row, place = far
+        channel = np.arange(self.start.shape[-1])[channels][place]
+        surprise[far] += self._beyond(level[far] - np.float32(TAIL_START), scale, row, channel)
         strangest: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
         return strangest.clip(0, SURPRISE_LIMIT)
 

@@ -57,6 +57,7 @@ MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise: one in a hundred
 UNHEARD_OF = 6.0  # surprise of what normal traffic does not show: a service is gone and missed, calls go elsewhere
 LEAST_REQUESTS = 50  # of new calls in a snapshot, to be believed
+TRAFFIC = slice(RATE, RATE + 1)
 YOUNG = 10  # snapshots; a call seen less often is judged by the structure
 
 
@@ -66,14 +67,15 @@ class Surprises:
 
     Attributes:
         node, edge: ``[N, 9]``, ``[E, 5]``: what the neighbours do not explain.
-        node_raw, edge_raw: explained or not.
+        node_raw: explained or not.
+        edge_rate_raw: ``[E]``, of calls' traffic, explained or not.
         node_expected, edge_expected: transformed units: where each series should have been.
     """
 
     node: Array
     edge: Array
     node_raw: Array
-    edge_raw: Array
+    edge_rate_raw: Array
     node_expected: Array
     edge_expected: Array
 
@@ -132,7 +134,7 @@ def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_
         node_series.surprise(o.node.level * (1 - node_share)),
         edge_series.surprise(o.edge.level * (1 - edge_share)),
         node_series.surprise(o.node.level),
-        edge_series.surprise(o.edge.level),
+        edge_series.surprise(o.edge.level[..., TRAFFIC], TRAFFIC)[:, 0],
         o.node.expected + node_share * o.node.now * o.node.spread,
         o.edge.expected + edge_share * o.edge.now * o.edge.spread,
     )
@@ -362,7 +364,7 @@ def _rerouted(state: MeshState, observation: Observation, s: Surprises) -> Array
     gained, lost, made = (np.bincount(source, v, count) for v in (now * young, missing, now))
     share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
     fallen = (missing > 0) & (gained[source] > 0)
-    fall = np.minimum(_worst(s.edge_raw[:, RATE] * fallen, source, count), 1)
+    fall = np.minimum(_worst(s.edge_rate_raw * fallen, source, count), 1)
     counted = np.clip(gained * state.interval_seconds / LEAST_REQUESTS, 0, 1)
     strength = (UNHEARD_OF * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
@@ -388,10 +390,10 @@ def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded
 
 def young_calls(state: MeshState, observation: Observation) -> BoolArray:
     """``[E]``: calls new between services that are not: those that the structure has something to say about."""
-    young = observation.edge_present & (state.edge_filters[SEEN, :, RATE] < YOUNG)
+    young: BoolArray = observation.edge_present & (state.edge_filters[SEEN, :, RATE] < YOUNG)
     settled = state.node_filters[SEEN, :, RATE] >= YOUNG
-    result: BoolArray = young & settled[state.edge_index].all(axis=0)
-    return result
+    young[young] = settled[state.edge_index[:, young]].all(axis=0)
+    return young
 
 
 def unlikelihood(logits: Array) -> Array:

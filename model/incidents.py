@@ -38,8 +38,6 @@ class AlertPolicy:
         change_intervals: snapshots for which what a service shows after another planned change is judged by what
             such changes do.
         warm_up: snapshots seen before a verdict is given.
-        reserve: surprise by which the page level is higher than it was fitted: a third of the budget is what meshes
-            like those of training use, so that others may be three times as restless.
     """
 
     false_pages_per_day: float | None = None
@@ -51,7 +49,6 @@ class AlertPolicy:
     mute_intervals: int = 2
     change_intervals: int = 12
     warm_up: int = 10
-    reserve: float = 0.5
 
     def budget(self, services: int) -> float:
         """False pages allowed a day in a mesh of so many services."""
@@ -70,7 +67,7 @@ class AlertPolicy:
 
     def page_level(self, services: int, interval_seconds: float) -> float:
         """Surprise that chance reaches as often as the budget allows: ``log10(services x snapshots per day / budget)``
-        (one test per service and snapshot); reserve and the offset of the weights not counted."""
+        (one test per service and snapshot); the offset of the weights not counted."""
         return float(np.log10(services * 86400 / interval_seconds / self.budget(services)))
 
 

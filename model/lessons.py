@@ -11,15 +11,26 @@ from torch.nn import functional
 
 from model.checkpoint import Checkpoint
 from model.dataset import SETTLE, LabelledFault, TrainingRun, watched
-from model.evidence import Evidence, assembled, gather, surprises
+from model.evidence import Evidence, K, assembled, gather, surprises
 from model.incidents import AlertPolicy, IncidentMemory, warmed
-from model.meta import AFFECTED_SHARE, Circumstances, MetaModel, detect_inputs, judge, rank_inputs, with_neighbours
+from model.meta import (
+    AFFECTED_SHARE,
+    Circumstances,
+    MetaModel,
+    detect_inputs,
+    judge,
+    rank_inputs,
+    rank_mask,
+    with_neighbours,
+)
 from model.scoring import score, whole_mesh
 from model.snapshot import IntArray
 from model.state import MeshState
 
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
+KINDS_LEFT_OUT, BLAME_LEFT_OUT = 0.25, 0.5  # share of the groups that are ranked without one
+RESERVE = 0.5  # surprise by which the page level is higher than training's traffic asks for: others are more restless
 INCIDENT_SHARE = 0.2  # of the time, as far as `probability` is concerned, whatever the share in the runs
 
 Progress = Callable[[str, int, int], None]
@@ -83,10 +94,10 @@ def lesson(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None 
 
 
 def fit_page_offset(lessons: Sequence[Sequence[Scene]]) -> tuple[float, float, float]:
-    """The least offset of the page level at which normal traffic keeps its budget of false pages.
+    """The least offset of the page level at which normal traffic keeps its budget of false pages, and ``RESERVE``.
 
     Returns:
-        The offset, and promised and observed false pages a day at it.
+        The offset, and promised and observed false pages a day at it, the reserve not used.
     """
     policy = AlertPolicy()
     allowed = days = 0.0
@@ -99,7 +110,7 @@ def fit_page_offset(lessons: Sequence[Sequence[Scene]]) -> tuple[float, float, f
         peaks.append(_confirmed_excess(scenes, policy))
     events = np.array([sum(_events(p, offset, policy.clear) for p in peaks) for offset in OFFSETS])
     best = int(np.argmax(events <= allowed)) if (events <= allowed).any() else len(OFFSETS) - 1
-    return float(OFFSETS[best]), allowed / max(days, 1e-9), float(events[best]) / max(days, 1e-9)
+    return float(OFFSETS[best]) + RESERVE, allowed / max(days, 1e-9), float(events[best]) / max(days, 1e-9)
 
 
 def _confirmed_excess(scenes: Sequence[Scene], policy: AlertPolicy) -> list[float]:
@@ -158,7 +169,7 @@ def train_meta(
     weight = torch.where(truth > 0, INCIDENT_SHARE / share, (1 - INCIDENT_SHARE) / (1 - share))
     for step in range(1, steps + 1):
         picked = generator.integers(0, len(rank_data), 64)
-        ranking = _rank_loss(meta, [_maybe_without_blame(rank_data[i], generator) for i in picked])
+        ranking = _rank_loss(meta, [_in_part(rank_data[i], generator) for i in picked])
         rows = torch.from_numpy(generator.integers(0, len(truth), 512))
         logits = meta.detect(inputs[rows]).squeeze(1)
         probability = functional.binary_cross_entropy_with_logits(logits, truth[rows], weight[rows])
@@ -205,15 +216,13 @@ def _suspected(evidence: Evidence, level: float) -> IntArray:
     return with_neighbours(np.flatnonzero(shown), evidence.calls)
 
 
-def _maybe_without_blame(group: tuple[Tensor, int, float], generator: np.random.Generator) -> tuple[Tensor, int, float]:
-    """Half of the groups must be ranked by the evidence alone: on simulated meshes the network's blame is nearly always
-    right, and a ranking that leans on it alone would not carry to real ones."""
+def _in_part(group: tuple[Tensor, int, float], generator: np.random.Generator) -> tuple[Tensor, int, float]:
+    """A group without some of its evidence, so that each kind learns to speak for itself: what is missing elsewhere, or
+    weaker than in training, is then made up for by the rest. Blame is left out most often: on simulated meshes it is
+    nearly always right, and a ranking that leans on it alone would not carry to real ones."""
     inputs, culprit, weight = group
-    if generator.random() < 0.5:
-        return group
-    inputs = inputs.clone()
-    inputs[:, -1] = 0
-    return inputs, culprit, weight
+    kept = rank_mask(generator.random(K) >= KINDS_LEFT_OUT, blame=generator.random() >= BLAME_LEFT_OUT)
+    return inputs * torch.from_numpy(kept), culprit, weight
 
 
 def _rank_loss(meta: MetaModel, picked: list[tuple[Tensor, int, float]]) -> Tensor:

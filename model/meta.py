@@ -124,7 +124,7 @@ def judge(
         memory: what paging remembered, aged to this snapshot.
         policy: when to page.
         when: time, sequence and what is missing.
-        level: page level, surprise, the policy's reserve included; `probability` was fitted without it.
+        level: page level, surprise.
 
     Returns:
         The verdict and what paging remembers next. Nothing is paged while warming up.
@@ -158,7 +158,7 @@ def judge(
         _status(bool(incidents), warming, coverage),
         mesh_score,
         threshold,
-        probability(meta, evidence, memory, level - policy.reserve),  # as it was fitted
+        probability(meta, evidence, memory, level),
         suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
         incidents,
         coverage,
@@ -265,6 +265,12 @@ def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
     signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(blame, -10, 10)[:, None] / 5]
     table = np.concatenate(signed, axis=1)
     return torch.from_numpy(table.astype(np.float32))
+
+
+def rank_mask(kinds: BoolArray, *, blame: bool) -> Array:
+    """``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` makes of these kinds ``[K]``, and of blame."""
+    table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
+    return np.concatenate([table, table, [True, blame]]).astype(np.float32)
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:

@@ -193,8 +193,7 @@ def case_of(
         state.interval_seconds,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
-    level = options.policy.page_level(len(state.node_ids), state.interval_seconds)
-    level += checkpoint.page_offset + options.policy.reserve
+    level = options.policy.page_level(len(state.node_ids), state.interval_seconds) + checkpoint.page_offset
     return Case(evidence, _crossing(laid, calibrated.scores, evidence), state.memory, when, level)
 
 
