@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 import requests
+import urllib3
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
@@ -176,22 +177,24 @@ class _Session(requests.Session):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__()
         self._most_bytes = endpoint.most_bytes
-        self.trust_env = True  # HTTP_PROXY and the like, as people expect
         self.auth = _Auth(endpoint)
         if endpoint.ca_file:
             self.verify = str(endpoint.ca_file)
         self.headers["Accept-Encoding"] = "gzip"
 
-    def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:
+    def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         """The parameters of a POST as its body; ``timeout`` seconds from now until the last byte."""
-        within = float(kwargs.pop("timeout", None) or 10.0)
-        until = time.monotonic() + within
-        kwargs["auth"] = kwargs.get("auth") or self.auth
+        until = time.monotonic() + kwargs["timeout"]
         if method == "POST":
             kwargs["data"] = kwargs.pop("params", None)
-        reply = super().request(method, url, *args, **kwargs, stream=True, timeout=within, allow_redirects=False)
+        reply = super().request(method, url, **kwargs, stream=True, allow_redirects=False)
         with reply:
-            content = self._read(reply, until)
+            try:
+                content = self._read(reply, until)
+            except urllib3.exceptions.ReadTimeoutError as error:
+                raise requests.ReadTimeout(str(error)) from error
+            except urllib3.exceptions.HTTPError as error:
+                raise requests.exceptions.ContentDecodingError(str(error)) from error
         whole = _Reply()
         whole.status_code, whole.headers, whole.url = reply.status_code, reply.headers, reply.url
         whole._content = content
