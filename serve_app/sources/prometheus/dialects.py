@@ -43,6 +43,7 @@ class Dialect:
             failures; ``buckets`` give p50 and p99, or ``p50`` and ``p99`` are asked for.
         signature: metrics one of which is there if the mesh speaks this dialect.
         external: names of ends that are no service: calls from them are traffic from outside.
+        serves: which workload serves which service: namespace and name of either; None: they have the same name.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Dialect:
     calls: Mapping[Role, Query]
     signature: tuple[str, ...]
     external: frozenset[str] = field(default_factory=frozenset)
+    serves: Query | None = None
 
 
 def istio(*, ambient: bool = False) -> Dialect:
@@ -75,12 +77,15 @@ def istio(*, ambient: bool = False) -> Dialect:
     callee, caller = ("waypoint|destination", "waypoint|source") if ambient else ("destination", "source")
     calls = seen_by(caller, source + destination)
     del calls["in_flight"]
+    serving = ("destination_workload_namespace", "destination_workload", *destination)
+    serves = f'group by ({_by(serving)}) (istio_requests_total{{reporter=~"{callee}",{nobody}}})'
     return Dialect(
         "istio-ambient" if ambient else "istio",
         seen_by(callee, destination),
         calls,
         ("istio_requests_total",),
         frozenset({"unknown"}),
+        Query(serves, serving),
     )
 
 
