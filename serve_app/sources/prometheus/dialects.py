@@ -6,9 +6,9 @@ rate window; four scrape intervals at least, or a late scrape leaves holes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-Role = Literal["requests", "failures", "buckets", "p50", "p99", "connections", "in_flight"]
+from serve_app.sources.prometheus.roles import Role
+
 SECONDS, MILLISECONDS = 1.0, 1e-3
 _GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # unknown, late, exhausted, aborted, ..., data loss
 
@@ -41,7 +41,7 @@ class Dialect:
         name: as settings have it.
         services, calls: queries by role. ``requests`` are there in any case; ``failures`` that have no series are no
             failures; ``buckets`` give p50 and p99, or ``p50`` and ``p99`` are asked for.
-        signature: metrics one of which is there if the mesh speaks this dialect.
+        signature: series one of which is there if the mesh speaks this dialect.
         external: names of ends that are no service: calls from them are traffic from outside.
         serves: which workload serves which service: namespace and name of either; None: they have the same name.
     """
@@ -83,7 +83,7 @@ def istio(*, ambient: bool = False) -> Dialect:
         "istio-ambient" if ambient else "istio",
         seen_by(callee, destination),
         calls,
-        ("istio_requests_total",),
+        (f'istio_requests_total{{reporter="{callee.split("|")[0]}"}}',),
         frozenset({"unknown"}),
         Query(serves, serving),
     )
@@ -148,4 +148,4 @@ def _rates(
     }
 
 
-KNOWN = {one.name: one for one in (istio(), istio(ambient=True), opentelemetry(), linkerd())}
+KNOWN = {one.name: one for one in (istio(ambient=True), istio(), opentelemetry(), linkerd())}
