@@ -130,13 +130,16 @@ class Collecting:
         source: of its snapshots.
         push: hands one on; it raises what the service answers.
         rhythm: when to ask.
-        done: Unix time of the newest snapshot that the service has; None: it has none, or one of long ago.
     """
 
-    def __init__(self, mesh: str, source: Polled, push: Push, rhythm: Rhythm, done: float | None = None) -> None:
+    def __init__(self, mesh: str, source: Polled, push: Push, rhythm: Rhythm) -> None:
         self._source, self._push, self.rhythm = source, push, rhythm
         self._waiting: MeshSnapshot | None = None  # was made, and is not taken yet
-        self.state = Collected(mesh, done)
+        self.state = Collected(mesh)
+
+    def begin(self, done: float | None) -> None:
+        """After the newest snapshot that the service has, Unix time; None: from now on."""
+        self.state = replace(self.state, done=done)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -73,7 +73,9 @@ class Service:
 
 
 def collecting(source: Scripted, service: Service, done: float | None = None) -> Collecting:
-    return Collecting("shop", source, service.push, RHYTHM, done)
+    one = Collecting("shop", source, service.push, RHYTHM)
+    one.begin(done)
+    return one
 
 
 def newest(now: float = NOW) -> float:
