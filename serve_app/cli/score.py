@@ -2,11 +2,11 @@
 
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -16,12 +16,13 @@ from serve_app.cli.live import PrometheusUrl, instant, mesh_of
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
+    from serve_app.recorder import SegmentReader
     from serve_app.recording import RecordingReader
     from serve_app.schemas import VerdictDocument
     from serve_app.settings import Settings
     from serve_app.sources.prometheus.period import PastPeriod
 
-    Source = RecordingReader | PastPeriod
+    Source = RecordingReader | SegmentReader | PastPeriod
 
 
 def score(
@@ -90,6 +91,14 @@ def score(
     tally.show()
 
 
+def _recorded(path: Path) -> "RecordingReader | SegmentReader":
+    """A recording, or a folder of them as ``tagae record`` writes it."""
+    from serve_app.recorder import SegmentReader, segments
+    from serve_app.recording import RecordingReader
+
+    return SegmentReader(path) if segments(path) else RecordingReader(path)
+
+
 def _past(
     settings: "Settings", prometheus: str | None, url: str | None, mesh: str | None, begin: str | None, end: str | None
 ) -> "PastPeriod":
@@ -149,24 +158,36 @@ def _opened(output: Path) -> AbstractContextManager[TextIO]:
 
 
 def _read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
-    from serve_app.recording import RecordingReader
+    from serve_app.sources.prometheus.period import PastPeriod
 
-    if isinstance(source, RecordingReader):
-        counts: dict[str, Any] = source.meta.get("counts", {})
-        return progress(source.snapshots(), f"{what} {source.path.name}", counts.get("snapshots"))
-    return progress(source.snapshots(), what, len(source))
+    if isinstance(source, PastPeriod):
+        return progress(source.snapshots(), what, len(source))
+    counts = [reader.meta.get("counts", {}).get("snapshots") for reader in _readers([source])]
+    total = None if None in counts else sum(counts)
+    return progress(source.snapshots(), f"{what} {source.path.name}", total)
 
 
-def _notes(sources: Iterable["Source"]) -> Iterator[str]:
+def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
+    from serve_app.recorder import SegmentReader
     from serve_app.recording import RecordingReader
 
     for source in sources:
-        if isinstance(source, RecordingReader):
-            if source.dropped_calls or source.unmeasured_calls:
-                yield (
-                    f"{source.path.name}: left out {source.dropped_calls} calls with an end that has no row and "
-                    f"{source.unmeasured_calls} without a rate"
-                )
-        elif source.missing:
+        if isinstance(source, SegmentReader):
+            yield from source.readers
+        elif isinstance(source, RecordingReader):
+            yield source
+
+
+def _notes(sources: Sequence["Source"]) -> Iterator[str]:
+    from serve_app.sources.prometheus.period import PastPeriod
+
+    for reader in _readers(sources):
+        if reader.dropped_calls or reader.unmeasured_calls:
+            yield (
+                f"{reader.path.name}: left out {reader.dropped_calls} calls with an end that has no row and "
+                f"{reader.unmeasured_calls} without a rate"
+            )
+    for source in sources:
+        if isinstance(source, PastPeriod) and source.missing:
             at, why = source.missing[0]
             yield f"{len(source.missing)} of {len(source)} instants have no snapshot, the first {at.isoformat()}: {why}"
