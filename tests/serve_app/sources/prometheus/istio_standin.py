@@ -69,7 +69,8 @@ class IstioMesh:
             elif what == "in_flight":
                 yield labels, str(values[6] * 1e3)
             elif what == "buckets" and not np.isnan(values[P50]):
-                for bound, share in ((values[P50], 0.5), (values[P99], 0.99), (np.inf, 1.0)):
+                apart = max(values[P99], values[P50] * 1.00001)  # one request has one latency, and bounds differ
+                for bound, share in ((values[P50], 0.5), (apart, 0.99), (np.inf, 1.0)):
                     yield {**labels, "le": str(bound * 1e3).replace("inf", "+Inf")}, str(share * values[REQUESTS])
 
     def _kubernetes(self, snapshot: MeshSnapshot, what: str) -> Iterator[tuple[dict[str, str], str]]:
