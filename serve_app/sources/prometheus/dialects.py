@@ -30,7 +30,7 @@ class Query:
 
     def at(self, window_seconds: float) -> str:
         """The text to send."""
-        return self.promql.replace("$window", f"{window_seconds:g}s")
+        return self.promql.replace("$window", f"{round(window_seconds * 1000)}ms")  # a duration may have no point
 
 
 @dataclass(frozen=True, slots=True)
