@@ -57,14 +57,18 @@ def test_counters_grow_by_what_a_snapshot_says(tmp_path: Path) -> None:
         assert values == pytest.approx([0, 100 * share, 300 * share], abs=1e-4)
     in_flight = found["istio_request_duration_milliseconds_sum", web]
     assert [value for _, value in in_flight] == [0, 30_000, 60_000]
-    assert {labels for _, labels in found if 'reporter="source"' in labels and 'source_canonical_service="web"' in labels}
+    assert {
+        labels for _, labels in found if 'reporter="source"' in labels and 'source_canonical_service="web"' in labels
+    }
 
 
 def test_what_was_not_observed_is_not_counted(tmp_path: Path) -> None:
     file = tmp_path / "text"
     seen = [snapshot(AT + timedelta(seconds=10 * i), p50=p50) for i, p50 in enumerate([0.1, np.nan, 0.1])]
     write(seen, file, Export(10.0, 2, (100.0,)))
-    of_web = [series for (name, labels), series in samples(file).items() if name.endswith("_count") and '"web"' in labels]
+    of_web = [
+        series for (name, labels), series in samples(file).items() if name.endswith("_count") and '"web"' in labels
+    ]
     t = AT.timestamp()
     assert [at - t for at, _ in of_web[0]] == [-10, -5, 0, 10, 15, 20]
     assert [value for _, value in of_web[0]] == [0, 50, 100, 100, 150, 200]
