@@ -28,6 +28,7 @@ from pydantic_settings import (
 
 from model.incidents import AlertPolicy
 from serve_app.errors import BadSettings
+from serve_app.sources.prometheus.roles import Role
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -133,6 +134,65 @@ class ServeSettings(Subject):
     )
 
 
+class QuerySettings(Subject):
+    """One query of a mesh whose metrics nobody here knows."""
+
+    promql: str = Field(min_length=1, description="an instant vector; $window stands for the rate window")
+    unit: float = Field(1.0, gt=0, description="of its values in 1/s, s or a ratio: 0.001 for milliseconds")
+
+
+class GenericSettings(Subject):
+    """What to ask where none of the known kinds of mesh is there; see `sources/prometheus/dialects.py` for examples."""
+
+    service_labels: tuple[str, ...] = Field(
+        ("namespace", "service"), min_length=2, max_length=2, description="of an answer; =text stands for that text"
+    )
+    call_labels: tuple[str, ...] = Field(
+        ("source_namespace", "source", "destination_namespace", "destination"), min_length=4, max_length=4
+    )
+    services: dict[Role, QuerySettings] = Field(description="by role; requests among them")
+    calls: dict[Role, QuerySettings] = Field(description="likewise")
+    external: tuple[str, ...] = Field((), description="names of callers that are no services")
+
+    @model_validator(mode="after")
+    def _has_requests(self) -> Self:
+        for name, queries in (("services", self.services), ("calls", self.calls)):
+            if "requests" not in queries:
+                raise ValueError(f"{name}: expected a query for requests, came {', '.join(queries) or 'none'}")
+        return self
+
+
+class MeshSettings(Subject):
+    """A mesh that is collected, and the Prometheus that knows it."""
+
+    prometheus: str = Field(pattern="^https?://", description="its base URL")
+    source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "generic"] = "auto"
+    generic: GenericSettings | None = Field(None, description="queries, for the source of that name")
+    username: str = Field("", description="basic auth")
+    password_file: Location | None = None
+    bearer_token_file: Location | None = Field(None, description="read with every query, so that it may be rotated")
+    ca_file: Location | None = Field(None, description="certificates to trust instead of the system's")
+
+    @model_validator(mode="after")
+    def _generic_is_told(self) -> Self:
+        if (self.source == "generic") != (self.generic is not None):
+            raise ValueError("source = generic needs its queries under generic, and no other source has any")
+        return self
+
+
+class CollectorSettings(Subject):
+    """What is collected, and how."""
+
+    meshes: dict[str, MeshSettings] = Field(default_factory=dict, description="by the name that a mesh has here")
+    interval_seconds: float = Field(15.0, ge=1, description="between two snapshots; the scrape interval, or more")
+    window_seconds: float = Field(60.0, gt=0, description="of rates; four scrape intervals at least")
+    deadline_seconds: float = Field(10.0, gt=0, description="of all queries of a snapshot together")
+    keep_seconds: float = Field(45.0, ge=0, description="for which last values stand in for a query that failed")
+    behind_seconds: float = Field(15.0, ge=0, description="age of the newest instant, so that all targets are in")
+    catch_up_snapshots: int = Field(20, ge=1, description="asked for at most after an outage")
+    queries_at_once: int = Field(4, ge=1, description="to one Prometheus; it takes 20 of all its users")
+
+
 def _state_directory() -> Path:
     """XDG base directory specification: state that should survive restarts but is not worth a backup."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tagae"
@@ -177,6 +237,7 @@ class Settings(BaseSettings):
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    collector: CollectorSettings = Field(default_factory=CollectorSettings)
 
     @classmethod
     def settings_customise_sources(

@@ -6,9 +6,9 @@ rate window; four scrape intervals at least, or a late scrape leaves holes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-Role = Literal["requests", "failures", "buckets", "p50", "p99", "connections", "in_flight"]
+from serve_app.sources.prometheus.roles import Role
+
 SECONDS, MILLISECONDS = 1.0, 1e-3
 _GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # unknown, late, exhausted, aborted, ..., data loss
 
@@ -41,8 +41,9 @@ class Dialect:
         name: as settings have it.
         services, calls: queries by role. ``requests`` are there in any case; ``failures`` that have no series are no
             failures; ``buckets`` give p50 and p99, or ``p50`` and ``p99`` are asked for.
-        signature: metrics one of which is there if the mesh speaks this dialect.
+        signature: series one of which is there if the mesh speaks this dialect.
         external: names of ends that are no service: calls from them are traffic from outside.
+        serves: which workload serves which service: namespace and name of either; None: they have the same name.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Dialect:
     calls: Mapping[Role, Query]
     signature: tuple[str, ...]
     external: frozenset[str] = field(default_factory=frozenset)
+    serves: Query | None = None
 
 
 def istio(*, ambient: bool = False) -> Dialect:
@@ -75,12 +77,15 @@ def istio(*, ambient: bool = False) -> Dialect:
     callee, caller = ("waypoint|destination", "waypoint|source") if ambient else ("destination", "source")
     calls = seen_by(caller, source + destination)
     del calls["in_flight"]
+    serving = ("destination_workload_namespace", "destination_workload", *destination)
+    serves = f'group by ({_by(serving)}) (istio_requests_total{{reporter=~"{callee}",{nobody}}})'
     return Dialect(
         "istio-ambient" if ambient else "istio",
         seen_by(callee, destination),
         calls,
-        ("istio_requests_total",),
+        (f'istio_requests_total{{reporter="{callee.split("|")[0]}"}}',),
         frozenset({"unknown"}),
+        Query(serves, serving),
     )
 
 
@@ -187,4 +192,4 @@ def _rates(
     }
 
 
-KNOWN = {one.name: one for one in (istio(), istio(ambient=True), opentelemetry(), linkerd(), envoy())}
+KNOWN = {one.name: one for one in (istio(ambient=True), istio(), opentelemetry(), linkerd(), envoy())}

@@ -3,17 +3,28 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot
 from serve_app.sources.prometheus.assembly import assemble
 from serve_app.sources.prometheus.client import Answer, Prometheus
 from serve_app.sources.prometheus.dialects import Dialect, Query
-from serve_app.sources.prometheus.table import BUCKET, Column, Names, column, quantiles
+from serve_app.sources.prometheus.kubernetes import (
+    CONTROLLERS,
+    RESOURCES,
+    Controllers,
+    controllers,
+    planned,
+    utilisation,
+)
+from serve_app.sources.prometheus.table import BUCKET, Column, Key, Names, column, quantiles
 
 SHARES = {"p50": 0.5, "p99": 0.99}
 
-Role = tuple[str, str]  # "services" or "calls", and what of them
+SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
+
+Role = tuple[str, str]  # of what, and what of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +80,18 @@ class PrometheusSource:
         self._prometheus = prometheus
         self._dialect = dialect
         self.asking = asking or Asking()
-        self._queries: dict[Role, Query] = {
-            (of, role): query
-            for of, queries in (("services", dialect.services), ("calls", dialect.calls))
-            for role, query in queries.items()
+        kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS}
+        if dialect.serves is not None:
+            kubernetes["serves"] = dialect.serves
+        asked: dict[str, Mapping[Any, Query]] = {
+            SERVICES: dialect.services,
+            CALLS: dialect.calls,
+            KUBERNETES: kubernetes,
         }
+        self._queries: dict[Role, Query] = {
+            (of, role): query for of, queries in asked.items() for role, query in queries.items()
+        }
+        self._controllers: Controllers = {}
         self._names = {
             role: Names((*query.labels, BUCKET) if role[1] == "buckets" else query.labels)
             for role, query in self._queries.items()
@@ -91,17 +109,34 @@ class PrometheusSource:
         said = self._prometheus.ask(texts, at, self.asking.within_seconds)
         answers = {role: said["/".join(role)] for role in self._queries}
         found, stale, masked = self._columns(answers, at)
-        missing = [of for of in ("services", "calls") if "requests" not in found[of]]
+        missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
         if missing:
             reasons = "; ".join(f"{'/'.join(r)}: {a.failed} ({a.detail})" for r, a in answers.items() if a.failed)
-            return Poll(
-                at, None, answers, stale, masked, f"requests of {' and '.join(missing)} are not known: {reasons}"
-            )
+            why = f"requests of {' and '.join(missing)} are not known: {reasons}"
+            return Poll(at, None, answers, stale, masked, why)
         try:
-            snapshot = assemble(found["services"], found["calls"], at, external=self._dialect.external)
+            snapshot = self._assembled(found, at)
         except InvalidSnapshot as error:
             return Poll(at, None, answers, stale, masked, str(error))
         return Poll(at, snapshot, answers, stale, masked)
+
+    def _assembled(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
+        known = found[KUBERNETES]
+        serves = _serves(known.get("serves"))
+        now = controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
+        resources = {
+            role: utilisation(known.get(f"{role}_usage"), known.get(f"{role}_capacity"), serves)
+            for role in ("cpu", "memory")
+        }
+        snapshot = assemble(
+            {**found[SERVICES], **resources},
+            found[CALLS],
+            at,
+            external=self._dialect.external,
+            changes=planned(self._controllers, now, serves),
+        )
+        self._controllers = now or self._controllers  # told of once, and only with a snapshot
+        return snapshot
 
     def between(self, first: datetime, last: datetime) -> Iterator[Poll]:
         """Every instant of a past period, an interval apart."""
@@ -118,7 +153,7 @@ class PrometheusSource:
         self, answers: Mapping[Role, Answer], at: datetime
     ) -> tuple[dict[str, dict[str, Column]], dict[Role, float], tuple[Role, ...]]:
         """Columns of services and calls; those of failed queries as they were, while they are young enough."""
-        found: dict[str, dict[str, Column]] = {"services": {}, "calls": {}}
+        found: dict[str, dict[str, Column]] = {SERVICES: {}, CALLS: {}, KUBERNETES: {}}
         stale: dict[Role, float] = {}
         masked: list[Role] = []
         for role, answer in answers.items():
@@ -140,6 +175,14 @@ class PrometheusSource:
             columns = quantiles(answer.samples, self._names[role], list(SHARES.values()))
             return {name: _in_our_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
         return {role[1]: _in_our_unit(column(answer.samples, self._names[role]), query)}
+
+
+def _serves(pairs: Column | None) -> dict[Key, list[Key]]:
+    """Services of each workload."""
+    found: dict[Key, list[Key]] = {}
+    for key in pairs.keys if pairs else ():
+        found.setdefault(key[:2], []).append(key[2:])
+    return found
 
 
 def _in_our_unit(found: Column, query: Query) -> Column:
