@@ -166,7 +166,7 @@ class MeshSettings(Subject):
     """A mesh that is collected, and the Prometheus that knows it."""
 
     prometheus: str = Field(pattern="^https?://", description="its base URL")
-    source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "generic"] = "auto"
+    source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
     generic: GenericSettings | None = Field(None, description="queries, for the source of that name")
     username: str = Field("", description="basic auth")
     password_file: Location | None = None

@@ -30,7 +30,7 @@ class Query:
 
     def at(self, window_seconds: float) -> str:
         """The text to send."""
-        return self.promql.replace("$window", f"{window_seconds:g}s")
+        return self.promql.replace("$window", f"{round(window_seconds * 1000)}ms")  # a duration may have no point
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,50 @@ def linkerd() -> Dialect:
     return Dialect("linkerd", services, seen("outbound", call), ("response_latency_ms_bucket",))
 
 
+def envoy(*, inbound: str = "inbound.*", outbound: str = "outbound_([^_]+)_(.+)") -> Dialect:
+    """Sidecars without a mesh around them, as Envoy counts by itself.
+
+    Whose a sidecar is, its scrape must say: ``namespace`` and ``service`` are labels of the target. Whom it calls, the
+    cluster's name says. Requests are those that were completed: ``upstream_rq_total`` leaves out what found no
+    connection, and a dead service would be called by nobody.
+
+    Args:
+        inbound: clusters of the service itself (a regular expression of all of the name).
+        outbound: clusters of those it calls; the first two groups are namespace and name. No name of a namespace or a
+            service in Kubernetes has an underscore, so that one may part them.
+    """
+    service, callee = ("namespace", "service"), ("destination_namespace", "destination_service")
+    cluster = "envoy_cluster_name"
+
+    def seen(names: str, labels: tuple[str, ...]) -> dict[Role, Query]:
+        of = f'{cluster}=~"{_quoted(names)}"'
+        failed = f'envoy_cluster_upstream_rq_xx{{{of},envoy_response_code_class="5"}}'
+        return _rates(
+            labels,
+            f"envoy_cluster_upstream_rq_completed{{{of}}}",
+            (failed,),
+            f"envoy_cluster_upstream_rq_time_bucket{{{of}}}",
+            MILLISECONDS,
+        )
+
+    def called(query: Query) -> Query:
+        promql = query.promql
+        for group, label in enumerate(callee, 1):
+            promql = f'label_replace({promql}, "{label}", "${group}", "{cluster}", "{_quoted(outbound)}")'
+        return Query(promql, service + callee, query.unit)
+
+    services = seen(inbound, service)
+    in_use = f'sum by ({_by(service)}) (envoy_cluster_upstream_cx_active{{{cluster}=~"{_quoted(inbound)}"}})'
+    services["connections"] = Query(in_use, service)
+    calls = {role: called(query) for role, query in seen(outbound, (*service, cluster)).items()}
+    return Dialect("envoy", services, calls, ("envoy_cluster_upstream_rq_completed",))
+
+
+def _quoted(expression: str) -> str:
+    """As the inside of a string of PromQL."""
+    return expression.replace("\\", "\\\\").replace('"', '\\"')
+
+
 def _by(labels: tuple[str, ...], *more: str) -> str:
     return ", ".join((*(name for name in labels if not name.startswith("=")), *more))
 
@@ -148,4 +192,4 @@ def _rates(
     }
 
 
-KNOWN = {one.name: one for one in (istio(ambient=True), istio(), opentelemetry(), linkerd())}
+KNOWN = {one.name: one for one in (istio(ambient=True), istio(), opentelemetry(), linkerd(), envoy())}
