@@ -22,6 +22,8 @@ from serve_app.metrics import PrometheusInstruments
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 PLACE = Place("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")
 QUICK = Backoff(0.01, 0.05)
+WITHIN = 120.0  # seconds for what takes milliseconds, on a machine that has other things to do
+PATIENT = 60.0  # deadline of a request that will be answered
 
 
 def incident(name: str = "a", *services: str, severity: str = "minor", age: float = 120.0, **more: Any) -> Incident:
@@ -50,6 +52,13 @@ def counted(instruments: PrometheusInstruments, name: str, **labels: str) -> flo
     """What a metric says, over all label sets that include these."""
     samples = (s for f in text_string_to_metric_families(instruments.text().decode()) for s in f.samples)
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+
+async def eventually(condition: Callable[[], bool], within: float = WITHIN) -> None:
+    """For what nobody announces: counters, files."""
+    async with asyncio.timeout(within):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ class StandIn:
         await self._server.wait_closed()
         self._server = None
 
-    async def until(self, enough: Callable[[list[Request]], bool], within: float = 20.0) -> list[Request]:
+    async def until(self, enough: Callable[[list[Request]], bool], within: float = WITHIN) -> list[Request]:
         """The requests, once they are enough."""
         async with asyncio.timeout(within), self._came:
             await self._came.wait_for(lambda: enough(self.requests))
@@ -172,7 +181,7 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
         tuple((Endpoint(f"{one.url}/hook"), secret_file) for one in webhooks),
-        **{"place": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": 5.0, **more},
+        **{"place": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},
     )
 
 
