@@ -132,21 +132,23 @@ async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
             for server in servers:  # all of them are tried again and again
                 await server.until(lambda requests, server=server: len(requests) >= (1 if server is good else 2))
             for reason in ("late", "broken", "overloaded"):
-                await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
+                await eventually(lambda reason=reason: counted(instruments, FAILED, reason=reason) > 0)
             await eventually(lambda: notifier.waiting()["alertmanager"] == 5)
 
 
 @pytest.mark.parametrize("trouble", [503, 500, 429, "half", "close", "hang"])
 async def test_a_replica_that_recovers_knows_how_things_are_now(trouble: int | str, tmp_path: Path) -> None:
     now: list[int | str] = [trouble]
-    async with standing_in(lambda request: now[0]) as (server,):
-        async with notifying(receivers([server]), tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
-            await server.until(lambda requests: len(requests) >= 2)
-            notifier.told("shop", verdict(incident("a", severity="critical")), NOW)
-            now[0] = 200
-            good = await server.until(_any(lambda request: len(request.json) == 3))
-            await eventually(lambda: notifier.waiting() == {"alertmanager": 0, "webhook": 0})
+    async with (
+        standing_in(lambda request: now[0]) as (server,),
+        notifying(receivers([server]), tmp_path) as (notifier, _),
+    ):
+        notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+        await server.until(lambda requests: len(requests) >= 2)
+        notifier.told("shop", verdict(incident("a", severity="critical")), NOW)
+        now[0] = 200
+        good = await server.until(_any(lambda request: len(request.json) == 3))
+        await eventually(lambda: notifier.waiting() == {"alertmanager": 0, "webhook": 0})
     states = {(a["labels"]["incident"], a["labels"]["severity"]): _at(a["endsAt"]) <= NOW for a in good[-1].json}
     assert states == {("a", "minor"): True, ("a", "critical"): False, ("b", "minor"): True}
 

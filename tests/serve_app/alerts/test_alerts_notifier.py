@@ -68,12 +68,14 @@ async def test_nobody_is_told_before_it_is_written(tmp_path: Path) -> None:
         kept.append(request.json["id"] in (tmp_path / ledger.FILE_NAME).read_text())
         return 200
 
-    async with standing_in(behaviour) as (hook,):
-        async with notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
-            for severity in ("minor", "major", "critical"):
-                notifier.told("shop", verdict(incident("a", severity=severity)), NOW)
-                await asyncio.sleep(0)
-            await hook.until(lambda requests: len(requests) == 3)
+    async with (
+        standing_in(behaviour) as (hook,),
+        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
+    ):
+        for severity in ("minor", "major", "critical"):
+            notifier.told("shop", verdict(incident("a", severity=severity)), NOW)
+            await asyncio.sleep(0)
+        await hook.until(lambda requests: len(requests) == 3)
     assert kept == [True] * 3
 
 
@@ -145,18 +147,20 @@ def test_times_without_a_zone_are_refused() -> None:
 
 
 async def test_a_disk_that_refuses_keeps_nobody_in_the_dark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with standing_in(200) as (hook,):
-        async with notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often()), tmp_path) as (
+    async with (
+        standing_in(200) as (hook,),
+        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often()), tmp_path) as (
             notifier,
             instruments,
-        ):
-            blocked = tmp_path / f"{ledger.FILE_NAME}.new"
-            blocked.mkdir()  # so that nothing can be written there
-            notifier.told("shop", verdict(incident("a")), NOW)
-            await hook.until(lambda requests: len(requests) == 1)
-            assert counted(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
-            blocked.rmdir()
-            await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())  # as soon as there is room again
+        ),
+    ):
+        blocked = tmp_path / f"{ledger.FILE_NAME}.new"
+        blocked.mkdir()  # so that nothing can be written there
+        notifier.told("shop", verdict(incident("a")), NOW)
+        await hook.until(lambda requests: len(requests) == 1)
+        assert counted(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
+        blocked.rmdir()
+        await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())  # as soon as there is room again
     assert "sent all the same" in caplog.text
 
 

@@ -33,10 +33,12 @@ def _events(requests: list[Request]) -> list[tuple[str, str]]:
 
 
 async def test_an_event_tells_all_that_is_known(tmp_path: Path) -> None:
-    async with standing_in(200) as (server,):
-        async with notifying(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
-            (request,) = await server.until(lambda requests: len(requests) == 1)
+    async with (
+        standing_in(200) as (server,),
+        notifying(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
+    ):
+        notifier.told("shop", verdict(incident("a")), NOW)
+        (request,) = await server.until(lambda requests: len(requests) == 1)
     document = request.json
     assert (
         document.items()
@@ -99,13 +101,12 @@ async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_p
         seen.append(request)
         return trouble if len(seen) % 2 else 200
 
-    async with standing_in(behaviour) as (server,):
-        async with notifying(receivers(webhooks=[server]), tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
-            notifier.told("shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
-            notifier.told("shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
-            notifier.told("shop", verdict(), NOW)
-            await server.until(lambda requests: len({r.headers["idempotency-key"] for r in requests}) == 5)
+    async with standing_in(behaviour) as (server,), notifying(receivers(webhooks=[server]), tmp_path) as (notifier, _):
+        notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+        notifier.told("shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
+        notifier.told("shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
+        notifier.told("shop", verdict(), NOW)
+        await server.until(lambda requests: len({r.headers["idempotency-key"] for r in requests}) == 5)
     told = list({r.headers["idempotency-key"]: r for r in server.requests}.values())
     assert _events(told) == [
         ("a", "opened"),
