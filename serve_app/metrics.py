@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+<<<<<<< HEAD
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+=======
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+>>>>>>> living-alerts
 from prometheus_client.registry import Collector
 
 from model.verdict import Status
@@ -25,12 +30,18 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter, or a histogram where it has ``buckets``; names follow Prometheus' conventions."""
+    """A counter, a histogram where it has ``buckets``, or a ``gauge``; names follow Prometheus' conventions."""
 
     name: str
     description: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    gauge: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a counter."""
+        return not self.buckets and not self.gauge
 
 
 VERDICTS = Metric("tagae_verdicts_total", "Verdicts made, by status.", ("status",))
@@ -46,7 +57,25 @@ ADAPTERS = Metric(
     "snapshots), failed; and rolled_back.",
     ("outcome",),
 )
-METRICS = (ADAPTERS, RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS)
+NOTICES_SENT = Metric(
+    "tagae_notices_sent_total", "Alerts and events acknowledged, by receiver: alertmanager, webhook.", ("receiver",)
+)
+NOTICES_FAILED = Metric(
+    "tagae_notices_failed_total",
+    "Attempts to tell people that failed, by receiver (alertmanager, webhook; state: the file of what was told) and "
+    "reason: unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
+    ("receiver", "reason"),
+)
+NOTICES_DROPPED = Metric(
+    "tagae_notices_dropped_total",
+    "Alerts and events given up, by receiver and reason: invalid, refused, expired, full.",
+    ("receiver", "reason"),
+)
+NOTICES_WAITING = Metric(
+    "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
+)
+NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
+METRICS = (ADAPTERS, RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS, *NOTICES)
 
 
 class Instruments(Protocol):
@@ -57,6 +86,9 @@ class Instruments(Protocol):
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         """Add one value to a histogram."""
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        """Give a gauge its value."""
 
 
 class PrometheusInstruments:
@@ -70,7 +102,8 @@ class PrometheusInstruments:
         disable_created_metrics()  # type: ignore[no-untyped-call] # no second series beside each counter
         self._registry = CollectorRegistry(auto_describe=False)
         self._constant = constant
-        self._counters = {m.name: self._counter(m) for m in METRICS if not m.buckets}
+        self._counters = {m.name: self._counter(m) for m in METRICS if m.counts}
+        self._gauges = {m.name: self._gauge(m) for m in METRICS if m.gauge}
         self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
@@ -79,9 +112,17 @@ class PrometheusInstruments:
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         self._histograms[metric.name].labels(**self._constant, **labels).observe(value)
 
+<<<<<<< HEAD
     def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[Collected] = ()) -> bytes:
         """Everything counted here, the meshes' gauges and how collecting them goes, in Prometheus' text form
         (``CONTENT_TYPE``)."""
+=======
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        self._gauges[metric.name].labels(**self._constant, **labels).set(value)
+
+    def text(self, meshes: Iterable["MeshGauges"] = ()) -> bytes:
+        """Everything counted here and the meshes' gauges, in Prometheus' text form (``CONTENT_TYPE``)."""
+>>>>>>> living-alerts
         gauges = CollectorRegistry(auto_describe=False)
         gauges.register(_MeshCollector(tuple(meshes)))
         gauges.register(_CollectedCollector(tuple(collected)))
@@ -89,6 +130,9 @@ class PrometheusInstruments:
 
     def _counter(self, metric: Metric) -> Counter:
         return Counter(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
+
+    def _gauge(self, metric: Metric) -> Gauge:
+        return Gauge(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
 
     def _histogram(self, metric: Metric) -> Histogram:
         labels = (*self._constant, *metric.labels)
