@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-<<<<<<< HEAD
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-=======
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
->>>>>>> living-alerts
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from model.verdict import Status
@@ -112,17 +107,12 @@ class PrometheusInstruments:
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         self._histograms[metric.name].labels(**self._constant, **labels).observe(value)
 
-<<<<<<< HEAD
-    def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[Collected] = ()) -> bytes:
-        """Everything counted here, the meshes' gauges and how collecting them goes, in Prometheus' text form
-        (``CONTENT_TYPE``)."""
-=======
     def set(self, metric: Metric, value: float, **labels: str) -> None:
         self._gauges[metric.name].labels(**self._constant, **labels).set(value)
 
-    def text(self, meshes: Iterable["MeshGauges"] = ()) -> bytes:
-        """Everything counted here and the meshes' gauges, in Prometheus' text form (``CONTENT_TYPE``)."""
->>>>>>> living-alerts
+    def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[Collected] = ()) -> bytes:
+        """Everything counted here, the meshes' gauges and how collecting them goes, in Prometheus' text form
+        (``CONTENT_TYPE``)."""
         gauges = CollectorRegistry(auto_describe=False)
         gauges.register(_MeshCollector(tuple(meshes)))
         gauges.register(_CollectedCollector(tuple(collected)))
