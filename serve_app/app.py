@@ -18,6 +18,7 @@ from serve_app.deployments.calling import RETRY_AFTER_SECONDS
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.ingress import Ingress
 from serve_app.deployments.meta import MetaModel
+from serve_app.deployments.notifier import Notifier
 from serve_app.deployments.scorer import Scorer
 from serve_app.deployments.session import MeshSession
 from serve_app.deployments.trainer import Trainer
@@ -52,7 +53,7 @@ def build(args: Arguments) -> Application:
 
 def application(settings: Settings) -> Application:
     """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel, and beside them the Trainer and,
-    where there are meshes to collect, the Collector.
+    where there is something to collect or somebody to tell, the Collector and the Notifier.
 
     Raises:
         BadSettings: the settings do not fit this cluster.
@@ -67,6 +68,9 @@ def application(settings: Settings) -> Application:
         trainer = _light(Trainer, beside_the_store, max_ongoing_requests=1, max_queued_requests=FITS_WAITING).bind(
             settings
         )
+    notifier = None
+    if settings.notify.alertmanagers or settings.notify.webhooks:
+        notifier = _light(Notifier, beside_the_store, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
     session = _light(
         MeshSession,
         beside_the_store,
@@ -74,7 +78,7 @@ def application(settings: Settings) -> Application:
         max_ongoing_requests=front.max_ongoing_requests,
         max_queued_requests=front.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-    ).bind(settings, scorer, meta, trainer)
+    ).bind(settings, scorer, meta, trainer, notifier)
     collector = None
     if settings.collector.meshes:
         collector = _light(Collector, max_ongoing_requests=front.max_ongoing_requests).bind(settings, session)

@@ -88,9 +88,10 @@ def _host(name: str, domains: Sequence[str], cluster: str) -> dict[str, Any]:
 
 
 def _listener(name: str, port: int, hosts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    router = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
+    filters_of = "type.googleapis.com/envoy.extensions.filters"
+    router = f"{filters_of}.http.router.v3.Router"
     http = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "@type": f"{filters_of}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": name,
         "route_config": {"name": name, "virtual_hosts": list(hosts)},
         "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": router}}],
