@@ -122,19 +122,23 @@ class Ledger:
         await self.publish()
 
     async def _write(self, book: Book) -> None:
-        if self._writing is not None and not self._writing.done():  # one at a time
-            self._owed = True  # with the next change
-            return
-        self._writing = asyncio.create_task(self._attempt(book))
-        await asyncio.wait({self._writing}, timeout=PATIENCE_SECONDS)
+        if self._writing is None or self._writing.done():  # one at a time
+            self._writing = asyncio.create_task(self._attempt(book))
+            await asyncio.wait({self._writing}, timeout=PATIENCE_SECONDS)
+            if self._writing.done():
+                return
+        self._failed(f"no answer from the disk within {PATIENCE_SECONDS:g} s")
 
     async def _attempt(self, book: Book) -> None:
         try:
             await asyncio.to_thread(write, self._directory, book)
         except Exception as error:  # whatever it is, people are told
-            self._owed = True
-            self._instruments.count(NOTICES_FAILED, receiver="state", reason="unwritable")
-            log.error("notifications cannot be kept, and are sent all the same: %s", error)
+            self._failed(error)
+
+    def _failed(self, why: object) -> None:
+        self._owed = True  # with the next change, and there is one every minute while anything is open
+        self._instruments.count(NOTICES_FAILED, receiver="state", reason="unwritable")
+        log.error("notifications cannot be kept, and are sent all the same: %s", why)
 
 
 def _without(book: Book, webhook: str, event: str) -> Book:

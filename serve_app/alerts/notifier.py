@@ -151,6 +151,7 @@ class Notifier:
 
     async def close(self) -> None:
         """End :meth:`run`, or, if it never ran, keep what was told."""
+        await asyncio.sleep(0)  # a run that was made a task just now begins, and delivers
         self._closing.set()
         if self._running:
             await self._ended.wait()

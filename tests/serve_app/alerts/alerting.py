@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,7 @@ class StandIn:
 
     behaviour: Callable[[Request], int | str | tuple[int, dict[str, str]]] = lambda request: 200
     port: int = 0
+    tls: ssl.SSLContext | None = None
     requests: list[Request] = field(default_factory=list)
     _came: asyncio.Condition = field(default_factory=asyncio.Condition)
     _server: asyncio.Server | None = None
@@ -92,7 +94,7 @@ class StandIn:
 
     async def start(self) -> None:
         """On the same port as before, if there was one."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

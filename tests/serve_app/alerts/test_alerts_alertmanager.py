@@ -1,6 +1,10 @@
 """Alerts on the wire, and replicas that are down, slow, full or confused."""
 
+import shutil
+import ssl
+import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from alerting import (
     NOW,
     PATIENT,
     Request,
+    StandIn,
     counted,
     eventually,
     incident,
@@ -22,7 +27,7 @@ from alerting import (
 
 from serve_app.alerts.alertmanager import Pace, batches, fault
 from serve_app.alerts.pages import Alert
-from serve_app.alerts.posting import Backoff
+from serve_app.alerts.posting import Backoff, Endpoint
 
 SENT, FAILED, DROPPED = "tagae_notices_sent_total", "tagae_notices_failed_total", "tagae_notices_dropped_total"
 
@@ -191,8 +196,8 @@ async def test_what_will_not_pass_is_not_repeated_blindly(status: int, reason: s
             await server.until(lambda requests: len(requests) == 1)
             notifier.told("shop", verdict(incident("a", severity="major")), NOW)
             await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
+            await eventually(lambda: notifier.waiting()["alertmanager"] == 2)
             assert len(server.requests) == 1
-            assert notifier.waiting()["alertmanager"] == 2
 
 
 async def test_whoever_asks_for_time_is_given_it(tmp_path: Path) -> None:
@@ -244,3 +249,22 @@ def _alert(**labels: str) -> Alert:
 
 def test_the_pace_leaves_room_for_lost_posts() -> None:
     assert Pace().ahead >= 3 * Pace().resend
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH to make a certificate with")
+async def test_a_private_authority_is_trusted_where_it_is_named(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(["openssl", *made.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    server = StandIn(tls=ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+    assert server.tls is not None
+    server.tls.load_cert_chain(certificate, key)
+    await server.start()
+    url = f"https://127.0.0.1:{server.port}/api/v2/alerts"
+    to = replace(receivers(deadline_seconds=PATIENT), alertmanagers=(Endpoint(url, ca_file=certificate), Endpoint(url)))
+    async with notifying(replace(to, drain_seconds=0.0), tmp_path) as (notifier, instruments):
+        notifier.told("shop", verdict(incident("a")), NOW)
+        await server.until(lambda requests: len(requests) == 1)
+        await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason="unreachable") > 0)
+    await server.stop()
+    assert len(server.requests) == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -162,6 +163,23 @@ async def test_a_disk_that_refuses_keeps_nobody_in_the_dark(tmp_path: Path, capl
         blocked.rmdir()
         await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())  # as soon as there is room again
     assert "sent all the same" in caplog.text
+
+
+async def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "PATIENCE_SECONDS", 0.05)
+    fresh = tmp_path / f"{ledger.FILE_NAME}.new"
+    os.mkfifo(fresh)  # opened for writing, it hangs until somebody reads
+    async with standing_in(200) as (hook,):
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often())
+        async with notifying(to, tmp_path) as (notifier, instruments):
+            notifier.told("shop", verdict(incident("a")), NOW)
+            await hook.until(lambda requests: len(requests) == 1)
+            assert counted(instruments, "tagae_notices_failed_total", receiver="state") >= 1
+            reader = os.open(fresh, os.O_RDONLY | os.O_NONBLOCK)
+            fresh.unlink()
+            await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())
+            os.close(reader)
+    assert [a.labels["incident"] for a in decode_book((tmp_path / ledger.FILE_NAME).read_bytes()).firing()] == ["a"]
 
 
 def test_a_directory_that_cannot_be_had_is_named(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def _firing(book: Book) -> dict[Name, Alert]:
     return {alert.name: alert for alert in book.firing()}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_of_each_incident_at_most_one_alert_fires_and_none_is_both(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
@@ -60,7 +60,7 @@ def test_of_each_incident_at_most_one_alert_fires_and_none_is_both(steps: list[t
         assert len(names) == len(set(names))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list[tuple[Verdict, int]]) -> None:
     before = Book()
@@ -75,7 +75,7 @@ def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list
     assert not _firing(before)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_while_it_is_open_only_severity_changes_and_only_upwards(steps: list[tuple[Verdict, int]]) -> None:
     rank, before = list(Severity).index, Book()
@@ -91,7 +91,7 @@ def test_while_it_is_open_only_severity_changes_and_only_upwards(steps: list[tup
         before = book
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_every_incident_has_its_events_in_order(steps: list[tuple[Verdict, int]]) -> None:
     events = [event.document for event in _play(steps)[-1].events.get("hook", ())]
