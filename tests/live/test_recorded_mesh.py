@@ -30,7 +30,7 @@ Recorded = tuple[list[MeshSnapshot], list[Poll]]
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What was simulated, and what Prometheus says of the same instants."""
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
     simulator = Simulator(MeshSpec(services=30, seed=5, start=start, latent=0.2), snapshots=SNAPSHOTS)
@@ -42,7 +42,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         source = PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), ASKING)
         with closing(source):
             polls = list(source.between(sent[0].observed_at, sent[-1].observed_at))
-    yield sent, polls
+    return sent, polls
 
 
 def paired(recorded: Recorded) -> Iterator[tuple[MeshSnapshot, MeshSnapshot]]:
