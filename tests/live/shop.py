@@ -1,8 +1,7 @@
 """The services of the shop and those who buy there, in one process: ``python -m tests.live.shop WIRING``.
 
 One process for all seven, as they hardly do anything: seven interpreters would take half a gigabyte and as many turns
-on the processor. What a mesh is made of, the sidecars, are processes of their own. Who is served and who fails is told
-over HTTP to ``control``:
+on the processor. What a mesh is made of, the sidecars, are processes of their own. Who fails is told to ``control``:
 
     PUT    /faults/payment   {"delay_seconds": 0.2, "error_share": 0.5, "dead": false}
     DELETE /faults

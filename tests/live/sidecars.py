@@ -12,6 +12,7 @@ from tests.live.topology import NAMESPACE
 
 INBOUND = "inbound"
 BOUNDS_MS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 5000, 10000)
+FILTERS = "type.googleapis.com/envoy.extensions.filters."
 FLUSH_SECONDS = 0.2  # histograms come to the admin page with a flush alone: 5 s by default, longer than our scrapes
 # Of each cluster; nobody asks for the other thousand and a half.
 COUNTED = rf"cluster\.({INBOUND}|outbound_[^.]+)\.upstream_(rq_(completed|total|time|[0-9]xx)|cx_active)"
@@ -88,13 +89,14 @@ def _host(name: str, domains: Sequence[str], cluster: str) -> dict[str, Any]:
 
 
 def _listener(name: str, port: int, hosts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    filters_of = "type.googleapis.com/envoy.extensions.filters"
-    router = f"{filters_of}.http.router.v3.Router"
+    manager = "network.http_connection_manager.v3.HttpConnectionManager"
     http = {
-        "@type": f"{filters_of}.network.http_connection_manager.v3.HttpConnectionManager",
+        "@type": FILTERS + manager,
         "stat_prefix": name,
         "route_config": {"name": name, "virtual_hosts": list(hosts)},
-        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": router}}],
+        "http_filters": [
+            {"name": "envoy.filters.http.router", "typed_config": {"@type": FILTERS + "http.router.v3.Router"}}
+        ],
     }
     filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": http}]
     return {"name": name, "address": _address(port), "filter_chains": [{"filters": filters}]}

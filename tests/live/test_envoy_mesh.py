@@ -33,7 +33,7 @@ CULPRIT, CALLER = "payment", "checkout"
 # Time-lapse: an interval and a window as usual, 15 s and 60 s, are run in a tenth, and snapshots say the usual times.
 LAPSE = 10.0
 INTERVAL, WINDOW = 15.0 / LAPSE, 60.0 / LAPSE
-HEALTHY, SICK = 45, 20  # snapshots
+HEALTHY, SICK = 45, 14  # snapshots
 Ends = tuple[str, str]
 
 
@@ -151,9 +151,9 @@ def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -
     into = measured[CALLER, CULPRIT]
     assert into.failures == into.requests > 0
     assert calls(snapshot, 0)[CALLER, CULPRIT] == pytest.approx(into.requests / 8, rel=0.3)  # still called
-    assert calls(snapshot, 1)[CALLER, CULPRIT] == 1
-    assert services(snapshot, 1)[node(CULPRIT)] == 1
-    assert services(snapshot, 1)[node(CALLER)] == 1
+    failing = services(snapshot, 1)
+    assert calls(snapshot, 1)[CALLER, CULPRIT] == pytest.approx(1, abs=0.02)
+    assert (failing[node(CULPRIT)], failing[node(CALLER)]) == pytest.approx((1, 1), abs=0.02)
     assert np.isnan(services(snapshot, 2)[node(CULPRIT)])  # nobody was answered
     if gone == "pod":
         assert np.isnan(services(snapshot, 6)[node(CULPRIT)])  # and nobody counts its connections
@@ -189,7 +189,8 @@ def told(verdicts: list[Verdict]) -> str:
 
 
 def test_a_slow_service_gives_one_incident_that_suspects_it(mesh: LiveMesh) -> None:
-    checkpoint, state, verdicts = load(), Mesh(), []
+    checkpoint, state = load(), Mesh()
+    verdicts: list[Verdict] = []
     for snapshot in lapse(mesh, HEALTHY, 0):
         verdict, state = advance(checkpoint, state, snapshot, Options())
         verdicts.append(verdict)
@@ -198,10 +199,10 @@ def test_a_slow_service_gives_one_incident_that_suspects_it(mesh: LiveMesh) -> N
         for snapshot in lapse(mesh, SICK, HEALTHY):
             verdict, state = advance(checkpoint, state, snapshot, Options())
             verdicts.append(verdict)
-            if verdict.incidents:
-                break
     print(told(verdicts))
-    assert len(verdicts[-1].incidents) == 1, told(verdicts)
-    (incident,) = verdicts[-1].incidents
-    assert node(CULPRIT) in [suspect.service for suspect in incident.suspects[:3]], told(verdicts)
-    assert node(CALLER) in incident.affected, incident
+    paged = [v for v in verdicts if v.incidents]
+    assert paged, told(verdicts)
+    assert len({incident.id for v in paged for incident in v.incidents}) == 1, told(verdicts)
+    (first,), (last,) = paged[0].incidents, paged[-1].incidents
+    assert node(CULPRIT) in [suspect.service for suspect in first.suspects[:3]], first
+    assert {node(CULPRIT), node(CALLER)} <= set(last.affected), last

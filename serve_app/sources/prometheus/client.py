@@ -132,10 +132,8 @@ class Prometheus:
         left = until - began
         if left <= 0:
             return Answer([], failed="late", detail="its turn did not come in time")
-        asked = {
-            "time": f"{at.timestamp():.3f}",
-            "timeout": f"{max(left, 0.001):.3f}",
-        }  # a duration with a unit may have no point
+        # Seconds without a unit: with one, Prometheus takes no point ("5.000s" is 400).
+        asked = {"time": f"{at.timestamp():.3f}", "timeout": f"{max(left, 0.001):.3f}"}
         try:
             reply: _Decoded = self._connect.custom_query(query, asked, timeout=left)
         except PrometheusApiClientException as error:
