@@ -75,7 +75,7 @@ def score(
         )
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     warmups = [RecordingReader(path) for path in warmup or ()]
-    source: Source = RecordingReader(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
+    source: Source = _recorded(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
     with ExitStack() as stack:
         if url:
             verdicts = stack.enter_context(_through_service(url, mesh, warmups, source))

@@ -217,10 +217,10 @@ def test_which_kind_of_mesh_it_is_can_be_told_or_found_and_nothing_is_made_up() 
 def test_a_mesh_of_another_kind_is_told_by_its_queries() -> None:
     def answers(request: standin.Request) -> None:
         known: dict[str, Samples] = {
-            "rate(req[60s])": [({"app": "cart"}, "10"), ({"app": "web"}, "5")],
-            "rate(err[60s])": [({"app": "cart"}, "1")],
+            "rate(req[60000ms])": [({"app": "cart"}, "10"), ({"app": "web"}, "5")],
+            "rate(err[60000ms])": [({"app": "cart"}, "1")],
             "lat_p99": [({"app": "cart"}, "250")],
-            "rate(out[60s])": [({"from": "web", "to": "cart"}, "4"), ({"from": "outside", "to": "web"}, "5")],
+            "rate(out[60000ms])": [({"from": "web", "to": "cart"}, "4"), ({"from": "outside", "to": "web"}, "5")],
         }
         request.send(200, standin.vector(known.get(request.query["query"], [])))
 
