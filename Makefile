@@ -11,7 +11,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluate ablations evaluation-set help setup demo test check bench openapi fuzz train clean
+.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi fuzz train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -24,6 +24,9 @@ demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1
 
 test: .venv/.stamp  ## all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
 	$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+test-live: .venv/.stamp  ## tests against a real Prometheus, Alertmanager, Redis and a mesh of Envoys; installs what it may, skips the rest
+	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
 
 check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)

@@ -15,8 +15,10 @@ from ray.serve.config import BackpressureConfig, RequestRouterConfig
 from model.checkpoint import load_or_shipped
 from serve_app.deployments import local
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS
+from serve_app.deployments.collector import Collector
 from serve_app.deployments.ingress import Ingress
 from serve_app.deployments.meta import MetaModel
+from serve_app.deployments.notifier import Notifier
 from serve_app.deployments.scorer import Scorer
 from serve_app.deployments.session import MeshSession
 from serve_app.deployments.trainer import Trainer
@@ -50,7 +52,8 @@ def build(args: Arguments) -> Application:
 
 
 def application(settings: Settings) -> Application:
-    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel, and beside them the Trainer.
+    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel, and beside them the Trainer and,
+    where there is something to collect or somebody to tell, the Collector and the Notifier.
 
     Raises:
         BadSettings: the settings do not fit this cluster.
@@ -65,6 +68,9 @@ def application(settings: Settings) -> Application:
         trainer = _light(Trainer, beside_the_store, max_ongoing_requests=1, max_queued_requests=FITS_WAITING).bind(
             settings
         )
+    notifier = None
+    if settings.notify.alertmanagers or settings.notify.webhooks:
+        notifier = _light(Notifier, beside_the_store, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
     session = _light(
         MeshSession,
         beside_the_store,
@@ -72,7 +78,10 @@ def application(settings: Settings) -> Application:
         max_ongoing_requests=front.max_ongoing_requests,
         max_queued_requests=front.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-    ).bind(settings, scorer, meta, trainer)
+    ).bind(settings, scorer, meta, trainer, notifier)
+    collector = None
+    if settings.collector.meshes:
+        collector = _light(Collector, max_ongoing_requests=front.max_ongoing_requests).bind(settings, session)
     # More than the sessions take and queue, so that who is refused is refused in our words.
     passing = front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + READS
     return _light(
@@ -81,7 +90,7 @@ def application(settings: Settings) -> Application:
         max_ongoing_requests=passing,
         max_queued_requests=passing,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_SECONDS),
-    ).bind(settings, session)
+    ).bind(settings, session, collector)
 
 
 def start(settings: Settings) -> str:

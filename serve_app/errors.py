@@ -21,6 +21,7 @@
     ├── CorruptState             stored bytes that cannot be read back
     ├── StoreFull                no room to write
     ├── BadRecording             a recording folder that cannot be read or written
+    ├── NoTelemetry              what a mesh's Prometheus was asked for cannot be had
     ├── BadVerdicts              a file of verdicts that cannot be read or is not about the recording
     └── BadSettings              a setting that does not exist or has an impossible value
 
@@ -130,6 +131,10 @@ class BadRecording(ServeError):
     """A recording that cannot be read or written."""
 
 
+class NoTelemetry(ServeError):
+    """A mesh whose Prometheus does not answer, or knows nothing of it."""
+
+
 class BadVerdicts(ServeError):
     """Verdicts that cannot be read, or that are not about the recording they are to be judged on."""
 
@@ -164,6 +169,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     InvalidDocument: Answer(422, "invalid-document", "The document's content is not valid"),
     InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
     BadRecording: Answer(422, "bad-recording", "The recording cannot be read"),
+    NoTelemetry: Answer(502, "no-telemetry", "The mesh's Prometheus has no answer"),
     BadVerdicts: Answer(422, "bad-verdicts", "The verdicts cannot be judged"),
     Overloaded: Answer(429, "overloaded", "The service has more work than it takes"),
     IncompatibleWeights: Answer(500, "incompatible-weights", "The stored state or weights do not fit this version"),

@@ -6,16 +6,17 @@ With Ray each replica counts through ``ray.serve.metrics`` (``deployments/instru
 that they are the same whichever replica answers and do not linger after a mesh is deleted.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from model.verdict import Status
+from serve_app.collecting import Collected
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # From a small mesh's stage to the default deadline.
@@ -24,12 +25,18 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter, or a histogram where it has ``buckets``; names follow Prometheus' conventions."""
+    """A counter, a histogram where it has ``buckets``, or a ``gauge``; names follow Prometheus' conventions."""
 
     name: str
     description: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    gauge: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a counter."""
+        return not self.buckets and not self.gauge
 
 
 VERDICTS = Metric("tagae_verdicts_total", "Verdicts made, by status.", ("status",))
@@ -45,7 +52,25 @@ ADAPTERS = Metric(
     "snapshots), failed; and rolled_back.",
     ("outcome",),
 )
-METRICS = (ADAPTERS, RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS)
+NOTICES_SENT = Metric(
+    "tagae_notices_sent_total", "Alerts and events acknowledged, by receiver: alertmanager, webhook.", ("receiver",)
+)
+NOTICES_FAILED = Metric(
+    "tagae_notices_failed_total",
+    "Attempts to tell people that failed, by receiver (alertmanager, webhook; state: the file of what was told) and "
+    "reason: unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
+    ("receiver", "reason"),
+)
+NOTICES_DROPPED = Metric(
+    "tagae_notices_dropped_total",
+    "Alerts and events given up, by receiver and reason: invalid, refused, expired, full.",
+    ("receiver", "reason"),
+)
+NOTICES_WAITING = Metric(
+    "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
+)
+NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
+METRICS = (ADAPTERS, RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS, *NOTICES)
 
 
 class Instruments(Protocol):
@@ -56,6 +81,9 @@ class Instruments(Protocol):
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         """Add one value to a histogram."""
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        """Give a gauge its value."""
 
 
 class PrometheusInstruments:
@@ -69,7 +97,8 @@ class PrometheusInstruments:
         disable_created_metrics()  # type: ignore[no-untyped-call] # no second series beside each counter
         self._registry = CollectorRegistry(auto_describe=False)
         self._constant = constant
-        self._counters = {m.name: self._counter(m) for m in METRICS if not m.buckets}
+        self._counters = {m.name: self._counter(m) for m in METRICS if m.counts}
+        self._gauges = {m.name: self._gauge(m) for m in METRICS if m.gauge}
         self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
@@ -78,14 +107,22 @@ class PrometheusInstruments:
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         self._histograms[metric.name].labels(**self._constant, **labels).observe(value)
 
-    def text(self, meshes: Iterable["MeshGauges"] = ()) -> bytes:
-        """Everything counted here and the meshes' gauges, in Prometheus' text form (``CONTENT_TYPE``)."""
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        self._gauges[metric.name].labels(**self._constant, **labels).set(value)
+
+    def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[Collected] = ()) -> bytes:
+        """Everything counted here, the meshes' gauges and how collecting them goes, in Prometheus' text form
+        (``CONTENT_TYPE``)."""
         gauges = CollectorRegistry(auto_describe=False)
         gauges.register(_MeshCollector(tuple(meshes)))
+        gauges.register(_CollectedCollector(tuple(collected)))
         return generate_latest(self._registry) + generate_latest(gauges)
 
     def _counter(self, metric: Metric) -> Counter:
         return Counter(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
+
+    def _gauge(self, metric: Metric) -> Gauge:
+        return Gauge(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
 
     def _histogram(self, metric: Metric) -> Histogram:
         labels = (*self._constant, *metric.labels)
@@ -139,6 +176,39 @@ class _MeshCollector(Collector):
         yield status
 
 
+class _CollectedCollector(Collector):
+    """How collecting goes, mesh by mesh; as long as nothing is collected there is nothing of it."""
+
+    def __init__(self, meshes: tuple[Collected, ...]) -> None:
+        self._meshes = meshes
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        for name, description, value in _COLLECTED if self._meshes else ():
+            gauge = GaugeMetricFamily(f"tagae_collector_{name}", description, labels=("mesh",))
+            for m in self._meshes:
+                if (measured := value(m)) is not None:
+                    gauge.add_metric((m.mesh,), measured)
+            yield gauge
+        for name, label, description, counts in _COUNTED if self._meshes else ():
+            counter = CounterMetricFamily(f"tagae_collector_{name}", description, labels=("mesh", label))
+            for m in self._meshes:
+                for kind, count in counts(m).items():
+                    counter.add_metric((m.mesh, kind), count)
+            yield counter
+
+
+_COLLECTED: tuple[tuple[str, str, Callable[[Collected], float | None]], ...] = (
+    ("snapshot_timestamp_seconds", "Time of the newest snapshot that was taken.", lambda c: c.handed_on),
+    ("stale_seconds", "Age of the oldest values that stand in for a query that failed.", lambda c: c.stale_seconds),
+    ("masked_queries", "Queries that the newest snapshot does without.", lambda c: len(c.masked)),
+    ("services", "Services in the newest snapshot.", lambda c: c.services),
+    ("calls", "Calls in the newest snapshot.", lambda c: c.calls),
+    ("query_seconds", "The slowest query of the newest poll.", lambda c: c.seconds),
+)
+_COUNTED: tuple[tuple[str, str, str, Callable[[Collected], Mapping[str, int]]], ...] = (
+    ("polls", "outcome", "Instants asked for: taken, empty, failed, refused, given_up.", lambda c: c.polls),
+    ("query_failures", "why", "Queries without an answer.", lambda c: c.failures),
+)
 _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("score", "Strongest evidence, decades of improbability.", lambda m: m.score),
     ("threshold", "Percentile of the score over quiet history.", lambda m: m.threshold),

@@ -239,7 +239,8 @@ class RecordingWriter:
             "incidents": len(self._incidents),
         }
         unfinished = self.path / "meta.json.part"
-        unfinished.write_text(json.dumps({**self._meta, "counts": counts}, indent=1) + "\n", encoding="utf-8")
+        newest = {"newest": self._newest.isoformat()} if self._newest else {}
+        unfinished.write_text(json.dumps({**self._meta, **newest, "counts": counts}, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(self.path / "meta.json")
 
 

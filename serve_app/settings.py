@@ -9,11 +9,13 @@ The floors below never import this: they are handed plain values.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -28,6 +30,7 @@ from pydantic_settings import (
 
 from model.incidents import AlertPolicy
 from serve_app.errors import BadSettings
+from serve_app.sources.prometheus.roles import Role
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -133,6 +136,65 @@ class ServeSettings(Subject):
     )
 
 
+class QuerySettings(Subject):
+    """One query of a mesh whose metrics nobody here knows."""
+
+    promql: str = Field(min_length=1, description="an instant vector; $window stands for the rate window")
+    unit: float = Field(1.0, gt=0, description="of its values in 1/s, s or a ratio: 0.001 for milliseconds")
+
+
+class GenericSettings(Subject):
+    """What to ask where none of the known kinds of mesh is there; see `sources/prometheus/dialects.py` for examples."""
+
+    service_labels: tuple[str, ...] = Field(
+        ("namespace", "service"), min_length=2, max_length=2, description="of an answer; =text stands for that text"
+    )
+    call_labels: tuple[str, ...] = Field(
+        ("source_namespace", "source", "destination_namespace", "destination"), min_length=4, max_length=4
+    )
+    services: dict[Role, QuerySettings] = Field(description="by role; requests among them")
+    calls: dict[Role, QuerySettings] = Field(description="likewise")
+    external: tuple[str, ...] = Field((), description="names of callers that are no services")
+
+    @model_validator(mode="after")
+    def _has_requests(self) -> Self:
+        for name, queries in (("services", self.services), ("calls", self.calls)):
+            if "requests" not in queries:
+                raise ValueError(f"{name}: expected a query for requests, came {', '.join(queries) or 'none'}")
+        return self
+
+
+class MeshSettings(Subject):
+    """A mesh that is collected, and the Prometheus that knows it."""
+
+    prometheus: str = Field(pattern="^https?://", description="its base URL")
+    source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
+    generic: GenericSettings | None = Field(None, description="queries, for the source of that name")
+    username: str = Field("", description="basic auth")
+    password_file: Location | None = None
+    bearer_token_file: Location | None = Field(None, description="read with every query, so that it may be rotated")
+    ca_file: Location | None = Field(None, description="certificates to trust instead of the system's")
+
+    @model_validator(mode="after")
+    def _generic_is_told(self) -> Self:
+        if (self.source == "generic") != (self.generic is not None):
+            raise ValueError("source = generic needs its queries under generic, and no other source has any")
+        return self
+
+
+class CollectorSettings(Subject):
+    """What is collected, and how."""
+
+    meshes: dict[str, MeshSettings] = Field(default_factory=dict, description="by the name that a mesh has here")
+    interval_seconds: float = Field(15.0, ge=1, description="between two snapshots; the scrape interval, or more")
+    window_seconds: float = Field(60.0, gt=0, description="of rates; four scrape intervals at least")
+    deadline_seconds: float = Field(10.0, gt=0, description="of all queries of a snapshot together")
+    keep_seconds: float = Field(45.0, ge=0, description="for which last values stand in for a query that failed")
+    behind_seconds: float = Field(15.0, ge=0, description="age of the newest instant, so that all targets are in")
+    catch_up_snapshots: int = Field(20, ge=1, description="asked for at most after an outage")
+    queries_at_once: int = Field(4, ge=1, description="to one Prometheus; it takes 20 of all its users")
+
+
 def _state_directory() -> Path:
     """XDG base directory specification: state that should survive restarts but is not worth a backup."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tagae"
@@ -158,6 +220,68 @@ class LimitSettings(Subject):
     )
 
 
+def _address(url: str) -> str:
+    parts = urlsplit(url)  # raises ValueError for what is none
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("expected http://HOST[:PORT][/PATH] or https://...")
+    if "@" in parts.netloc:
+        raise ValueError("expected no password in the URL; give username and password_file")
+    if not url.isprintable() or " " in url or parts.fragment:
+        raise ValueError("expected a URL without spaces, control characters and fragment")
+    return url
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class ReceiverSettings(Subject):
+    """Somebody who is told of incidents, and how we are let in. Files are read anew with each request."""
+
+    url: Address
+    username: str = Field("", pattern="^[^:]*$", description="basic auth")
+    password_file: Location | None = None
+    bearer_token_file: Location | None = Field(None, description="instead of basic auth")
+    ca_file: Location | None = Field(None, description="certificates to trust; none: the system's")
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.bearer_token_file and self.username:
+            raise ValueError("expected username or bearer_token_file, came both")
+        if self.password_file and not self.username:
+            raise ValueError("password_file: expected a username with it")
+        return self
+
+
+class WebhookSettings(ReceiverSettings):
+    """A webhook; its URL is complete."""
+
+    secret_file: Location | None = Field(None, description="signs each request (HMAC-SHA256); none: unsigned")
+
+
+class NotifySettings(Subject):
+    """Who is told of incidents, and how."""
+
+    alertmanagers: tuple[ReceiverSettings, ...] = Field((), description="base URLs of all replicas of the cluster")
+    webhooks: tuple[WebhookSettings, ...] = ()
+    cluster: str = Field("default", min_length=1, max_length=256, description="label of every alert")
+    external_url: Address | None = Field(None, description="base of this service as people reach it, for links")
+    runbook_url: Address | None = Field(None, description="{cluster}, {mesh}, {incident} are filled in")
+    dashboard_url: Address | None = Field(None, description="likewise; none: the mesh's incidents at external_url")
+    path: Location | None = Field(None, description="directory for what was told; none: notify, in store.path")
+    deadline_seconds: float = Field(10.0, gt=0, description="of one request")
+    resend_seconds: float = Field(60.0, gt=0, le=120, description="between two posts of an unchanged alert")
+    longest_backoff_seconds: float = Field(60.0, ge=1, description="between two tries of what fails")
+    drain_seconds: float = Field(5.0, ge=0, description="for what still waits when the service ends")
+
+    @model_validator(mode="after")
+    def _all_different(self) -> Self:
+        for name, receivers in (("alertmanagers", self.alertmanagers), ("webhooks", self.webhooks)):
+            urls = [receiver.url.rstrip("/") for receiver in receivers]
+            if twice := [url for url in urls if urls.count(url) > 1]:
+                raise ValueError(f"{name}: expected each URL once, came {twice[0]} twice")
+        return self
+
+
 class Settings(BaseSettings):
     """All settings; ``Settings()`` reads file and environment, ``Settings(scorer={"device": "cpu"})`` overrides them.
 
@@ -177,6 +301,8 @@ class Settings(BaseSettings):
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    collector: CollectorSettings = Field(default_factory=CollectorSettings)
+    notify: NotifySettings = Field(default_factory=NotifySettings)
 
     @classmethod
     def settings_customise_sources(
@@ -298,12 +424,18 @@ def _complaint(error: ErrorDetails, layers: list[Layer]) -> str:
     if error["type"] == "extra_forbidden":
         return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_subject(path))}"
     message = error["msg"].removeprefix("Value error, ")
-    return f"{'.'.join(path)} (from {origin}): {message}; came {error['input']!r}"
+    came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(error["input"]))  # no password in a log
+    return f"{'.'.join(path)} (from {origin}): {message}; came {came}"
 
 
 def _subject(path: tuple[str, ...]) -> type[BaseModel]:
-    field = Settings.model_fields.get(path[0])
-    return field.annotation if len(path) > 1 and field and isinstance(field.annotation, type) else Settings
+    """What holds the setting that a path leads to; positions in lists are passed over."""
+    found: type[BaseModel] = Settings
+    for name in (part for part in path[:-1] if not part.isdigit()):
+        field = found.model_fields.get(name)
+        inner = (field.annotation, *get_args(field.annotation)) if field else ()
+        found = next((cls for cls in inner if isinstance(cls, type) and issubclass(cls, BaseModel)), found)
+    return found
 
 
 def _names(model: type[BaseModel]) -> str:

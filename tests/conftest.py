@@ -1,4 +1,4 @@
-"""Which tests share a worker when several run at once (``pytest -n 2``)."""
+"""Which tests run unasked, and which share a worker when several run at once (``pytest -n 2``)."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,17 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Live tests run where somebody asks for them, by ``-m live`` or by their place: they want programs that a
+    checkout does not bring, and time that other tests on the same processors take from them."""
+    asked = re.search(r"\blive\b", config.option.markexpr or "") or any("tests/live" in arg for arg in config.args)
+    if asked:
+        return
+    live = [item for item in items if item.get_closest_marker("live")]
+    config.hook.pytest_deselected(items=live)
+    items[:] = [item for item in items if item not in live]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from serve_app.cli import configure, demonstrate, doctor, evaluate, score, serve, simulate, train
+from serve_app.cli import configure, demonstrate, doctor, evaluate, record, score, serve, simulate, train
 from serve_app.cli.console import explain
 
 __all__ = ["app", "main"]
@@ -65,6 +65,7 @@ app.command("demo")(demonstrate.demo)
 app.command("serve")(serve.serve)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("record")(record.record)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)

@@ -1,7 +1,9 @@
 """Settings on the command line: the flags that every command shares, and ``tagae config show``."""
 
 import json
+import math
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,8 +87,18 @@ def _line(name: str, value: Any, origin: str) -> Text:
     style = {"default": "dim"}.get(origin, "green")
     if value is None:
         return Text(f"# {name} is not set", style)
-    plain = value if isinstance(value, (bool, int, float)) else str(value)
-    return Text(f"{name} = {json.dumps(plain)}").append(f"  # {origin}", style)
+    return Text(f"{name} = {_toml(value)}").append(f"  # {origin}", style)
+
+
+def _toml(value: Any) -> str:
+    """On one line; in a table, what is not set is left out."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} = {_toml(one)}' for name, one in value.items() if one is not None)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # inf and nan, which JSON lacks
+    return json.dumps(value if isinstance(value, bool | int | float) else str(value))
 
 
 def _print(line: Text) -> None:

@@ -2,25 +2,33 @@
 
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, for_people, progress
+from serve_app.cli.live import PrometheusUrl, instant, mesh_of
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
+    from serve_app.recorder import SegmentReader
     from serve_app.recording import RecordingReader
     from serve_app.schemas import VerdictDocument
     from serve_app.settings import Settings
+    from serve_app.sources.prometheus.period import PastPeriod
+
+    Source = RecordingReader | SegmentReader | PastPeriod
 
 
 def score(
-    recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Folder of the recording.")],
+    recording: Annotated[
+        Path | None, typer.Argument(metavar="RECORDING", help="Folder of the recording; or give --prometheus.")
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File for the verdicts; - is stdout.")] = Path("-"),
     warmup: Annotated[
         list[Path] | None,
@@ -28,13 +36,20 @@ def score(
     ] = None,
     url: Annotated[str | None, typer.Option(help="A running service; by default all happens in this process.")] = None,
     mesh: Annotated[
-        str | None, typer.Option(help="With --url: a mesh to go on with and keep; by default a new one, deleted after.")
+        str | None,
+        typer.Option(
+            help="With --url: a mesh to go on with and keep; by default a new one, deleted after. With --from: a mesh "
+            "of the settings."
+        ),
     ] = None,
+    prometheus: PrometheusUrl = None,
+    begin: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Of a past period; UTC.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Of a past period; now by default.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint instead of the shipped one; not with --url.")] = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Score a recording: one line of JSON for each snapshot, a summary for people on stderr.
+    """Score a recording, or a past period of a live mesh: one line of JSON for each snapshot, a summary on stderr.
 
     Exit code 0 says that every snapshot was scored, whatever the verdicts are; read those from the lines.
 
@@ -43,36 +58,62 @@ def score(
       tagae score out/shop -o verdicts.jsonl
       tagae score out/shop --warmup out/quiet | jq -c '[.observed_at, .status, .suspects[0].service]'
       tagae score out/shop --url http://127.0.0.1:8000
+      tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
     """
     from serve_app.recording import RecordingReader
     from serve_app.settings import load
 
     if url and (weights or config or settings):
         raise typer.BadParameter("--weights, --config and --set are the service's own with --url", param_hint="--url")
-    if mesh and not url:
+    if (recording is None) == (begin is None):
         raise typer.BadParameter(
-            "only with --url; in this process a mesh lives as long as the run", param_hint="--mesh"
+            "expected a recording, or a past period (--from) of a live mesh", param_hint="RECORDING"
         )
+    if mesh and not (url or begin):
+        raise typer.BadParameter(
+            "only with --url or --from; in this process a mesh lives as long as the run", param_hint="--mesh"
+        )
+    chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     warmups = [RecordingReader(path) for path in warmup or ()]
-    reader = RecordingReader(recording)
+    source: Source = _recorded(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
     with ExitStack() as stack:
         if url:
-            verdicts = stack.enter_context(_through_service(url, mesh, warmups, reader))
+            verdicts = stack.enter_context(_through_service(url, mesh, warmups, source))
         else:
-            chosen = load(config, overrides(settings, weights=("model.weights", weights)))
-            verdicts = _in_process(chosen, warmups, reader)
+            verdicts = _in_process(chosen, warmups, source)
         lines = stack.enter_context(_opened(output))
         tally = Tally()
         for verdict in verdicts:
             lines.write(verdict.model_dump_json() + "\n")
             tally.add(verdict)
-    for note in _notes([*warmups, reader]):
+    for note in _notes([*warmups, source]):
         for_people().print(note)
     tally.show()
 
 
+def _recorded(path: Path) -> "RecordingReader | SegmentReader":
+    """A recording, or a folder of them as ``tagae record`` writes it."""
+    from serve_app.recorder import SegmentReader, segments
+    from serve_app.recording import RecordingReader
+
+    return SegmentReader(path) if segments(path) else RecordingReader(path)
+
+
+def _past(
+    settings: "Settings", prometheus: str | None, url: str | None, mesh: str | None, begin: str | None, end: str | None
+) -> "PastPeriod":
+    """The period that is meant; with a service, a mesh's name is the service's and no configured one."""
+    from serve_app.sources.prometheus.opening import MeshSource
+    from serve_app.sources.prometheus.period import PastPeriod
+
+    _, asked = mesh_of(settings, prometheus, None if url else mesh)
+    last = instant(end) if end else datetime.now(UTC)
+    collector = settings.collector
+    return PastPeriod(MeshSource(asked, collector), instant(begin or ""), last, collector.interval_seconds)
+
+
 def _in_process(
-    settings: "Settings", warmups: Iterable["RecordingReader"], reader: "RecordingReader"
+    settings: "Settings", warmups: Iterable["RecordingReader"], source: "Source"
 ) -> Iterator["VerdictDocument"]:
     import torch
 
@@ -85,14 +126,14 @@ def _in_process(
     for quiet in warmups:
         for snapshot in _read(quiet, "warming up"):
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
-    for snapshot in _read(reader, "scoring"):
+    for snapshot in _read(source, "scoring"):
         verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
         yield encode_verdict(verdict)
 
 
 @contextmanager
 def _through_service(
-    url: str, mesh: str | None, warmups: Iterable["RecordingReader"], reader: "RecordingReader"
+    url: str, mesh: str | None, warmups: Iterable["RecordingReader"], source: "Source"
 ) -> Iterator[Iterator["VerdictDocument"]]:
     """The verdicts of a service; a mesh of this run's own is deleted at the end, also of a run that failed."""
     from serve_app.client import Client
@@ -105,7 +146,7 @@ def _through_service(
             for quiet in warmups:
                 for snapshot in _read(quiet, "warming up"):
                     client.baseline(name, snapshot)
-            yield (client.push(name, snapshot) for snapshot in _read(reader, "scoring"))
+            yield (client.push(name, snapshot) for snapshot in _read(source, "scoring"))
         finally:
             if not mesh:
                 with suppress(UnknownMesh):  # nothing came so far
@@ -116,15 +157,37 @@ def _opened(output: Path) -> AbstractContextManager[TextIO]:
     return nullcontext(sys.stdout) if str(output) == "-" else output.open("w", encoding="utf-8")
 
 
-def _read(reader: "RecordingReader", what: str) -> Iterator["MeshSnapshot"]:
-    counts: dict[str, Any] = reader.meta.get("counts", {})
-    return progress(reader.snapshots(), f"{what} {reader.path.name}", counts.get("snapshots"))
+def _read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
+    from serve_app.sources.prometheus.period import PastPeriod
+
+    if isinstance(source, PastPeriod):
+        return progress(source.snapshots(), what, len(source))
+    counts = [reader.meta.get("counts", {}).get("snapshots") for reader in _readers([source])]
+    total = None if None in counts else sum(counts)
+    return progress(source.snapshots(), f"{what} {source.path.name}", total)
 
 
-def _notes(readers: Iterable["RecordingReader"]) -> Iterator[str]:
-    for reader in readers:
+def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
+    from serve_app.recorder import SegmentReader
+    from serve_app.recording import RecordingReader
+
+    for source in sources:
+        if isinstance(source, SegmentReader):
+            yield from source.readers
+        elif isinstance(source, RecordingReader):
+            yield source
+
+
+def _notes(sources: Sequence["Source"]) -> Iterator[str]:
+    from serve_app.sources.prometheus.period import PastPeriod
+
+    for reader in _readers(sources):
         if reader.dropped_calls or reader.unmeasured_calls:
             yield (
                 f"{reader.path.name}: left out {reader.dropped_calls} calls with an end that has no row and "
                 f"{reader.unmeasured_calls} without a rate"
             )
+    for source in sources:
+        if isinstance(source, PastPeriod) and source.missing:
+            at, why = source.missing[0]
+            yield f"{len(source.missing)} of {len(source)} instants have no snapshot, the first {at.isoformat()}: {why}"

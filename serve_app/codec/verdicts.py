@@ -30,7 +30,7 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         threshold=_finite(verdict.threshold),
         probability=verdict.probability,
         suspects=_suspects(verdict.suspects, verdict.observed_at),
-        incidents=[_incident(incident, verdict.observed_at) for incident in verdict.incidents],
+        incidents=[encode_incident(incident, verdict.observed_at) for incident in verdict.incidents],
         coverage=verdict.coverage,
         missing_parts=list(verdict.missing_parts),
         model=verdict.model_digest,
@@ -74,7 +74,8 @@ def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocume
     )
 
 
-def _incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
+def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
+    """The document of one incident as of a verdict of this time; as :func:`encode_verdict`."""
     return IncidentDocument(
         id=incident.id,
         since=incident.since,

@@ -11,6 +11,7 @@ from fastapi import Path, Query, Request, Response
 from ray import serve
 
 from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
+from serve_app.collecting import Collected
 from serve_app.deployments import problems
 from serve_app.deployments.bodies import read_feedback, read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
@@ -147,14 +148,16 @@ class Ingress:
     Args:
         settings: its ``serve`` and ``limits``, and how many snapshots a judgement takes.
         sessions: handle of the sessions.
+        collector: handle; None: nothing is collected.
     """
 
-    def __init__(self, settings: Settings, sessions: Any) -> None:
+    def __init__(self, settings: Settings, sessions: Any, collector: Any = None) -> None:
         self._limits = settings.limits
         self._deadline_seconds = settings.serve.deadline_seconds
         self._score_deadline_seconds = settings.serve.score_deadline_seconds
         self._fewest_snapshots = settings.model.warm_up_snapshots
         self._sessions = sessions
+        self._collector = collector
         self._seen: Equipment | None = None  # what the scorers worked with when they last answered
 
     @http.post(
@@ -362,10 +365,20 @@ class Ingress:
 
     @http.get("/metrics", response_class=Response, responses=problems.documented(*_BUSY))
     async def metrics(self, request: Request) -> Response:
-        """Prometheus' text form: the meshes' gauges, and what passed through this replica of the ingress."""
+        """Prometheus' text form: the meshes' gauges, how collecting goes, and what passed through this replica."""
         meshes: list[MeshGauges] = await ask(self._sessions.meshes, expires_at=self._expires_at())
         instruments: PrometheusInstruments = request.app.state.instruments
-        return Response(instruments.text(meshes), media_type=CONTENT_TYPE)
+        return Response(instruments.text(meshes, await self._collected()), media_type=CONTENT_TYPE)
+
+    async def _collected(self) -> list[Collected]:
+        """How collecting goes; nothing where nothing is collected. If the collector is away its absence tells."""
+        if self._collector is None:
+            return []
+        try:
+            found: list[Collected] = await ask(self._collector.collected, expires_at=time.time() + HEALTH_SECONDS)
+        except ServeError:
+            return []
+        return found
 
     def _owner(self, mesh: str) -> Any:
         """Handle that routes to the session which holds the mesh, if the name can be one."""

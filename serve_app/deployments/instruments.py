@@ -12,7 +12,10 @@ class RayInstruments:
         self._counters = {
             m.name: ray_metrics.Counter(m.name, description=m.description, tag_keys=m.labels)
             for m in METRICS
-            if not m.buckets
+            if m.counts
+        }
+        self._gauges = {
+            m.name: ray_metrics.Gauge(m.name, description=m.description, tag_keys=m.labels) for m in METRICS if m.gauge
         }
         self._histograms = {
             m.name: ray_metrics.Histogram(
@@ -28,3 +31,6 @@ class RayInstruments:
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         self._histograms[metric.name].observe(value, tags=labels)
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        self._gauges[metric.name].set(value, tags=labels)

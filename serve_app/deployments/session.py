@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -67,13 +67,14 @@ class MeshSession:
         settings: all of them.
         scorer, meta: handles.
         trainer: handle; None: nothing is fitted.
+        notifier: handle; None: nobody is told.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
         CorruptState: nor the store.
     """
 
-    def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None) -> None:
+    def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None, notifier: Any = None) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
         self._options = options(settings)
@@ -83,8 +84,8 @@ class MeshSession:
         self._meshes = Meshes(LocalStore(settings.store.path), MeshCache(settings.serve.session_memory_bytes))
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._scorer, self._meta, self._trainer = scorer, meta, trainer
-        self._fits: set[asyncio.Task[None]] = set()  # the event loop alone would let them go
+        self._scorer, self._meta, self._trainer, self._notifier = scorer, meta, trainer, notifier
+        self._errands: set[asyncio.Task[None]] = set()  # the event loop alone would let them go
         self._instruments = RayInstruments()
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -155,7 +156,8 @@ class MeshSession:
                 push = Push("(nothing kept)", one, expires_at)
                 push.in_time()
                 with watch.stage("lay"):
-                    snapshot, laid = await asyncio.to_thread(self._unpacked, mesh, one)
+                    snapshot = await asyncio.to_thread(unpack_snapshot, one)
+                    laid = await asyncio.to_thread(lay, self._checkpoint, mesh, snapshot, self._options)
                 step = await self._judge(push, laid, snapshot, watch)
                 mesh = step.mesh
             return step.judged(watch)
@@ -173,6 +175,8 @@ class MeshSession:
         async with self._lock(mesh):
             self._meshes.forget(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
+        if self._notifier is not None:
+            self._aside(self._tell(self._notifier.gone, mesh))
 
     async def tell(self, mesh: str, said: FeedbackDocument | MissedDocument) -> bytes:
         """Keep what somebody says of an incident, and heed it from the next snapshot on; JSON of what is kept.
@@ -280,10 +284,23 @@ class MeshSession:
             self._instruments.observe(STAGE, taken, stage=stage)
         self._instruments.count(PARTS_MISSING, step.missing)
         if push.counted and self._trainer is not None and adapts(step.mesh.state.sequence, self._options):
-            fitting = asyncio.create_task(self._adapt(push.mesh))
-            self._fits.add(fitting)
-            fitting.add_done_callback(self._fits.discard)
+            self._aside(self._adapt(push.mesh))
+        if push.counted and self._notifier is not None:
+            self._aside(self._tell(self._notifier.told, push.mesh, step.verdict))
         return step.judged(watch)
+
+    def _aside(self, errand: Coroutine[Any, Any, None]) -> None:
+        """What no request waits for."""
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    async def _tell(self, method: Any, *said: Any) -> None:
+        """Tell the notifier; if it cannot be told now, the next verdict tells it the same."""
+        try:
+            await ask(method, *said, expires_at=time.time() + self._settings.serve.deadline_seconds)
+        except ServeError as error:
+            log.warning("the notifier was not told: %s", error)
 
     async def _adapt(self, mesh: str) -> None:
         """Have an adapter fitted, and take it into use between two snapshots if it is better; nobody waits for it."""
@@ -309,7 +326,7 @@ class MeshSession:
         after = settled(laid.mesh, memory, counted=push.counted)
         document = encode_verdict(verdict).model_dump_json().encode()
         record = Record(snapshot.num_nodes, document, deviations.pack())
-        return Step(after, record, verdict.status.value, scored, len(case.when.missing_parts), lost)
+        return Step(after, record, verdict, scored, len(case.when.missing_parts), lost)
 
     async def _combine(self, case: Case, expires_at: float, lost: Counter[str]) -> tuple[Verdict, IncidentMemory]:
         """The meta-model's verdict; where no replica of it answers in time, the same function on the same weights here,
@@ -334,10 +351,6 @@ class MeshSession:
             return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))
         laid = lay(self._checkpoint, known.mesh, snapshot, self._options, counted=push.counted)
         return known, snapshot, laid
-
-    def _unpacked(self, mesh: Mesh, packed: bytes) -> tuple[MeshSnapshot, Laid]:
-        snapshot = unpack_snapshot(packed)
-        return snapshot, lay(self._checkpoint, mesh, snapshot, self._options)
 
     def _plan(self, name: str, members: bool) -> bytes:
         mesh = self._meshes.newest(self._meshes.stored(name)).mesh

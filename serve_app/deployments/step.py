@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from model.verdict import Verdict
 from serve_app.deployments.calling import remaining_seconds
 from serve_app.deployments.messages import Judged
 from serve_app.deployments.record import Record
@@ -63,7 +64,7 @@ class Step:
     Attributes:
         mesh: after it.
         record: its verdict, as it is kept.
-        status: of the verdict.
+        verdict: the same.
         scored: what the scorers answered.
         missing: parts without an answer.
         lost: calls repeated since a replica died, by deployment.
@@ -71,7 +72,7 @@ class Step:
 
     mesh: Mesh
     record: Record
-    status: str
+    verdict: Verdict
     scored: list[Scored]
     missing: int
     lost: dict[str, int]
@@ -82,4 +83,4 @@ class Step:
         for answer in self.scored:
             scorers[answer.replica] = scorers.get(answer.replica, 0) + len(answer.scores)
         seconds = {**watch.seconds, "inference": max((answer.seconds for answer in self.scored), default=0.0)}
-        return Judged(self.record.document, self.status, seconds, scorers, self.missing, self.lost)
+        return Judged(self.record.document, self.verdict.status.value, seconds, scorers, self.missing, self.lost)

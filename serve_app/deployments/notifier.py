@@ -1,0 +1,54 @@
+"""Notifier: verdicts in, alerts and events out. One replica, since what was told is kept in one place."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from model.verdict import Verdict
+from serve_app.alerts import notifier
+from serve_app.deployments.instruments import RayInstruments
+from serve_app.settings import Settings
+
+log = logging.getLogger("ray.serve")
+
+
+class Notifier:
+    """Tells Alertmanagers and webhooks.
+
+    A verdict that is lost on the way here costs nothing: an alert is a state, and the next verdict has it again.
+
+    Args:
+        settings: its ``notify`` and ``store``.
+
+    Raises:
+        BadSettings: the directory cannot be written, or certificates cannot be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        directory = settings.notify.path or settings.store.path / notifier.DIRECTORY
+        directory.mkdir(parents=True, exist_ok=True)
+        self._notifier = notifier.Notifier(notifier.receivers(settings.notify), directory, RayInstruments())
+        self._delivering: asyncio.Task[None] | None = None
+
+    async def check_health(self) -> None:
+        """Serve asks every second, and the first time before it calls us ready: delivery begins then.
+
+        Raises:
+            RuntimeError: delivery has ended, which it never should.
+        """
+        if self._delivering is None:
+            self._delivering = asyncio.create_task(self._notifier.run())
+        if self._delivering.done():
+            raise RuntimeError("delivery of alerts has ended")
+
+    async def told(self, mesh: str, verdict: Verdict) -> None:
+        """Take in a mesh's newest verdict."""
+        self._notifier.told(mesh, verdict, datetime.now(UTC))
+
+    async def gone(self, mesh: str) -> None:
+        """The mesh was deleted: its alerts are resolved."""
+        self._notifier.gone(mesh, datetime.now(UTC))
+
+    async def __del__(self) -> None:  # Serve awaits it when a replica ends
+        """Deliver what still waits, within its deadline."""
+        await self._notifier.close()

@@ -1,0 +1,262 @@
+"""Instant queries to one Prometheus: all of one instant, under one deadline, none repeated.
+
+prometheus-api-client does the talking. What it leaves open is closed in its session: queries travel in the body of a
+POST (a long one does not fit a URL), nothing is retried (Prometheus answers 503 when it is overloaded, and retries make
+that worse), a timeout is of the whole reply and not of each read from the socket, the reply has a limit, its warnings
+are kept, and it is decoded by schema, ten times as fast as into dictionaries.
+"""
+
+import ssl
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import requests
+import urllib3
+from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
+from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase, HTTPBasicAuth
+from urllib3.util import Retry
+
+CHUNK = 1 << 16  # bytes read at a time: a reply that trickles is noticed between two
+
+Failed = Literal["unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy"]
+
+
+class Sample(msgspec.Struct):
+    """One element of an instant vector: its labels as they came (JSON), and ``(time, value)``."""
+
+    metric: msgspec.Raw
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct):
+    resultType: str = ""  # noqa: N815 - Prometheus' name
+    result: list[Sample] = []
+
+
+class _Body(msgspec.Struct):
+    status: str = ""
+    data: _Data | None = None
+    error: str = ""
+    warnings: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a query brought.
+
+    Attributes:
+        samples: of the instant vector; empty where no series matches.
+        warnings: Prometheus' own, such as a part of a federation that did not answer.
+        failed: why there is no answer; empty where there is one, even an empty one.
+        detail: of the failure, for the log.
+        seconds: until it was here.
+        size: of the reply, bytes.
+    """
+
+    samples: list[Sample]
+    warnings: tuple[str, ...] = ()
+    failed: Failed | Literal[""] = ""
+    detail: str = ""
+    seconds: float = 0.0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a Prometheus is and how to be let in.
+
+    Attributes:
+        url: its base, ``http://prometheus:9090``; a path of a proxy before ``/api`` included.
+        username, password_file: basic auth; the file is read with every poll, so that a rotated secret is heeded.
+        bearer_token_file: likewise.
+        ca_file: certificates to trust instead of the system's.
+        most_bytes: of one reply.
+    """
+
+    url: str
+    username: str = ""
+    password_file: Path | None = None
+    bearer_token_file: Path | None = None
+    ca_file: Path | None = None
+    most_bytes: int = 128 << 20
+
+
+class Prometheus:
+    """One Prometheus. Queries run a few at a time in threads, which outlive a deadline only as long as their socket."""
+
+    def __init__(self, endpoint: Endpoint, at_once: int = 4) -> None:
+        session = _Session(endpoint)
+        base = endpoint.url.rstrip("/")
+        self._connect = PrometheusConnect(base, session=session, retry=Retry(0, redirect=0), method="POST")
+        session.mount(base, HTTPAdapter(pool_maxsize=at_once, max_retries=Retry(0, redirect=0)))
+        self._at_once = at_once
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="prometheus")
+        self._running: set[Future[Answer]] = set()
+
+    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, Answer]:
+        """Every query at the same instant.
+
+        Args:
+            queries: PromQL by a name of the caller's.
+            at: the instant.
+            within: seconds for all of them together; what is not here then is ``late``.
+
+        Returns:
+            An answer for each name; a query that failed says so and spoils no other.
+        """
+        self._running = {future for future in self._running if not future.done()}
+        if len(self._running) >= self._at_once:  # all threads still hang on an earlier poll: do not pile up more
+            return {name: Answer([], failed="busy", detail="earlier queries have not ended") for name in queries}
+        until = time.monotonic() + within
+        asked = {name: self._threads.submit(self._one, query, at, until) for name, query in queries.items()}
+        wait(asked.values(), timeout=within)
+        late = Answer([], failed="late", detail=f"no answer within {within:g} s", seconds=within)
+        answers = {name: future.result() if future.done() else late for name, future in asked.items()}
+        self._running |= {future for future in asked.values() if not future.done() and not future.cancel()}
+        return answers
+
+    def close(self) -> None:
+        """Give up what still runs."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._connect.close()
+
+    def _one(self, query: str, at: datetime, until: float) -> Answer:
+        began = time.monotonic()
+        left = until - began
+        if left <= 0:
+            return Answer([], failed="late", detail="its turn did not come in time")
+        # Seconds without a unit: with one, Prometheus takes no point ("5.000s" is 400).
+        asked = {"time": f"{at.timestamp():.3f}", "timeout": f"{max(left, 0.001):.3f}"}
+        try:
+            reply: _Decoded = self._connect.custom_query(query, asked, timeout=left)
+        except PrometheusApiClientException as error:
+            return Answer([], failed=_refusal(str(error)), detail=str(error)[:300], seconds=time.monotonic() - began)
+        except requests.RequestException as error:
+            return Answer([], failed=_failure(error), detail=_first_line(error), seconds=time.monotonic() - began)
+        return Answer(reply.samples, reply.warnings, seconds=time.monotonic() - began, size=reply.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    samples: list[Sample]
+    warnings: tuple[str, ...]
+    size: int
+
+
+class _TooLarge(requests.RequestException):
+    """A reply beyond the limit."""
+
+
+class _Reply(requests.Response):
+    """A reply whose body is here, and is decoded by schema."""
+
+    def json(self, **_: Any) -> dict[str, dict[str, _Decoded]]:
+        """In the place where prometheus-api-client looks for its result: ours.
+
+        Raises:
+            requests.exceptions.InvalidJSONError: half a body, or another document.
+        """
+        try:
+            body = _BODY.decode(self.content)
+        except msgspec.MsgspecError as error:
+            raise requests.exceptions.InvalidJSONError(f"{error} in {len(self.content)} bytes") from error
+        if body.data is None or body.data.resultType != "vector":
+            raise requests.exceptions.InvalidJSONError(
+                f"expected an instant vector, came {(body.data or _Data()).resultType or body.error or 'no data'!r}"
+            )
+        return {"data": {"result": _Decoded(body.data.result, tuple(body.warnings), len(self.content))}}
+
+
+class _Session(requests.Session):
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__()
+        self._most_bytes = endpoint.most_bytes
+        self.auth = _Auth(endpoint)
+        if endpoint.ca_file:
+            self.verify = str(endpoint.ca_file)
+        self.headers["Accept-Encoding"] = "gzip"
+
+    def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
+        """The parameters of a POST as its body; ``timeout`` seconds from now until the last byte."""
+        until = time.monotonic() + kwargs["timeout"]
+        if method == "POST":
+            kwargs["data"] = kwargs.pop("params", None)
+        reply = super().request(method, url, **kwargs, stream=True, allow_redirects=False)
+        with reply:
+            try:
+                content = self._read(reply, until)
+            except urllib3.exceptions.ReadTimeoutError as error:
+                raise requests.ReadTimeout(str(error)) from error
+            except urllib3.exceptions.HTTPError as error:
+                raise requests.exceptions.ContentDecodingError(str(error)) from error
+        whole = _Reply()
+        whole.status_code, whole.headers, whole.url = reply.status_code, reply.headers, reply.url
+        whole._content = content
+        return whole
+
+    def _read(self, reply: requests.Response, until: float) -> bytes:
+        parts, size = [], 0
+        while part := reply.raw.read1(CHUNK, decode_content=True):
+            parts.append(part)
+            size += len(part)
+            if size > self._most_bytes:
+                raise _TooLarge(f"more than {self._most_bytes} bytes; ask for less or raise the limit")
+            if time.monotonic() > until:
+                raise requests.ReadTimeout("the reply trickles")
+        return b"".join(parts)
+
+
+class _Auth(AuthBase):
+    """Secrets are read from their files with every request: they are rotated."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        endpoint = self._endpoint
+        if endpoint.bearer_token_file:
+            request.headers["Authorization"] = f"Bearer {_secret(endpoint.bearer_token_file)}"
+        elif endpoint.username:
+            secret = _secret(endpoint.password_file) if endpoint.password_file else ""
+            return HTTPBasicAuth(endpoint.username.encode(), secret.encode())(request)
+        return request
+
+
+def _secret(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise requests.RequestException(f"secret: expected a readable file {file}, came {error}") from error
+
+
+_BODY = msgspec.json.Decoder(_Body)
+_STATUS: dict[str, Failed] = {"401": "forbidden", "403": "forbidden", "503": "overloaded", "429": "overloaded"}
+
+
+def _refusal(message: str) -> Failed:
+    """From the exception's text, ``HTTP Status Code 503 (b'...')``, which is all that is handed on."""
+    status = message.removeprefix("HTTP Status Code ")[:3]
+    return _STATUS.get(status, "refused")
+
+
+def _failure(error: requests.RequestException) -> Failed:
+    if isinstance(error, _TooLarge):
+        return "too_large"
+    if isinstance(error, requests.Timeout):
+        return "late"
+    if isinstance(error, requests.exceptions.InvalidJSONError | requests.exceptions.ContentDecodingError):
+        return "unreadable"
+    if isinstance(error, requests.ConnectionError) or isinstance(error.__cause__, ssl.SSLError):
+        return "unreachable"
+    return "unreadable"
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

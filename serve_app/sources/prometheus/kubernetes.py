@@ -1,0 +1,137 @@
+"""What Kubernetes knows of a mesh, from cAdvisor and kube-state-metrics in the same Prometheus.
+
+No permission beyond the Prometheus is needed, and a past period can be asked for like the present. Everything is asked
+by workload (deployment, stateful set, daemon set) and laid on services by who serves whom.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.snapshot import PlannedChange
+from serve_app.sources.prometheus.dialects import Query
+from serve_app.sources.prometheus.table import Column, Key
+
+WORKLOAD = ("namespace", "workload")
+RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
+NEW_SERVICE, DEPLOY = "new_service", "deploy"
+
+_BY = "sum by (namespace, workload)"
+_OWNED_BY_REPLICAS = (
+    'label_replace(kube_pod_owner{owner_kind="ReplicaSet"}, "replicaset", "$1", "owner_name", "(.*)")'
+    " * on (namespace, replicaset) group_left (workload)"
+    ' label_replace(kube_replicaset_owner{owner_kind="Deployment"}, "workload", "$1", "owner_name", "(.*)")'
+)
+_OWNED = 'label_replace(kube_pod_owner{owner_kind=~"StatefulSet|DaemonSet"}, "workload", "$1", "owner_name", "(.*)")'
+_OWNER = f"max by (namespace, pod, workload) ({_OWNED_BY_REPLICAS} or {_OWNED})"
+
+
+def _of_workloads(by_pod: str) -> str:
+    return f"{_BY} (sum by (namespace, pod) ({by_pod}) * on (namespace, pod) group_left (workload) {_OWNER})"
+
+
+def _capacity(resource: str) -> str:
+    """What a workload may use: its limits, else its requests, else its nodes."""
+    limits, requests = (
+        _of_workloads(f'kube_pod_container_resource_{kind}{{resource="{resource}"}}') for kind in ("limits", "requests")
+    )
+    nodes = _of_workloads(
+        f'kube_pod_info * on (node) group_left () kube_node_status_allocatable{{resource="{resource}"}}'
+    )
+    return f"({limits}) or ({requests}) or ({nodes})"
+
+
+def _of_controllers(deployment: str, stateful_set: str) -> str:
+    parts = (
+        f'label_replace({metric}, "workload", "$1", "{label}", "(.*)")'
+        for metric, label in ((deployment, "deployment"), (stateful_set, "statefulset"))
+    )
+    return f"max by (namespace, workload) ({' or '.join(parts)})"
+
+
+_RUNNING = 'container!="",container!="POD"'
+RESOURCES = {
+    "cpu_usage": Query(_of_workloads(f"rate(container_cpu_usage_seconds_total{{{_RUNNING}}}[$window])"), WORKLOAD),
+    "cpu_capacity": Query(_capacity("cpu"), WORKLOAD),
+    "memory_usage": Query(_of_workloads(f"container_memory_working_set_bytes{{{_RUNNING}}}"), WORKLOAD),
+    "memory_capacity": Query(_capacity("memory"), WORKLOAD),
+}
+CONTROLLERS = {
+    "desired": Query(_of_controllers("kube_deployment_spec_replicas", "kube_statefulset_replicas"), WORKLOAD),
+    "generation": Query(
+        _of_controllers("kube_deployment_metadata_generation", "kube_statefulset_metadata_generation"), WORKLOAD
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """What somebody decided of a workload: how many replicas, and how often the decision was changed."""
+
+    desired: int
+    generation: int
+
+
+Controllers = Mapping[Key, Controller]  # by (namespace, workload)
+
+
+def controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
+    """Workloads of which both numbers are known."""
+    desired, generation = (
+        dict(zip(columns[role].keys, columns[role].values.tolist(), strict=True)) for role in CONTROLLERS
+    )
+    known = (key for key in desired if key in generation and np.isfinite(desired[key] + generation[key]))
+    return {key: Controller(int(desired[key]), int(generation[key])) for key in known}
+
+
+def planned(before: Controllers, now: Controllers, serves: Mapping[Key, Iterable[Key]]) -> list[PlannedChange]:
+    """What somebody decided between two instants, service by service.
+
+    A replica count that is changed is a scaling, to nothing a retirement; another change of the same object a deploy;
+    an object that is gone a deletion. Pods that die, restart or are evicted change none of these: what they do to
+    traffic is nobody's plan. Where no controller at all is known now, kube-state-metrics is away.
+
+    Args:
+        before, now: controllers at the two instants.
+        serves: services of a workload; one that is not there serves the one of its own name.
+    """
+    if not before or not now:
+        return []
+    changes = []
+    for workload in sorted(before.keys() | now.keys()):
+        decided = _decided(before.get(workload), now.get(workload))
+        if decided:
+            kind, reason = decided
+            text = f"{workload[1]}: {reason}"
+            changes += [PlannedChange(kind, "/".join(service), text) for service in serves.get(workload, [workload])]
+    return changes
+
+
+def _decided(before: Controller | None, now: Controller | None) -> tuple[str, str] | None:
+    if now is None:
+        return DELETION, "its controller was deleted"
+    if before is None:
+        return NEW_SERVICE, f"a new controller wants {now.desired} replicas"
+    if now.desired != before.desired:
+        kind = RETIREMENT if not now.desired else SCALE_OUT if now.desired > before.desired else SCALE_IN
+        return kind, f"replicas wanted, from {before.desired} to {now.desired}"
+    if now.generation != before.generation:
+        return DEPLOY, f"generation {before.generation} to {now.generation}"
+    return None
+
+
+def utilisation(usage: Column | None, capacity: Column | None, serves: Mapping[Key, Iterable[Key]]) -> Column:
+    """Usage over capacity by service, its workloads together; of those alone of which both are known."""
+    used: dict[Key, float] = {}
+    may: dict[Key, float] = {}
+    if usage is not None and capacity is not None:
+        limit = dict(zip(capacity.keys, capacity.values.tolist(), strict=True))
+        for workload, value in zip(usage.keys, usage.values.tolist(), strict=True):
+            most = limit.get(workload, 0.0)
+            if not (most > 0 and np.isfinite(value)):
+                continue
+            for service in serves.get(workload, [workload]):
+                used[service] = used.get(service, 0.0) + value
+                may[service] = may.get(service, 0.0) + most
+    return Column(tuple(used), np.array([used[key] / may[key] for key in used], np.float64))

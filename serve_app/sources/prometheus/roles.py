@@ -1,0 +1,7 @@
+"""What can be asked of services and of calls."""
+
+from typing import Literal
+
+# Requests and failures, 1/s; buckets of latency by `le`, or its quantiles, s; connections in use, or requests in
+# flight, which stand for them where nobody counts connections; shares of cpu and memory in use.
+Role = Literal["requests", "failures", "buckets", "p50", "p99", "connections", "in_flight", "cpu", "memory"]

@@ -1,0 +1,182 @@
+"""A real mesh on one machine: seven services, an Envoy beside each, a Prometheus that scrapes them.
+
+    python -m tests.live.mesh --requests-per-second 40 --seconds 600
+
+runs it until it is interrupted or the load has ended, and says where everything listens; the faults of ``shop.py`` are
+switched by ``curl``.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import httpx
+import msgspec
+
+from tests.live.monitor import Monitor, scraping
+from tests.live.programs import LOOPBACK, Program, free_ports, missing
+from tests.live.shop import Fault, Load, Measured, Wiring
+from tests.live.sidecars import Sidecar
+from tests.live.topology import ENTRY, SHOP
+
+NEEDS = ("prometheus", "envoy")
+
+
+class LiveMesh:
+    """The mesh, up from ``with`` to its end."""
+
+    def __init__(self, folder: Path, *, scrape_seconds: float = 1.0, seed: int = 0) -> None:
+        """
+        Args:
+            folder: for configurations, logs and Prometheus' data.
+            scrape_seconds: between two scrapes of a sidecar.
+            seed: of durations and of who calls whom.
+        """
+        self._folder = folder
+        self._scrape_seconds = scrape_seconds
+        self._sidecars = _placed()
+        self._wiring = Wiring(
+            control=free_ports(1)[0],
+            services={name: one.local for name, one in self._sidecars.items()},
+            outbound={name: one.outbound for name, one in self._sidecars.items()},
+            entry=self._sidecars[ENTRY].inbound,
+            seed=seed,
+        )
+        self._programs: dict[str, Program] = {}
+        self._control = httpx.Client(base_url=f"http://{LOOPBACK}:{self._wiring.control}", trust_env=False, timeout=10)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:  # ends what has started if the rest does not
+            opened.enter_context(self._control)
+            shop = [sys.executable, "-m", "tests.live.shop", msgspec.json.encode(self._wiring).decode()]
+            self._shop = Program("shop", shop, self._folder / "shop.log")
+            opened.callback(self._shop.end)
+            opened.callback(lambda: [one.end() for one in self._programs.values()])
+            for name in self._sidecars:
+                self._start(name)
+            self._monitor = Monitor(
+                self._folder, [scraping(list(self._sidecars.values()), self._scrape_seconds)], retention="1h"
+            )
+            opened.callback(self._monitor.program.end)
+            self._shop.wait_for(f"{self._control.base_url}/ready")
+            for name, sidecar in self._sidecars.items():
+                self._programs[name].wait_for(sidecar.ready)
+            self._monitor.wait()
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def prometheus(self) -> str:
+        """Its URL."""
+        return self._monitor.url
+
+    @property
+    def control(self) -> str:
+        """URL of the shop's control."""
+        return str(self._control.base_url)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of every process, by what it is."""
+        sidecars = {f"sidecar {name}": one.pid for name, one in self._programs.items()}
+        return {"shop": self._shop.pid, "prometheus": self._monitor.program.pid, **sidecars}
+
+    def admin(self, service: str) -> str:
+        """URL of a sidecar's admin page."""
+        return f"http://{LOOPBACK}:{self._sidecars[service].admin}"
+
+    def load(self, requests_per_second: float, seconds: float, seed: int = 0) -> None:
+        """Requests from outside, from now on; it does not wait for them."""
+        self._control.post("/load", content=msgspec.json.encode(Load(requests_per_second, seconds, seed)))
+
+    @property
+    def loaded(self) -> bool:
+        """Whether a load still runs."""
+        return bool(self._control.get("/load").json()["running"])
+
+    def slow(self, service: str, seconds: float) -> None:
+        """Every answer of a service takes so much longer."""
+        self._fault(service, Fault(delay_seconds=seconds))
+
+    def fail(self, service: str, share: float) -> None:
+        """So many of a service's answers are 500."""
+        self._fault(service, Fault(error_share=share))
+
+    def stop(self, service: str) -> None:
+        """A service no longer listens; its sidecar does, and answers 503."""
+        self._fault(service, Fault(dead=True))
+
+    def kill(self, service: str) -> None:
+        """A service and its sidecar are gone, as a pod is with its node."""
+        self.stop(service)
+        self._programs[service].kill()
+
+    def heal(self) -> None:
+        """All is as in the beginning."""
+        self._control.delete("/faults").raise_for_status()
+        for name, sidecar in self._sidecars.items():
+            if not self._programs[name].running:
+                self._start(name)
+                self._programs[name].wait_for(sidecar.ready)
+
+    def measured(self, since: float, until: float) -> dict[tuple[str, str], Measured]:
+        """What clients measured of the calls that ended in a period (Unix, s), by source and destination."""
+        reply = self._control.get("/measured", params={"since": since, "until": until}).raise_for_status()
+        return {(one.source, one.destination): one for one in msgspec.json.decode(reply.content, type=list[Measured])}
+
+    def _start(self, service: str) -> None:
+        self._programs[service] = self._sidecars[service].start(self._folder)
+
+    def _fault(self, service: str, fault: Fault) -> None:
+        self._control.put(f"/faults/{service}", content=msgspec.json.encode(fault)).raise_for_status()
+
+
+def _placed() -> dict[str, Sidecar]:
+    """Ports for everybody."""
+    ports = iter(free_ports(4 * len(SHOP)))
+    mine = {service.name: (next(ports), next(ports), next(ports), next(ports)) for service in SHOP}
+    return {
+        service.name: Sidecar(
+            service.name, *mine[service.name], destinations={call.to: mine[call.to][1] for call in service.calls}
+        )
+        for service in SHOP
+    }
+
+
+def main() -> int:
+    """The mesh for people."""
+    parser = argparse.ArgumentParser(prog="python -m tests.live.mesh", description="A real mesh to watch and to break.")
+    parser.add_argument("--requests-per-second", type=float, default=40.0)
+    parser.add_argument("--seconds", type=float, default=600.0, help="after which it ends")
+    parser.add_argument("--scrape-seconds", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if gone := missing(*NEEDS):
+        print(f"not here: {'; '.join(gone)}", file=sys.stderr)
+        return 1
+    with (
+        tempfile.TemporaryDirectory(prefix="tagae-mesh-") as folder,
+        LiveMesh(Path(folder), scrape_seconds=args.scrape_seconds, seed=args.seed) as mesh,
+    ):
+        mesh.load(args.requests_per_second, args.seconds, args.seed)
+        print(f"Prometheus  {mesh.prometheus}\ncontrol     {mesh.control}", flush=True)
+        print(f"""curl -X PUT {mesh.control}/faults/payment -d '{{"delay_seconds": 0.2}}'""")
+        print(f"curl -X DELETE {mesh.control}/faults", flush=True)
+        try:
+            while mesh.loaded:
+                time.sleep(1)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

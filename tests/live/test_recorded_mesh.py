@@ -1,0 +1,116 @@
+"""A simulated mesh through a real Prometheus and back: what comes out is what went in."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from model.snapshot import MeshSnapshot
+from serve_app.sources.faults import Fault, candidates
+from serve_app.sources.prometheus.client import Endpoint, Prometheus
+from serve_app.sources.prometheus.dialects import istio
+from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.live.history import remembering
+from tests.live.openmetrics import FINE_MS, Export
+from tests.live.programs import missing
+
+NEEDS = ("prometheus", "promtool")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+INTERVAL, SNAPSHOTS = 15.0, 8
+ASKING = Asking(interval_seconds=INTERVAL, window_seconds=12.0, within_seconds=20.0)  # within one interval
+WIDTH = FINE_MS[1] / FINE_MS[0] - 1 + 0.02  # of a bucket, and three digits of its bounds
+Recorded = tuple[list[MeshSnapshot], list[Poll]]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What was simulated, and what Prometheus says of the same instants."""
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
+    simulator = Simulator(MeshSpec(services=30, seed=5, start=start, latent=0.2), snapshots=SNAPSHOTS)
+    victim = simulator.node_ids[candidates(simulator.mesh, "error_burst")[0]]
+    simulator.schedule(Fault("error_burst", victim, 4, SNAPSHOTS, 0.9))
+    sent = list(simulator.snapshots())
+    folder = tmp_path_factory.mktemp("recorded")
+    with remembering(sent, folder, Export(INTERVAL, reads=3)) as monitor:
+        source = PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), ASKING)
+        with closing(source):
+            polls = list(source.between(sent[0].observed_at, sent[-1].observed_at))
+    return sent, polls
+
+
+def paired(recorded: Recorded) -> Iterator[tuple[MeshSnapshot, MeshSnapshot]]:
+    """Sent and read, of every instant; rows of the one in the order of the other."""
+    sent, polls = recorded
+    assert [poll.at for poll in polls] == [one.observed_at for one in sent]
+    for one, poll in zip(sent, polls, strict=True):
+        assert poll.snapshot is not None, poll.why
+        busy = np.flatnonzero(one.edge_features[:, 0] > 0)  # a call without traffic is no call
+        yield one.take(np.arange(one.num_nodes), busy), _ordered(poll.snapshot, one, busy)
+
+
+def _ordered(read: MeshSnapshot, sent: MeshSnapshot, calls: np.ndarray) -> MeshSnapshot:
+    row = {name: i for i, name in enumerate(read.node_ids)}
+    edge = {ends: i for i, ends in enumerate(zip(*_named(read), strict=True))}
+    wanted = [(sent.node_ids[a], sent.node_ids[b]) for a, b in sent.edge_index[:, calls].T]
+    assert set(row) == set(sent.node_ids)
+    assert set(edge) == set(wanted)
+    return read.take([row[name] for name in sent.node_ids], [edge[ends] for ends in wanted])
+
+
+def _named(snapshot: MeshSnapshot) -> tuple[list[str], list[str]]:
+    source, destination = ([snapshot.node_ids[i] for i in side] for side in snapshot.edge_index)
+    return source, destination
+
+
+def test_nothing_is_missing(recorded: Recorded) -> None:
+    for poll in recorded[1]:
+        assert not poll.masked
+        assert not poll.stale_seconds
+        assert not any(answer.failed or answer.warnings for answer in poll.answers.values())
+
+
+def test_services_and_calls_and_their_rates(recorded: Recorded) -> None:
+    for sent, read in paired(recorded):
+        seen = sent.node_observed[:, 0]
+        np.testing.assert_allclose(read.node_features[seen, 0], sent.node_features[seen, 0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(read.edge_features[:, 0], sent.edge_features[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_errors_are_the_larger_of_both_views(recorded: Recorded) -> None:
+    worst = 0.0
+    for sent, read in paired(recorded):
+        told = sent.edge_observed[:, 1]
+        np.testing.assert_allclose(read.edge_features[told, 1], sent.edge_features[told, 1], atol=1e-4)
+        destination, (rate, share) = read.edge_index[1], read.edge_features[:, :2].T
+        called = np.bincount(destination, rate, read.num_nodes)
+        of_callers = np.bincount(destination, rate * share, read.num_nodes) / np.maximum(called, 1e-12)
+        own = np.where(sent.node_observed[:, 1], sent.node_features[:, 1], 0.0)
+        known = sent.node_observed[:, :2].all(axis=1)
+        np.testing.assert_allclose(read.node_features[known, 1], np.maximum(own, of_callers)[known], atol=1e-4)
+        worst = max(worst, float(read.node_features[:, 1].max()))
+    assert worst > 0.3  # the fault is among them
+
+
+def test_quantiles_lie_within_a_buckets_width(recorded: Recorded) -> None:
+    for sent, read in paired(recorded):
+        for side in ("node", "edge"):
+            seen = getattr(sent, f"{side}_observed")[:, [0, 2, 3]].all(axis=1)
+            seen &= getattr(sent, f"{side}_features")[:, 0] > 0
+            assert seen.any()
+            assert getattr(read, f"{side}_observed")[seen, 2:4].all()
+            wanted = np.maximum(getattr(sent, f"{side}_features")[seen, 2:4], FINE_MS[0] / 1000)
+            np.testing.assert_allclose(getattr(read, f"{side}_features")[seen, 2:4], wanted, rtol=WIDTH, atol=5e-4)
+
+
+def test_requests_under_way_stand_for_connections(recorded: Recorded) -> None:
+    for sent, read in paired(recorded):
+        seen = sent.node_observed[:, 6]
+        np.testing.assert_allclose(read.node_features[seen, 6], sent.node_features[seen, 6], rtol=1e-4, atol=1e-4)
+        assert not read.node_observed[:, 4:6].any()  # nobody exported processors and memory

@@ -1,0 +1,71 @@
+"""A small shop: who calls whom, how often, and how long each takes."""
+
+from dataclasses import dataclass
+
+NAMESPACE = "shop"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that a service makes while it answers.
+
+    Attributes:
+        to: the service called.
+        share: of its requests in which it is made.
+        needed: the answer fails if this call fails; else it is made do without.
+    """
+
+    to: str
+    share: float = 1.0
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service.
+
+    Attributes:
+        name: in the namespace ``shop``.
+        seconds: median of its own time for a request; log-normal.
+        spread: sigma of its logarithm.
+        calls: made one after the other.
+    """
+
+    name: str
+    seconds: float
+    spread: float = 0.35
+    calls: tuple[Call, ...] = ()
+
+
+SHOP = (
+    Service("edge", 0.002, calls=(Call("storefront"),)),
+    Service(
+        "storefront",
+        0.008,
+        calls=(Call("catalogue"), Call("cart", 0.5), Call("checkout", 0.25)),
+    ),
+    Service("catalogue", 0.006, calls=(Call("stock", 0.6, needed=False),)),
+    Service("cart", 0.005),
+    Service("checkout", 0.010, calls=(Call("cart"), Call("stock"), Call("payment"))),
+    Service("payment", 0.020),
+    Service("stock", 0.004),
+)
+ENTRY = "edge"  # where traffic from outside comes in
+
+
+def node(name: str) -> str:
+    """Its id in a snapshot."""
+    return f"{NAMESPACE}/{name}"
+
+
+def expected_rates(entry: float, services: tuple[Service, ...] = SHOP) -> dict[tuple[str, str], float]:
+    """Calls a second by (source, destination), while all goes well and ``entry`` requests a second come in."""
+    into = {service.name: 0.0 for service in services}
+    into[ENTRY] = entry
+    made: dict[tuple[str, str], float] = {}
+    for service in services:  # callers stand before those they call
+        for call in service.calls:
+            rate = into[service.name] * call.share
+            made[service.name, call.to] = rate
+            into[call.to] += rate
+    return made

@@ -1,0 +1,206 @@
+"""Incidents and verdicts to tell, an endpoint that misbehaves as it is told, and what was counted."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from model.snapshot import PlannedChange
+from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from serve_app.alerts.alertmanager import Pace
+from serve_app.alerts.notifier import Notifier, Receivers
+from serve_app.alerts.posting import Backoff, Endpoint
+from serve_app.alerts.wording import Place
+from serve_app.metrics import PrometheusInstruments
+
+NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
+PLACE = Place("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")
+QUICK = Backoff(0.01, 0.05)
+WITHIN = 120.0  # seconds for what takes milliseconds, on a machine that has other things to do
+PATIENT = 60.0  # deadline of a request that will be answered
+
+
+def incident(name: str = "a", *services: str, severity: str = "minor", age: float = 120.0, **more: Any) -> Incident:
+    """With the services as suspects, best first, and as affected ones; ``age`` in seconds before ``NOW``."""
+    named = services or ("shop/cart", "shop/web")
+    suspects = tuple(Suspect(s, 0.6 / (i + 1), _reasons()) for i, s in enumerate(named))
+    told = {"suspects": suspects, "affected": named, "score": 7.5, **more}
+    return Incident(id=name, since=NOW - timedelta(seconds=age), severity=Severity(severity), **told)
+
+
+def change(service: str = "shop/cart") -> NearbyChange:
+    return NearbyChange(PlannedChange("deploy", service, "v1.4.2"), NOW - timedelta(seconds=160))
+
+
+def verdict(*incidents: Incident, at: datetime = NOW, status: str = "", coverage: float = 1.0) -> Verdict:
+    known = Status(status) if status else Status.ANOMALOUS if incidents else Status.NORMAL
+    missing = (1,) if coverage < 1 else ()
+    return Verdict(at, 20, known, 7.5, 4.0, 0.9, (), incidents, coverage, missing)
+
+
+def _reasons() -> tuple[Reason, ...]:
+    return (Reason("p99_latency", 1.2, 0.08, NOW - timedelta(minutes=2)),)
+
+
+def counted(instruments: PrometheusInstruments, name: str, **labels: str) -> float:
+    """What a metric says, over all label sets that include these."""
+    samples = (s for f in text_string_to_metric_families(instruments.text().decode()) for s in f.samples)
+    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+
+async def eventually(condition: Callable[[], bool], within: float = WITHIN) -> None:
+    """For what nobody announces: counters, files."""
+    async with asyncio.timeout(within):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Request:
+    """As it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class StandIn:
+    """An endpoint on a free loopback port; ``behaviour`` says what it does with each request: a status, ``half`` an
+    answer, ``hang``, ``trickle``, ``close``, or headers with a status."""
+
+    behaviour: Callable[[Request], int | str | tuple[int, dict[str, str]]] = lambda request: 200
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    requests: list[Request] = field(default_factory=list)
+    _came: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _server: asyncio.Server | None = None
+    _open: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """On the same port as before, if there was one."""
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self.tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def until(self, enough: Callable[[list[Request]], bool], within: float = WITHIN) -> list[Request]:
+        """The requests, once they are enough."""
+        async with asyncio.timeout(within), self._came:
+            await self._came.wait_for(lambda: enough(self.requests))
+            return list(self.requests)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while request := await _read(reader):
+                async with self._came:
+                    self.requests.append(request)
+                    self._came.notify_all()
+                if not await self._answer(self.behaviour(request), writer):
+                    return
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return  # whoever asked has hung up, as it should from a server like this
+        finally:
+            writer.close()
+
+    async def _answer(self, what: int | str | tuple[int, dict[str, str]], writer: asyncio.StreamWriter) -> bool:
+        """Whether the connection goes on."""
+        if what == "hang":
+            await asyncio.Event().wait()
+        if what == "close":
+            return False
+        if what == "half":
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+            await writer.drain()
+            return False
+        if what == "trickle":
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+            while True:
+                writer.write(b".")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        status, headers = what if isinstance(what, tuple) else (what, {})
+        lines = [f"HTTP/1.1 {status} -", "content-length: 2", *(f"{k}: {v}" for k, v in headers.items())]
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n{}")
+        await writer.drain()
+        return True
+
+
+async def _read(reader: asyncio.StreamReader) -> Request | None:
+    if not (head := await reader.readline()):
+        return None
+    headers: dict[str, str] = {}
+    while line := (await reader.readline()).strip():
+        name, _, value = line.decode().partition(":")
+        headers[name.lower()] = value.strip()
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Request(head.split()[1].decode(), headers, body)
+
+
+@asynccontextmanager
+async def standing_in(*behaviours: Any) -> AsyncIterator[list[StandIn]]:
+    """One endpoint for each behaviour (see :class:`StandIn`); what is no function is done always."""
+    servers = [StandIn(b if callable(b) else (lambda request, b=b: b)) for b in behaviours]
+    for server in servers:
+        await server.start()
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            await server.stop()
+
+
+def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn] = (), **more: Any) -> Receivers:
+    secret_file = more.pop("secret_file", None)
+    return Receivers(
+        tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
+        tuple((Endpoint(f"{one.url}/hook"), secret_file) for one in webhooks),
+        **{"place": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},
+    )
+
+
+@asynccontextmanager
+async def notifying(
+    to: Receivers, directory: Path, clock: Callable[[], datetime] = lambda: NOW
+) -> AsyncIterator[tuple[Notifier, PrometheusInstruments]]:
+    """A notifier that runs, and is closed in the end."""
+    instruments = PrometheusInstruments()
+    notifier = Notifier(to, directory, instruments, clock)
+    running = asyncio.create_task(notifier.run())
+    try:
+        yield notifier, instruments
+    finally:
+        await notifier.close()
+        await running
+
+
+def often(seconds: float = 0.05) -> Pace:
+    return Pace(resend=timedelta(seconds=seconds))

@@ -1,0 +1,250 @@
+"""Against a real Alertmanager: what it stores of what we send, and how often it tells people."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from alerting import (
+    PATIENT,
+    QUICK,
+    WITHIN,
+    Request,
+    StandIn,
+    counted,
+    eventually,
+    incident,
+    notifying,
+    often,
+    standing_in,
+    verdict,
+)
+
+from model.verdict import Incident, Verdict
+from serve_app.alerts.alertmanager import fault
+from serve_app.alerts.notifier import Receivers, utc_now
+from serve_app.alerts.pages import Alert
+from serve_app.alerts.posting import Endpoint, Poster
+from serve_app.codec.notices import encode_alerts
+
+ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(ALERTMANAGER is None, reason="no alertmanager on PATH (Debian: prometheus-alertmanager)"),
+]
+CONFIG = """
+route:
+  receiver: hook
+  group_by: [cluster, mesh, incident]
+  group_wait: 0s
+  group_interval: 1s
+  repeat_interval: 1h
+receivers:
+  - name: hook
+    webhook_configs: [{{url: "{url}", send_resolved: true}}]
+"""
+
+
+class Running:
+    """One Alertmanager; its data stay in its folder from one start to the next, and so does its port."""
+
+    def __init__(self, folder: Path, told: StandIn) -> None:
+        self.told = told
+        self._folder = folder
+        self._port = 0
+        self._process: asyncio.subprocess.Process | None = None
+        self._log: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        (self._folder / "config.yml").write_text(CONFIG.format(url=self.told.url))
+        self._process = await asyncio.create_subprocess_exec(
+            str(ALERTMANAGER),
+            f"--config.file={self._folder / 'config.yml'}",
+            f"--storage.path={self._folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self._port}",
+            "--cluster.listen-address=",
+            stderr=asyncio.subprocess.PIPE,
+        )
+        stderr, lines = self._process.stderr, []
+        assert stderr is not None
+        async with asyncio.timeout(WITHIN):
+            while line := (await stderr.readline()).decode():
+                lines.append(line)
+                if found := re.search(r'Listening on" address=127\.0\.0\.1:(\d+)', line):
+                    self._port = int(found[1])
+                    break
+            else:
+                raise AssertionError("".join(lines))
+        self._log = asyncio.create_task(_drained(stderr))
+
+    async def stop(self) -> None:
+        if self._process is None or self._log is None:
+            return
+        if self._process.returncode is None:
+            self._process.terminate()
+        await self._process.wait()
+        await self._log
+        self._process = None
+
+    async def alerts(self) -> list[dict[str, Any]]:
+        """Those that it takes for active."""
+        async with httpx.AsyncClient(timeout=PATIENT) as http:
+            found: list[dict[str, Any]] = (await http.get(f"{self.url}/api/v2/alerts")).json()
+            return found
+
+    async def until(self, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        async with asyncio.timeout(WITHIN):
+            while not enough(found := await self.alerts()):
+                await asyncio.sleep(0.1)
+            return found
+
+    def notifications(self) -> list[list[tuple[str, str]]]:
+        """What people were told: status and severity of each alert, by notification."""
+        return [_told(request) for request in self.told.requests]
+
+
+def _told(request: Request) -> list[tuple[str, str]]:
+    return sorted((alert["status"], alert["labels"]["severity"]) for alert in request.json["alerts"])
+
+
+async def _drained(stderr: asyncio.StreamReader) -> None:
+    while await stderr.readline():
+        pass
+
+
+@asynccontextmanager
+async def alertmanager(folder: Path) -> AsyncIterator[Running]:
+    folder.mkdir()
+    async with standing_in(200) as (told,):
+        running = Running(folder, told)
+        try:
+            await running.start()
+            yield running
+        finally:
+            await running.stop()
+
+
+def _to(*managers: Running, seconds: float = 0.2) -> Receivers:
+    return Receivers(
+        tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in managers),
+        pace=often(seconds),
+        backoff=QUICK,
+        deadline_seconds=PATIENT,
+        drain_seconds=WITHIN,
+    )
+
+
+def _now(*incidents: Incident) -> Verdict:
+    return verdict(*incidents, at=utc_now())
+
+
+def _of_now(*services: str, severity: str = "minor") -> Incident:
+    since = BEGAN - timedelta(minutes=2)
+    return replace(incident("a", *services, severity=severity), since=since)
+
+
+BEGAN = datetime.now(UTC).replace(microsecond=123000)
+
+
+async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> None:
+    async with (
+        alertmanager(tmp_path / "am") as manager,
+        notifying(_to(manager), tmp_path, utc_now) as (notifier, counts),
+    ):
+        notifier.told("shop", _now(_of_now("shop/cart")), utc_now())
+        await manager.told.until(lambda requests: len(requests) == 1)
+        for suspect in ("pay/bank", "shop/web", "shop/cart"):  # the ranking changes while it is open
+            notifier.told("shop", _now(_of_now(suspect)), utc_now())
+            sent = counted(counts, "tagae_notices_sent_total")
+            await eventually(lambda sent=sent: counted(counts, "tagae_notices_sent_total") >= sent + 4)
+        (alert,) = await manager.alerts()
+        assert alert["labels"]["service"] == "cart"
+        assert alert["annotations"]["summary"].startswith("shop/cart: p99 latency")
+        assert datetime.fromisoformat(alert["startsAt"]) == BEGAN - timedelta(minutes=2)
+        assert timedelta(minutes=3) < datetime.fromisoformat(alert["endsAt"]) - utc_now() <= timedelta(minutes=4)
+        notifier.told("shop", _now(), utc_now())
+        await manager.told.until(lambda requests: len(requests) == 2)
+        assert await manager.alerts() == []
+    assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
+
+
+async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> None:
+    async with alertmanager(tmp_path / "am") as manager, notifying(_to(manager), tmp_path, utc_now) as (notifier, _):
+        notifier.told("shop", _now(_of_now()), utc_now())
+        await manager.told.until(lambda requests: len(requests) == 1)
+        notifier.told("shop", _now(_of_now(severity="critical")), utc_now())
+        await manager.told.until(lambda requests: any(("firing", "critical") in _told(r) for r in requests))
+        alerts = await manager.until(lambda alerts: len(alerts) == 1)
+        assert alerts[0]["labels"]["severity"] == "critical"
+        notifier.told("shop", _now(), utc_now())
+        await manager.told.until(lambda requests: ("resolved", "critical") in _told(requests[-1]))
+        assert await manager.alerts() == []
+    firing = [row for told in manager.notifications() for row in told if row[0] == "firing"]
+    assert firing == [("firing", "minor"), ("firing", "critical")]
+
+
+async def test_a_replica_that_was_away_is_told(tmp_path: Path) -> None:
+    async with alertmanager(tmp_path / "am-0") as one, alertmanager(tmp_path / "am-1") as two:
+        await two.stop()
+        async with notifying(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
+            notifier.told("shop", _now(_of_now()), utc_now())
+            await one.told.until(lambda requests: len(requests) == 1)
+            await eventually(lambda: counted(counts, "tagae_notices_failed_total", reason="unreachable") >= 2)
+            notifier.told("shop", _now(_of_now(severity="major")), utc_now())
+            await two.start()
+            (alert,) = await two.until(lambda alerts: len(alerts) == 1)
+            assert alert["labels"]["severity"] == "major"
+    assert ("firing", "minor") not in [row for told in two.notifications() for row in told]
+
+
+async def test_another_process_tells_of_the_same_alert(tmp_path: Path) -> None:
+    async with alertmanager(tmp_path / "am") as manager:
+        async with notifying(_to(manager), tmp_path, utc_now) as (notifier, _):
+            notifier.told("shop", _now(_of_now("shop/cart")), utc_now())
+            await manager.told.until(lambda requests: len(requests) == 1)
+        async with notifying(_to(manager), tmp_path, utc_now) as (notifier, counts):
+            notifier.told("shop", _now(_of_now("pay/bank")), utc_now())
+            await eventually(lambda: counted(counts, "tagae_notices_sent_total") >= 3)
+            notifier.told("shop", _now(), utc_now())
+            await manager.told.until(lambda requests: len(requests) == 2)
+    assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "stored"),
+    [
+        ({"labels": {}}, 400, 1),
+        ({"labels": {"a-b": "x"}}, 400, 1),
+        ({"annotations": {"1a": "x"}}, 400, 1),
+        ({"ends_at": BEGAN - timedelta(days=1)}, 400, 1),
+        ({"url": "no url"}, 422, 0),
+    ],
+    ids=["no label", "label's name", "annotation's name", "end before start", "url"],
+)
+async def test_what_we_hold_back_would_spoil_the_answer(
+    bad: dict[str, Any], status: int, stored: int, tmp_path: Path
+) -> None:
+    good = Alert({"alertname": "x", "severity": "minor"}, {"summary": "y"}, BEGAN)
+    wrong = replace(Alert({"alertname": "z"}, {}, BEGAN), **bad)
+    assert fault(wrong)
+    assert not fault(good)
+    async with alertmanager(tmp_path / "am") as manager:
+        poster = Poster(Endpoint(f"{manager.url}/api/v2/alerts"), PATIENT)
+        ends = utc_now() + timedelta(minutes=4)
+        both = await poster.post(encode_alerts([(good, ends), (wrong, wrong.ends_at or ends)]), {})
+        assert (both.status, len(await manager.alerts())) == (status, stored)  # the answer does not say which
+        alone = await poster.post(encode_alerts([(good, ends)]), {})
+        await poster.close()
+        assert not alone.failed
+        assert len(await manager.alerts()) == 1

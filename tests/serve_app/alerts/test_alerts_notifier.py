@@ -1,0 +1,234 @@
+"""One process after another: what is kept, what is sent again, and what a broken file or disk may do."""
+
+import asyncio
+import logging
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from alerting import (
+    NOW,
+    PATIENT,
+    Request,
+    counted,
+    eventually,
+    incident,
+    notifying,
+    often,
+    receivers,
+    standing_in,
+    verdict,
+)
+
+from serve_app.alerts import ledger
+from serve_app.alerts.notifier import FORGOTTEN, Notifier
+from serve_app.alerts.notifier import receivers as configured
+from serve_app.alerts.pages import Book
+from serve_app.codec.notices import decode_book, encode_book
+from serve_app.errors import BadSettings, CorruptState
+from serve_app.metrics import PrometheusInstruments
+from serve_app.settings import NotifySettings
+
+
+async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:
+    """The first dies with everything undelivered, the second is told that all is over, the third delivers."""
+    to = receivers(drain_seconds=0.0)
+    async with standing_in(503, 503) as (manager, hook):
+        to = receivers([manager], [hook], drain_seconds=0.0)
+        async with notifying(to, tmp_path) as (notifier, _):
+            notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+            await hook.until(lambda requests: len(requests) >= 1)  # told only after it was written
+            first = decode_book((tmp_path / ledger.FILE_NAME).read_bytes())
+        async with notifying(to, tmp_path) as (notifier, _):
+            notifier.told("shop", verdict(incident("a", "new/name", severity="major")), NOW)
+        assert len({alert.labels["incident"] for alert in first.firing()}) == 2
+        manager.behaviour = hook.behaviour = lambda request: 200
+        before = len(manager.requests), len(hook.requests)
+        async with notifying(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
+            await eventually(lambda: notifier.waiting() == {"alertmanager": 0, "webhook": 0})
+        last, events = manager.requests[-1].json, [request.json for request in hook.requests[before[1] :]]
+    assert sorted((a["labels"]["incident"], a["labels"]["severity"], a["labels"]["service"]) for a in last) == [
+        ("a", "major", "cart"),  # labelled as at its first page, by the process that died
+        ("a", "minor", "cart"),
+        ("b", "minor", "bank"),
+    ]
+    assert [(event["incident"]["id"], event["event"]) for event in events] == [
+        ("a", "opened"),
+        ("b", "opened"),
+        ("b", "resolved"),
+        ("a", "severity_raised"),
+    ]
+    assert events[0]["id"] == hook.requests[0].json["id"]
+
+
+async def test_nobody_is_told_before_it_is_written(tmp_path: Path) -> None:
+    kept: list[bool] = []
+
+    def behaviour(request: Request) -> int:
+        kept.append(request.json["id"] in (tmp_path / ledger.FILE_NAME).read_text())
+        return 200
+
+    async with (
+        standing_in(behaviour) as (hook,),
+        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
+    ):
+        for severity in ("minor", "major", "critical"):
+            notifier.told("shop", verdict(incident("a", severity=severity)), NOW)
+            await asyncio.sleep(0)
+        await hook.until(lambda requests: len(requests) == 3)
+    assert kept == [True] * 3
+
+
+async def test_closing_delivers_what_waits(tmp_path: Path) -> None:
+    async with standing_in(200, 200) as (manager, hook):
+        async with notifying(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
+            notifier.told("shop", verdict(incident("a")), NOW)
+        assert len(hook.requests) == 1
+        assert [alert["labels"]["incident"] for alert in manager.requests[-1].json] == ["a"]
+        assert notifier.waiting() == {"alertmanager": 0, "webhook": 0}
+
+
+async def test_closing_ends_though_nobody_answers(tmp_path: Path) -> None:
+    async with standing_in("hang", "hang") as (manager, hook):
+        to = receivers([manager], [hook], deadline_seconds=3600.0, drain_seconds=0.05)
+        async with notifying(to, tmp_path) as (notifier, _):
+            notifier.told("shop", verdict(incident("a")), NOW)
+            await hook.until(lambda requests: len(requests) == 1)
+        assert notifier.waiting() == {"alertmanager": 1, "webhook": 1}
+    book = decode_book((tmp_path / ledger.FILE_NAME).read_bytes())
+    assert sum(map(len, book.events.values())) == 1
+
+
+async def test_one_that_never_ran_keeps_what_it_was_told(tmp_path: Path) -> None:
+    notifier = Notifier(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    notifier.told("shop", verdict(incident("a")), NOW)
+    assert [alert.labels["incident"] for alert in notifier.open("shop")] == ["a"]
+    await notifier.close()
+    await notifier.run()  # it is closed
+    again = Notifier(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    assert again.open("shop") == notifier.open("shop")
+
+
+async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> None:
+    now = [NOW]
+    async with standing_in(200) as (hook,):
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often())
+        async with notifying(to, tmp_path, lambda: now[0]) as (notifier, _):
+            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.told("pay", verdict(incident("b")), NOW)
+            notifier.gone("shop", NOW)
+            notifier.gone("never-seen", NOW)
+            await hook.until(lambda requests: len(requests) == 3)
+            assert notifier.open("shop") == ()
+            now[0] = NOW + FORGOTTEN + timedelta(seconds=1)
+            requests = await hook.until(lambda requests: len(requests) == 4)
+    assert [r.json.get("reason") for r in requests] == [None, None, "mesh_deleted", "mesh_silent"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b'{"version": 1}', b'{"version": 2, "book": {}}', b"\xff\xfe", b"[" * 100_000],
+    ids=range(7),
+)
+async def test_a_damaged_file_is_moved_aside(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / ledger.FILE_NAME).write_bytes(content)
+    notifier = Notifier(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    assert notifier.open("shop") == ()
+    (aside,) = tmp_path.glob("*.corrupt-*")
+    assert aside.read_bytes() == content
+    assert str(aside) in caplog.text
+    await notifier.close()
+    assert decode_book((tmp_path / ledger.FILE_NAME).read_bytes()) == Book()
+
+
+def test_times_without_a_zone_are_refused() -> None:
+    with pytest.raises(CorruptState, match="zone"):
+        decode_book(encode_book(Book()).replace(b'"meshes": {}', b'"meshes": {"shop": {"at": "2026-03-01T00:00:00"}}'))
+
+
+async def test_a_disk_that_refuses_keeps_nobody_in_the_dark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        standing_in(200) as (hook,),
+        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often()), tmp_path) as (
+            notifier,
+            instruments,
+        ),
+    ):
+        blocked = tmp_path / f"{ledger.FILE_NAME}.new"
+        blocked.mkdir()  # so that nothing can be written there
+        notifier.told("shop", verdict(incident("a")), NOW)
+        await hook.until(lambda requests: len(requests) == 1)
+        assert counted(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
+        blocked.rmdir()
+        await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())  # as soon as there is room again
+    assert "sent all the same" in caplog.text
+
+
+async def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "PATIENCE_SECONDS", 0.05)
+    fresh = tmp_path / f"{ledger.FILE_NAME}.new"
+    os.mkfifo(fresh)  # opened for writing, it hangs until somebody reads
+    async with standing_in(200) as (hook,):
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often())
+        async with notifying(to, tmp_path) as (notifier, instruments):
+            notifier.told("shop", verdict(incident("a")), NOW)
+            await hook.until(lambda requests: len(requests) == 1)
+            assert counted(instruments, "tagae_notices_failed_total", receiver="state") >= 1
+            reader = os.open(fresh, os.O_RDONLY | os.O_NONBLOCK)
+            fresh.unlink()
+            await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())
+            os.close(reader)
+    assert [a.labels["incident"] for a in decode_book((tmp_path / ledger.FILE_NAME).read_bytes()).firing()] == ["a"]
+
+
+def test_a_directory_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadSettings, match=r"notify: expected a directory.*notify\.path"):
+        Notifier(receivers(), tmp_path / "file", PrometheusInstruments())
+
+
+def test_certificates_that_cannot_be_had_are_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for name in ("ca.pem", "absent.pem"):
+        to = configured(
+            NotifySettings.model_validate({"webhooks": [{"url": "https://x", "ca_file": str(tmp_path / name)}]})
+        )
+        with pytest.raises(BadSettings, match=f"ca_file.*{name}"):
+            Notifier(to, tmp_path, PrometheusInstruments())
+
+
+async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
+    async with standing_in(503, 503) as (manager, hook):
+        to = receivers([manager], [hook], drain_seconds=0.0, pace=often())
+        async with notifying(to, tmp_path) as (notifier, instruments):
+            notifier.told("shop", verdict(incident("a")), NOW)
+            for receiver in ("alertmanager", "webhook"):
+                await eventually(
+                    lambda receiver=receiver: counted(instruments, "tagae_notices_waiting", receiver=receiver) == 1
+                )
+
+
+async def test_secrets_let_us_in_and_stay_out_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "ray.serve")
+    (tmp_path / "password").write_text("pässword\n")
+    (tmp_path / "token").write_text("t0ken\n")
+    async with standing_in(401, 403) as (basic, bearer):
+        settings = NotifySettings.model_validate(
+            {
+                "alertmanagers": [
+                    {"url": f"{basic.url}/am/", "username": "tagae", "password_file": str(tmp_path / "password")},
+                    {"url": bearer.url, "bearer_token_file": str(tmp_path / "token")},
+                ],
+                "drain_seconds": 0,
+            }
+        )
+        async with notifying(configured(settings), tmp_path) as (notifier, _):
+            notifier.told("shop", verdict(incident("a")), NOW)
+            (one,) = await basic.until(lambda requests: len(requests) == 1)
+            (other,) = await bearer.until(lambda requests: len(requests) == 1)
+            await eventually(lambda: caplog.text.count("forbidden") == 2)
+    assert one.path == "/am/api/v2/alerts"
+    assert one.headers["authorization"] == "Basic dGFnYWU6cMOkc3N3b3Jk"
+    assert other.headers["authorization"] == "Bearer t0ken"
+    assert not [secret for secret in ("pässword", "t0ken", "dGFnYWU6") if secret in caplog.text]

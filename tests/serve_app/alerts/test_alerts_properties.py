@@ -1,0 +1,112 @@
+"""What holds for every sequence of verdicts, made up at random."""
+
+from datetime import timedelta
+
+from alerting import NOW, PLACE, incident, verdict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.verdict import Severity, Verdict
+from serve_app.alerts.alertmanager import batches, current, fault
+from serve_app.alerts.notices import hear
+from serve_app.alerts.pages import Alert, Book, Name, Told
+from serve_app.codec.notices import decode_book, encode_book
+
+HOUR = timedelta(hours=1)
+SERVICES = [f"shop/s{i}" for i in range(6)]
+INCIDENTS = st.builds(
+    lambda name, services, severity, age: incident(name, *services, severity=severity, age=age),
+    st.sampled_from("abcd"),
+    st.lists(st.sampled_from(SERVICES), min_size=1, max_size=4, unique=True),
+    st.sampled_from(list(Severity)),
+    st.integers(-300, 3600),
+)
+VERDICTS = st.builds(
+    lambda incidents, blind: verdict(
+        *incidents,
+        status={"warming_up": "warming_up", "partial": "partial"}.get(blind, "") if not incidents else "",
+        coverage=0.5 if blind == "partial" else 1.0,
+    ),
+    st.lists(INCIDENTS, max_size=3, unique_by=lambda one: one.id),
+    st.sampled_from(["", "", "warming_up", "partial"]),
+)
+STEPS = st.lists(st.tuples(VERDICTS, st.integers(-90, 600)), max_size=12)  # with seconds since the one before
+
+
+def _play(steps: list[tuple[Verdict, int]]) -> list[Book]:
+    """The book after each verdict, and after a last one that sees all and finds nothing."""
+    now, book, books = NOW, Book(), []
+    for one, seconds in [*steps, (verdict(), 600)]:
+        now += timedelta(seconds=seconds)
+        seen = Verdict(now, *(getattr(one, name) for name in Verdict.__slots__[1:]))
+        heard = hear(book.meshes.get("shop", Told()), "shop", seen, now, PLACE)
+        book = book.after("shop", heard, ["hook"])
+        books.append(book)
+    return books
+
+
+def _firing(book: Book) -> dict[Name, Alert]:
+    return {alert.name: alert for alert in book.firing()}
+
+
+@settings(deadline=None, max_examples=40)
+@given(STEPS)
+def test_of_each_incident_at_most_one_alert_fires_and_none_is_both(steps: list[tuple[Verdict, int]]) -> None:
+    for book in _play(steps):
+        fire = [alert.labels["incident"] for alert in book.firing()]
+        assert len(fire) == len(set(fire))
+        assert not _firing(book).keys() & {alert.name for alert in book.ended}
+        names = [alert.name for alert in book.ended]
+        assert len(names) == len(set(names))
+
+
+@settings(deadline=None, max_examples=40)
+@given(STEPS)
+def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list[tuple[Verdict, int]]) -> None:
+    before = Book()
+    for book in _play(steps):
+        for name in _firing(before).keys() - _firing(book).keys():
+            (end,) = (alert for alert in book.ended if alert.name == name)
+            assert end.ends_at is not None
+            assert end.ends_at >= end.starts_at
+            (batch,) = batches([*book.firing(), *book.ended])
+            assert end in batch
+        before = book
+    assert not _firing(before)
+
+
+@settings(deadline=None, max_examples=40)
+@given(STEPS)
+def test_while_it_is_open_only_severity_changes_and_only_upwards(steps: list[tuple[Verdict, int]]) -> None:
+    rank, before = list(Severity).index, Book()
+    for book in _play(steps):
+        known = {page.incident: page for told in before.meshes.values() for page in told.open}
+        for page in (page for told in book.meshes.values() for page in told.open):
+            was = known.get(page.incident)
+            if was is None or was.opened_at != page.opened_at:
+                continue
+            assert {**was.alert.labels, "severity": ""} == {**page.alert.labels, "severity": ""}
+            assert rank(page.severity) >= rank(was.severity)
+            assert page.alert.starts_at == was.alert.starts_at
+        before = book
+
+
+@settings(deadline=None, max_examples=40)
+@given(STEPS)
+def test_every_incident_has_its_events_in_order(steps: list[tuple[Verdict, int]]) -> None:
+    events = [event.document for event in _play(steps)[-1].events.get("hook", ())]
+    assert len({event["id"] for event in events}) == len(events)
+    for key in {(event["incident"]["id"], event["opened_at"]) for event in events}:
+        own = [e for e in events if (e["incident"]["id"], e["opened_at"]) == key]
+        assert [e["sequence"] for e in own] == list(range(1, len(own) + 1))
+        assert own[0]["event"] == "opened"
+        assert {e["event"] for e in own[1:-1]} <= {"severity_raised"}
+        assert own[-1]["event"] in ("merged", "resolved")
+
+
+@settings(deadline=None, max_examples=30)
+@given(STEPS)
+def test_what_is_sent_is_sound_and_what_is_kept_comes_back(steps: list[tuple[Verdict, int]]) -> None:
+    for book in _play(steps):
+        assert [wrong for alert in current(book, NOW, HOUR) if (wrong := fault(alert))] == []
+        assert decode_book(encode_book(book)) == book

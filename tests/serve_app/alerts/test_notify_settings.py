@@ -1,0 +1,106 @@
+"""Who is told: what may be written, and that it can be printed and read back."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.alerts.notifier import receivers
+from serve_app.cli import app
+from serve_app.errors import BadSettings
+from serve_app.settings import load, sources
+
+TOML = """
+[notify]
+cluster = "eu-1"
+external_url = "https://tagae.example/base/"
+alertmanagers = [{url = "http://am-0:9093"}, {url = "https://am-1/prefix/", bearer_token_file = "/token"}]
+resend_seconds = 30
+
+[[notify.webhooks]]
+url = "https://hooks.example/a/b?c=d"
+secret_file = "/secret"
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TAGAE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "tagae.toml"
+    path.write_text(TOML)
+    return path
+
+
+def test_nobody_is_told_by_default() -> None:
+    to = receivers(load().notify)
+    assert (to.alertmanagers, to.webhooks, to.place.cluster) == ((), (), "default")
+
+
+def test_receivers_from_a_file(config: Path) -> None:
+    to = receivers(load(config).notify)
+    assert [one.url for one in to.alertmanagers] == [
+        "http://am-0:9093/api/v2/alerts",
+        "https://am-1/prefix/api/v2/alerts",
+    ]
+    assert to.alertmanagers[1].bearer_token_file == Path("/token")
+    ((hook, secret),) = to.webhooks
+    assert (hook.url, hook.place, secret) == ("https://hooks.example/a/b?c=d", "https://hooks.example", Path("/secret"))
+    assert to.place.links("shop", "i")["verdict_url"] == "https://tagae.example/base/v1/meshes/shop/verdict"
+    assert to.pace.resend.total_seconds() == 30
+
+
+def test_receivers_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAGAE_NOTIFY__ALERTMANAGERS", '[{"url": "http://am:9093"}]')
+    monkeypatch.setenv("TAGAE_NOTIFY__CLUSTER", "eu-2")
+    notify = load().notify
+    assert (notify.alertmanagers[0].url, notify.cluster) == ("http://am:9093", "eu-2")
+    assert {o.name: o.origin for o in sources()}["notify.alertmanagers"] == "environment"
+
+
+def test_what_is_shown_is_a_file_that_says_the_same(config: Path, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(
+        app, ["config", "show", "--config", str(config), "--set", "limits.max_ahead_seconds=inf"]
+    )
+    assert shown.exit_code == 0, shown.output
+    again = tmp_path / "again.toml"
+    again.write_text(shown.output)
+    assert tomllib.loads(shown.output)["notify"]["alertmanagers"][0] == {"url": "http://am-0:9093", "username": ""}
+    expected = load(config, {"limits": {"max_ahead_seconds": float("inf")}})
+    assert load(again).model_dump(exclude={"config"}) == expected.model_dump(exclude={"config"})
+
+
+@pytest.mark.parametrize(
+    ("notify", "words"),
+    [
+        ({"alertmanagers": [{"url": "am:9093"}]}, ["notify.alertmanagers.0.url", "http://HOST[:PORT]", "'am:9093'"]),
+        ({"alertmanagers": [{"url": "http://"}]}, ["notify.alertmanagers.0.url"]),
+        ({"alertmanagers": [{"url": "http://a:99999"}]}, ["notify.alertmanagers.0.url"]),
+        ({"alertmanagers": [{"url": "http://a b"}]}, ["notify.alertmanagers.0.url", "without spaces"]),
+        ({"alertmanagers": [{"uri": "http://a"}]}, ["notify.alertmanagers.0.uri", "no such setting", "url, username"]),
+        ({"webhooks": [{"url": "http://a", "hmac": "x"}]}, ["notify.webhooks.0.hmac", "secret_file"]),
+        ({"alertmanagers": [{"url": "http://a"}, {"url": "http://a/"}]}, ["alertmanagers", "each URL once"]),
+        ({"webhooks": [{"url": "http://a", "username": "u", "bearer_token_file": "/t"}]}, ["came both"]),
+        ({"webhooks": [{"url": "http://a", "password_file": "/t"}]}, ["expected a username"]),
+        ({"cluster": ""}, ["notify.cluster"]),
+        ({"resend_seconds": 300}, ["notify.resend_seconds"]),
+        ({"alertmanager": []}, ["notify.alertmanager", "no such setting", "alertmanagers, webhooks"]),
+    ],
+)
+def test_a_wrong_receiver_is_named(notify: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(BadSettings) as caught:
+        load(overrides={"notify": notify})
+    assert [word for word in words if word not in caught.value.message] == []
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(BadSettings, match="no password in the URL") as caught:
+        load(overrides={"notify": {"webhooks": [{"url": "https://me:s3cret@hooks.example/x"}]}})
+    assert "s3cret" not in caught.value.message

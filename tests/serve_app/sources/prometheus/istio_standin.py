@@ -1,0 +1,122 @@
+"""A Prometheus that knows a mesh in Istio's words, from snapshots: what is polled must be what went in."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.snapshot import MeshSnapshot
+from serve_app.sources.prometheus.dialects import KNOWN, Query
+from serve_app.sources.prometheus.kubernetes import CONTROLLERS, RESOURCES
+from serve_app.sources.prometheus.source import CALLS, KUBERNETES, SERVICES, Asking, Role
+from tests.serve_app.sources.prometheus.standin import Request, Samples, fails, vector
+
+ISTIO = KNOWN["istio"]
+REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls have alike
+
+
+def texts(window_seconds: float = Asking().window_seconds) -> dict[str, Role]:
+    """Which query is which."""
+    asked: dict[Role, Query] = {(SERVICES, role): query for role, query in ISTIO.services.items()}
+    asked |= {(CALLS, role): query for role, query in ISTIO.calls.items()}
+    asked |= {(KUBERNETES, role): query for role, query in {**RESOURCES, **CONTROLLERS}.items()}
+    assert ISTIO.serves is not None
+    asked[(KUBERNETES, "serves")] = ISTIO.serves
+    return {query.at(window_seconds): role for role, query in asked.items()}
+
+
+@dataclass
+class IstioMesh:
+    """Behaves like a Prometheus that scrapes this mesh.
+
+    Attributes:
+        at: the snapshot of an instant.
+        broken: queries that answer 503.
+        altered: what is done to the samples of a query.
+        replicas: by workload: how many are wanted, and the generation of that decision.
+    """
+
+    at: Callable[[float], MeshSnapshot | None]
+    broken: set[Role] = field(default_factory=set)
+    altered: dict[Role, Callable[[Samples], Samples]] = field(default_factory=dict)
+    replicas: dict[str, tuple[int, int]] = field(default_factory=dict)
+    asked: list[Role] = field(default_factory=list)
+
+    def __call__(self, request: Request) -> None:
+        text, role = request.query["query"], texts().get(request.query["query"])
+        if role is None:  # which kind of mesh is it?
+            request.send(200, vector([({}, "7")] if 'reporter="destination"' in text else []))
+            return
+        self.asked.append(role)
+        if role in self.broken:
+            fails(503, "overloaded")(request)
+            return
+        snapshot = self.at(float(request.query["time"]))
+        samples = list(self.samples(snapshot, role)) if snapshot else []
+        request.send(200, vector(self.altered.get(role, lambda s: s)(samples)))
+
+    def samples(self, snapshot: MeshSnapshot, role: Role) -> Iterator[tuple[dict[str, str], str]]:
+        of, what = role
+        if of == KUBERNETES:
+            yield from self._kubernetes(snapshot, what)
+            return
+        rows = _services(snapshot) if of == SERVICES else _calls(snapshot)
+        for labels, values in rows:
+            if what == "requests":
+                yield labels, str(values[REQUESTS])
+            elif what == "failures" and values[FAILURES] > 0:
+                yield labels, str(values[FAILURES] * values[REQUESTS])
+            elif what == "in_flight":
+                yield labels, str(values[6] * 1e3)
+            elif what == "buckets" and not np.isnan(values[P50]):
+                apart = max(values[P99], values[P50] * 1.00001)  # one request has one latency, and bounds differ
+                for bound, share in ((values[P50], 0.5), (apart, 0.99), (np.inf, 1.0)):
+                    yield {**labels, "le": str(bound * 1e3).replace("inf", "+Inf")}, str(share * values[REQUESTS])
+
+    def _kubernetes(self, snapshot: MeshSnapshot, what: str) -> Iterator[tuple[dict[str, str], str]]:
+        for name, values in zip(snapshot.node_ids, _values(snapshot), strict=True):
+            namespace, service = name.split("/")
+            labels = {"namespace": namespace, "workload": f"{service}-v1"}
+            if what == "serves":
+                yield (
+                    {
+                        "destination_workload_namespace": namespace,
+                        "destination_workload": f"{service}-v1",
+                        "destination_service_namespace": namespace,
+                        "destination_service_name": service,
+                    },
+                    "1",
+                )
+            elif what in ("cpu_usage", "memory_usage"):
+                yield labels, str(values[4 if what == "cpu_usage" else 5] * 2)
+            elif what in ("cpu_capacity", "memory_capacity"):
+                yield labels, "2"
+        for workload, decided in self.replicas.items():
+            namespace, name = workload.split("/")
+            if what in ("desired", "generation"):
+                yield {"namespace": namespace, "workload": name}, str(decided[what == "generation"])
+
+
+def _values(snapshot: MeshSnapshot) -> np.ndarray:
+    return np.where(snapshot.node_observed, snapshot.node_features.astype(np.float64), np.nan)
+
+
+def _services(snapshot: MeshSnapshot) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    for name, values in zip(snapshot.node_ids, _values(snapshot), strict=True):
+        namespace, service = name.split("/")
+        yield {"destination_service_namespace": namespace, "destination_service_name": service}, values
+
+
+def _calls(snapshot: MeshSnapshot) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    table = np.where(snapshot.edge_observed, snapshot.edge_features.astype(np.float64), np.nan)
+    for (source, destination), values in zip(snapshot.edge_index.T, table, strict=True):
+        caller, callee = snapshot.node_ids[source].split("/"), snapshot.node_ids[destination].split("/")
+        labels = {"source_workload_namespace": caller[0], "source_canonical_service": caller[1]}
+        labels |= {"destination_service_namespace": callee[0], "destination_service_name": callee[1]}
+        yield labels, values
+
+
+def of(snapshots: Sequence[MeshSnapshot]) -> Callable[[float], MeshSnapshot | None]:
+    """The snapshot of exactly this instant."""
+    known = {round(one.observed_at.timestamp(), 3): one for one in snapshots}
+    return lambda at: known.get(round(at, 3))

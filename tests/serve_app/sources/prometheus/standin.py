@@ -1,0 +1,95 @@
+"""A Prometheus that misbehaves as told, on a free port."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+Samples = list[tuple[dict[str, str], str]]
+Behaviour = Callable[["Request"], None]
+
+
+class Request(BaseHTTPRequestHandler):
+    """One query, with what a behaviour needs to answer it."""
+
+    query: dict[str, str]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        self.query = {name: values[0] for name, values in parse_qs(body).items()}
+        self.server.asked.append(self.query)  # type: ignore[attr-defined]
+        try:
+            self.server.behaviour(self)  # type: ignore[attr-defined]
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # who asked has gone: that is what these tests are about
+
+    def send(self, status: int, body: bytes, length: int | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Not into the output of the tests."""
+
+
+def vector(samples: Samples, **more: Any) -> bytes:
+    """A success with an instant vector."""
+    result = [{"metric": labels, "value": [1700000000.123, value]} for labels, value in samples]
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}, **more}).encode()
+
+
+def says(samples: Samples, **more: Any) -> Behaviour:
+    return lambda request: request.send(200, vector(samples, **more))
+
+
+def fails(status: int, message: str = "no") -> Behaviour:
+    body = json.dumps({"status": "error", "errorType": "execution", "error": message}).encode()
+    return lambda request: request.send(status, body)
+
+
+def hangs(seconds: float) -> Behaviour:
+    def behave(request: Request) -> None:
+        time.sleep(seconds)
+        request.send(200, vector([]))
+
+    return behave
+
+
+def trickles(seconds: float) -> Behaviour:
+    """A byte now and then: every read from the socket is quick, the whole never ends."""
+
+    def behave(request: Request) -> None:
+        body = vector([({"a": "b"}, "1")])
+        request.send(200, body[:1], length=len(body))
+        for byte in body[1:]:
+            time.sleep(seconds)
+            request.wfile.write(bytes([byte]))
+            request.wfile.flush()
+
+    return behave
+
+
+@contextmanager
+def running(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
+    """A server on a free port that behaves so; ``asked`` has the queries that came."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+    server.daemon_threads = True
+    server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def url_of(server: ThreadingHTTPServer) -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}"

@@ -1,0 +1,225 @@
+"""The loop that collects one mesh: what is due, what is caught up on, what happens when something fails."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.collecting import Collecting, Rhythm, phase_of
+from serve_app.errors import InvalidDocument, NoCapacity, Overloaded, StaleSnapshot
+from serve_app.sources.prometheus.client import Answer
+from serve_app.sources.prometheus.source import Poll
+
+RHYTHM = Rhythm(interval_seconds=10, behind_seconds=10, catch_up=4)
+NOW = 1_700_000_005.0  # the newest instant that is in: 10 s and more ago
+
+
+def snapshot(at: datetime, *changes: PlannedChange) -> MeshSnapshot:
+    return MeshSnapshot.create(
+        node_ids=["shop/cart"],
+        edge_index=[[], []],
+        node_features=[[1.0] * 3 + [1.0, 0.5, 0.5, 1.0]],
+        edge_features=[],
+        observed_at=at,
+        changes=changes,
+    )
+
+
+def good(at: datetime) -> Poll:
+    return Poll(at, snapshot(at), {("services", "requests"): Answer([])})
+
+
+def failed(at: datetime) -> Poll:
+    answers = {("services", "requests"): Answer([], failed="unreachable", detail="nobody there")}
+    return Poll(at, None, answers, masked=(("services", "requests"),), why="requests of services are not known")
+
+
+def empty(at: datetime) -> Poll:
+    return Poll(at, None, {("services", "requests"): Answer([])}, why="expected at least one service")
+
+
+@dataclass
+class Scripted:
+    """A source that answers as it is told, and remembers what it was asked for."""
+
+    says: Callable[[datetime], Poll] = good
+    asked: list[float] = field(default_factory=list)
+
+    def poll(self, at: datetime) -> Poll:
+        self.asked.append(at.timestamp())
+        return self.says(at)
+
+
+@dataclass
+class Service:
+    """Who takes snapshots, or raises."""
+
+    raises: Exception | None = None
+    taken: list[MeshSnapshot] = field(default_factory=list)
+
+    async def push(self, pushed: MeshSnapshot) -> None:
+        if self.raises is not None:
+            raise self.raises
+        self.taken.append(pushed)
+
+    @property
+    def times(self) -> list[float]:
+        return [one.observed_at.timestamp() for one in self.taken]
+
+
+def collecting(source: Scripted, service: Service, done: float | None = None) -> Collecting:
+    one = Collecting("shop", source, service.push, RHYTHM)
+    one.begin(done)
+    return one
+
+
+def newest(now: float = NOW) -> float:
+    return RHYTHM.newest(now)
+
+
+@given(st.floats(1e9, 2e9), st.floats(0, 500), st.floats(1, 60), st.floats(0, 60), st.floats(0, 0.99))
+def test_due_instants_are_in_order_after_the_last_in_the_past_and_bounded(
+    now: float, ago: float, interval: float, behind: float, share: float
+) -> None:
+    rhythm = Rhythm(interval, behind, 5, share * interval)
+    done = rhythm.newest(now - ago)
+    due = rhythm.due(done, now)
+    assert len(due) == min(round((rhythm.newest(now) - done) / interval), 5)
+    assert due == sorted(due)
+    assert all(done < at <= now - behind + 1e-3 for at in due)
+    assert 0 <= rhythm.seconds_to_next(now) <= interval + 1e-3
+
+
+def test_a_mesh_has_its_own_phase_and_keeps_it() -> None:
+    phases = {phase_of(f"mesh-{i}", 15.0) for i in range(50)}
+    assert len(phases) == 50
+    assert all(0 <= phase < 15 for phase in phases)
+    assert phase_of("shop", 15.0) == phase_of("shop", 15.0)
+
+
+async def test_the_newest_instant_is_asked_for_once_and_handed_on() -> None:
+    source, service = Scripted(), Service()
+    one = collecting(source, service)
+    await one.tick(NOW)
+    await one.tick(NOW + 1)
+    assert source.asked == service.times == [newest()]
+    assert one.state.polls == {"taken": 1}
+    assert one.state.handed_on == newest()
+
+
+async def test_what_was_missed_is_caught_up_on_up_to_a_bound() -> None:
+    source, service = Scripted(), Service()
+    one = collecting(source, service, done=newest() - 70)
+    await one.tick(NOW)
+    assert service.times == [newest() - 30, newest() - 20, newest() - 10, newest()]
+    assert one.state.polls == {"given_up": 3, "taken": 4}
+
+
+async def test_a_prometheus_that_fails_is_asked_once_an_interval_and_then_caught_up_on() -> None:
+    source, service = Scripted(failed), Service()
+    one = collecting(source, service, done=newest() - 10)
+    for i in range(3):
+        await one.tick(NOW + 10 * i)
+    assert source.asked == [newest()] * 3
+    assert one.state.polls == {"failed": 3}
+    assert one.state.failures == {"unreachable": 3}
+    assert "not known" in one.state.problem
+    source.says = good
+    await one.tick(NOW + 20)
+    assert service.times == [newest(), newest() + 10, newest() + 20]
+    assert one.state.problem == ""
+
+
+async def test_an_instant_of_which_prometheus_knows_nobody_is_over() -> None:
+    source, service = Scripted(empty), Service()
+    one = collecting(source, service)
+    await one.tick(NOW)
+    await one.tick(NOW + 1)
+    assert (len(source.asked), one.state.polls) == (1, {"empty": 1})
+
+
+@pytest.mark.parametrize("error", [Overloaded("full"), NoCapacity("none left")])
+async def test_a_snapshot_that_is_not_taken_waits_and_is_not_asked_for_again(error: Exception) -> None:
+    source, service = Scripted(), Service(error)
+    one = collecting(source, service)
+    await one.tick(NOW)
+    assert "not taken yet" in one.state.problem
+    service.raises = None
+    await one.tick(NOW + 10)
+    assert service.times == [newest(), newest() + 10]
+    assert source.asked == [newest(), newest() + 10]
+
+
+async def test_planned_changes_survive_a_snapshot_that_is_given_up() -> None:
+    change = PlannedChange("deploy", "shop/cart", "v2")
+
+    def says(at: datetime) -> Poll:
+        return Poll(at, snapshot(at, change) if at.timestamp() == newest() else snapshot(at), {})
+
+    source, service = Scripted(says), Service(Overloaded("full"))
+    one = collecting(source, service)
+    await one.tick(NOW)
+    service.raises = None
+    await one.tick(NOW + 100)
+    assert newest() not in service.times
+    assert service.taken[0].changes == (change,)
+    assert all(not later.changes for later in service.taken[1:])
+
+
+async def test_what_is_refused_or_known_already_does_not_come_again() -> None:
+    source, service = Scripted(), Service(InvalidDocument("too many services"))
+    one = collecting(source, service)
+    await one.tick(NOW)
+    assert (one.state.polls, one.state.problem) == ({"refused": 1}, "too many services")
+    service.raises = StaleSnapshot("older than the newest")
+    await one.tick(NOW + 10)
+    assert one.state.polls == {"refused": 1, "taken": 1}
+    assert one.state.handed_on is None
+
+
+async def test_a_mistake_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Event()
+
+    def breaks(at: datetime) -> Poll:
+        asked.set()
+        raise ZeroDivisionError("ours")
+
+    one = Collecting("shop", Scripted(breaks), Service().push, Rhythm(0.05, 0.0))
+    running = asyncio.create_task(one.run())
+    await asyncio.wait_for(asked.wait(), 5)
+    asked.clear()
+    await asyncio.wait_for(asked.wait(), 5)  # it was asked again
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert "ZeroDivisionError: ours" in one.state.problem
+    assert "collecting failed" in caplog.text
+
+
+async def test_a_slow_source_stops_nobody_else() -> None:
+    began, release = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hangs(at: datetime) -> Poll:
+        loop.call_soon_threadsafe(began.set)
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
+        return good(at)
+
+    slow = asyncio.create_task(collecting(Scripted(hangs), Service()).tick(NOW))
+    await asyncio.wait_for(began.wait(), 5)
+    service = Service()
+    await collecting(Scripted(), service).tick(NOW)
+    assert service.times == [newest()]
+    release.set()
+    await slow
+
+
+async def test_instants_are_utc() -> None:
+    source, service = Scripted(), Service()
+    await collecting(source, service).tick(NOW)
+    assert service.taken[0].observed_at == datetime.fromtimestamp(newest(), UTC)

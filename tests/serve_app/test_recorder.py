@@ -1,0 +1,97 @@
+"""A live mesh written down: segments, going on, giving up the oldest."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from serve_app.cli import app
+from serve_app.errors import BadRecording
+from serve_app.recorder import Bounds, Recorder, SegmentReader, segments
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.serve_app.sources.prometheus import standin
+from tests.serve_app.sources.prometheus.istio_standin import IstioMesh, of
+
+SNAPSHOTS = list(Simulator(MeshSpec(services=20, calls_per_service=3.0, seed=2), snapshots=10).snapshots())
+
+
+def test_segments_read_back_as_one_recording(tmp_path: Path) -> None:
+    with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4)) as recorder:
+        for snapshot in SNAPSHOTS:
+            recorder.write(snapshot)
+    reader = SegmentReader(tmp_path)
+    assert len(reader.readers) == 3
+    assert reader.interval_seconds == 15.0
+    assert [s.digest for s in reader.snapshots()] == [s.digest for s in SNAPSHOTS]
+    assert recorder.until == SNAPSHOTS[-1].observed_at
+
+
+def test_what_was_broken_off_is_written_again_from_the_last_complete_segment(tmp_path: Path) -> None:
+    broken = Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4))
+    broken.__enter__()
+    for snapshot in SNAPSHOTS[:6]:  # killed amid its second segment
+        broken.write(snapshot)
+    assert len(segments(tmp_path)) == 1
+    with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4)) as recorder:
+        assert recorder.until == SNAPSHOTS[3].observed_at
+        for snapshot in SNAPSHOTS[4:]:
+            recorder.write(snapshot)
+    assert [s.observed_at for s in SegmentReader(tmp_path).snapshots()] == [s.observed_at for s in SNAPSHOTS]
+
+
+def test_the_oldest_segments_go_first_and_what_is_not_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "README").write_text("mine")
+    with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=2, most_bytes=1)) as recorder:
+        for snapshot in SNAPSHOTS:
+            recorder.write(snapshot)
+    assert [s.observed_at for s in SegmentReader(tmp_path).snapshots()] == [s.observed_at for s in SNAPSHOTS[-2:]]
+    assert (tmp_path / "notes").is_dir()
+    assert (tmp_path / "README").read_text() == "mine"
+
+
+def test_an_empty_folder_is_no_recording(tmp_path: Path) -> None:
+    with pytest.raises(BadRecording, match="found neither"):
+        SegmentReader(tmp_path)
+
+
+def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
+    first, last = (SNAPSHOTS[i].observed_at.isoformat() for i in (0, -1))
+    with Recorder(tmp_path / "live", 15.0, Bounds(segment_snapshots=4)) as recorder:
+        for snapshot in SNAPSHOTS:
+            recorder.write(snapshot)
+    with standin.running(IstioMesh(of(SNAPSHOTS))) as server:
+        asked = ["score", "--prometheus", standin.url_of(server), "--from", first, "--to", last]
+        past = CliRunner().invoke(app, [*asked, "--set", "collector.deadline_seconds=60"])
+    kept = CliRunner().invoke(app, ["score", str(tmp_path / "live")])
+    assert past.exit_code == kept.exit_code == 0, past.stderr + kept.stderr
+    assert len(past.stdout.splitlines()) == len(kept.stdout.splitlines()) == len(SNAPSHOTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["score"], "--from"),
+        (["score", "out/shop", "--from", "2026-01-01"], "--from"),
+        (["score", "--from", "yesterday", "--prometheus", "http://127.0.0.1:1"], "yesterday"),
+        (["score", "--from", "2026-01-01"], "--prometheus"),
+        (["doctor", "--source", "shop"], "collected meshes"),
+        (["record", "out/live"], "collected meshes"),
+    ],
+)
+def test_what_is_not_said_is_asked_for(arguments: list[str], told: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_record_writes_as_many_as_are_wanted(tmp_path: Path) -> None:
+    mesh = IstioMesh(lambda _: SNAPSHOTS[0])
+    with standin.running(mesh) as server:
+        asked = ["record", str(tmp_path / "live"), "--prometheus", standin.url_of(server), "--snapshots", "2"]
+        fast = ["interval_seconds=1", "behind_seconds=0", "deadline_seconds=60"]
+        result = CliRunner().invoke(app, [*asked, *(part for one in fast for part in ("--set", f"collector.{one}"))])
+    assert result.exit_code == 0, result.stderr
+    assert "2 snapshots written" in " ".join(result.stderr.split())
+    assert len(list(SegmentReader(tmp_path / "live").snapshots())) == 2
