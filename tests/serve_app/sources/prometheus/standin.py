@@ -16,11 +16,12 @@ Behaviour = Callable[["Request"], None]
 class Request(BaseHTTPRequestHandler):
     """One query, with what a behaviour needs to answer it."""
 
+    body: bytes
     query: dict[str, str]
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        self.query = {name: values[0] for name, values in parse_qs(body).items()}
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.query = {name: values[0] for name, values in parse_qs(self.body.decode()).items()}
         self.server.asked.append(self.query)  # type: ignore[attr-defined]
         try:
             self.server.behaviour(self)  # type: ignore[attr-defined]
