@@ -39,10 +39,15 @@ class Metric:
         return not self.buckets and not self.gauge
 
 
-VERDICTS = Metric("tagae_verdicts_total", "Verdicts made, by status.", ("status",))
+PREDICTIONS = Metric("tagae_predictions_total", "Verdicts made, by status and weights.", ("model_version", "status"))
 PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the Scorer replica that did it.", ("scorer",))
 PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions without an answer in time.")
-INFERENCE = Metric("tagae_inference_seconds", "One pass of the network over a batch of partitions.", (), SECONDS)
+INFERENCE = Metric(
+    "tagae_inference_duration_seconds",
+    "One pass of the network over a batch of partitions.",
+    ("model_version",),
+    SECONDS,
+)
 STAGE = Metric("tagae_stage_seconds", "One stage of one snapshot's way to its verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by the problem's code.", ("code",))
 RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("callee",))
@@ -70,7 +75,7 @@ NOTICES_WAITING = Metric(
     "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
 )
 NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
-METRICS = (ADAPTERS, RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS, *NOTICES)
+METRICS = (ADAPTERS, RETRIES, PREDICTIONS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS, *NOTICES)
 
 
 class Instruments(Protocol):
