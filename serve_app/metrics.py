@@ -9,7 +9,7 @@ that they are the same whichever replica answers and do not linger after a mesh 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,6 +17,8 @@ from prometheus_client.registry import Collector
 
 from model.verdict import Status
 from serve_app.collecting import Collected
+
+Family = TypeVar("Family", Counter, Gauge, Histogram)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # From a small mesh's stage to the default deadline.
@@ -107,13 +109,18 @@ class PrometheusInstruments:
         self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
-        self._counters[metric.name].labels(**self._constant, **labels).inc(amount)
+        self._labelled(self._counters[metric.name], labels).inc(amount)
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
-        self._histograms[metric.name].labels(**self._constant, **labels).observe(value)
+        self._labelled(self._histograms[metric.name], labels).observe(value)
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        self._gauges[metric.name].labels(**self._constant, **labels).set(value)
+        self._labelled(self._gauges[metric.name], labels).set(value)
+
+    def _labelled(self, family: Family, labels: Mapping[str, str]) -> Family:
+        """The series of a family; one without labels is its own."""
+        every = {**self._constant, **labels}
+        return family.labels(**every) if every else family
 
     def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[Collected] = ()) -> bytes:
         """Everything counted here, the meshes' gauges and how collecting them goes, in Prometheus' text form
