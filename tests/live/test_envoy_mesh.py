@@ -12,8 +12,9 @@ import pytest
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from model.verdict import Status, Verdict
+from serve_app.endpoint import Endpoint
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.sources.prometheus.client import Endpoint, Prometheus
+from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import envoy
 from serve_app.sources.prometheus.source import Asking, PrometheusSource
 from tests.live.mesh import NEEDS, LiveMesh

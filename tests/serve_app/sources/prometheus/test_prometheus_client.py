@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.sources.prometheus.client import Answer, Endpoint, Prometheus
+from serve_app.endpoint import Endpoint
+from serve_app.sources.prometheus.client import Answer, Prometheus
 from tests.serve_app.sources.prometheus import standin
 from tests.serve_app.sources.prometheus.standin import Behaviour, Request
 
@@ -72,7 +73,7 @@ def test_a_query_travels_in_the_body_with_its_instant_and_deadline() -> None:
 )
 def test_what_is_no_answer_has_a_name_and_is_asked_once(behaviour: Behaviour, failed: str) -> None:
     with standin.running(behaviour) as server:
-        prometheus = Prometheus(Endpoint(standin.url_of(server), most_bytes=4000))
+        prometheus = Prometheus(Endpoint(standin.url_of(server)), most_bytes=4000)
         answer = prometheus.ask({"q": "up"}, AT, 2.0)["q"]
         prometheus.close()
         assert len(server.asked) == 1  # type: ignore[attr-defined]
