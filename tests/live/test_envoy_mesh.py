@@ -161,9 +161,9 @@ def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -
 
 def test_it_is_as_before_once_healed(mesh: LiveMesh) -> None:
     mesh.heal()
-    time.sleep(SETTLED)
-    snapshot, _ = after(mesh, WINDOW)
-    assert max(services(snapshot, 1).values()) == 0
+    until = time.monotonic() + 60  # a busy machine works off what has piled up
+    while max(services((snapshot := after(mesh, WINDOW)[0]), 1).values()) > 0:
+        assert time.monotonic() < until, snapshot
     assert set(snapshot.node_ids) == {node(service.name) for service in SHOP}
 
 
