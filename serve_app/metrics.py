@@ -9,7 +9,7 @@ that they are the same whichever replica answers and do not linger after a mesh 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,6 +17,8 @@ from prometheus_client.registry import Collector
 
 from model.verdict import Status
 from serve_app.collecting import Collected
+
+Family = TypeVar("Family", Counter, Gauge, Histogram)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # From a small mesh's stage to the default deadline.
@@ -39,10 +41,15 @@ class Metric:
         return not self.buckets and not self.gauge
 
 
-VERDICTS = Metric("tagae_verdicts_total", "Verdicts made, by status.", ("status",))
+PREDICTIONS = Metric("tagae_predictions_total", "Verdicts made, by status and weights.", ("model_version", "status"))
 PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the Scorer replica that did it.", ("scorer",))
 PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions without an answer in time.")
-INFERENCE = Metric("tagae_inference_seconds", "One pass of the network over a batch of partitions.", (), SECONDS)
+INFERENCE = Metric(
+    "tagae_inference_duration_seconds",
+    "One pass of the network over a batch of partitions.",
+    ("model_version",),
+    SECONDS,
+)
 STAGE = Metric("tagae_stage_seconds", "One stage of one snapshot's way to its verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by the problem's code.", ("code",))
 RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("callee",))
@@ -70,7 +77,7 @@ NOTICES_WAITING = Metric(
     "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
 )
 NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
-METRICS = (ADAPTERS, RETRIES, VERDICTS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS, *NOTICES)
+METRICS = (ADAPTERS, RETRIES, PREDICTIONS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS, *NOTICES)
 
 
 class Instruments(Protocol):
@@ -102,13 +109,18 @@ class PrometheusInstruments:
         self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
-        self._counters[metric.name].labels(**self._constant, **labels).inc(amount)
+        self._labelled(self._counters[metric.name], labels).inc(amount)
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
-        self._histograms[metric.name].labels(**self._constant, **labels).observe(value)
+        self._labelled(self._histograms[metric.name], labels).observe(value)
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        self._gauges[metric.name].labels(**self._constant, **labels).set(value)
+        self._labelled(self._gauges[metric.name], labels).set(value)
+
+    def _labelled(self, family: Family, labels: Mapping[str, str]) -> Family:
+        """The series of a family; one without labels is its own."""
+        every = {**self._constant, **labels}
+        return family.labels(**every) if every else family
 
     def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[Collected] = ()) -> bytes:
         """Everything counted here, the meshes' gauges and how collecting them goes, in Prometheus' text form

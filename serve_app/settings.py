@@ -136,6 +136,37 @@ class ServeSettings(Subject):
     )
 
 
+def _address(url: str) -> str:
+    parts = urlsplit(url)  # raises ValueError for what is none
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("expected http://HOST[:PORT][/PATH] or https://...")
+    if "@" in parts.netloc:
+        raise ValueError("expected no password in the URL; give username and password_file")
+    if not url.isprintable() or " " in url or parts.fragment:
+        raise ValueError("expected a URL without spaces, control characters and fragment")
+    return url
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class AccessSettings(Subject):
+    """How somebody outside lets us in. Files are read anew with each request."""
+
+    username: str = Field("", pattern="^[^:]*$", description="basic auth")
+    password_file: Location | None = None
+    bearer_token_file: Location | None = Field(None, description="instead of basic auth")
+    ca_file: Location | None = Field(None, description="certificates to trust; none: the system's")
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.bearer_token_file and self.username:
+            raise ValueError("expected username or bearer_token_file, came both")
+        if self.password_file and not self.username:
+            raise ValueError("password_file: expected a username with it")
+        return self
+
+
 class QuerySettings(Subject):
     """One query of a mesh whose metrics nobody here knows."""
 
@@ -164,16 +195,12 @@ class GenericSettings(Subject):
         return self
 
 
-class MeshSettings(Subject):
+class MeshSettings(AccessSettings):
     """A mesh that is collected, and the Prometheus that knows it."""
 
-    prometheus: str = Field(pattern="^https?://", description="its base URL")
+    prometheus: Address = Field(description="its base URL")
     source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
     generic: GenericSettings | None = Field(None, description="queries, for the source of that name")
-    username: str = Field("", description="basic auth")
-    password_file: Location | None = None
-    bearer_token_file: Location | None = Field(None, description="read with every query, so that it may be rotated")
-    ca_file: Location | None = Field(None, description="certificates to trust instead of the system's")
 
     @model_validator(mode="after")
     def _generic_is_told(self) -> Self:
@@ -220,36 +247,10 @@ class LimitSettings(Subject):
     )
 
 
-def _address(url: str) -> str:
-    parts = urlsplit(url)  # raises ValueError for what is none
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-        raise ValueError("expected http://HOST[:PORT][/PATH] or https://...")
-    if "@" in parts.netloc:
-        raise ValueError("expected no password in the URL; give username and password_file")
-    if not url.isprintable() or " " in url or parts.fragment:
-        raise ValueError("expected a URL without spaces, control characters and fragment")
-    return url
-
-
-Address = Annotated[str, AfterValidator(_address)]
-
-
-class ReceiverSettings(Subject):
-    """Somebody who is told of incidents, and how we are let in. Files are read anew with each request."""
+class ReceiverSettings(AccessSettings):
+    """Somebody who is told of incidents."""
 
     url: Address
-    username: str = Field("", pattern="^[^:]*$", description="basic auth")
-    password_file: Location | None = None
-    bearer_token_file: Location | None = Field(None, description="instead of basic auth")
-    ca_file: Location | None = Field(None, description="certificates to trust; none: the system's")
-
-    @model_validator(mode="after")
-    def _one_way_in(self) -> Self:
-        if self.bearer_token_file and self.username:
-            raise ValueError("expected username or bearer_token_file, came both")
-        if self.password_file and not self.username:
-            raise ValueError("password_file: expected a username with it")
-        return self
 
 
 class WebhookSettings(ReceiverSettings):

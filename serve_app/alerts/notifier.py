@@ -19,10 +19,11 @@ from serve_app.alerts.courier import Courier, Errand
 from serve_app.alerts.ledger import Ledger
 from serve_app.alerts.notices import dismissed, hear
 from serve_app.alerts.pages import Alert, Book, Heard, Told
-from serve_app.alerts.posting import Backoff, Endpoint, Poster
+from serve_app.alerts.posting import Backoff, Poster
 from serve_app.alerts.webhook import RECEIVER as WEBHOOK
 from serve_app.alerts.webhook import Queue, Webhook
 from serve_app.alerts.wording import Place
+from serve_app.endpoint import Endpoint
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
 from serve_app.settings import NotifySettings, ReceiverSettings
 

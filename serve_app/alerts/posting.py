@@ -3,46 +3,21 @@
 import asyncio
 import random
 import ssl
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import httpx
 
+from serve_app.endpoint import Endpoint, SecretUnreadable
 from serve_app.errors import BadSettings
 
 Failed = Literal["unreachable", "late", "broken", "overloaded", "failed", "forbidden", "refused", "secret"]
 _TOLD = 300  # bytes of an answer, for the log
 _OVERLOADED, _FORBIDDEN, _PASSING = (429, 503), (401, 403), (408, 425)
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where to post and how to be let in.
-
-    Attributes:
-        url: complete; secrets of a webhook may be in its path, so only ``place`` of it is ever logged.
-        username, password_file: basic auth. Files are read with every request: secrets are rotated.
-        bearer_token_file: likewise, instead.
-        ca_file: certificates to trust instead of the system's.
-    """
-
-    url: str
-    username: str = ""
-    password_file: Path | None = None
-    bearer_token_file: Path | None = None
-    ca_file: Path | None = None
-
-    @property
-    def place(self) -> str:
-        """``https://alerts.example:9093``."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +74,12 @@ class Poster:
         """Send JSON; the deadline is of the whole exchange, so that an answer that trickles is late too."""
         try:
             async with asyncio.timeout(self._deadline):
-                sent = {"content-type": "application/json", "user-agent": "tagae", **headers, **await self._admission()}
+                sent = {
+                    "content-type": "application/json",
+                    "user-agent": "tagae",
+                    **headers,
+                    **await asyncio.to_thread(self.endpoint.admission),
+                }
                 return await self._exchange(body, sent)
         except (TimeoutError, httpx.TimeoutException):
             return Reply("late", detail=f"no whole answer within {self._deadline:g} s")
@@ -119,37 +99,6 @@ class Poster:
             async for part in response.aiter_bytes():  # to its end: half an answer acknowledges nothing
                 content += part[: _TOLD - len(content)]
         return _reply(response, content)
-
-    async def _admission(self) -> dict[str, str]:
-        endpoint = self.endpoint
-        if endpoint.bearer_token_file:
-            token = await secret(endpoint.bearer_token_file)
-            if not token.isascii():
-                raise SecretUnreadable(f"expected ASCII in {endpoint.bearer_token_file}")
-            return {"authorization": f"Bearer {token}"}
-        if endpoint.username:
-            password = await secret(endpoint.password_file) if endpoint.password_file else ""
-            return {"authorization": f"Basic {b64encode(f'{endpoint.username}:{password}'.encode()).decode()}"}
-        return {}
-
-
-class SecretUnreadable(Exception):
-    """A file with a secret that is not there, not readable or empty."""
-
-
-async def secret(file: Path) -> str:
-    """The text of a file, without white space around it, read in a thread: it may lie on a network.
-
-    Raises:
-        SecretUnreadable: names the file, never what is in it.
-    """
-    try:
-        text = (await asyncio.to_thread(file.read_text, encoding="utf-8")).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SecretUnreadable(f"expected a readable file {file}, came {type(error).__name__}") from None
-    if not text or not text.isprintable():
-        raise SecretUnreadable(f"expected one line of text in {file}")
-    return text
 
 
 def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:

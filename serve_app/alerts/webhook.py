@@ -5,6 +5,7 @@ queue is bounded: beyond ``most`` the oldest are dropped, and counted. What rema
 that is known of its incident, and ``sequence`` shows the gap.
 """
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -15,8 +16,9 @@ from pathlib import Path
 
 from serve_app.alerts.ledger import Ledger
 from serve_app.alerts.pages import Event
-from serve_app.alerts.posting import Poster, Reply, SecretUnreadable, secret
+from serve_app.alerts.posting import Poster, Reply
 from serve_app.codec.notices import encode_event
+from serve_app.endpoint import SecretUnreadable, secret
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 
 RECEIVER = "webhook"
@@ -91,7 +93,8 @@ class Webhook:
     async def _signed(self, body: bytes) -> dict[str, str]:
         if self._secret_file is None:
             return {}
-        return {"tagae-signature": signature(await secret(self._secret_file), body, int(time.time()))}
+        key = await asyncio.to_thread(secret, self._secret_file)
+        return {"tagae-signature": signature(key, body, int(time.time()))}
 
 
 def signature(key: str, body: bytes, at: int) -> str:

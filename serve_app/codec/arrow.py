@@ -19,7 +19,8 @@ from serve_app.codec.columns import ENDS, with_names
 from serve_app.codec.documents import Limits, Unclear, checked, instant, named, placed, snapshot_document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
-_BROKEN = (pa.ArrowException, OSError, struct.error, IndexError, ValueError, OverflowError)
+# LookupError: a zone that there is not, where pytz is installed, which pyarrow then asks.
+_BROKEN = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # MessageHeader of Arrow's Message.fbs
 _FIELDS = {"version", "observed_at", "services", "calls", "changes"}
 

@@ -91,7 +91,7 @@ def _value(row: pa.Table, name: str) -> Any:
         if pa.types.is_timestamp(column.type):  # a datetime holds no nanoseconds; anything else must fit
             column = column.cast(pa.timestamp("us", column.type.tz), safe=column.type.unit != "ns")
         [value] = column.to_pylist()
-    except (pa.ArrowException, OverflowError, ValueError) as error:
+    except (pa.ArrowException, LookupError, OverflowError, ValueError) as error:
         raise wrong(f"/{name}", f"expected values that Python can hold, came {str(error)[:120]}") from None
     return _given(value)
 

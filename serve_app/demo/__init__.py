@@ -19,7 +19,7 @@ from serve_app.demo.show import Show, opening, play
 from serve_app.demo.story import Judgement
 from serve_app.demo.terminal import Keyboard
 from serve_app.demo.view import render
-from serve_app.metrics import PARTS_SCORED, VERDICTS
+from serve_app.metrics import PARTS_SCORED, PREDICTIONS
 from serve_app.settings import Settings, load
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
@@ -115,7 +115,7 @@ def _print_work(console: Console, metrics: str) -> None:
     """Who did how much, as the service itself counted it."""
     samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
     parts = {s.labels["scorer"]: s.value for s in samples if s.name == PARTS_SCORED.name}
-    verdicts = sum(s.value for s in samples if s.name == VERDICTS.name)
+    verdicts = sum(s.value for s in samples if s.name == PREDICTIONS.name)
     shares = ", ".join(f"{scorer} {count:.0f}" for scorer, count in sorted(parts.items()))
     console.print(
         f"parts scored by each Scorer replica: {shares}; verdicts made by MetaModel: {verdicts:.0f}", soft_wrap=True

@@ -44,9 +44,9 @@ from serve_app.metrics import (
     INFERENCE,
     PARTS_MISSING,
     PARTS_SCORED,
+    PREDICTIONS,
     RETRIES,
     STAGE,
-    VERDICTS,
     MeshGauges,
     PrometheusInstruments,
 )
@@ -106,13 +106,13 @@ def _measure(instruments: PrometheusInstruments, judged: Judged, seconds: Mappin
         instruments.count(RETRIES, repeats, callee=deployment)
     if not judged.status:
         return
-    instruments.count(VERDICTS, status=judged.status)
+    instruments.count(PREDICTIONS, model_version=judged.model, status=judged.status)
     for scorer, parts in judged.scorers.items():
         instruments.count(PARTS_SCORED, parts, scorer=scorer)
     instruments.count(PARTS_MISSING, judged.missing)
     for stage, taken in seconds.items():
         if stage == "inference":
-            instruments.observe(INFERENCE, taken)
+            instruments.observe(INFERENCE, taken, model_version=judged.model)
         else:
             instruments.observe(STAGE, taken, stage=stage)
 

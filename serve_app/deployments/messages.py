@@ -10,6 +10,7 @@ class Judged:
     Attributes:
         verdict: its JSON document.
         status: of the verdict; empty for a repeat, which is counted once.
+        model: digest of the weights.
         seconds: by stage.
         scorers: parts scored, by replica.
         missing: parts without an answer.
@@ -18,6 +19,7 @@ class Judged:
 
     verdict: bytes
     status: str = ""
+    model: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     scorers: dict[str, int] = field(default_factory=dict)
     missing: int = 0

@@ -8,7 +8,7 @@ from model.checkpoint import load_or_shipped
 from model.incidents import AlertPolicy, IncidentMemory
 from model.verdict import Verdict
 from serve_app.deployments.instruments import RayInstruments
-from serve_app.metrics import VERDICTS
+from serve_app.metrics import PREDICTIONS
 from serve_app.pipeline import Case, combine
 from serve_app.settings import Settings
 
@@ -33,5 +33,5 @@ class MetaModel:
         """The verdict of one snapshot and what paging remembers next. The policy travels with the case: the session
         weighed the evidence by it."""
         verdict, memory = await asyncio.to_thread(combine, self._checkpoint, case, policy)
-        self._instruments.count(VERDICTS, status=verdict.status.value)
+        self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
         return verdict, memory

@@ -108,7 +108,7 @@ class Scorer:
         started = time.perf_counter()
         outcomes = iter(await self._in_thread(score_groups, self._checkpoint.network, live))
         seconds = time.perf_counter() - started
-        self._instruments.observe(INFERENCE, seconds)
+        self._instruments.observe(INFERENCE, seconds, model_version=self._checkpoint.digest)
         return [self._told(next(outcomes), seconds) if alive else _late() for alive in in_time]
 
     def _told(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:

@@ -83,4 +83,12 @@ class Step:
         for answer in self.scored:
             scorers[answer.replica] = scorers.get(answer.replica, 0) + len(answer.scores)
         seconds = {**watch.seconds, "inference": max((answer.seconds for answer in self.scored), default=0.0)}
-        return Judged(self.record.document, self.verdict.status.value, seconds, scorers, self.missing, self.lost)
+        return Judged(
+            self.record.document,
+            self.verdict.status.value,
+            self.verdict.model_digest,
+            seconds,
+            scorers,
+            self.missing,
+            self.lost,
+        )

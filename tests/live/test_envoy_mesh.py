@@ -12,8 +12,9 @@ import pytest
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from model.verdict import Status, Verdict
+from serve_app.endpoint import Endpoint
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.sources.prometheus.client import Endpoint, Prometheus
+from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import envoy
 from serve_app.sources.prometheus.source import Asking, PrometheusSource
 from tests.live.mesh import NEEDS, LiveMesh
@@ -33,7 +34,8 @@ CULPRIT, CALLER = "payment", "checkout"
 # Time-lapse: an interval and a window as usual, 15 s and 60 s, are run in a tenth, and snapshots say the usual times.
 LAPSE = 10.0
 INTERVAL, WINDOW = 15.0 / LAPSE, 60.0 / LAPSE
-HEALTHY, SICK = 45, 14  # snapshots
+QUIET, SICK = 35, 14  # snapshots without an incident that come first, and those of the fault
+MOST = 130  # snapshots within which it is quiet for so long; a machine that is busy otherwise slows every service
 Ends = tuple[str, str]
 
 
@@ -161,9 +163,9 @@ def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -
 
 def test_it_is_as_before_once_healed(mesh: LiveMesh) -> None:
     mesh.heal()
-    time.sleep(SETTLED)
-    snapshot, _ = after(mesh, WINDOW)
-    assert max(services(snapshot, 1).values()) == 0
+    until = time.monotonic() + 60  # a busy machine works off what has piled up
+    while max(services((snapshot := after(mesh, WINDOW)[0]), 1).values()) > 0:
+        assert time.monotonic() < until, snapshot
     assert set(snapshot.node_ids) == {node(service.name) for service in SHOP}
 
 
@@ -191,16 +193,20 @@ def told(verdicts: list[Verdict]) -> str:
 def test_a_slow_service_gives_one_incident_that_suspects_it(mesh: LiveMesh) -> None:
     checkpoint, state = load(), Mesh()
     verdicts: list[Verdict] = []
-    for snapshot in lapse(mesh, HEALTHY, 0):
+    for snapshot in lapse(mesh, MOST, 0):
         verdict, state = advance(checkpoint, state, snapshot, Options())
         verdicts.append(verdict)
-    assert {v.status for v in verdicts[10:]} == {Status.NORMAL}, told(verdicts)
+        if len(verdicts) >= QUIET and all(v.status is Status.NORMAL for v in verdicts[-QUIET:]):
+            break
+    else:
+        pytest.fail(f"this machine is too busy to tell a fault of ours from its own\n{told(verdicts)}")
+    healthy = len(verdicts)
     with suffering(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
-        for snapshot in lapse(mesh, SICK, HEALTHY):
+        for snapshot in lapse(mesh, SICK, healthy):
             verdict, state = advance(checkpoint, state, snapshot, Options())
             verdicts.append(verdict)
     print(told(verdicts))
-    paged = [v for v in verdicts if v.incidents]
+    paged = [v for v in verdicts[healthy:] if v.incidents]
     assert paged, told(verdicts)
     assert len({incident.id for v in paged for incident in v.incidents}) == 1, told(verdicts)
     (first,), (last,) = paged[0].incidents, paged[-1].incidents

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serve_app.sources.prometheus.client import Endpoint, Prometheus
+from serve_app.endpoint import Endpoint
+from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import KNOWN, Query
 from serve_app.sources.prometheus.kubernetes import CONTROLLERS, RESOURCES
 from tests.live.monitor import Monitor

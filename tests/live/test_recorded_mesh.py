@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
+from serve_app.endpoint import Endpoint
 from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.prometheus.client import Endpoint, Prometheus
+from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import istio
 from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
 from serve_app.sources.simulator import Simulator

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -20,9 +19,12 @@ import requests
 import urllib3
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
 from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase, HTTPBasicAuth
+from requests.auth import AuthBase
 from urllib3.util import Retry
 
+from serve_app.endpoint import Endpoint, SecretUnreadable
+
+MOST_BYTES = 128 << 20  # of one reply
 CHUNK = 1 << 16  # bytes read at a time: a reply that trickles is noticed between two
 
 Failed = Literal["unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy"]
@@ -68,31 +70,11 @@ class Answer:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a Prometheus is and how to be let in.
-
-    Attributes:
-        url: its base, ``http://prometheus:9090``; a path of a proxy before ``/api`` included.
-        username, password_file: basic auth; the file is read with every poll, so that a rotated secret is heeded.
-        bearer_token_file: likewise.
-        ca_file: certificates to trust instead of the system's.
-        most_bytes: of one reply.
-    """
-
-    url: str
-    username: str = ""
-    password_file: Path | None = None
-    bearer_token_file: Path | None = None
-    ca_file: Path | None = None
-    most_bytes: int = 128 << 20
-
-
 class Prometheus:
     """One Prometheus. Queries run a few at a time in threads, which outlive a deadline only as long as their socket."""
 
-    def __init__(self, endpoint: Endpoint, at_once: int = 4) -> None:
-        session = _Session(endpoint)
+    def __init__(self, endpoint: Endpoint, at_once: int = 4, most_bytes: int = MOST_BYTES) -> None:
+        session = _Session(endpoint, most_bytes)
         base = endpoint.url.rstrip("/")
         self._connect = PrometheusConnect(base, session=session, retry=Retry(0, redirect=0), method="POST")
         session.mount(base, HTTPAdapter(pool_maxsize=at_once, max_retries=Retry(0, redirect=0)))
@@ -175,9 +157,9 @@ class _Reply(requests.Response):
 
 
 class _Session(requests.Session):
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, most_bytes: int) -> None:
         super().__init__()
-        self._most_bytes = endpoint.most_bytes
+        self._most_bytes = most_bytes
         self.auth = _Auth(endpoint)
         if endpoint.ca_file:
             self.verify = str(endpoint.ca_file)
@@ -220,20 +202,11 @@ class _Auth(AuthBase):
         self._endpoint = endpoint
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        endpoint = self._endpoint
-        if endpoint.bearer_token_file:
-            request.headers["Authorization"] = f"Bearer {_secret(endpoint.bearer_token_file)}"
-        elif endpoint.username:
-            secret = _secret(endpoint.password_file) if endpoint.password_file else ""
-            return HTTPBasicAuth(endpoint.username.encode(), secret.encode())(request)
+        try:
+            request.headers.update(self._endpoint.admission())
+        except SecretUnreadable as error:
+            raise requests.RequestException(f"secret: {error}") from error
         return request
-
-
-def _secret(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise requests.RequestException(f"secret: expected a readable file {file}, came {error}") from error
 
 
 _BODY = msgspec.json.Decoder(_Body)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from serve_app.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
-from serve_app.sources.prometheus.client import Answer, Endpoint, Prometheus
+from serve_app.sources.prometheus.client import Answer, Prometheus
 from serve_app.sources.prometheus.dialects import KNOWN, Dialect, Query
 from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource, Role
 

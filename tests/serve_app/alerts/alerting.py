@@ -16,8 +16,9 @@ from model.snapshot import PlannedChange
 from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alertmanager import Pace
 from serve_app.alerts.notifier import Notifier, Receivers
-from serve_app.alerts.posting import Backoff, Endpoint
+from serve_app.alerts.posting import Backoff
 from serve_app.alerts.wording import Place
+from serve_app.endpoint import Endpoint
 from serve_app.metrics import PrometheusInstruments
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)

@@ -27,7 +27,8 @@ from alerting import (
 
 from serve_app.alerts.alertmanager import Pace, batches, fault
 from serve_app.alerts.pages import Alert
-from serve_app.alerts.posting import Backoff, Endpoint
+from serve_app.alerts.posting import Backoff
+from serve_app.endpoint import Endpoint
 
 SENT, FAILED, DROPPED = "tagae_notices_sent_total", "tagae_notices_failed_total", "tagae_notices_dropped_total"
 

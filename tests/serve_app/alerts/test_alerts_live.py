@@ -31,8 +31,9 @@ from model.verdict import Incident, Verdict
 from serve_app.alerts.alertmanager import fault
 from serve_app.alerts.notifier import Receivers, utc_now
 from serve_app.alerts.pages import Alert
-from serve_app.alerts.posting import Endpoint, Poster
+from serve_app.alerts.posting import Poster
 from serve_app.codec.notices import encode_alerts
+from serve_app.endpoint import Endpoint
 
 ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
 pytestmark = [

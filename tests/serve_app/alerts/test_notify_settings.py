@@ -84,7 +84,7 @@ def test_what_is_shown_is_a_file_that_says_the_same(config: Path, tmp_path: Path
         ({"alertmanagers": [{"url": "http://"}]}, ["notify.alertmanagers.0.url"]),
         ({"alertmanagers": [{"url": "http://a:99999"}]}, ["notify.alertmanagers.0.url"]),
         ({"alertmanagers": [{"url": "http://a b"}]}, ["notify.alertmanagers.0.url", "without spaces"]),
-        ({"alertmanagers": [{"uri": "http://a"}]}, ["notify.alertmanagers.0.uri", "no such setting", "url, username"]),
+        ({"alertmanagers": [{"uri": "http://a"}]}, ["notify.alertmanagers.0.uri", "no such setting", "username, "]),
         ({"webhooks": [{"url": "http://a", "hmac": "x"}]}, ["notify.webhooks.0.hmac", "secret_file"]),
         ({"alertmanagers": [{"url": "http://a"}, {"url": "http://a/"}]}, ["alertmanagers", "each URL once"]),
         ({"webhooks": [{"url": "http://a", "username": "u", "bearer_token_file": "/t"}]}, ["came both"]),

@@ -1,0 +1,28 @@
+"""The alert rules that we ship, as promtool reads and tests them."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.live.programs import missing
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
+NEEDS = ("promtool",)
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "rules", *map(str, sorted(FOLDER.glob("*.rules.yaml")))],
+        ["test", "rules", *map(str, sorted(FOLDER.glob("*.test.yaml")))],
+    ],
+    ids=["check", "test"],
+)
+def test_promtool_is_content(arguments: list[str]) -> None:
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
