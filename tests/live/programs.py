@@ -59,6 +59,16 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
+def lateness(sleeps: int = 100) -> float:
+    """By how much one in ten sleeps of 10 ms is late, s: how long a process waits for its turn on this machine."""
+    late = []
+    for _ in range(sleeps):
+        began = time.perf_counter()
+        time.sleep(0.01)
+        late.append(time.perf_counter() - began - 0.01)
+    return sorted(late)[int(sleeps * 0.9)]
+
+
 class Program:
     """A child process whose output goes to a file."""
 
