@@ -59,14 +59,13 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def lateness(sleeps: int = 100) -> float:
-    """By how much one in ten sleeps of 10 ms is late, s: how long a process waits for its turn on this machine."""
-    late = []
-    for _ in range(sleeps):
-        began = time.perf_counter()
-        time.sleep(0.01)
-        late.append(time.perf_counter() - began - 0.01)
-    return sorted(late)[int(sleeps * 0.9)]
+def own_share(seconds: float = 2.0) -> float:
+    """Of one core, what a process gets that has work to do: 1 where nobody else has. (Sleepers say nothing of this:
+    they are woken in time on the busiest machine.)"""
+    began, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < seconds:
+        pass
+    return (time.process_time() - used) / (time.perf_counter() - began)
 
 
 class Program:
