@@ -59,6 +59,15 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
+def own_share(seconds: float = 2.0) -> float:
+    """Of one core, what a process gets that has work to do: 1 where nobody else has. (Sleepers say nothing of this:
+    they are woken in time on the busiest machine.)"""
+    began, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < seconds:
+        pass
+    return (time.process_time() - used) / (time.perf_counter() - began)
+
+
 class Program:
     """A child process whose output goes to a file."""
 

@@ -18,7 +18,7 @@ from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import envoy
 from serve_app.sources.prometheus.source import Asking, PrometheusSource
 from tests.live.mesh import NEEDS, LiveMesh
-from tests.live.programs import missing
+from tests.live.programs import missing, own_share
 from tests.live.shop import OUTSIDE, Measured
 from tests.live.topology import ENTRY, SHOP, expected_rates, node
 
@@ -29,6 +29,7 @@ pytestmark = [
 ]
 RATE = 40.0  # requests a second from outside
 LONGEST = 600.0  # s; the load ends by itself even if we do not
+SHARE, PATIENCE = 0.5, 60.0  # of a core that a process must get, and how long that is waited for (s)
 SETTLED = 2.0  # s until what happened is on the admin page, scraped and stored
 CULPRIT, CALLER = "payment", "checkout"
 # Time-lapse: an interval and a window as usual, 15 s and 60 s, are run in a tenth, and snapshots say the usual times.
@@ -41,7 +42,11 @@ Ends = tuple[str, str]
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
-    """Up and under load."""
+    """Up and under load; on a machine that has no time for it latencies say nothing, and services time out."""
+    until = time.monotonic() + PATIENCE
+    while (share := own_share()) < SHARE:
+        if time.monotonic() > until:
+            pytest.skip(f"this machine is too busy: a process that works gets {share:.0%} of a core")
     with LiveMesh(tmp_path_factory.mktemp("mesh"), scrape_seconds=1.0) as running:
         running.load(RATE, LONGEST, seed=3)
         yield running
