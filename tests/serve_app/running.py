@@ -1,12 +1,17 @@
 """A service that tests talk to, and how they do."""
 
 import json
-from collections.abc import Sequence
-from contextlib import closing
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from model.checkpoint import load
@@ -90,3 +95,35 @@ def problem(response: httpx.Response, status: int, code: str, pointer: str | Non
     assert body["title"]
     assert body["detail"]
     return body
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
+    """``tagae serve`` in a process of its own, and its URL; whatever becomes of it, no process is left."""
+    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "serve", *arguments]
+    environment = {**os.environ, "COLUMNS": "500"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
+        process = psutil.Process(it.pid)
+        try:
+            assert it.stdout is not None
+            said = []
+            for line in it.stdout:
+                said.append(line)
+                if found := re.search(r"at (http://\S+)", line):
+                    break
+            else:
+                pytest.fail("".join(said))
+            yield process, found[1]
+        finally:
+            kill_all(process)
+
+
+def kill_all(process: psutil.Process) -> None:
+    """A process and all that it started, at once, with kill -9."""
+    if not process.is_running():
+        return
+    everyone = [*process.children(recursive=True), process]
+    for one in everyone:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(everyone[:-1], timeout=20)

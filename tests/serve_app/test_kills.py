@@ -1,9 +1,6 @@
 """kill -9 under load: a Scorer, the MetaModel, each MeshSession, then everything; nothing is lost, doubled or wrong."""
 
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +13,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from running import Service, assert_same, expected, recorded
+from running import Service, assert_same, expected, kill_all, recorded, serving
 
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
@@ -60,44 +57,10 @@ class Sender:
 @contextmanager
 def running(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
     """``tagae serve`` in a process of its own; whatever becomes of it, no process is left."""
-    command = [
-        sys.executable,
-        "-c",
-        "from serve_app.cli import main; main()",
-        "serve",
-        "--port",
-        "0",
-        "--set",
-        f"store.path={settings.store.path}",
-    ]
+    command = ["--port", "0", "--set", f"store.path={settings.store.path}"]
     command += ["--set", f"serve.deadline_seconds={settings.serve.deadline_seconds}", "--set", "scorer.device=cpu"]
-    environment = {**os.environ, "COLUMNS": "500"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
-        process = psutil.Process(it.pid)
-        try:
-            assert it.stdout is not None
-            said = []
-            for line in it.stdout:
-                said.append(line)
-                if found := re.search(r"at (http://\S+)", line):
-                    break
-            else:
-                pytest.fail("".join(said))
-            with httpx.Client(base_url=found[1], timeout=30) as http:
-                yield process, Service(found[1], settings, http)
-        finally:
-            kill_all(process)
-
-
-def kill_all(process: psutil.Process) -> None:
-    """A process and all that it started, at once, with kill -9."""
-    if not process.is_running():
-        return
-    everyone = [*process.children(recursive=True), process]
-    for one in everyone:
-        with suppress(psutil.NoSuchProcess):
-            one.kill()
-    psutil.wait_procs(everyone[:-1], timeout=20)
+    with serving(*command) as (process, url), httpx.Client(base_url=url, timeout=30) as http:
+        yield process, Service(url, settings, http)
 
 
 def replicas(process: psutil.Process, deployment: str) -> set[int]:

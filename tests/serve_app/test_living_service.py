@@ -1,14 +1,9 @@
 """A mesh behind a Prometheus, a service that is told of it in its settings, and the alert that comes out at the end."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from http.server import ThreadingHTTPServer
@@ -16,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
-from running import recorded
+from running import recorded, serving
 
 from serve_app.sources.topology import MeshSpec
 from tests.serve_app.sources.prometheus import standin
@@ -55,31 +49,6 @@ class Alertmanager:
         return alert
 
 
-@contextmanager
-def serving(config: Path) -> Iterator[str]:
-    """``tagae serve`` in a process of its own: its URL; whatever becomes of it, no process is left."""
-    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "serve", "--config", str(config)]
-    environment = {**os.environ, "COLUMNS": "500"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
-        process = psutil.Process(it.pid)
-        try:
-            assert it.stdout is not None
-            said = []
-            for line in it.stdout:
-                said.append(line)
-                if url := re.search(r"http://127\.0\.0\.1:\d+", line):
-                    break
-            else:
-                raise AssertionError("".join(said))
-            yield url.group()
-        finally:
-            family = [*process.children(recursive=True), process]
-            it.terminate()
-            _, left = psutil.wait_procs(family, timeout=60)
-            for one in left:
-                one.kill()
-
-
 def settings(prometheus: ThreadingHTTPServer, alertmanager: ThreadingHTTPServer, folder: Path) -> str:
     """A second stands for fifteen."""
     return f"""
@@ -109,7 +78,7 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit(tmp_path: Path
     with standin.running(IstioMesh(at)) as prometheus, standin.running(manager) as alertmanager:
         config = tmp_path / "tagae.toml"
         config.write_text(settings(prometheus, alertmanager, tmp_path))
-        with serving(config) as url, httpx.Client(base_url=url, timeout=60) as http:
+        with serving("--config", str(config)) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
             alert = manager.until(lambda one: one["labels"]["mesh"] == "shop")
             verdict = http.get("/v1/meshes/shop/verdict").json()
             metrics = http.get("/metrics").text
