@@ -51,18 +51,22 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(home, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, env=elsewhere())
     # Appended to the path as it stands: .pth files in there, such as that of an editable tagae, are not followed.
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "bin"
 
 
+def elsewhere() -> dict[str, str]:
+    """The environment of somebody who knows nothing of this checkout."""
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG")}
+
+
 def run(installed: Path, folder: Path, *command: str) -> str:
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG")}
     done = subprocess.run(
         [str(installed / command[0]), *command[1:]],
         cwd=folder,
-        env=environment | {"HOME": str(folder)},
+        env=elsewhere() | {"HOME": str(folder)},
         capture_output=True,
         text=True,
         check=False,
