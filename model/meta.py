@@ -25,6 +25,7 @@ DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
 AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
 STRUCTURE = KINDS.index("structure")
+PAGE_NATS = 1.0  # per decade of page score, in the ranking: what is strange by itself needs no lesson
 
 
 class Ranking(nn.Module):
@@ -227,7 +228,8 @@ def suspects(
     if not len(rows):
         return ()
     with torch.inference_mode():
-        scores = meta.rank(rank_inputs(evidence, rows)).squeeze(1) + torch.from_numpy(preferred[rows])
+        learned = meta.rank(rank_inputs(evidence, rows)).squeeze(1)
+        scores = learned + torch.from_numpy(PAGE_NATS * evidence.page[rows] + preferred[rows])
         share = torch.softmax(scores, 0).numpy()
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
     return tuple(

@@ -18,8 +18,9 @@ from benchmarks.evaluation.lines import score
 from benchmarks.evaluation.plan import Job
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.dataset import LabelledFault, TrainingRun
-from model.evidence import KINDS, Evidence, page_score
-from model.meta import rank_inputs
+from model.evidence import KINDS, Evidence
+from model.incidents import IncidentMemory
+from model.meta import rank_inputs, suspects
 from model.scoring import PartitionScore
 from model.scoring import score as score_parts
 from model.snapshot import MeshSnapshot
@@ -104,7 +105,8 @@ def test_what_is_silenced_says_nothing(shop: tuple[list[MeshSnapshot], Fault]) -
 
 
 def test_ranking_without_neighbours_and_by_the_maximum(shop: tuple[list[MeshSnapshot], Fault]) -> None:
-    evidence = last(load(), shop[0])[2].evidence
+    case = last(load(), shop[0])[2]
+    evidence, when = case.evidence, case.when
     rows = np.arange(len(evidence.names))
 
     def ranked(one: Checkpoint, told: Evidence) -> torch.Tensor:
@@ -124,8 +126,10 @@ def test_ranking_without_neighbours_and_by_the_maximum(shop: tuple[list[MeshSnap
             assert torch.equal(ranked(deaf, told), ranked(deaf, evidence))
             assert not torch.equal(ranked(load(), told), ranked(load(), evidence))
         maximum = VARIANTS["maximum"].of(load())
-        best = ranked(maximum, evidence).flatten().numpy()
-        assert best == pytest.approx(page_score(evidence.kinds), rel=1e-5)
+        nobody = np.zeros(len(rows), np.float32)
+        named = suspects(maximum.meta, evidence, rows, IncidentMemory(), when, nobody)
+        highest = np.argsort(-evidence.page, kind="stable")[: len(named)]
+        assert [suspect.service for suspect in named] == [evidence.names[i] for i in highest]
         inputs = torch.randn(4, 8)
         inputs[1:, 0] = inputs[0, 0]
         assert len(maximum.meta.detect(inputs).unique()) == 1, "only the highest page score counts"

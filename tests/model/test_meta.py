@@ -8,6 +8,7 @@ from model_cases import at, network
 from model.evidence import KINDS, Evidence, K
 from model.incidents import AlertPolicy, IncidentMemory
 from model.meta import (
+    PAGE_NATS,
     STRUCTURE,
     Circumstances,
     CrossingCalls,
@@ -141,6 +142,15 @@ def test_suspects_are_filled_without_any_incident() -> None:
     assert verdict.status is Status.NORMAL
     assert {s.service for s in verdict.suspects} == {"a/s0", "a/s1", "a/s2"}
     assert sum(s.score for s in verdict.suspects) == pytest.approx(1, abs=1e-5)
+
+
+def test_what_is_strange_by_itself_is_suspected_whatever_the_ranking_learned() -> None:
+    """Of two services with the same evidence, the one whose page score is a decade higher is e times as suspect."""
+    scene = replace(evidence(4.0, 4.0), page=np.array([4.0, 5.0], np.float32))
+    nobody = np.zeros(2, np.float32)
+    best, other = suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)
+    assert (best.service, other.service) == ("a/s1", "a/s0")
+    assert best.score / other.score == pytest.approx(np.exp(PAGE_NATS), rel=1e-4)
 
 
 def test_reasons_are_in_the_metrics_unit() -> None:
