@@ -25,7 +25,7 @@ DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
 AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
 STRUCTURE = KINDS.index("structure")
-PAGE_NATS = 1.0  # per decade of page score, in the ranking: what is strange by itself needs no lesson
+PAGE_NATS = 0.5  # per decade of page score, in the ranking: what is strange by itself needs no lesson
 
 
 class Ranking(nn.Module):
