@@ -23,7 +23,15 @@ from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from model.verdict import Verdict
 from serve_app.adapting import taken_back as adapter_taken_back
-from serve_app.codec import encode_adaptation, encode_feedback, encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.alert_settings import AlertSettings
+from serve_app.codec import (
+    encode_adaptation,
+    encode_feedback,
+    encode_mute,
+    encode_verdict,
+    pack_snapshot,
+    unpack_snapshot,
+)
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
@@ -42,9 +50,17 @@ from serve_app.errors import (
 )
 from serve_app.feedback import taken_back, told
 from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, MeshGauges
+from serve_app.muting import lifted, muted
 from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, plan_of, settled
-from serve_app.schemas import FeedbackDocument, FeedbackListDocument, MissedDocument
-from serve_app.settings import AlertSettings, Settings
+from serve_app.settings import Settings
+from serve_app.spoken import (
+    FeedbackDocument,
+    FeedbackListDocument,
+    KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
+    MuteListDocument,
+)
 from serve_app.stores.local import LocalStore
 from serve_app.views import Deviations, model_document, plan_document
 
@@ -77,7 +93,7 @@ class MeshSession:
     def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None, notifier: Any = None) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._options = options(settings)
+        self._options = options(settings)  # of a mesh of which settings say nothing
         self._checkpoint = load_or_shipped(settings.model.weights)
         if self._checkpoint.refused:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
@@ -196,9 +212,8 @@ class MeshSession:
         Raises:
             UnknownMesh: there is none.
         """
-        stored = await asyncio.to_thread(self._meshes.stored, mesh)
-        known = await asyncio.to_thread(self._meshes.newest, stored)
-        kept = [encode_feedback(one) for one in known.mesh.state.memory.feedback]
+        state = await self._newest(mesh)
+        kept = [encode_feedback(one) for one in state.memory.feedback]
         return FeedbackListDocument(feedback=kept).model_dump_json().encode()
 
     async def take_back(self, mesh: str, incident: str) -> None:
@@ -209,15 +224,47 @@ class MeshSession:
         """
         await self._change(mesh, lambda state: taken_back(state, incident))
 
+    async def mute(self, mesh: str, said: MuteDocument) -> bytes:
+        """Keep a mute, in force from the next snapshot on that is of its time; JSON of what is kept.
+
+        Raises:
+            UnknownMesh: there is none.
+            InvalidDocument: it names what is not there, is over, or takes too long.
+            TooManyMutes: there is no room for more.
+        """
+
+        def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
+            after, kept = muted(state, said, self._settings.limits)
+            return after, encode_mute(kept, after.observed_at)
+
+        return (await self._change(mesh, change)).model_dump_json().encode()
+
+    async def mutes(self, mesh: str) -> bytes:
+        """JSON of the mutes in force and to come.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        state = await self._newest(mesh)
+        kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
+        return MuteListDocument(mutes=kept).model_dump_json().encode()
+
+    async def lift(self, mesh: str, mute: str) -> None:
+        """As if there were no such mute, from the next snapshot on.
+
+        Raises:
+            UnknownMesh, UnknownMute: there is none.
+        """
+        await self._change(mesh, lambda state: lifted(state, mute))
+
     async def adaptation(self, mesh: str) -> bytes:
         """JSON of what the mesh has adapted to.
 
         Raises:
             UnknownMesh: there is none.
         """
-        stored = await asyncio.to_thread(self._meshes.stored, mesh)
-        known = await asyncio.to_thread(self._meshes.newest, stored)
-        return encode_adaptation(known.mesh.state.adaptation).model_dump_json().encode()
+        state = await self._newest(mesh)
+        return encode_adaptation(state.adaptation).model_dump_json().encode()
 
     async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
         """Take back the adapter of this time: the one before it, or none, is in use from the next snapshot on; JSON of
@@ -239,6 +286,15 @@ class MeshSession:
         )
         found: Equipment = equipment
         return found
+
+    async def _newest(self, mesh: str) -> MeshState:
+        """The state of a mesh that has a verdict.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        stored = await asyncio.to_thread(self._meshes.stored, mesh)
+        return (await asyncio.to_thread(self._meshes.newest, stored)).mesh.state
 
     def _lock(self, mesh: str) -> asyncio.Lock:
         """One step of a mesh at a time; the lock lives as long as somebody holds or awaits it."""
@@ -349,7 +405,8 @@ class MeshSession:
         newest = known.mesh.state.observed_at
         if push.counted and newest is not None and snapshot.observed_at <= newest:
             return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))
-        laid = lay(self._checkpoint, known.mesh, snapshot, self._options, counted=push.counted)
+        chosen = options(self._settings, push.mesh)
+        laid = lay(self._checkpoint, known.mesh, snapshot, chosen, counted=push.counted)
         return known, snapshot, laid
 
     def _plan(self, name: str, members: bool) -> bytes:
