@@ -17,7 +17,7 @@ class Subject(BaseModel):
 
 
 def _named(service: str) -> str:
-    if not re.fullmatch(SERVICES, service):
+    if not re.search(SERVICES, service):
         raise ValueError("expected namespace/name, or namespace/* for all of a namespace")
     return service
 

@@ -45,13 +45,11 @@ Instant = Annotated[
     Field(description="RFC 3339 time with a zone", examples=["2026-03-01T03:12:00Z"]),
 ]
 ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["shop/cart"])]
-SERVICES = r"[^/]+/.+"  # and no more
+SERVICES = r"^[^/]+/[\s\S]"  # how they begin
 MOST_REASON = 200  # letters
 PagedServices = Annotated[
     str,
-    Field(
-        pattern=f"^{SERVICES}$", description="`namespace/name`, or `namespace/*` for all of it", examples=["shop/cart"]
-    ),
+    Field(pattern=SERVICES, description="`namespace/name`, or `namespace/*` for all of it", examples=["shop/cart"]),
 ]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0})]
 Ratio = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": 1})]

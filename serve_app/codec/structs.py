@@ -84,7 +84,7 @@ class Change(Struct, forbid_unknown_fields=True):
 
 
 class Policy(Struct, forbid_unknown_fields=True):
-    service: Annotated[str, Meta(pattern=f"^{SERVICES}$")]
+    service: Annotated[str, Meta(pattern=SERVICES)]
     sensitivity: Literal["low", "normal", "high"] | None = None
     mute: Annotated[str, Meta(max_length=MOST_REASON)] = ""
 

@@ -29,13 +29,12 @@ from serve_app.codec import (
     encode_feedback,
     encode_mute,
     encode_verdict,
-    pack_snapshot,
     unpack_snapshot,
 )
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.meshes import Meshes, unknown
+from serve_app.deployments.meshes import Meshes
 from serve_app.deployments.messages import Equipment, Judged, Seen
 from serve_app.deployments.record import Record
 from serve_app.deployments.scorer import Scored, balanced
@@ -147,7 +146,7 @@ class MeshSession:
 
     async def graph(self, mesh: str) -> Seen:
         """The newest snapshot and what is said of it. Errors as of :meth:`verdict`."""
-        return await asyncio.to_thread(self._seen, mesh)
+        return await asyncio.to_thread(self._meshes.seen, mesh)
 
     async def model(self) -> bytes:
         """JSON of what is known of the weights."""
@@ -212,7 +211,7 @@ class MeshSession:
         Raises:
             UnknownMesh: there is none.
         """
-        state = await self._newest(mesh)
+        state = await asyncio.to_thread(self._meshes.state, mesh)
         kept = [encode_feedback(one) for one in state.memory.feedback]
         return FeedbackListDocument(feedback=kept).model_dump_json().encode()
 
@@ -245,7 +244,7 @@ class MeshSession:
         Raises:
             UnknownMesh: there is none.
         """
-        state = await self._newest(mesh)
+        state = await asyncio.to_thread(self._meshes.state, mesh)
         kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
         return MuteListDocument(mutes=kept).model_dump_json().encode()
 
@@ -263,7 +262,7 @@ class MeshSession:
         Raises:
             UnknownMesh: there is none.
         """
-        state = await self._newest(mesh)
+        state = await asyncio.to_thread(self._meshes.state, mesh)
         return encode_adaptation(state.adaptation).model_dump_json().encode()
 
     async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
@@ -286,15 +285,6 @@ class MeshSession:
         )
         found: Equipment = equipment
         return found
-
-    async def _newest(self, mesh: str) -> MeshState:
-        """The state of a mesh that has a verdict.
-
-        Raises:
-            UnknownMesh: there is none.
-        """
-        stored = await asyncio.to_thread(self._meshes.stored, mesh)
-        return (await asyncio.to_thread(self._meshes.newest, stored)).mesh.state
 
     def _lock(self, mesh: str) -> asyncio.Lock:
         """One step of a mesh at a time; the lock lives as long as somebody holds or awaits it."""
@@ -413,15 +403,6 @@ class MeshSession:
         mesh = self._meshes.newest(self._meshes.stored(name)).mesh
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
         return document.model_dump_json(exclude_none=True).encode()
-
-    def _seen(self, name: str) -> Seen:
-        stored = self._meshes.stored(name)
-        record = Record.unpack(stored.verdict)
-        window = self._meshes.newest(stored).mesh.state.window
-        snapshot = next((s for s in reversed(window) if s.observed_at == stored.observed_at), None)
-        if snapshot is None:  # deleted in between
-            raise unknown(name)
-        return Seen(pack_snapshot(snapshot), record.deviations, record.document)
 
     async def _score(self, tasks: Sequence[PartitionTask], expires_at: float, lost: Counter[str]) -> list[Scored]:
         """What the scorers answered in time; what they did not is missing, never a lost snapshot."""

@@ -53,7 +53,7 @@ def _of_controllers(deployment: str, stateful_set: str) -> str:
 
 
 def _annotated(annotation: str) -> str:
-    """Workloads with ``tagae.io/ANNOTATION``, its name and its value; kube-state-metrics makes labels of annotations."""
+    """Workloads with ``tagae.io/ANNOTATION``, its name and value; kube-state-metrics makes labels of annotations."""
     label = f"annotation_tagae_io_{annotation}"
     parts = (
         f'label_replace(kube_{kind}_annotations{{{label}!=""}}, "workload", "$1", "{kind}", "(.*)")'
