@@ -198,13 +198,16 @@ class IncidentMemory:
         return replace(self, mutes=tuple(one for one in self.mutes if one.id != mute))
 
     def hushed(self) -> "IncidentMemory":
-        """Without muted members of open incidents; an incident of which nobody is left has ended."""
+        """Without muted members of open incidents; one that loses some ends if nobody left was hot of late."""
         if not self.heeded.mutes or not self.open:
             return self
-        members = sorted({name for incident in self.open for name in incident.members})
-        muted = {name for name, is_muted in zip(members, self.heeded.muted(members), strict=True) if is_muted}
-        left = (replace(i, members=tuple(name for name in i.members if name not in muted)) for i in self.open)
-        return replace(self, open=tuple(incident for incident in left if incident.members))
+        heard = [~self.heeded.muted(incident.members) for incident in self.open]
+        left = [
+            replace(incident, members=tuple(np.array(incident.members, object)[kept]))
+            for incident, kept in zip(self.open, heard, strict=True)
+        ]
+        goes_on = [kept.all() or not self.hot.keys().isdisjoint(i.members) for i, kept in zip(left, heard, strict=True)]
+        return replace(self, open=tuple(incident for incident, on in zip(left, goes_on, strict=True) if on))
 
     def hiding(self, mutes: Iterable[MuteInForce], now: datetime) -> "IncidentMemory":
         """With whom the mutes name that hide something now."""

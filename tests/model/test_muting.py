@@ -184,10 +184,13 @@ def open_incident(*members: str) -> OpenIncident:
     return OpenIncident(members[0], at(0), Severity.MAJOR, members)
 
 
-def test_an_incident_of_which_nobody_is_left_ends() -> None:
-    memory = IncidentMemory(open=(open_incident("shop/cart", "shop/store"), open_incident("shop/cart", "pay/bank")))
+def test_an_incident_of_which_nobody_is_left_who_was_hot_ends() -> None:
+    several = (("shop/cart", "shop/store"), ("shop/cart", "pay/bank"), ("shop/store", "edge/front"), ("pay/card",))
+    hot = {"pay/bank": (0b100, at(0)), "shop/store": (0b111, at(0))}
+    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), hot=hot)
     left = replace(memory, heeded=muted("shop/*")).hushed().open
-    assert [incident.members for incident in left] == [("pay/bank",)]
+    assert [incident.members for incident in left] == [("pay/bank",), ("pay/card",)]
+    assert [incident.id for incident in left] == ["shop/cart", "pay/card"]
     assert replace(memory, heeded=muted()).hushed().open == ()
     assert memory.hushed() is memory
 

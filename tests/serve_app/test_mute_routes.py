@@ -29,10 +29,10 @@ SERVICE = SNAPSHOTS[0].node_ids[0]
 
 @pytest.fixture(scope="module")
 def paged(service: Service) -> list[str]:
-    """The services of the open incidents of a mesh."""
+    """The services that were part of the open incident of a mesh so far."""
     verdicts = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:PUSHED]]
     assert verdicts[-1]["muted"] == []
-    found = sorted({name for incident in verdicts[-1]["incidents"] for name in incident["affected"]})
+    found = sorted({name for one in verdicts for incident in one["incidents"] for name in incident["affected"]})
     assert found
     return found
 
