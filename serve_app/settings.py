@@ -388,7 +388,7 @@ def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
 
 
 def _complaint(error: ErrorDetails, layers: list[Layer]) -> str:
-    path = tuple(str(part) for part in error["loc"])
+    path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic's mark of a key that is wrong
     origin = _origin(path, layers)
     if error["type"] == "extra_forbidden":
         return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_subject(path))}"
