@@ -1,6 +1,7 @@
 """How a mute is given, listed, told with verdicts, and taken back over HTTP."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -127,6 +128,28 @@ def test_it_is_kept_listed_heeded_and_taken_back(service: Service, paged: list[s
     again = push(service, MESH, SNAPSHOTS[PUSHED + 1])
     assert again["incidents"], "what goes on pages at once"
     assert again["muted"] == []
+
+
+def test_nothing_that_was_acknowledged_is_lost_among_snapshots(service: Service) -> None:
+    mesh = "muted-while-pushed"
+    path = f"/v1/meshes/{mesh}/mutes"
+    push(service, mesh, SNAPSHOTS[0])
+    said = [{"end": END, "reason": f"number {i}"} for i in range(24)]
+    with ThreadPoolExecutor(4) as threads:
+        given = [threads.submit(service.http.post, path, json=one) for one in said]
+        for snapshot in SNAPSHOTS[1:13]:
+            push(service, mesh, snapshot)
+        taken = [future.result().json()["id"] for future in given[:8]]
+        lifted = [threads.submit(service.http.delete, f"{path}/{mute}") for mute in taken]
+        for snapshot in SNAPSHOTS[13:18]:
+            push(service, mesh, snapshot)
+    assert {future.result().status_code for future in given} == {200}
+    assert {future.result().status_code for future in lifted} == {204}
+    left = {one["id"]: one["reason"] for one in service.http.get(path).json()["mutes"]}
+    assert sorted(left.values()) == sorted(one["reason"] for one in said[8:])
+    verdict = push(service, mesh, SNAPSHOTS[18])
+    assert {one["id"] for one in verdict["muted"]} == left.keys()
+    assert service.http.delete(f"/v1/meshes/{mesh}").status_code == 204
 
 
 def test_it_is_over_when_the_mesh_has_seen_its_end_and_there_is_room_for_so_many(service: Service) -> None:
