@@ -1,7 +1,8 @@
 """Fitting a mesh's adapter to its last snapshots, taking it into use, and taking it back.
 
 What teaches: snapshots of the ring in which nothing alerted, nor in the ``AFTERMATH`` snapshots before, that are later
-than any rollback; of each, the services that no planned change was announced for within ``CHANGING`` snapshots.
+than any rollback; of each, the services that no planned change was announced for within ``CHANGING`` snapshots, and
+whose troubles no mute hid then, later, or in the ``AFTERMATH`` snapshots before.
 A candidate is fitted on the older part of them and must beat the adapter in use on the newer part, service by service;
 a service where it does not keeps what it has. Everything here is deterministic.
 """
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from model.adapter import BEND, LATENCIES, LEAST, MOST, SLOPE, USUAL, Adaptation, Adapter, due_to_load
 from model.features import RATE, channel_values
 from model.filters import CENTRE, FAST, SLOW_CENTRE
+from model.muting import covered
 from model.snapshot import BoolArray, IntArray, MeshSnapshot
 from model.state import MeshState
 
@@ -161,6 +163,9 @@ def _lessons(state: MeshState, quiet: set[int]) -> Lessons:
         load[t, rows[known]], latency[t, rows[known]] = values[0][known], values[1][known]
         observed[t, rows[known]] = values[2][known]
         teaches[t] = (t - changed > CHANGING) & (t in quiet)
+    for service, last in state.memory.hidden.items():
+        until = sum(snapshot.observed_at <= last for snapshot in state.window)
+        teaches[: until + AFTERMATH, covered((service,), state.node_ids)] = False
     usual = np.array([np.median(load[teaches[:, n], n]) if teaches[:, n].any() else 0.0 for n in range(shape[1])])
     return Lessons(load, latency, teaches & (np.abs(load - usual) < OUTLIER), observed)
 

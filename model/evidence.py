@@ -175,7 +175,7 @@ def gather(
     affected = told[:, AFFECTED].max(axis=1) * decoded.scored
     interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
     interest += WORTH_A_LOOK * state.memory.involved(state.node_ids)  # an open incident keeps its suspects
-    worst = np.argsort(-interest, kind="stable")[:MOST_CANDIDATES]
+    worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.heeded.muted(state.node_ids))
     keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
     row = np.full(len(page), -1)
     row[keep] = np.arange(len(keep))
@@ -197,6 +197,16 @@ def gather(
     )
 
 
+def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
+    """The first of ``order`` ``[N]``; whoever is muted takes nobody's place, so that a namespace in maintenance hides
+    nobody else."""
+    first = order[:MOST_CANDIDATES]
+    if not muted.any():
+        return first
+    heard: IntArray = order[~muted[order]][:MOST_CANDIDATES]
+    return order[np.isin(order, np.union1d(first, heard))]
+
+
 def page_score(kinds: Array) -> Array:
     """``[N]``: the strongest of latency and errors, own or of the calls in, a disappearance and, at a discount,
     resources; and .3 of the second.
@@ -216,10 +226,15 @@ def symptoms(kinds: Array) -> Array:
 
 
 def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
-    """``[N, K]`` the evidence less what people's feedback raises page levels by, symptom by symptom."""
-    if not memory.feedback:
+    """``[N, K]`` the evidence less what people's feedback and services' sensitivity raise page levels by."""
+    if not memory.feedback and not memory.heeded.levels:
         return kinds
-    moves = raised(memory.feedback, names)[:, SYMPTOM] * (SYMPTOM >= 0)
+    return lessened(kinds, raised(memory.feedback, names) + memory.heeded.raised(names)[:, None])
+
+
+def lessened(kinds: Array, levels: Array) -> Array:
+    """``[N, K]`` the evidence less what page levels are raised by, symptom by symptom (``[N, 4]``, or ``[N, 1]``)."""
+    moves = np.broadcast_to(levels, (len(kinds), len(_SHOWN_BY)))[:, SYMPTOM] * (SYMPTOM >= 0)
     moves[:, KINDS.index("resources")] /= RESOURCES
     return np.where(kinds > 0, np.maximum(kinds - moves, 0), 0).astype(np.float32)
 

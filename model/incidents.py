@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from model.features import Array
 from model.feedback import Feedback, PastIncident, normal_scores
+from model.muting import Heeded, Mute, patterns
 from model.snapshot import BoolArray, IntArray, PlannedChange
-from model.verdict import NearbyChange, Severity
+from model.verdict import MuteInForce, NearbyChange, Severity
 
 CLEAR_SECONDS = 120.0
 REMEMBERED = 50  # incidents that feedback may name
@@ -96,6 +97,10 @@ class IncidentMemory:
         changes: planned changes of the last snapshots, with how many snapshots ago they came.
         past: the last incidents, open ones included, as feedback may name them; the newest last.
         feedback: what people say of incidents; the newest last.
+        mutes: that people gave, in force and to come; in the order in which they were given.
+        hidden: whom mutes named that hid something, and the last snapshot in which they did: what those services showed
+            until then is no past to adapt to.
+        heeded: with the snapshot at hand, made anew for each; see ``muting.py``.
     """
 
     scores: tuple[float, ...] = ()
@@ -106,6 +111,9 @@ class IncidentMemory:
     changes: tuple[tuple[PlannedChange, int], ...] = ()
     past: tuple[PastIncident, ...] = ()
     feedback: tuple[Feedback, ...] = ()
+    mutes: tuple[Mute, ...] = ()
+    hidden: dict[str, datetime] = field(default_factory=dict)
+    heeded: Heeded = field(default_factory=Heeded)
 
     def involved(self, node_ids: Sequence[str]) -> BoolArray:
         """Which of these services belong to an open incident: what they show is no past to learn from."""
@@ -185,6 +193,36 @@ class IncidentMemory:
         """As if nothing had been said of this incident."""
         return replace(self, feedback=tuple(one for one in self.feedback if one.incident != incident))
 
+    def lifted(self, mute: str) -> "IncidentMemory":
+        """As if there were no such mute."""
+        return replace(self, mutes=tuple(one for one in self.mutes if one.id != mute))
+
+    def hushed(self) -> "IncidentMemory":
+        """Without muted members of open incidents; one that loses some ends if nobody left was hot of late."""
+        if not self.heeded.mutes or not self.open:
+            return self
+        heard = [~self.heeded.muted(incident.members) for incident in self.open]
+        left = [
+            replace(incident, members=tuple(np.array(incident.members, object)[kept]))
+            for incident, kept in zip(self.open, heard, strict=True)
+        ]
+        goes_on = [kept.all() or not self.hot.keys().isdisjoint(i.members) for i, kept in zip(left, heard, strict=True)]
+        return replace(self, open=tuple(incident for incident, on in zip(left, goes_on, strict=True) if on))
+
+    def hiding(self, mutes: Iterable[MuteInForce], now: datetime) -> "IncidentMemory":
+        """With whom the mutes name that hide something now."""
+        found = {pattern: now for mute in mutes if mute.hides for pattern in patterns(mute)}
+        return replace(self, hidden=self.hidden | found) if found else self
+
+    def outlived(self, now: datetime, oldest: datetime) -> "IncidentMemory":
+        """Without the mutes that hold for no snapshot after ``now``, and what they hid before the ``oldest`` kept."""
+        return replace(
+            self,
+            mutes=tuple(mute for mute in self.mutes if mute.end > now),
+            hidden={service: last for service, last in self.hidden.items() if last >= oldest},
+            heeded=Heeded(),
+        )
+
 
 def _explained(incident: OpenIncident, told: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
     """The incident with those of the changes at its services that it does not know yet."""
@@ -245,6 +283,21 @@ def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Gro
         rows.setdefault(find(int(i)), []).append(int(i))
     found = [Group(np.array(r), bool(confirmed[r].any())) for r in rows.values()]
     return sorted(found, key=lambda g: not g.confirmed)
+
+
+def audible(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
+    """The groups without their muted services, and the muted rows of those that page or would.
+
+    Whoever is muted still holds a group together, so that one trouble is one incident.
+
+    Args:
+        found: groups of candidates.
+        confirmed, muted: ``[M]`` candidates.
+    """
+    left = [group.rows[~muted[group.rows]] for group in found]
+    heard = [Group(rows, bool(confirmed[rows].any())) for rows in left if len(rows)]
+    hidden = [group.rows[muted[group.rows]] for group in found if group.confirmed]
+    return sorted(heard, key=lambda g: not g.confirmed), np.concatenate([np.zeros(0, np.int64), *hidden])
 
 
 def follow(

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.autoencoder import Autoencoder
-from model.evidence import KINDS, Evidence, K, excess, unlikelihood
+from model.evidence import KINDS, Evidence, K, excess, lessened, unlikelihood
 from model.features import Array
 from model.feedback import preference
-from model.incidents import AlertPolicy, Group, IncidentMemory, follow, groups, warmed
+from model.incidents import AlertPolicy, Group, IncidentMemory, audible, follow, groups, warmed
 from model.layers import perceptron
 from model.reasons import SERIES
 from model.snapshot import BoolArray, IntArray
@@ -134,9 +134,11 @@ def judge(
     warming = when.learned < policy.warm_up
     score = np.zeros_like(evidence.page) if warming else evidence.page
     hot, confirmed = warmed(memory, evidence.names, score, level, policy, when.observed_at)
-    memory = replace(memory, hot=hot)
+    memory = replace(memory, hot=hot).hushed()
     member = (score > level) | confirmed | ((evidence.affected > AFFECTED_SHARE * level) & (not warming))
-    found = groups(member, confirmed, evidence.calls)
+    muted = memory.heeded.muted(evidence.names)
+    found, hidden = audible(groups(member, confirmed, evidence.calls), confirmed, muted)
+    mutes = memory.heeded.hiding([evidence.names[i] for i in hidden])
     since = [_began(memory, evidence, g, when.observed_at) for g in found]
     severities = [_severity(evidence, g, level) for g in found]
     open_incidents, groups_now = follow(
@@ -148,9 +150,12 @@ def judge(
         for i, open_incident in enumerate(memory.open)
     )
     threshold = memory.threshold(policy.percentile)
-    memory = memory.scored(mesh_score, when.observed_at, alerted=bool(incidents), keep=policy.history)
+    heard = float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score  # trouble is not ordinary
+    memory = memory.scored(heard, when.observed_at, alerted=bool(incidents), keep=policy.history)
+    memory = memory.hiding(mutes, when.observed_at)
     if memory.open:
-        memory = memory.noted(evidence.names, excess(evidence.kinds, level), when.observed_at)
+        shown = lessened(evidence.kinds, memory.heeded.raised(evidence.names)[:, None])
+        memory = memory.noted(evidence.names, excess(shown, level), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
     preferred = preference(memory.feedback, evidence.names, [i.members for i in open_incidents])
     verdict = Verdict(
@@ -164,6 +169,7 @@ def judge(
         incidents,
         coverage,
         when.missing_parts,
+        muted=mutes,
     )
     return verdict, memory
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,29 @@ class PlannedChange:
     reason: str = ""
 
 
+class Sensitivity(StrEnum):
+    """How soon a service pages; ``muting.LEVELS`` has the decades."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePolicy:
+    """What somebody decided of a service's pages, for as long as they say so.
+
+    Attributes:
+        service: node id, or ``namespace/*`` for all of a namespace.
+        sensitivity: None: nothing is said of it.
+        mute: why it pages nobody; empty: it does.
+    """
+
+    service: str
+    sensitivity: Sensitivity | None = None
+    mute: str = ""
+
+
 @dataclass(frozen=True)
 class MeshSnapshot:
     """One instant of a mesh: N services, E calls.
@@ -57,6 +81,7 @@ class MeshSnapshot:
         edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
         observed_at: the instant, UTC.
         changes: planned changes announced since the snapshot before.
+        policies: what is said of services' pages at this instant.
     """
 
     node_ids: tuple[str, ...]
@@ -67,6 +92,7 @@ class MeshSnapshot:
     edge_observed: BoolArray
     observed_at: datetime
     changes: tuple[PlannedChange, ...] = ()
+    policies: tuple[ServicePolicy, ...] = ()
 
     @classmethod
     def create(
@@ -78,6 +104,7 @@ class MeshSnapshot:
         edge_features: ArrayLike,
         observed_at: datetime,
         changes: Sequence[PlannedChange] = (),
+        policies: Sequence[ServicePolicy] = (),
     ) -> "MeshSnapshot":
         """Check and freeze a snapshot; NaN in a feature means "not observed".
 
@@ -88,6 +115,7 @@ class MeshSnapshot:
             edge_features: ``[E, 4]``, NaN where not observed.
             observed_at: a time with a zone.
             changes: planned changes since the snapshot before.
+            policies: of services' pages, at this instant.
 
         Raises:
             InvalidSnapshot: with the place of the first thing that is wrong.
@@ -117,7 +145,8 @@ class MeshSnapshot:
             )
         for array in (nodes, edges, index, node_observed, edge_observed):
             array.setflags(write=False)
-        return cls(ids, index, nodes, node_observed, edges, edge_observed, _in_utc(observed_at), tuple(changes))
+        at = _in_utc(observed_at)
+        return cls(ids, index, nodes, node_observed, edges, edge_observed, at, tuple(changes), tuple(policies))
 
     @property
     def num_nodes(self) -> int:
@@ -143,6 +172,8 @@ class MeshSnapshot:
         ):
             h.update(array.tobytes())
         h.update(repr(self.changes).encode())
+        if self.policies:
+            h.update(repr(self.policies).encode())
         return h.hexdigest()
 
     def take(self, nodes: ArrayLike, edges: ArrayLike) -> "MeshSnapshot":
@@ -171,6 +202,7 @@ class MeshSnapshot:
             self.edge_observed[edge_rows],
             self.observed_at,
             self.changes,
+            self.policies,
         )
 
     def to_pyg(self) -> "Data":

@@ -116,7 +116,8 @@ def observe(
     values, due = _relieved(state, values)
     state = _started(state, values, neighbours)
     exposure, edge_exposure = exposures(state.memory.changing(state.node_ids), state.edge_index)
-    involved = state.memory.involved(state.node_ids)
+    # What alerts, or is muted as it may, is no past to learn from.
+    involved = state.memory.involved(state.node_ids) | state.memory.heeded.muted(state.node_ids)
     muted = involved | (exposure != UNEXPOSED)
     node, node_filters = filtered(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, NODE_CHANNELS

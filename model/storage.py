@@ -14,6 +14,7 @@ from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.feedback import Feedback, PastIncident
 from model.incidents import IncidentMemory, OpenIncident
+from model.muting import Mute
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import MeshState
 from model.verdict import NearbyChange, Severity
@@ -24,7 +25,8 @@ ARRAYS = (
 )  # fmt: skip
 TIMES = ("observed_at", "learned_at")
 CURVES = ("load", "curve")  # arrays of an adapter
-MOMENTS, MOVES = {"since", "until", "given_at", "fitted_at"}, {"excess", "moves"}  # fields of incidents and feedback
+MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields of what is kept
+MOVES = {"excess", "moves"}  # likewise
 PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
 
@@ -103,6 +105,8 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "changes": [[_document(change), age] for change, age in memory.changes],
         "past": [_document(i) for i in memory.past],
         "feedback": [_document(one) for one in memory.feedback],
+        "mutes": [_document(one) for one in memory.mutes],
+        "hidden": memory.hidden,
     }
 
 
@@ -110,13 +114,13 @@ def _near(near: NearbyChange) -> dict[str, Any]:
     return {"change": _document(near.change), "at": near.at}
 
 
-def _document(one: OpenIncident | PlannedChange | PastIncident | Feedback) -> dict[str, Any]:
+def _document(one: OpenIncident | PlannedChange | PastIncident | Feedback | Mute) -> dict[str, Any]:
     """Its fields; ``asdict`` also copies all that is in them, which takes four times as long as writing it."""
     return {key: getattr(one, key) for key in one.__dataclass_fields__}
 
 
 def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory:
-    """What paging remembered; version 0.1.0 kept neither times nor what feedback is about."""
+    """What paging remembered; version 0.1.0 kept no times, nothing that feedback is about, and no mutes."""
     scores = tuple(tensors["scores"].tolist())
     return IncidentMemory(
         scores=scores,
@@ -127,6 +131,8 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
         feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
+        mutes=tuple(Mute(**_fields(one)) for one in document.get("mutes", ())),
+        hidden={service: datetime.fromisoformat(last) for service, last in document.get("hidden", {}).items()},
     )
 
 
@@ -140,7 +146,7 @@ def _open(document: dict[str, Any]) -> OpenIncident:
 
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:
-    """Of an incident, a feedback or an adapter: times and tuples again."""
+    """Of an incident, a feedback, a mute or an adapter: times and tuples again."""
     times = {key: datetime.fromisoformat(document[key]) for key in MOMENTS & document.keys()}
     lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
     moves = {key: {name: tuple(m) for name, m in document[key].items()} for key in MOVES & document.keys()}

@@ -92,6 +92,35 @@ class Incident:
     changes: tuple[NearbyChange, ...] = ()
 
 
+class MuteOrigin(StrEnum):
+    """Where a mute was given, and is to be taken back."""
+
+    API = "api"
+    SETTINGS = "settings"
+    SNAPSHOT = "snapshot"  # annotations that the collector read, or policies that were pushed
+
+
+@dataclass(frozen=True, slots=True)
+class MuteInForce:
+    """Services that page nobody now.
+
+    Attributes:
+        origin: see :class:`MuteOrigin`.
+        services: node ids and ``namespace/*``; none: the whole mesh.
+        reason: for people.
+        id: of one given over the API; empty for others.
+        until: None: as long as its origin says so.
+        hides: services that would be part of an incident now.
+    """
+
+    origin: MuteOrigin
+    services: tuple[str, ...]
+    reason: str
+    id: str = ""
+    until: datetime | None = None
+    hides: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The cluster's verdict for one snapshot.
@@ -108,6 +137,7 @@ class Verdict:
         coverage: share of services that were scored, 0..1.
         missing_parts: partitions that gave no answer in time, by index.
         model_digest: which weights said so.
+        muted: mutes in force: why it may be quiet.
     """
 
     observed_at: datetime
@@ -121,3 +151,4 @@ class Verdict:
     coverage: float = 1.0
     missing_parts: tuple[int, ...] = ()
     model_digest: str = ""
+    muted: tuple[MuteInForce, ...] = ()

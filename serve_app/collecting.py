@@ -82,6 +82,7 @@ class Collected:
         failures: queries without an answer, by why.
         stale_seconds: the age of the oldest values that stand in for a failed query.
         masked: queries that the newest snapshot does without.
+        unheeded: annotations that say what nobody here knows.
         services, calls: in the newest snapshot.
         seconds: that its queries took.
         problem: of the newest poll or push; empty where all is well.
@@ -94,6 +95,7 @@ class Collected:
     failures: dict[str, int] = field(default_factory=dict)
     stale_seconds: float = 0.0
     masked: tuple[str, ...] = ()
+    unheeded: tuple[str, ...] = ()
     services: int = 0
     calls: int = 0
     seconds: float = 0.0
@@ -115,6 +117,7 @@ class Collected:
             failures=failures,
             stale_seconds=max(poll.stale_seconds.values(), default=0.0),
             masked=tuple("/".join(role) for role in poll.masked),
+            unheeded=poll.unheeded if snapshot else self.unheeded,
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
             seconds=max((answer.seconds for answer in poll.answers.values()), default=0.0),
@@ -212,5 +215,8 @@ class Collecting:
         if now - before:
             why = "; ".join(f"{'/'.join(r)}: {a.failed}, {a.detail}" for r, a in poll.answers.items() if a.failed)
             log.warning("mesh %s: without %s from now on (%s)", self.state.mesh, ", ".join(sorted(now - before)), why)
+        if poll.snapshot is not None:
+            for annotation in sorted(set(poll.unheeded) - set(self.state.unheeded)):
+                log.warning("mesh %s: an annotation is not heeded: %s", self.state.mesh, annotation)
         if before - now and not poll.why:
             log.info("mesh %s: %s came back", self.state.mesh, ", ".join(sorted(before - now)))

@@ -10,8 +10,10 @@
     ├── BadMeshName              a name that cannot stand in a path, a file and a label
     ├── UnknownMesh              nothing is stored under this name
     ├── UnknownIncident          no incident of this id, or nothing said of it
+    ├── UnknownMute              no mute of this id, in force or to come
     ├── NoAdapter                a mesh that has adapted to nothing, so that nothing can be taken back
     ├── TooMuchFeedback          more incidents spoken of than the settings allow
+    ├── TooManyMutes             more mutes in force and to come than the settings allow
     ├── StaleSnapshot            older than the newest snapshot counted
     ├── SameTimeOtherContent     a second, different snapshot for an instant already judged
     ├── StoreConflict            somebody else advanced the mesh in between
@@ -87,12 +89,20 @@ class UnknownIncident(ServeError):
     """No incident of this id is remembered, or nothing is said of it."""
 
 
+class UnknownMute(ServeError):
+    """No mute of this id is in force or to come."""
+
+
 class NoAdapter(ServeError):
     """No adapter is in use, so none can be taken back."""
 
 
 class TooMuchFeedback(ServeError):
     """As many incidents are spoken of as the settings allow."""
+
+
+class TooManyMutes(ServeError):
+    """As many mutes are in force and to come as the settings allow."""
 
 
 class StaleSnapshot(ServeError):
@@ -156,8 +166,10 @@ ANSWERS: dict[type[Exception], Answer] = {
     BadMeshName: Answer(400, "bad-mesh-name", "The mesh name is not allowed"),
     UnknownMesh: Answer(404, "unknown-mesh", "There is no such mesh"),
     UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
+    UnknownMute: Answer(404, "unknown-mute", "There is no such mute"),
     NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to take back"),
     TooMuchFeedback: Answer(409, "too-much-feedback", "As much feedback is kept as this service takes"),
+    TooManyMutes: Answer(409, "too-many-mutes", "As many mutes are kept as this service takes"),
     StaleSnapshot: Answer(409, "stale-snapshot", "The snapshot is older than the newest one"),
     OutOfOrder: Answer(409, "out-of-order", "The snapshot is older than the newest one"),
     SameTimeOtherContent: Answer(409, "same-time-other-content", "This instant was judged with other content"),

@@ -10,7 +10,7 @@ from model.feedback import Feedback, PastIncident, of_missed, of_past
 from model.incidents import REMEMBERED, IncidentMemory, incident_id
 from model.state import MeshState
 from serve_app.errors import InvalidDocument, TooMuchFeedback, UnknownIncident
-from serve_app.schemas import FeedbackDocument, MissedDocument
+from serve_app.spoken import FeedbackDocument, MissedDocument
 
 SHOWN = 80  # letters of what came
 

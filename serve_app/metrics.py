@@ -153,6 +153,7 @@ class MeshGauges:
         status: of the newest verdict; ``warming_up`` before the first.
         score, threshold, probability: of the newest verdict.
         incidents: how many are open.
+        mutes: how many were in force.
     """
 
     mesh: str
@@ -164,6 +165,7 @@ class MeshGauges:
     threshold: float | None = None
     probability: float | None = None
     incidents: int = 0
+    mutes: int = 0
 
 
 class _MeshCollector(Collector):
@@ -212,6 +214,7 @@ class _CollectedCollector(Collector):
 _COLLECTED: tuple[tuple[str, str, Callable[[Collected], float | None]], ...] = (
     ("snapshot_timestamp_seconds", "Time of the newest snapshot that was taken.", lambda c: c.handed_on),
     ("stale_seconds", "Age of the oldest values that stand in for a query that failed.", lambda c: c.stale_seconds),
+    ("unheeded_annotations", "Annotations that say what nobody here knows.", lambda c: len(c.unheeded)),
     ("masked_queries", "Queries that the newest snapshot does without.", lambda c: len(c.masked)),
     ("services", "Services in the newest snapshot.", lambda c: c.services),
     ("calls", "Calls in the newest snapshot.", lambda c: c.calls),
@@ -226,6 +229,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("threshold", "Percentile of the score over quiet history.", lambda m: m.threshold),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
     ("incidents", "Open incidents.", lambda m: m.incidents),
+    ("mutes", "Mutes in force.", lambda m: m.mutes),
     ("services", "Services in the newest snapshot.", lambda m: m.services),
     ("sequence", "Snapshots counted.", lambda m: m.sequence),
     (

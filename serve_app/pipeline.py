@@ -19,8 +19,9 @@ from model.features import RATE, Array
 from model.filters import SLOW_CENTRE
 from model.incidents import AlertPolicy, IncidentMemory
 from model.meta import Circumstances, CrossingCalls, decode_crossing, judge, with_crossing
+from model.muting import Heeded, heed
 from model.scoring import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
-from model.snapshot import IntArray, MeshSnapshot, namespace_of
+from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state import MeshState, Observation, observe
 from model.verdict import Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
@@ -38,6 +39,7 @@ class Options:
         policy: when to page.
         adapt: the mesh's adapter is heeded.
         adapt_every: snapshots between two fits of it.
+        services: what settings say of the pages of its services.
     """
 
     window_size: int = 120
@@ -46,10 +48,11 @@ class Options:
     policy: AlertPolicy = field(default_factory=AlertPolicy)
     adapt: bool = True
     adapt_every: int = 40
+    services: tuple[ServicePolicy, ...] = ()
 
 
-def options(settings: Settings) -> Options:
-    """The settings as the pipeline wants them."""
+def options(settings: Settings, mesh: str = "") -> Options:
+    """The settings as the pipeline wants them, for a mesh of this name."""
     alert, model = settings.alert, settings.model
     policy = AlertPolicy(
         false_pages_per_day=alert.false_pages_per_day,
@@ -68,6 +71,7 @@ def options(settings: Settings) -> Options:
         policy,
         adapt.enabled,
         adapt.every_snapshots,
+        alert.policies(mesh),
     )
 
 
@@ -136,7 +140,8 @@ def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Opt
     policy = options.policy
     keep = policy.remembered
     memory = mesh.state.memory.aged(snapshot.changes, keep, options.window_size + keep)
-    before = replace(mesh.state, memory=memory)
+    heeded = heed(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
+    before = replace(mesh.state, memory=replace(memory, heeded=heeded))
     if before.adaptation.adapter is not None and not options.adapt:
         before = unadapted(before)
     observation, state = observe(
@@ -212,11 +217,15 @@ def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
 
 
 def settled(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
-    """The mesh after its verdict. A warm-up leaves scores for the threshold, and no incident."""
+    """The mesh after its verdict. A warm-up leaves scores for the threshold, and no incident; mutes end by the mesh's
+    clock, which it does not move."""
+    state = mesh.state
     if not counted:
-        before = mesh.state.memory
-        memory = replace(memory, hot={}, open=(), withheld=before.withheld, past=before.past)
-    return replace(mesh, state=replace(mesh.state, memory=memory))
+        before = state.memory
+        memory = replace(memory, hot={}, open=(), withheld=before.withheld, past=before.past, heeded=Heeded())
+    elif state.observed_at is not None:
+        memory = memory.outlived(state.observed_at, state.window[0].observed_at)
+    return replace(mesh, state=replace(state, memory=memory))
 
 
 def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:

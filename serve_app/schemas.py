@@ -45,6 +45,12 @@ Instant = Annotated[
     Field(description="RFC 3339 time with a zone", examples=["2026-03-01T03:12:00Z"]),
 ]
 ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["shop/cart"])]
+SERVICES = r"^[^/]+/[\s\S]"  # how they begin
+MOST_REASON = 200  # letters
+PagedServices = Annotated[
+    str,
+    Field(pattern=SERVICES, description="`namespace/name`, or `namespace/*` for all of it", examples=["shop/cart"]),
+]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0})]
 Ratio = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": 1})]
 
@@ -93,6 +99,16 @@ class ChangeDocument(Document):
     reason: str = Field("", examples=["v1.4.2"])
 
 
+class PolicyDocument(Document):
+    """What somebody decided of a service's pages: it holds for this snapshot and is told again with the next."""
+
+    service: PagedServices
+    sensitivity: Literal["low", "normal", "high"] | None = Field(
+        None, description="`low`: what pages is ten times as improbable, `high`: a third; absent or null: nothing said"
+    )
+    mute: str = Field("", max_length=MOST_REASON, description="why it pages nobody; empty: it does")
+
+
 class SnapshotDocument(Document):
     """One instant of a mesh."""
 
@@ -121,6 +137,7 @@ class SnapshotDocument(Document):
     services: list[ServiceDocument]
     calls: list[CallDocument] = Field(default_factory=list)
     changes: list[ChangeDocument] = Field(default_factory=list, description="planned changes since the snapshot before")
+    policies: list[PolicyDocument] = Field(default_factory=list, description="of services' pages, now")
 
 
 class ScoreDocument(Document):
@@ -180,6 +197,17 @@ class IncidentDocument(Document):
     )
 
 
+class MuteInForceDocument(Document):
+    """A mute in force: why it may be quiet."""
+
+    id: str | None = Field(description="by which it is taken back; null: it is of settings or of the snapshot")
+    origin: str = Field(description="where it was given: `api`, `settings`, `snapshot` (annotations)", examples=["api"])
+    services: list[PagedServices] = Field(description="that page nobody; empty: the whole mesh")
+    reason: str
+    until: Instant | None = Field(description="null: for as long as its origin says so")
+    hides: list[ServiceKey] = Field(description="services that would be part of an incident now")
+
+
 class VerdictDocument(Document):
     """What the detector says of one snapshot."""
 
@@ -198,6 +226,7 @@ class VerdictDocument(Document):
     coverage: float = Field(ge=0, le=1, description="share of services that were scored")
     missing_parts: list[int] = Field(description="partitions that gave no answer in time")
     model: str = Field(description="digest of the weights that said so")
+    muted: list[MuteInForceDocument] = Field(default_factory=list, description="mutes in force")
 
 
 class VerdictsDocument(Document):
@@ -309,76 +338,6 @@ class IncidentsDocument(Document):
 
     observed_at: Instant
     incidents: list[IncidentDocument] = Field(description="worst first; empty where nothing pages")
-
-
-Culprit = Annotated[ServiceKey | None, Field(description="whose doing it was, where that is known")]
-Note = Annotated[str, Field(max_length=1000, description="for people", examples=["nightly batch"])]
-
-
-class FeedbackDocument(Document):
-    """What somebody says of an incident that paged. It takes the place of what was said of the same one before."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"incident": "20260301T031200Z-1f3870be", "was_incident": False, "note": "nightly batch"},
-                {"incident": "20260301T031200Z-1f3870be", "was_incident": True, "culprit": "shop/cart"},
-            ]
-        }
-    )
-
-    incident: str = Field(min_length=1, description="id, as verdicts tell it")
-    was_incident: bool = Field(strict=True, description="false: it should have paged nobody")
-    culprit: Culprit = None
-    note: Note = ""
-
-
-class MissedDocument(Document):
-    """An incident that paged nobody and should have."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"services": ["shop/cart"], "since": "2026-03-01T03:12:00Z", "until": "2026-03-01T03:20:00Z"},
-            ]
-        }
-    )
-
-    services: list[ServiceKey] = Field(min_length=1, max_length=1000, description="that should have paged")
-    since: Instant
-    until: Instant | None = Field(None, description="absent: the same as `since`")
-    culprit: Culprit = None
-    note: Note = ""
-
-
-class PageLevels(Document):
-    """By what a service's page level is raised, for each symptom, in decades of improbability; below 0: lowered."""
-
-    latency: float
-    errors: float
-    disappearance: float
-    resources: float
-
-
-class KeptFeedbackDocument(Document):
-    """What is kept of what somebody said of one incident, and what it does."""
-
-    incident: str = Field(description="id; that of a missed incident is made from its time and services")
-    was_incident: bool
-    missed: bool = Field(description="it paged nobody")
-    services: list[ServiceKey]
-    since: Instant
-    until: Instant
-    given_at: Instant = Field(description="the newest snapshot when it was said")
-    culprit: ServiceKey | None
-    note: str
-    page_levels: dict[str, PageLevels] = Field(description="by service; of those whose level it moves")
-
-
-class FeedbackListDocument(Document):
-    """All that is kept of what people said of a mesh."""
-
-    feedback: list[KeptFeedbackDocument] = Field(description="in the order in which it was said")
 
 
 class LoadCurve(Document):

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from serve_app.cli import app
+from serve_app.settings import load
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -80,6 +81,13 @@ def test_python_examples_run(text: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("text", re.findall(r"^```toml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
+def test_settings_of_examples_are_valid(text: str, tmp_path: Path) -> None:
+    config = tmp_path / "tagae.toml"
+    config.write_text(text, encoding="utf-8")
+    assert load(config).alert.policies("shop")
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 2
 
@@ -102,9 +110,9 @@ def test_serve_and_curl_blocks(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     with served(block("serve run"), home):
-        typed, told = (
+        typed, told, hushed = (
             subprocess.run(["bash", "-euc", block(word)], cwd=home, check=True, capture_output=True, timeout=60)
-            for word in ("/snapshots", "/feedback")
+            for word in ("/snapshots", "/feedback", "/mutes")
         )
     decoder = json.JSONDecoder()
     pushed, end = decoder.raw_decode(typed.stdout.decode())
@@ -115,6 +123,9 @@ def test_serve_and_curl_blocks(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     kept, end = decoder.raw_decode(told.stdout.decode())
     assert (kept["missed"], kept["services"]) == (True, ["shop/cart"])
     assert decoder.decode(told.stdout.decode()[end:].strip()) == {"feedback": [kept]}
+    mute, end = decoder.raw_decode(hushed.stdout.decode())
+    assert (mute["services"], mute["in_force"]) == (["shop/cart"], True)
+    assert decoder.decode(hushed.stdout.decode()[end:].strip()) == {"mutes": [mute]}, "the last one says nothing"
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def score(
         if url:
             verdicts = stack.enter_context(_through_service(url, mesh, warmups, source))
         else:
-            verdicts = _in_process(chosen, warmups, source)
+            verdicts = _in_process(chosen, mesh or "", warmups, source)
         lines = stack.enter_context(_opened(output))
         tally = Tally()
         for verdict in verdicts:
@@ -113,7 +113,7 @@ def _past(
 
 
 def _in_process(
-    settings: "Settings", warmups: Iterable["RecordingReader"], source: "Source"
+    settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
 ) -> Iterator["VerdictDocument"]:
     import torch
 
@@ -122,7 +122,7 @@ def _in_process(
     from serve_app.pipeline import Mesh, advance, options
 
     torch.set_num_threads(settings.model.threads)
-    checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings), Mesh()
+    checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings, name), Mesh()
     for quiet in warmups:
         for snapshot in _read(quiet, "warming up"):
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)

@@ -9,6 +9,7 @@ from serve_app.codec import arrow, structs
 from serve_app.codec.adaptation import encode_adaptation
 from serve_app.codec.documents import ERRORS_LISTED, Limits, snapshot_document
 from serve_app.codec.feedback import decode_feedback, encode_feedback
+from serve_app.codec.mutes import decode_mute, encode_mute
 from serve_app.codec.packed import pack_snapshot, unpack_snapshot
 from serve_app.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
@@ -21,11 +22,13 @@ __all__ = [
     "MESSAGEPACK",
     "Limits",
     "decode_feedback",
+    "decode_mute",
     "decode_snapshot",
     "decode_snapshots",
     "decode_verdict_line",
     "encode_adaptation",
     "encode_feedback",
+    "encode_mute",
     "encode_snapshot",
     "encode_verdict",
     "pack_snapshot",

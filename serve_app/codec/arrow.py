@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.codec.arrow_rows import check_kinds, document_of
 from serve_app.codec.columns import ENDS, with_names
 from serve_app.codec.documents import Limits, Unclear, checked, instant, named, placed, snapshot_document
@@ -22,7 +22,8 @@ from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocumen
 # LookupError: a zone that there is not, where pytz is installed, which pyarrow then asks.
 _BROKEN = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # MessageHeader of Arrow's Message.fbs
-_FIELDS = {"version", "observed_at", "services", "calls", "changes"}
+_FEW = ("changes", "policies")  # rows: the schema of the documents reads them
+_FIELDS = {"version", "observed_at", "services", "calls", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
@@ -60,9 +61,8 @@ def encode(snapshot: MeshSnapshot) -> bytes:
         "services": _row(services),
         "calls": _row(calls),
     }
-    if snapshot.changes:
-        changes = snapshot_document(snapshot.take([0], []))["changes"]
-        columns["changes"] = pa.array([changes])
+    document = snapshot_document(snapshot.take([0], [])) if snapshot.changes or snapshot.policies else {}
+    columns |= {name: pa.array([document[name]]) for name in _FEW if name in document}
     table = pa.table(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -104,6 +104,8 @@ def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
         raise Unclear
     if "version" in names and not (pa.types.is_integer(table["version"].type) and table["version"].to_pylist() == [1]):
         raise Unclear
+    if any(name in names and _has_rows(table[name]) for name in _FEW):
+        raise Unclear
     services = _fields(table, "services", {"namespace", "name"}, {"metrics"})
     calls = _fields(table, "calls", {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in names else {}
     count, call_count = len(services["name"]), len(calls["source"]) if calls else 0
@@ -117,7 +119,6 @@ def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
         edge_index=[_positions(calls[end], ids) for end in ENDS] if calls else np.empty((2, 0), np.int64),
         node_features=_matrix([measured.get(name) for name in NODE_METRICS], count),
         edge_features=_matrix([calls.get(name) for name in EDGE_METRICS], call_count),
-        changes=_changes(table),
     )
 
 
@@ -194,10 +195,8 @@ def _instant(column: pa.ChunkedArray) -> datetime:
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else instant(value)
 
 
-def _changes(table: pa.Table) -> list[PlannedChange]:
-    if "changes" in table.column_names and pc.any(pc.not_equal(pc.list_value_length(table["changes"]), 0)).as_py():
-        raise Unclear  # few and rare: the schema of the documents reads them
-    return []
+def _has_rows(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.not_equal(pc.list_value_length(column), 0)).as_py())
 
 
 def _nullable(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[pa.Array]:

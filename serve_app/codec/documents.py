@@ -18,12 +18,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from model.errors import InvalidSnapshot
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Sensitivity, ServicePolicy
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 from serve_app.schemas import (
     CallDocument,
     ChangeDocument,
     Instant,
+    PolicyDocument,
     SnapshotDocument,
 )
 
@@ -118,6 +119,7 @@ def _from_document(document: SnapshotDocument) -> MeshSnapshot:
         edge_features=_columns(document.calls, EDGE_METRICS),
         observed_at=document.observed_at,
         changes=[PlannedChange(change.kind, change.service, change.reason) for change in document.changes],
+        policies=[policy(one.service, one.sensitivity, one.mute) for one in document.policies],
     )
 
 
@@ -165,7 +167,14 @@ def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     }
     if snapshot.changes:
         document["changes"] = [change_document(change).model_dump() for change in snapshot.changes]
+    if snapshot.policies:
+        document["policies"] = [_policy_document(one).model_dump(exclude_none=True) for one in snapshot.policies]
     return document
+
+
+def policy(service: str, sensitivity: str | None, mute: str) -> ServicePolicy:
+    """A policy of its fields; raises ``ValueError`` for a sensitivity that there is not."""
+    return ServicePolicy(service, None if sensitivity is None else Sensitivity(sensitivity), mute)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float32]:
@@ -266,3 +275,7 @@ def _short(values: NDArray[np.float32]) -> NDArray[np.float64]:
 def change_document(change: PlannedChange) -> ChangeDocument:
     """A planned change as a document."""
     return ChangeDocument(kind=change.kind, service=change.service, reason=change.reason)
+
+
+def _policy_document(one: ServicePolicy) -> PolicyDocument:
+    return PolicyDocument(service=one.service, sensitivity=one.sensitivity and one.sensitivity.value, mute=one.mute)

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from model.feedback import SYMPTOMS, Feedback, Moves
 from serve_app.codec import structs
 from serve_app.codec.documents import invalid_document, wrong
-from serve_app.schemas import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
+from serve_app.spoken import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
 
 
 def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:

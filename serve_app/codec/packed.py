@@ -9,6 +9,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.codec.documents import policy
 from serve_app.errors import CorruptState
 
 PACKED_FORMAT = "tagae.snapshot/1"
@@ -30,6 +31,9 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
         "node_ids": json.dumps(snapshot.node_ids, ensure_ascii=False),
         "changes": json.dumps(changes, ensure_ascii=False),
     }
+    if snapshot.policies:
+        policies = [[one.service, one.sensitivity, one.mute] for one in snapshot.policies]
+        metadata["policies"] = json.dumps(policies, ensure_ascii=False)
     return bytes(safetensors.numpy.save(arrays, metadata))
 
 
@@ -49,6 +53,7 @@ def unpack_snapshot(packed: bytes) -> MeshSnapshot:
             node_ids=json.loads(metadata["node_ids"]),
             observed_at=datetime.fromisoformat(metadata["observed_at"]),
             changes=[PlannedChange(*change) for change in json.loads(metadata["changes"])],
+            policies=[policy(*one) for one in json.loads(metadata.get("policies", "[]"))],
             **{name: arrays[name] for name in ("edge_index", "node_features", "edge_features")},
         )
     except (SafetensorError, ValueError, KeyError, TypeError) as error:

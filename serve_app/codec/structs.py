@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
 from serve_app.codec.columns import as_columns, as_rows, matrix, numbers, positions
-from serve_app.codec.documents import Limits, Unclear, checked, named, placed, snapshot_document
+from serve_app.codec.documents import Limits, Unclear, checked, named, placed, policy, snapshot_document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
+from serve_app.schemas import MOST_REASON, SERVICES
 
 Number = float | None
 Numbers = list[Number] | bytes | None
@@ -82,11 +83,18 @@ class Change(Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class Policy(Struct, forbid_unknown_fields=True):
+    service: Annotated[str, Meta(pattern=SERVICES)]
+    sensitivity: Literal["low", "normal", "high"] | None = None
+    mute: Annotated[str, Meta(max_length=MOST_REASON)] = ""
+
+
 class Snapshot(Struct, forbid_unknown_fields=True):
     observed_at: Annotated[datetime, Meta(tz=True)]
     services: list[Service] | ServiceColumns
     calls: list[Call] | CallColumns = []
     changes: list[Change] = []
+    policies: list[Policy] = []
     version: Annotated[int, Meta(ge=1, le=1)] = 1
 
 
@@ -204,6 +212,7 @@ def _snapshot(document: Snapshot, limits: Limits) -> MeshSnapshot:
         node_features=nodes,
         edge_features=edges,
         changes=[PlannedChange(c.kind, c.service, c.reason) for c in document.changes],
+        policies=[policy(p.service, p.sensitivity, p.mute) for p in document.policies],
     )
 
 

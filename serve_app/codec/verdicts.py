@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import Incident, MuteInForce, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.reasons import change_text, reads_as_expected, reason_text
 from serve_app.schemas import (
     IncidentDocument,
+    MuteInForceDocument,
     NearbyChangeDocument,
     ReasonDocument,
     SuspectDocument,
@@ -34,6 +35,7 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         coverage=verdict.coverage,
         missing_parts=list(verdict.missing_parts),
         model=verdict.model_digest,
+        muted=[_mute(mute) for mute in verdict.muted],
     )
 
 
@@ -94,6 +96,17 @@ def _change(near: NearbyChange, since: datetime) -> NearbyChangeDocument:
         reason=near.change.reason,
         at=near.at,
         text=change_text(near, since),
+    )
+
+
+def _mute(mute: MuteInForce) -> MuteInForceDocument:
+    return MuteInForceDocument(
+        id=mute.id or None,
+        origin=mute.origin.value,
+        services=list(mute.services),
+        reason=mute.reason,
+        until=mute.until,
+        hides=list(mute.hides),
     )
 
 

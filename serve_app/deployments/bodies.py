@@ -9,10 +9,10 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import Limits, decode_feedback, decode_snapshot, decode_snapshots, pack_snapshot
+from serve_app.codec import Limits, decode_feedback, decode_mute, decode_snapshot, decode_snapshots, pack_snapshot
 from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
-from serve_app.schemas import FeedbackDocument, MissedDocument
 from serve_app.settings import LimitSettings
+from serve_app.spoken import FeedbackDocument, MissedDocument, MuteDocument
 
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
 JSON = "application/json"
@@ -58,14 +58,23 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
 
 async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocument | MissedDocument:
     """What a body says of an incident; JSON alone. Errors as of :func:`read_snapshot`."""
+    result: FeedbackDocument | MissedDocument = await _read(request, limits, _of_json(decode_feedback))
+    return result
 
-    def decoded(body: bytes, media_type: str) -> FeedbackDocument | MissedDocument:
+
+async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
+    """The mute of a body; JSON alone. Errors as of :func:`read_snapshot`."""
+    result: MuteDocument = await _read(request, limits, _of_json(decode_mute))
+    return result
+
+
+def _of_json(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
+    def decoded(body: bytes, media_type: str) -> Any:
         if media_type != JSON:
             raise UnsupportedMediaType(f"content-type: expected {JSON}, came {media_type[:80]!r}; send JSON")
-        return decode_feedback(body)
+        return decode(body)
 
-    result: FeedbackDocument | MissedDocument = await _read(request, limits, decoded)
-    return result
+    return decoded
 
 
 async def _read(request: Request, limits: LimitSettings, packed: Callable[[bytes, str], Any]) -> Any:

@@ -13,7 +13,7 @@ from ray import serve
 from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
 from serve_app.collecting import Collected
 from serve_app.deployments import problems
-from serve_app.deployments.bodies import read_feedback, read_snapshot, read_snapshots
+from serve_app.deployments.bodies import read_feedback, read_mute, read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
 from serve_app.deployments.interface import VERSION, MeshName, interface, timing
 from serve_app.deployments.messages import Equipment, Judged, Seen
@@ -33,9 +33,11 @@ from serve_app.errors import (
     StaleSnapshot,
     StoreConflict,
     StoreFull,
+    TooManyMutes,
     TooMuchFeedback,
     UnknownIncident,
     UnknownMesh,
+    UnknownMute,
     UnsupportedMediaType,
 )
 from serve_app.metrics import (
@@ -52,12 +54,10 @@ from serve_app.metrics import (
 )
 from serve_app.schemas import (
     AdaptationDocument,
-    FeedbackListDocument,
     GraphDocument,
     HealthDocument,
     IncidentsDocument,
     Instant,
-    KeptFeedbackDocument,
     MeshDocument,
     ModelDocument,
     PlanDocument,
@@ -65,6 +65,7 @@ from serve_app.schemas import (
     VerdictsDocument,
 )
 from serve_app.settings import Settings
+from serve_app.spoken import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
 from serve_app.stores.base import check_mesh_name
 from serve_app.views import Deviations, graph_document
 
@@ -87,14 +88,13 @@ def _body(document: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": forms}}
 
 
-_FEEDBACK = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            JSON: {"schema": {"anyOf": [{"$ref": f"#/components/schemas/{d}Document"} for d in ("Feedback", "Missed")]}}
-        },
-    }
-}
+def _json_body(*documents: str) -> dict[str, Any]:
+    """Likewise, one of these documents and JSON alone."""
+    schemas = [{"$ref": f"#/components/schemas/{document}"} for document in documents]
+    schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+
+
 http = interface()
 
 # Serve copies the application as it is when the class is made: what the routes use is defined above them.
@@ -249,7 +249,7 @@ class Ingress:
     @http.post(
         "/v1/meshes/{mesh}/feedback",
         response_model=KeptFeedbackDocument,
-        openapi_extra=_FEEDBACK,
+        openapi_extra=_json_body("FeedbackDocument", "MissedDocument"),
         responses=problems.documented(
             *_ALWAYS, *_DOCUMENT, UnknownMesh, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull
         ),
@@ -281,6 +281,41 @@ class Ingress:
     ) -> Response:
         """Take back what was said of an incident: from the next snapshot on it is as if nobody had."""
         await ask(self._owner(mesh).take_back, mesh, incident, expires_at=self._expires_at())
+        return Response(status_code=204)
+
+    @http.post(
+        "/v1/meshes/{mesh}/mutes",
+        response_model=KeptMuteDocument,
+        openapi_extra=_json_body("MuteDocument"),
+        responses=problems.documented(*_ALWAYS, *_DOCUMENT, UnknownMesh, TooManyMutes, StoreConflict, StoreFull),
+    )
+    async def mute(self, mesh: MeshName, request: Request) -> Response:
+        """Let some services, or the whole mesh, page nobody for a while. They are judged as ever, and may be suspected
+        of the incidents of others. The same again is the same mute."""
+        expires_at, owner = self._expires_at(), self._owner(mesh)
+        said = await read_mute(request, self._limits)
+        return _json(await ask(owner.mute, mesh, said, expires_at=expires_at))
+
+    @http.get(
+        "/v1/meshes/{mesh}/mutes",
+        response_model=MuteListDocument,
+        responses=problems.documented(*_ALWAYS, UnknownMesh),
+    )
+    async def mutes(self, mesh: MeshName) -> Response:
+        """The mutes that were given here, in force and to come; verdicts tell all that are in force."""
+        return _json(await ask(self._owner(mesh).mutes, mesh, expires_at=self._expires_at()))
+
+    @http.delete(
+        "/v1/meshes/{mesh}/mutes/{mute}",
+        status_code=204,
+        response_class=Response,
+        responses=problems.documented(*_ALWAYS, UnknownMesh, UnknownMute, StoreConflict, StoreFull),
+    )
+    async def lift(
+        self, mesh: MeshName, mute: Annotated[str, Path(description="id that it is kept under")]
+    ) -> Response:
+        """Take a mute back: from the next snapshot on there is none."""
+        await ask(self._owner(mesh).lift, mesh, mute, expires_at=self._expires_at())
         return Response(status_code=204)
 
     @http.get(

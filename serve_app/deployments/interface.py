@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_app.deployments import problems
 from serve_app.errors import InvalidParameter
 from serve_app.metrics import PrometheusInstruments
-from serve_app.schemas import FeedbackDocument, MissedDocument, Problem, ScoreDocument, SnapshotDocument
+from serve_app.schemas import Problem, ScoreDocument, SnapshotDocument
+from serve_app.spoken import FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.stores.base import MESH_NAME
 
 VERSION = version("tagae")
@@ -38,7 +39,7 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        for document in (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, Problem):
+        for document in (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, MuteDocument, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
         for operation in (o for methods in schema["paths"].values() for o in methods.values()):

@@ -9,8 +9,9 @@ from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from model.storage import pack_state, unpack_state
-from serve_app.codec import unpack_snapshot
+from serve_app.codec import pack_snapshot, unpack_snapshot
 from serve_app.deployments.cache import Known, MeshCache
+from serve_app.deployments.messages import Seen
 from serve_app.deployments.record import Record, gauges
 from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownMesh
 from serve_app.metrics import MeshGauges
@@ -67,6 +68,28 @@ class Meshes:
         if known is None or known.revision != stored.revision:
             known = self._load(stored.mesh)
         return known
+
+    def state(self, mesh: str) -> MeshState:
+        """Of a mesh that has a verdict, the newest.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        return self.newest(self.stored(mesh)).mesh.state
+
+    def seen(self, mesh: str) -> Seen:
+        """The newest snapshot and what is said of it.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        stored = self.stored(mesh)
+        record = Record.unpack(stored.verdict)
+        window = self.newest(stored).mesh.state.window
+        snapshot = next((s for s in reversed(window) if s.observed_at == stored.observed_at), None)
+        if snapshot is None:  # deleted in between
+            raise unknown(mesh)
+        return Seen(pack_snapshot(snapshot), record.deviations, record.document)
 
     def repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
         """JSON of the verdict of the same snapshot.

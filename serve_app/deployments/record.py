@@ -50,4 +50,5 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         verdict["threshold"],
         verdict["probability"],
         len(verdict["incidents"]),
+        len(verdict.get("muted", ())),  # version 0.1.0 knew none
     )

@@ -23,11 +23,18 @@ from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from model.verdict import Verdict
 from serve_app.adapting import taken_back as adapter_taken_back
-from serve_app.codec import encode_adaptation, encode_feedback, encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.alert_settings import AlertSettings
+from serve_app.codec import (
+    encode_adaptation,
+    encode_feedback,
+    encode_mute,
+    encode_verdict,
+    unpack_snapshot,
+)
 from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.meshes import Meshes, unknown
+from serve_app.deployments.meshes import Meshes
 from serve_app.deployments.messages import Equipment, Judged, Seen
 from serve_app.deployments.record import Record
 from serve_app.deployments.scorer import Scored, balanced
@@ -42,9 +49,17 @@ from serve_app.errors import (
 )
 from serve_app.feedback import taken_back, told
 from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, MeshGauges
+from serve_app.muting import lifted, muted
 from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, plan_of, settled
-from serve_app.schemas import FeedbackDocument, FeedbackListDocument, MissedDocument
-from serve_app.settings import AlertSettings, Settings
+from serve_app.settings import Settings
+from serve_app.spoken import (
+    FeedbackDocument,
+    FeedbackListDocument,
+    KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
+    MuteListDocument,
+)
 from serve_app.stores.local import LocalStore
 from serve_app.views import Deviations, model_document, plan_document
 
@@ -77,7 +92,7 @@ class MeshSession:
     def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None, notifier: Any = None) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._options = options(settings)
+        self._options = options(settings)  # of a mesh of which settings say nothing
         self._checkpoint = load_or_shipped(settings.model.weights)
         if self._checkpoint.refused:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
@@ -131,7 +146,7 @@ class MeshSession:
 
     async def graph(self, mesh: str) -> Seen:
         """The newest snapshot and what is said of it. Errors as of :meth:`verdict`."""
-        return await asyncio.to_thread(self._seen, mesh)
+        return await asyncio.to_thread(self._meshes.seen, mesh)
 
     async def model(self) -> bytes:
         """JSON of what is known of the weights."""
@@ -196,9 +211,8 @@ class MeshSession:
         Raises:
             UnknownMesh: there is none.
         """
-        stored = await asyncio.to_thread(self._meshes.stored, mesh)
-        known = await asyncio.to_thread(self._meshes.newest, stored)
-        kept = [encode_feedback(one) for one in known.mesh.state.memory.feedback]
+        state = await asyncio.to_thread(self._meshes.state, mesh)
+        kept = [encode_feedback(one) for one in state.memory.feedback]
         return FeedbackListDocument(feedback=kept).model_dump_json().encode()
 
     async def take_back(self, mesh: str, incident: str) -> None:
@@ -209,15 +223,47 @@ class MeshSession:
         """
         await self._change(mesh, lambda state: taken_back(state, incident))
 
+    async def mute(self, mesh: str, said: MuteDocument) -> bytes:
+        """Keep a mute, in force from the next snapshot on that is of its time; JSON of what is kept.
+
+        Raises:
+            UnknownMesh: there is none.
+            InvalidDocument: it names what is not there, is over, or takes too long.
+            TooManyMutes: there is no room for more.
+        """
+
+        def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
+            after, kept = muted(state, said, self._settings.limits)
+            return after, encode_mute(kept, after.observed_at)
+
+        return (await self._change(mesh, change)).model_dump_json().encode()
+
+    async def mutes(self, mesh: str) -> bytes:
+        """JSON of the mutes in force and to come.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        state = await asyncio.to_thread(self._meshes.state, mesh)
+        kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
+        return MuteListDocument(mutes=kept).model_dump_json().encode()
+
+    async def lift(self, mesh: str, mute: str) -> None:
+        """As if there were no such mute, from the next snapshot on.
+
+        Raises:
+            UnknownMesh, UnknownMute: there is none.
+        """
+        await self._change(mesh, lambda state: lifted(state, mute))
+
     async def adaptation(self, mesh: str) -> bytes:
         """JSON of what the mesh has adapted to.
 
         Raises:
             UnknownMesh: there is none.
         """
-        stored = await asyncio.to_thread(self._meshes.stored, mesh)
-        known = await asyncio.to_thread(self._meshes.newest, stored)
-        return encode_adaptation(known.mesh.state.adaptation).model_dump_json().encode()
+        state = await asyncio.to_thread(self._meshes.state, mesh)
+        return encode_adaptation(state.adaptation).model_dump_json().encode()
 
     async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
         """Take back the adapter of this time: the one before it, or none, is in use from the next snapshot on; JSON of
@@ -349,22 +395,14 @@ class MeshSession:
         newest = known.mesh.state.observed_at
         if push.counted and newest is not None and snapshot.observed_at <= newest:
             return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))
-        laid = lay(self._checkpoint, known.mesh, snapshot, self._options, counted=push.counted)
+        chosen = options(self._settings, push.mesh)
+        laid = lay(self._checkpoint, known.mesh, snapshot, chosen, counted=push.counted)
         return known, snapshot, laid
 
     def _plan(self, name: str, members: bool) -> bytes:
         mesh = self._meshes.newest(self._meshes.stored(name)).mesh
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
         return document.model_dump_json(exclude_none=True).encode()
-
-    def _seen(self, name: str) -> Seen:
-        stored = self._meshes.stored(name)
-        record = Record.unpack(stored.verdict)
-        window = self._meshes.newest(stored).mesh.state.window
-        snapshot = next((s for s in reversed(window) if s.observed_at == stored.observed_at), None)
-        if snapshot is None:  # deleted in between
-            raise unknown(name)
-        return Seen(pack_snapshot(snapshot), record.deviations, record.document)
 
     async def _score(self, tasks: Sequence[PartitionTask], expires_at: float, lost: Counter[str]) -> list[Scored]:
         """What the scorers answered in time; what they did not is missing, never a lost snapshot."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, PlannedChange, Sensitivity, ServicePolicy
 from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.codec import (
     ERRORS_LISTED,
@@ -27,6 +27,9 @@ from serve_app.schemas import VerdictDocument
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 text = st.text(min_size=1, max_size=8)
+
+
+sensitivity = st.sampled_from([None, *Sensitivity])
 
 
 @st.composite
@@ -51,6 +54,7 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
         edge_features=features(len(calls), EDGE_METRICS, 1),
         observed_at=draw(st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))),
         changes=draw(st.lists(st.builds(PlannedChange, text, names, st.text(max_size=5)), max_size=2)),
+        policies=draw(st.lists(st.builds(ServicePolicy, names, sensitivity, st.text(max_size=5)), max_size=2)),
     )
 
 
@@ -166,6 +170,10 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"observed_at": "2026-03-01T03:14:00"}, "/observed_at", "timezone"),
     ({"extra": 1}, "/extra", "'extra' is not a field"),
     ({"version": 2}, "/version", "should be 1"),
+    ({"policies": [{"service": "cart", "mute": "x"}]}, "/policies/0/service", "pattern"),
+    ({"policies": [{"service": "shop/cart", "sensitivity": "loud"}]}, "/policies/0/sensitivity", "'low'"),
+    ({"policies": [{"service": "shop/cart", "mute": "x" * 201}]}, "/policies/0/mute", "at most 200"),
+    ({"policies": [{"service": "shop/cart", "muted": True}]}, "/policies/0/muted", "'muted' is not a field"),
 ]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.collecting import Collecting, Rhythm, phase_of
 from serve_app.errors import InvalidDocument, NoCapacity, Overloaded, StaleSnapshot
+from serve_app.metrics import PrometheusInstruments
 from serve_app.sources.prometheus.client import Answer
 from serve_app.sources.prometheus.source import Poll
 
@@ -180,6 +181,21 @@ async def test_what_is_refused_or_known_already_does_not_come_again() -> None:
     await one.tick(NOW + 10)
     assert one.state.polls == {"refused": 1, "taken": 1}
     assert one.state.handed_on is None
+
+
+async def test_annotations_that_say_nothing_are_told_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    said = ["shop/cart: tagae.io/mute: expected the reason, came 'no'"]
+    source, service = Scripted(lambda at: replace(good(at), unheeded=tuple(said))), Service()
+    one = collecting(source, service)
+    for i in range(2):
+        await one.tick(NOW + 10 * i)
+    assert caplog.text.count("an annotation is not heeded: shop/cart: tagae.io/mute") == 1
+    text = PrometheusInstruments().text(collected=[one.state]).decode()
+    assert 'tagae_collector_unheeded_annotations{mesh="shop"} 1.0' in text
+    said.clear()
+    await one.tick(NOW + 20)
+    assert one.state.unheeded == ()
+    assert len(service.taken) == 3
 
 
 async def test_a_mistake_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,10 +15,10 @@ from model.verdict import Verdict
 from serve_app.errors import TooMuchFeedback
 from serve_app.feedback import taken_back, told
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.schemas import FeedbackDocument, KeptFeedbackDocument, MissedDocument
 from serve_app.sources.faults import Fault, candidates
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
+from serve_app.spoken import FeedbackDocument, KeptFeedbackDocument, MissedDocument
 from tests.contract import check_same
 
 pytestmark = pytest.mark.timeout(180)

@@ -74,6 +74,22 @@ def test_plain_names(
     assert _origins()[f"{subject}.{field}"] == (expected, "environment")
 
 
+@pytest.mark.parametrize(
+    ("services", "words"),
+    [
+        ("cart = {mute = 'x'}", "expected namespace/name, or namespace/*"),
+        ("'shop/cart' = {sensitivity = 'loud'}", "'low', 'normal' or 'high'"),
+        ("'shop/cart' = {mute = true}", "valid string"),
+        ("'shop/cart' = {volume = 1}", "no such setting; expected one of sensitivity, mute"),
+    ],
+)
+def test_what_cannot_be_said_of_a_service(tmp_path: Path, services: str, words: str) -> None:
+    with pytest.raises(BadSettings, match=words.replace("*", r"\*")) as caught:
+        load(_toml(tmp_path, f"[alert.meshes.shop.services]\n{services}\n"))
+    assert "alert.meshes.shop.services" in str(caught.value)
+    assert "(from file)" in str(caught.value)
+
+
 def test_a_nested_name_wins_over_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_WINDOW_SIZE", "60")
     monkeypatch.setenv("TAGAE_MODEL__WINDOW_SIZE", "30")

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_codec import WRONG, document, snapshots
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
 from serve_app.codec import (
     ARROW,
     JSON,
@@ -92,10 +92,17 @@ FORMS: dict[str, tuple[str, Encoder]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_the_same_snapshot(form: str) -> None:
     media_type, encode = FORMS[form]
-    changes = [{"kind": "deploy", "service": "shop/cart", "reason": "v2"}]
-    expected = decode_snapshot(json.dumps(document(changes=changes)).encode())
-    found = decode_snapshot(encode(document(changes=changes)), media_type)
+    told = {
+        "changes": [{"kind": "deploy", "service": "shop/cart", "reason": "v2"}],
+        "policies": [{"service": "shop/cart", "sensitivity": "low"}, {"service": "shop/*", "mute": "being moved"}],
+    }
+    expected = decode_snapshot(json.dumps(document(**told)).encode())
+    found = decode_snapshot(encode(document(**told)), media_type)
     assert (found.digest, found.observed_at) == (expected.digest, expected.observed_at)
+    assert found.policies == (
+        ServicePolicy("shop/cart", Sensitivity.LOW),
+        ServicePolicy("shop/*", mute="being moved"),
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)

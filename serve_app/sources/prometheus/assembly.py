@@ -5,7 +5,7 @@ from datetime import datetime
 
 import numpy as np
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, IntArray, MeshSnapshot, PlannedChange
+from model.snapshot import EDGE_METRICS, NODE_METRICS, IntArray, MeshSnapshot, PlannedChange, ServicePolicy
 from serve_app.sources.prometheus.table import Column, Key, Numbers
 
 Columns = Mapping[str, Column]  # by role
@@ -18,6 +18,7 @@ def assemble(
     *,
     external: frozenset[str] = frozenset(),
     changes: Sequence[PlannedChange] = (),
+    policies: Sequence[ServicePolicy] = (),
 ) -> MeshSnapshot:
     """One snapshot.
 
@@ -31,6 +32,7 @@ def assemble(
         observed_at: the instant.
         external: names of callers that are no services: their traffic is known from whom they call.
         changes: planned changes announced since the snapshot before.
+        policies: of services' pages.
 
     Raises:
         InvalidSnapshot: nobody is there.
@@ -64,6 +66,7 @@ def assemble(
         edge_features=np.maximum(edges, 0),
         observed_at=observed_at,
         changes=changes,
+        policies=policies,
     )
 
 

@@ -27,10 +27,15 @@ COSTS: dict[Role, str] = {
     (KUBERNETES, "memory_capacity"): "memory is not watched; kube-state-metrics gives limits, requests and nodes",
     (KUBERNETES, "desired"): "scaling and retirements are not known as planned, and may page; kube-state-metrics tells",
     (KUBERNETES, "generation"): "deploys are not known as planned, and page more often; kube-state-metrics tells",
+    (KUBERNETES, "annotations"): "mutes and sensitivity by annotation are not known; kube-state-metrics tells them",
     (KUBERNETES, "serves"): "a workload counts for the service of its own name",
 }
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures")}  # where nothing fails
+MAY_BE_EMPTY = {  # where nothing fails, and where nobody annotated anything
+    (SERVICES, "failures"),
+    (CALLS, "failures"),
+    (KUBERNETES, "annotations"),
+}
 
 
 def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> Iterator[Finding]:
@@ -51,6 +56,8 @@ def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> I
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
+    if poll.unheeded:
+        yield Finding("annotations", "warning", "; ".join(poll.unheeded), "correct or remove them: they do nothing")
     if poll.snapshot is not None:
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
         yield Finding("snapshot", "ok", found)

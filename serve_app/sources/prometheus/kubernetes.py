@@ -5,11 +5,13 @@ by workload (deployment, stateful set, daemon set) and laid on services by who s
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from model.snapshot import PlannedChange
+from model.muting import LEVELS
+from model.snapshot import PlannedChange, Sensitivity, ServicePolicy
+from serve_app.schemas import MOST_REASON
 from serve_app.sources.prometheus.dialects import Query
 from serve_app.sources.prometheus.table import Column, Key
 
@@ -50,6 +52,17 @@ def _of_controllers(deployment: str, stateful_set: str) -> str:
     return f"max by (namespace, workload) ({' or '.join(parts)})"
 
 
+def _annotated(annotation: str) -> str:
+    """Workloads with ``tagae.io/ANNOTATION``, its name and value; kube-state-metrics makes labels of annotations."""
+    label = f"annotation_tagae_io_{annotation}"
+    parts = (
+        f'label_replace(kube_{kind}_annotations{{{label}!=""}}, "workload", "$1", "{kind}", "(.*)")'
+        for kind in ("deployment", "statefulset", "daemonset")
+    )
+    valued = f'label_replace({" or ".join(parts)}, "value", "$1", "{label}", "(?s)(.*)")'
+    return f'label_replace({valued}, "annotation", "{annotation}", "{label}", "(?s).*")'
+
+
 _RUNNING = 'container!="",container!="POD"'
 RESOURCES = {
     "cpu_usage": Query(_of_workloads(f"rate(container_cpu_usage_seconds_total{{{_RUNNING}}}[$window])"), WORKLOAD),
@@ -63,6 +76,14 @@ CONTROLLERS = {
         _of_controllers("kube_deployment_metadata_generation", "kube_statefulset_metadata_generation"), WORKLOAD
     ),
 }
+MUTE, SENSITIVITY = "mute", "sensitivity"
+_ANNOTATION = (*WORKLOAD, "annotation", "value")
+ANNOTATIONS = {
+    "annotations": Query(
+        f"group by ({', '.join(_ANNOTATION)}) ({_annotated(MUTE)} or {_annotated(SENSITIVITY)})", _ANNOTATION
+    )
+}
+NO_REASONS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})  # nobody knows which way they are meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +140,41 @@ def _decided(before: Controller | None, now: Controller | None) -> tuple[str, st
     if now.generation != before.generation:
         return DEPLOY, f"generation {before.generation} to {now.generation}"
     return None
+
+
+def annotated(found: Column, serves: Mapping[Key, Iterable[Key]]) -> tuple[list[ServicePolicy], list[str]]:
+    """What annotations say of services' pages, and those that say what nobody here knows, in words.
+
+    A service is muted where one of its workloads is; of several sensitivities the one that pages sooner counts.
+    """
+    policies: dict[str, ServicePolicy] = {}
+    unheeded = []
+    for namespace, workload, annotation, value in sorted(found.keys):
+        said = _said(annotation, value.strip())
+        if isinstance(said, str):
+            unheeded.append(f"{namespace}/{workload}: tagae.io/{annotation}: {said}, came {value[:80]!r}")
+            continue
+        for service in serves.get((namespace, workload), [(namespace, workload)]):
+            name = "/".join(service)
+            policies[name] = _sooner(policies.get(name, ServicePolicy(name)), said)
+    return list(policies.values()), unheeded
+
+
+def _said(annotation: str, value: str) -> ServicePolicy | str:
+    """Of nobody yet; or what was expected instead."""
+    if annotation == SENSITIVITY:
+        if value in list(Sensitivity):
+            return ServicePolicy("", Sensitivity(value))
+        return f"expected {', '.join(Sensitivity)}"
+    if value and value.lower() not in NO_REASONS and len(value) <= MOST_REASON:
+        return ServicePolicy("", mute=value)
+    return f"expected the reason, in words and up to {MOST_REASON} letters; without one it pages as ever"
+
+
+def _sooner(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
+    """Both of one service."""
+    told = [each.sensitivity for each in (one, other) if each.sensitivity is not None]
+    return replace(one, sensitivity=min(told, key=LEVELS.__getitem__, default=None), mute=one.mute or other.mute)
 
 
 def utilisation(usage: Column | None, capacity: Column | None, serves: Mapping[Key, Iterable[Key]]) -> Column:

@@ -6,14 +6,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from model.errors import InvalidSnapshot
-from model.snapshot import MeshSnapshot
+from model.snapshot import MeshSnapshot, ServicePolicy
 from serve_app.sources.prometheus.assembly import assemble
 from serve_app.sources.prometheus.client import Answer, Prometheus
 from serve_app.sources.prometheus.dialects import Dialect, Query
 from serve_app.sources.prometheus.kubernetes import (
+    ANNOTATIONS,
     CONTROLLERS,
     RESOURCES,
     Controllers,
+    annotated,
     controllers,
     planned,
     utilisation,
@@ -55,6 +57,7 @@ class Poll:
         stale_seconds: by query, how old the values are that stood in for it.
         masked: queries without which the snapshot had to do.
         why: where there is no snapshot.
+        unheeded: annotations that say what nobody here knows, in words.
     """
 
     at: datetime
@@ -63,6 +66,7 @@ class Poll:
     stale_seconds: Mapping[Role, float] = field(default_factory=dict)
     masked: tuple[Role, ...] = ()
     why: str = ""
+    unheeded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class PrometheusSource:
         self._prometheus = prometheus
         self._dialect = dialect
         self.asking = asking or Asking()
-        kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS}
+        kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}
         if dialect.serves is not None:
             kubernetes["serves"] = dialect.serves
         asked: dict[str, Mapping[Any, Query]] = {
@@ -92,6 +96,8 @@ class PrometheusSource:
             (of, role): query for of, queries in asked.items() for role, query in queries.items()
         }
         self._controllers: Controllers = {}
+        self._policies: list[ServicePolicy] = []
+        self._unheeded: list[str] = []
         self._names = {
             role: Names((*query.labels, BUCKET) if role[1] == "buckets" else query.labels)
             for role, query in self._queries.items()
@@ -118,7 +124,7 @@ class PrometheusSource:
             snapshot = self._assembled(found, at)
         except InvalidSnapshot as error:
             return Poll(at, None, answers, stale, masked, str(error))
-        return Poll(at, snapshot, answers, stale, masked)
+        return Poll(at, snapshot, answers, stale, masked, unheeded=tuple(self._unheeded))
 
     def _assembled(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
         known = found[KUBERNETES]
@@ -128,12 +134,16 @@ class PrometheusSource:
             role: utilisation(known.get(f"{role}_usage"), known.get(f"{role}_capacity"), serves)
             for role in ("cpu", "memory")
         }
+        said = known.get("annotations")
+        if said is not None and (said.keys or now):  # else kube-state-metrics is away, and what it said last holds
+            self._policies, self._unheeded = annotated(said, serves)
         snapshot = assemble(
             {**found[SERVICES], **resources},
             found[CALLS],
             at,
             external=self._dialect.external,
             changes=planned(self._controllers, now, serves),
+            policies=self._policies,
         )
         self._controllers = now or self._controllers  # told of once, and only with a snapshot
         return snapshot

@@ -7,7 +7,7 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.sources.prometheus.dialects import KNOWN, Query
-from serve_app.sources.prometheus.kubernetes import CONTROLLERS, RESOURCES
+from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, RESOURCES
 from serve_app.sources.prometheus.source import CALLS, KUBERNETES, SERVICES, Asking, Role
 from tests.serve_app.sources.prometheus.standin import Request, Samples, fails, vector
 
@@ -19,7 +19,7 @@ def texts(window_seconds: float = Asking().window_seconds) -> dict[str, Role]:
     """Which query is which."""
     asked: dict[Role, Query] = {(SERVICES, role): query for role, query in ISTIO.services.items()}
     asked |= {(CALLS, role): query for role, query in ISTIO.calls.items()}
-    asked |= {(KUBERNETES, role): query for role, query in {**RESOURCES, **CONTROLLERS}.items()}
+    asked |= {(KUBERNETES, role): query for role, query in {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}.items()}
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves
     return {query.at(window_seconds): role for role, query in asked.items()}
@@ -34,12 +34,14 @@ class IstioMesh:
         broken: queries that answer 503.
         altered: what is done to the samples of a query.
         replicas: by workload: how many are wanted, and the generation of that decision.
+        annotations: by workload: ``mute`` and ``sensitivity``, as kube-state-metrics tells them.
     """
 
     at: Callable[[float], MeshSnapshot | None]
     broken: set[Role] = field(default_factory=set)
     altered: dict[Role, Callable[[Samples], Samples]] = field(default_factory=dict)
     replicas: dict[str, tuple[int, int]] = field(default_factory=dict)
+    annotations: dict[str, dict[str, str]] = field(default_factory=dict)
     asked: list[Role] = field(default_factory=list)
 
     def __call__(self, request: Request) -> None:
@@ -95,6 +97,10 @@ class IstioMesh:
             namespace, name = workload.split("/")
             if what in ("desired", "generation"):
                 yield {"namespace": namespace, "workload": name}, str(decided[what == "generation"])
+        for workload, said in self.annotations.items() if what == "annotations" else ():
+            namespace, name = workload.split("/")
+            for annotation, value in said.items():
+                yield {"namespace": namespace, "workload": name, "annotation": annotation, "value": value}, "1"
 
 
 def _values(snapshot: MeshSnapshot) -> np.ndarray:

@@ -8,11 +8,13 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from model.snapshot import NODE_METRICS, MeshSnapshot
+from model.snapshot import NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
 from serve_app.settings import CollectorSettings, MeshSettings
 from serve_app.sources.prometheus.inventory import look_at
+from serve_app.sources.prometheus.kubernetes import annotated
 from serve_app.sources.prometheus.opening import MeshSource
 from serve_app.sources.prometheus.source import CALLS, KUBERNETES, SERVICES
+from serve_app.sources.prometheus.table import Column
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from tests.serve_app.sources.prometheus import standin
@@ -199,6 +201,60 @@ def test_pods_that_die_are_nobodys_plan() -> None:
     assert poll.snapshot is not None
     assert len(poll.snapshot.node_ids) == 29
     assert poll.snapshot.changes == ()
+
+
+def test_what_annotations_say_is_told_with_the_snapshot_and_holds_while_kube_state_metrics_is_away() -> None:
+    one, other = SNAPSHOTS[0].node_ids[:2]
+    mesh = IstioMesh(of(SNAPSHOTS), replicas={f"{one}-v1": (2, 1)})
+    with polled(mesh) as source:
+        before = source.poll(FIRST)
+        mesh.annotations = {f"{one}-v1": {"mute": " being moved ", "sensitivity": "low"}, f"{other}-v1": {"mute": "no"}}
+        said = source.poll(SNAPSHOTS[1].observed_at)
+        mesh.annotations, mesh.replicas = {}, {}
+        away = source.poll(SNAPSHOTS[2].observed_at)
+        mesh.broken = {(KUBERNETES, "annotations")}
+        broken = source.poll(SNAPSHOTS[11].observed_at)
+        mesh.replicas, mesh.broken = {f"{one}-v1": (2, 1)}, set()
+        over = source.poll(SNAPSHOTS[11].observed_at)
+    assert all(poll.snapshot for poll in (before, said, away, broken, over))
+    found = [poll.snapshot.policies for poll in (before, said, away, broken, over) if poll.snapshot]
+    wanted = (ServicePolicy(one, Sensitivity.LOW, "being moved"),)
+    assert found == [(), wanted, wanted, wanted, ()]
+    (unheeded,) = said.unheeded
+    assert f"{other}-v1: tagae.io/mute: expected the reason" in unheeded
+    assert (before.unheeded, over.unheeded) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ([("v1", "sensitivity", "low")], ServicePolicy("shop/cart", Sensitivity.LOW)),
+        ([("v1", "sensitivity", "low"), ("v2", "sensitivity", "high")], ServicePolicy("shop/cart", Sensitivity.HIGH)),
+        ([("v1", "mute", "one"), ("v2", "mute", "two")], ServicePolicy("shop/cart", mute="one")),
+        ([("v2", "mute", "two"), ("v1", "sensitivity", "x")], ServicePolicy("shop/cart", mute="two")),
+        ([("v1", "sensitivity", "Low")], None),
+        ([("v1", "mute", "x" * 201)], None),
+        ([("v1", "mute", "True")], None),
+    ],
+)
+def test_annotations_of_the_workloads_of_a_service(
+    said: list[tuple[str, str, str]], wanted: ServicePolicy | None
+) -> None:
+    keys = tuple(("shop", *one) for one in said)
+    serves = {("shop", workload): [("shop", "cart")] for workload in ("v1", "v2")}
+    policies, unheeded = annotated(Column(keys, np.ones(len(keys))), serves)
+    assert policies == ([wanted] if wanted else [])
+    assert len(unheeded) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in said)
+
+
+def test_the_doctor_tells_of_annotations_that_do_nothing() -> None:
+    workload = f"{SNAPSHOTS[0].node_ids[0]}-v1"
+    with standin.running(IstioMesh(of(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})) as server:
+        found = list(look_at(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+    by = {finding.subject: finding for finding in found}
+    assert by["annotations"].outcome == "warning"
+    assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, came 'loud'" in by["annotations"].found
+    assert by["kubernetes annotations"].outcome == "ok"
 
 
 def test_which_kind_of_mesh_it_is_can_be_told_or_found_and_nothing_is_made_up() -> None:

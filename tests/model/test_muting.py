@@ -1,0 +1,218 @@
+"""Who is muted and how far page levels move, and that whoever is muted is never part of an incident."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_cases import at, settled_state
+
+from model.evidence import KINDS, MOST_CANDIDATES, K, _candidates, eased, excess, lessened, page_score
+from model.incidents import AlertPolicy, Group, IncidentMemory, OpenIncident, audible, follow, groups, warmed
+from model.muting import EVERY, LEVELS, Heeded, Mute, covered, heed
+from model.snapshot import Sensitivity, ServicePolicy
+from model.storage import pack_state, unpack_state
+from model.verdict import MuteInForce, MuteOrigin, Severity
+
+LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
+NAMES = ("shop/cart", "shop/store", "pay/card", "pay/bank", "shopping/list", "edge/front")
+LEVEL = 5.0
+POLICY = AlertPolicy()
+
+
+def mute(*services: str, start: float = 0, end: float = 100) -> Mute:
+    return Mute(f"m-{start}-{end}", services, at(start), at(end), "moved", at(0))
+
+
+def muted(*services: str) -> Heeded:
+    return Heeded((MuteInForce(MuteOrigin.API, services, "moved", "m"),))
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [
+        ((), []),
+        (("shop/cart", "nobody/here"), ["shop/cart"]),
+        (("shop/*",), ["shop/cart", "shop/store"]),
+        (("shop/*", "pay/bank"), ["shop/cart", "shop/store", "pay/bank"]),
+        ((EVERY,), list(NAMES)),
+    ],
+)
+def test_services_are_named_by_themselves_by_their_namespace_or_all(named: tuple[str, ...], wanted: list[str]) -> None:
+    assert [name for name, is_it in zip(NAMES, covered(named, NAMES), strict=True) if is_it] == wanted
+
+
+def test_a_mute_holds_from_its_start_up_to_its_end_and_a_window_for_everybody() -> None:
+    given = [mute("shop/cart", start=10, end=20), mute(start=15, end=16)]
+    who = [heed(given, (), (), at(i)).muted(NAMES).tolist().count(True) for i in (9, 10, 15, 16, 19, 20)]
+    assert who == [0, 1, len(NAMES), 1, 1, 0]
+    assert heed(given, (), [ServicePolicy("pay/*", mute="x")], None).mutes == (), "a baseline is there to be learned"
+
+
+def test_mutes_add_up_and_say_where_they_come_from() -> None:
+    policies = [ServicePolicy("pay/bank", mute="old"), ServicePolicy("pay/card", mute="old")]
+    found = heed([mute("shop/cart")], [ServicePolicy("shop/*", mute="jobs")], policies, at(1)).mutes
+    assert [(one.origin, one.services, one.reason) for one in found] == [
+        (MuteOrigin.API, ("shop/cart",), "moved"),
+        (MuteOrigin.SNAPSHOT, ("pay/bank", "pay/card"), "old"),
+        (MuteOrigin.SETTINGS, ("shop/*",), "jobs"),
+    ]
+    assert [one.until for one in found] == [at(100), None, None]
+
+
+@pytest.mark.parametrize(
+    ("settings_say", "snapshot_says", "wanted"),
+    [
+        ({}, {}, 0.0),
+        ({"shop/*": LOW}, {}, 1.0),
+        ({"shop/*": LOW}, {"shop/cart": HIGH}, -0.5),
+        ({"shop/cart": LOW}, {"shop/cart": HIGH}, 1.0),
+        ({"shop/cart": NORMAL, "shop/*": LOW}, {}, 0.0),
+        ({"shop/*": LOW}, {"shop/*": HIGH}, 1.0),
+        ({"shop/*": LOW}, {"shop/cart": None}, 1.0),
+    ],
+)
+def test_of_sensitivities_the_nearest_word_counts(
+    settings_say: dict[str, Sensitivity], snapshot_says: dict[str, Sensitivity | None], wanted: float
+) -> None:
+    said = [[ServicePolicy(*one) for one in told.items()] for told in (settings_say, snapshot_says)]
+    raised = heed((), *said, at(0)).raised(NAMES)
+    assert raised[0] == wanted
+    assert not raised[2:].any()
+
+
+surprise = st.floats(0, 15, width=32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(surprise, surprise, surprise), st.sampled_from(Sensitivity))
+def test_sensitivity_moves_the_level_and_what_was_no_incident_is_silent_whatever_it_is(
+    shown: tuple[float, float, float], sensitivity: Sensitivity
+) -> None:
+    kinds = np.zeros((1, K), np.float32)
+    kinds[0, [KINDS.index(k) for k in ("latency", "error", "vanished")]] = shown
+    memory = IncidentMemory(heeded=Heeded(levels={"shop/cart": LEVELS[sensitivity]}))
+    moved, plain = page_score(eased(kinds, memory, ["shop/cart"])), page_score(kinds)
+    assert np.sign(plain - moved) in (0, np.sign(LEVELS[sensitivity]))
+    assert page_score(eased(kinds, memory, ["pay/card"])) == plain
+    alone = np.zeros((1, K), np.float32)
+    alone[0, KINDS.index("latency")] = shown[0]
+    expected = max(shown[0] - LEVELS[sensitivity], 0) if shown[0] > 0 else 0
+    assert page_score(eased(alone, memory, ["shop/cart"])) == pytest.approx(expected, abs=1e-5)
+    levels = memory.heeded.raised(["shop/cart"])[:, None]
+    over = excess(lessened(kinds, levels), LEVEL)
+    assert page_score(lessened(kinds, levels + over)) < LEVEL
+
+
+def test_who_is_muted_takes_nobodys_place_among_the_candidates() -> None:
+    count = 3 * MOST_CANDIDATES
+    order = np.random.default_rng(0).permutation(count)
+    assert _candidates(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
+    hushed = np.zeros(count, bool)
+    hushed[order[:MOST_CANDIDATES]] = True
+    assert _candidates(order, hushed).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
+
+
+Step = tuple[list[float], list[bool], list[bool]]  # page scores, who is affected, who is muted
+steps = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([0.0, 9.0]), min_size=6, max_size=6),
+        *[st.lists(st.booleans(), min_size=6, max_size=6)] * 2,
+    ),
+    min_size=1,
+    max_size=12,
+)
+calls = st.lists(st.tuples(*[st.integers(0, 5)] * 2), max_size=8)
+
+
+def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -> tuple[IncidentMemory, set[str]]:
+    """As ``meta.judge`` follows incidents, and whom mutes hide."""
+    scores, affected, hushed = np.array(told[0], np.float32), np.array(told[1]), np.array(told[2])
+    who = tuple(name for name, is_it in zip(NAMES, hushed, strict=True) if is_it)
+    hot, confirmed = warmed(memory, NAMES, scores, LEVEL, POLICY, now)
+    memory = replace(memory, hot=hot, heeded=muted(*who) if who else Heeded()).hushed()
+    found, hidden = audible(groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, hushed)
+    alive, seen = follow(memory, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), 4)
+    for group in seen.values():
+        assert not hushed[group.rows].any()
+    for incident in alive:
+        assert not set(incident.members) & set(who)
+    return replace(memory, open=alive), {NAMES[i] for i in hidden}
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps, calls)
+def test_who_is_muted_is_never_part_of_an_incident(told: list[Step], pairs: list[tuple[int, int]]) -> None:
+    index = np.array(pairs, np.int64).reshape(-1, 2).T
+    memory, plain = IncidentMemory(), IncidentMemory()
+    for i, one in enumerate(told):
+        memory, hidden = step(memory, one, index, at(i))
+        unmuted = (*one[:2], [False] * len(NAMES))
+        plain, nobody = step(plain, unmuted, index, at(i))
+        assert memory.hot == plain.hot, "it is watched as ever"
+        assert hidden <= {name for name, is_it in zip(NAMES, one[2], strict=True) if is_it}
+        assert not nobody
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, calls)
+def test_without_mutes_groups_are_the_same(told: list[Step], pairs: list[tuple[int, int]]) -> None:
+    index = np.array(pairs, np.int64).reshape(-1, 2).T
+    for scores, affected, _ in told:
+        confirmed = np.array(scores) > LEVEL
+        found = groups(confirmed | np.array(affected), confirmed, index)
+        heard, hidden = audible(found, confirmed, np.zeros(len(NAMES), bool))
+        assert [(g.rows.tolist(), g.confirmed) for g in heard] == [(g.rows.tolist(), g.confirmed) for g in found]
+        assert len(hidden) == 0
+
+
+def test_a_muted_service_holds_a_trouble_together_and_cannot_confirm_it() -> None:
+    confirmed = np.array([True, True, False])
+    one = Group(np.array([0, 1, 2]), True)
+    heard, hidden = audible([one], confirmed, np.array([False, True, False]))
+    assert [(g.rows.tolist(), g.confirmed) for g in heard] == [([0, 2], True)]
+    assert hidden.tolist() == [1]
+    heard, hidden = audible([one], confirmed, np.array([True, True, False]))
+    assert [(g.rows.tolist(), g.confirmed) for g in heard] == [([2], False)]
+    assert hidden.tolist() == [0, 1]
+
+
+def open_incident(*members: str) -> OpenIncident:
+    return OpenIncident(members[0], at(0), Severity.MAJOR, members)
+
+
+def test_an_incident_of_which_nobody_is_left_who_was_hot_ends() -> None:
+    several = (("shop/cart", "shop/store"), ("shop/cart", "pay/bank"), ("shop/store", "edge/front"), ("pay/card",))
+    hot = {"pay/bank": (0b100, at(0)), "shop/store": (0b111, at(0))}
+    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), hot=hot)
+    left = replace(memory, heeded=muted("shop/*")).hushed().open
+    assert [incident.members for incident in left] == [("pay/bank",), ("pay/card",)]
+    assert [incident.id for incident in left] == ["shop/cart", "pay/card"]
+    assert replace(memory, heeded=muted()).hushed().open == ()
+    assert memory.hushed() is memory
+
+
+def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
+    return [one.hides for one in found]
+
+
+def test_mutes_say_whom_they_hide_and_what_they_hid_is_remembered_as_long_as_it_is_kept() -> None:
+    heeded = Heeded((*muted("shop/*").mutes, *muted().mutes))
+    found = heeded.hiding(["shop/store", "pay/bank", "shop/cart"])
+    assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]
+    assert heeded.hiding([]) == heeded.mutes
+    memory = IncidentMemory(mutes=(mute(end=5), mute(end=6)), heeded=heeded)
+    assert memory.hiding(heeded.mutes, at(4)) is memory
+    memory = memory.hiding(found[:1], at(4)).hiding(found[1:], at(5))
+    assert memory.hidden == {"shop/*": at(4), EVERY: at(5)}
+    after = memory.outlived(at(5), oldest=at(5))
+    assert (after.mutes, after.hidden, after.heeded) == ((mute(end=6),), {EVERY: at(5)}, Heeded())
+
+
+def test_mutes_survive_the_store() -> None:
+    memory = IncidentMemory(mutes=(mute(), mute("shop/*", "pay/bank", start=3)), hidden={"shop/*": at(4)})
+    state = replace(settled_state(12), memory=memory)
+    assert unpack_state(pack_state(state), state.window).memory == memory

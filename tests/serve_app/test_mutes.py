@@ -1,0 +1,302 @@
+"""Mutes and sensitivity: what they change in later verdicts, and what they leave as it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+from model.adaptation import AFTERMATH, _lessons
+from model.checkpoint import Checkpoint, load
+from model.filters import EXCEED_COUNT
+from model.muting import EVERY, Mute
+from model.snapshot import MeshSnapshot, Sensitivity, ServicePolicy, namespace_of
+from model.state import MeshState
+from model.storage import pack_state, unpack_state
+from model.verdict import MuteOrigin, Verdict
+from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
+from serve_app.muting import lifted, muted
+from serve_app.pipeline import Mesh, Options, advance, options
+from serve_app.settings import LimitSettings, MeshSettings, Settings
+from serve_app.sources.faults import Fault, candidates
+from serve_app.sources.prometheus.opening import MeshSource
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.spoken import MuteDocument
+from tests.contract import check_same, different
+from tests.serve_app.sources.prometheus import standin
+from tests.serve_app.sources.prometheus.istio_standin import IstioMesh, of
+
+pytestmark = pytest.mark.timeout(180)
+
+QUIET, FAULT, AFTER, OTHER = range(30), range(30, 45), range(45, 55), range(55, 65)
+LIMITS = LimitSettings()
+
+
+@dataclass(frozen=True)
+class Days:
+    """A service fails, and later another one in another namespace does."""
+
+    snapshots: list[MeshSnapshot]
+    one: str
+    other: str
+
+
+@pytest.fixture(scope="module")
+def days() -> Days:
+    simulator = Simulator(MeshSpec(services=40, seed=0), snapshots=OTHER.stop)
+    able = candidates(simulator.mesh, "error_burst")
+    able = sorted(able, key=lambda i: -simulator.mesh.usual_rate[i])
+    one, other = (simulator.node_ids[able[len(able) // n]] for n in (3, 2))
+    for service, span in ((one, FAULT), (other, OTHER)):
+        simulator.schedule(Fault("error_burst", service, span.start, span.start + 12, 0.9))
+    return Days(list(simulator.snapshots()), one, other)
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return load()
+
+
+Running = Callable[..., tuple[list[Verdict], Mesh]]
+
+
+@pytest.fixture(scope="module")
+def run(checkpoint: Checkpoint) -> Running:
+    def running(mesh: Mesh, snapshots: Sequence[MeshSnapshot], chosen: Options | None = None) -> tuple[list, Mesh]:
+        verdicts = []
+        for snapshot in snapshots:
+            verdict, mesh = advance(checkpoint, mesh, snapshot, chosen or Options())
+            verdicts.append(verdict)
+        return verdicts, mesh
+
+    return running
+
+
+@pytest.fixture(scope="module")
+def quiet(run: Running, days: Days) -> Mesh:
+    """The mesh before its first incident."""
+    return run(Mesh(), days.snapshots[: QUIET.stop])[1]
+
+
+@pytest.fixture(scope="module")
+def plain(run: Running, quiet: Mesh, days: Days) -> list[Verdict]:
+    """What it is told from then on if nobody is muted."""
+    verdicts, _ = run(quiet, days.snapshots[QUIET.stop :])
+    assert affected(verdicts, FAULT) >= {days.one}
+    assert affected(verdicts, OTHER) >= {days.other}
+    return verdicts
+
+
+def affected(verdicts: Sequence[Verdict], span: range) -> set[str]:
+    """Services of incidents in a span, of verdicts that begin after the quiet."""
+    return {name for i in span for incident in verdicts[i - QUIET.stop].incidents for name in incident.affected}
+
+
+def muting(mesh: Mesh, days: Days, services: Sequence[str] | None, until: int, start: int | None = None) -> Mesh:
+    """The mesh that heeds it, after a trip through the store."""
+    said = MuteDocument(
+        services=None if services is None else list(services),
+        start=None if start is None else days.snapshots[start].observed_at,
+        end=days.snapshots[until].observed_at,
+        reason="database upgrade",
+    )
+    state, _ = muted(mesh.state, said, LIMITS)
+    return replace(mesh, state=unpack_state(pack_state(state), state.window))
+
+
+def test_who_is_muted_pages_nobody_and_is_judged_as_ever(
+    run: Running, quiet: Mesh, plain: list[Verdict], days: Days
+) -> None:
+    hushed = muting(quiet, days, sorted(affected(plain, FAULT)), until=AFTER.stop)
+    verdicts, mesh = run(hushed, days.snapshots[QUIET.stop :])
+    assert not affected(verdicts, FAULT)
+    assert affected(verdicts, OTHER) >= {days.other}
+    for i, (verdict, before) in enumerate(zip(verdicts, plain, strict=True), QUIET.stop):
+        if i >= AFTER.stop:
+            assert verdict.muted == ()
+            continue
+        (mute,) = verdict.muted
+        assert (mute.origin, mute.reason) == (MuteOrigin.API, "database upgrade")
+        assert mute.until == days.snapshots[AFTER.stop].observed_at
+        if before.incidents and i < FAULT.start + 6:  # later, whose incidents there were teaches no tail either way
+            assert days.one in mute.hides
+            assert verdict.mesh_score == pytest.approx(before.mesh_score, rel=0.05)
+    assert max(v.mesh_score for v in verdicts) > 5
+    assert any(suspect.service == days.one for v in verdicts[5:10] for suspect in v.suspects[:3])
+    assert mesh.state.memory.mutes == ()
+
+
+def test_a_window_is_for_the_whole_mesh_and_an_open_incident_ends(run: Running, quiet: Mesh, days: Days) -> None:
+    verdicts, mesh = run(quiet, days.snapshots[QUIET.stop : FAULT.start + 5])
+    assert verdicts[-1].incidents
+    assert mesh.state.memory.open
+    rest, _ = run(muting(mesh, days, None, until=OTHER.start), days.snapshots[FAULT.start + 5 : OTHER.start])
+    assert not any(verdict.incidents for verdict in rest)
+    assert {verdict.status for verdict in rest} == {"normal"}
+    assert days.one in rest[0].muted[0].hides
+
+
+def test_an_incident_goes_on_without_those_that_are_muted_and_may_still_be_their_doing(
+    run: Running, quiet: Mesh, days: Days
+) -> None:
+    verdicts, mesh = run(quiet, days.snapshots[QUIET.stop : FAULT.start + 5])
+    (incident,) = verdicts[-1].incidents
+    assert len(incident.affected) > 1
+    culprit = incident.suspects[0].service
+    rest, after = run(
+        muting(mesh, days, [culprit], until=AFTER.stop), days.snapshots[FAULT.start + 5 : FAULT.start + 8]
+    )
+    for verdict in rest:
+        (goes_on,) = verdict.incidents
+        assert goes_on.id == incident.id
+        assert culprit not in goes_on.affected
+        assert culprit in [suspect.service for suspect in goes_on.suspects]
+    assert culprit not in after.state.memory.open[0].members
+
+
+def test_one_that_is_taken_back_leaves_what_there_would_be_without(
+    run: Running, quiet: Mesh, plain: list[Verdict], days: Days
+) -> None:
+    hushed = muting(quiet, days, [days.one], until=AFTER.stop)
+    (mute,) = hushed.state.memory.mutes
+    lifted_now = replace(hushed, state=lifted(hushed.state, mute.id)[0])
+    check_same(run(lifted_now, days.snapshots[QUIET.stop :])[0], plain)
+    window = muting(quiet, days, None, until=AFTER.stop)
+    (mute,) = window.state.memory.mutes
+    before, mesh = run(window, days.snapshots[QUIET.stop : FAULT.start + 5])
+    assert not any(verdict.incidents for verdict in before)
+    again, _ = run(replace(mesh, state=lifted(mesh.state, mute.id)[0]), days.snapshots[FAULT.start + 5 :])
+    (incident,) = again[0].incidents
+    assert incident.since == next(i.since for v in plain for i in v.incidents), "the trouble is as old as it is"
+    for i, (verdict, other) in enumerate(zip(again, plain[5:], strict=True)):
+        assert bool(verdict.incidents) == bool(other.incidents), i
+    with pytest.raises(UnknownMute, match="list the mutes"):
+        lifted(quiet.state, mute.id)
+
+
+def test_mutes_that_hold_for_nobody_change_not_a_bit(
+    run: Running, quiet: Mesh, plain: list[Verdict], days: Days
+) -> None:
+    """One to come, one of a service that is not there, and a sensitivity that is the usual one."""
+    later = Mute("m", (), days.snapshots[-1].observed_at + timedelta(1), days.snapshots[-1].observed_at, "x", AT)
+    waiting = replace(quiet, state=replace(quiet.state, memory=replace(quiet.state.memory, mutes=(later,))))
+    mute, usual = ServicePolicy("nobody/*", mute="x"), ServicePolicy(f"{days.one}", Sensitivity.NORMAL)
+    for mesh, chosen in ((waiting, Options()), (quiet, Options(services=(mute, usual)))):
+        verdicts, after = run(mesh, days.snapshots[QUIET.stop :], chosen)
+        check_same([replace(verdict, muted=()) for verdict in verdicts], plain)
+        untouched = run(quiet, days.snapshots[QUIET.stop :])[1]
+        memory = replace(after.state.memory, mutes=())
+        assert not different(replace(after.state, memory=memory), untouched.state)
+
+
+AT = datetime.fromisoformat("2026-01-01T00:00:00Z")
+
+
+def test_what_a_window_hides_does_not_become_ordinary(
+    run: Running, quiet: Mesh, plain: list[Verdict], days: Days
+) -> None:
+    hushed = muting(quiet, days, None, until=AFTER.stop)
+    verdicts, mesh = run(hushed, days.snapshots[QUIET.stop : FAULT.start + 10])
+    assert days.one in verdicts[-1].muted[0].hides
+    state, before = mesh.state, quiet.state
+    assert np.array_equal(state.node_filters[EXCEED_COUNT], before.node_filters[EXCEED_COUNT]), "tails"
+    assert np.array_equal(state.edge_filters[EXCEED_COUNT], before.edge_filters[EXCEED_COUNT])
+    assert state.memory.hidden == {EVERY: days.snapshots[FAULT.start + 9].observed_at}
+    assert not _lessons(state, set(range(len(state.window)))).teaches.any(), "adapters"
+    # The threshold: nobody is heard, so 0 is what was normal; without mutes such snapshots are withheld altogether.
+    scores = state.memory.scores[len(before.memory.scores) :]
+    assert max(scores) <= max(v.mesh_score for v in plain[:2])
+    assert verdicts[-1].mesh_score > 5
+
+
+def test_what_is_hidden_at_one_service_keeps_the_others_learning(run: Running, quiet: Mesh, days: Days) -> None:
+    hushed = muting(quiet, days, [days.one], until=AFTER.stop)
+    _, mesh = run(hushed, days.snapshots[QUIET.stop : AFTER.stop])
+    state: MeshState = mesh.state
+    assert set(state.memory.hidden) == {days.one}
+    teaches = _lessons(state, set(range(len(state.window)))).teaches
+    row = state.node_ids.index(days.one)
+    last = sum(s.observed_at <= state.memory.hidden[days.one] for s in state.window)
+    assert not teaches[: last + AFTERMATH, row].any()
+    assert np.delete(teaches, row, axis=1).mean() > 0.9
+
+
+def test_a_sensitivity_shifts_the_level(run: Running, quiet: Mesh, plain: list[Verdict], days: Days) -> None:
+    def score(sensitivity: Sensitivity) -> float:
+        """Of all services at once, as it is not said whose score the mesh's is; .3 of a second symptom moves too."""
+        everybody = {f"{namespace_of(name)}/*" for name in quiet.state.node_ids}
+        chosen = Options(services=tuple(ServicePolicy(name, sensitivity) for name in everybody))
+        return run(quiet, days.snapshots[QUIET.stop : QUIET.stop + 1], chosen)[0][0].mesh_score
+
+    usual = plain[0].mesh_score
+    assert 0.5 - 1e-5 <= score(Sensitivity.HIGH) - usual <= 0.65 + 1e-5
+    assert 1 - 1e-5 <= usual - score(Sensitivity.LOW) <= 1.3 + 1e-5
+    assert score(Sensitivity.NORMAL) == usual
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"services": ["shop/nobody"]}, "/services/0: 'shop/nobody' is no service"),
+        ({"services": ["nowhere/*"]}, "/services/0: 'nowhere/\\*' is no service"),
+        ({"end": timedelta(0)}, "end: expected a time after the newest snapshot, which it starts from"),
+        ({"start": timedelta(hours=1), "end": timedelta(minutes=1)}, "end: expected a time after the start"),
+        ({"start": -timedelta(hours=2), "end": -timedelta(hours=1)}, "end: expected a time after the newest snapshot,"),
+        ({"end": timedelta(days=31)}, "end: expected at most 30 days, 0:00:00 after the newest"),
+    ],
+)
+def test_what_cannot_be_muted(quiet: Mesh, said: dict, words: str) -> None:
+    now = quiet.state.observed_at
+    assert now is not None
+    times = {name: now + value for name, value in said.items() if name in ("start", "end")}
+    document = MuteDocument(**{"end": now + timedelta(hours=1), "reason": "x", **said, **times})
+    with pytest.raises(InvalidDocument, match=words):
+        muted(quiet.state, document, LIMITS)
+
+
+def test_the_same_again_is_the_same_mute_and_there_is_room_for_so_many(quiet: Mesh) -> None:
+    now = quiet.state.observed_at
+    assert now is not None
+    one, other = (MuteDocument(end=now + timedelta(hours=h), reason="x") for h in (1, 2))
+    few = LimitSettings(max_mutes=1)
+    state, mute = muted(quiet.state, one, few)
+    later = replace(state, observed_at=now + timedelta(seconds=15))
+    assert muted(later, one, few) == (later, mute), "sent again after a snapshot came in between"
+    with pytest.raises(TooManyMutes, match=r"expected at most 1 .* limits\.max_mutes"):
+        muted(state, other, few)
+
+
+def test_settings_mute_and_move_the_services_of_one_mesh() -> None:
+    services = {"shop/cart": {"sensitivity": "low"}, "batch/*": {"mute": "nobody looks"}}
+    settings = Settings(alert={"meshes": {"prod": {"services": services}}})
+    assert options(settings, "prod").services == (
+        ServicePolicy("shop/cart", Sensitivity.LOW),
+        ServicePolicy("batch/*", mute="nobody looks"),
+    )
+    assert options(settings, "other").services == options(settings).services == ()
+
+
+def test_an_annotation_comes_through_prometheus_and_mutes(
+    run: Running, quiet: Mesh, plain: list[Verdict], days: Days
+) -> None:
+    """The same mesh through the stand-in, with what kube-state-metrics says of its workloads."""
+    told = {f"{name}-v1": {"mute": "being moved"} for name in affected(plain, FAULT)}
+    unreadable = {f"{days.other}-v1": {"mute": "false", "sensitivity": "loud"}}
+    mesh = IstioMesh(of(days.snapshots), annotations=told | unreadable)
+    with standin.running(mesh) as server:
+        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), Settings().collector)
+        polls = [source.poll(snapshot.observed_at) for snapshot in days.snapshots]
+        source.close()
+    snapshots = [poll.snapshot for poll in polls if poll.snapshot]
+    assert len(snapshots) == len(days.snapshots)
+    assert {len(poll.unheeded) for poll in polls} == {2}
+    heeded, _ = run(Mesh(), snapshots)
+    ignored, _ = run(Mesh(), [replace(snapshot, policies=()) for snapshot in snapshots])
+    heeded, ignored = heeded[QUIET.stop :], ignored[QUIET.stop :]
+    assert affected(ignored, FAULT) >= {days.one}
+    assert not affected(heeded, FAULT) & affected(plain, FAULT)
+    assert affected(heeded, OTHER) >= {days.other}
+    assert {(m.origin, m.reason) for v in heeded for m in v.muted} == {(MuteOrigin.SNAPSHOT, "being moved")}
+    assert any(days.one in m.hides for v in heeded for m in v.muted)
