@@ -24,12 +24,9 @@ from model.state import MeshState
 from model.verdict import Verdict
 from serve_app.adapting import taken_back as adapter_taken_back
 from serve_app.codec import encode_adaptation, encode_feedback, encode_verdict, pack_snapshot, unpack_snapshot
-from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.meshes import Meshes, unknown
 from serve_app.deployments.messages import Equipment, Judged, Seen
-from serve_app.deployments.record import Record
 from serve_app.deployments.scorer import Scored, balanced
 from serve_app.deployments.step import Push, Step, Stopwatch
 from serve_app.errors import (
@@ -45,7 +42,10 @@ from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, MeshGauges
 from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, plan_of, settled
 from serve_app.schemas import FeedbackDocument, FeedbackListDocument, MissedDocument
 from serve_app.settings import AlertSettings, Settings
+from serve_app.stores.cache import Known, MeshCache
 from serve_app.stores.local import LocalStore
+from serve_app.stores.meshes import Meshes, unknown
+from serve_app.stores.record import Record
 from serve_app.views import Deviations, model_document, plan_document
 
 COMBINING_SHARE = 0.8  # of what is left then
