@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,8 @@ def sidecar(
         whence = f"polls {asked.prometheus}" if asked else "waits for snapshots"
         for_people().print(f"[bold green]ready[/] at {' and '.join(addresses)}   mesh {name} {whence}", soft_wrap=True)
 
-    asyncio.new_event_loop().run_until_complete(run(given, name, asked, ready))
+    with closing(asyncio.new_event_loop()) as loop:  # and not asyncio.run, which would wait for a poll under way
+        loop.run_until_complete(run(given, name, asked, ready))
     # All is saved and said. Queries that hang in a Prometheus would hold the interpreter up for as long as they may.
     logging.shutdown()
     os._exit(0)

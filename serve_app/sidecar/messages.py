@@ -27,7 +27,7 @@ def snapshot_document(message: Snapshot) -> bytes:
             message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, indent=None
         )
     except (json_format.Error, ValueError) as error:
-        detail = f"expected a time between the years 1 and 9999, came {error}; correct it"
+        detail = f"expected a time between the years 1 and 9999 ({str(error).rstrip('.')}); correct it"
         raise InvalidDocument(
             f"/observed_at: {detail}",
             pointer="/observed_at",
