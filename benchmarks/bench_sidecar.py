@@ -3,7 +3,8 @@
     python benchmarks/bench_sidecar.py [--snapshots 150] [--json FILE]
 
 A fresh `tagae sidecar` at each size, to which a simulated mesh is pushed over its Unix socket, more snapshots than its
-window holds. Prints JSON lines. The allocator is that of the environment: `make` and the image keep freed blocks
+window holds. Prints JSON lines. CPU times are those of the process, all threads together, and steadier than the others
+on a machine that has more to do. The allocator is that of the environment: `make` and the image keep freed blocks
 (MALLOC_TOP_PAD_ and its like), which costs memory and saves time.
 """
 
@@ -46,12 +47,12 @@ def measured(services: int, calls: float, snapshots: int, folder: Path) -> dict[
         ready = time.perf_counter() - began
         with grpc.insecure_channel(f"unix:{folder / 'verdicts.sock'}") as channel:
             ask, resident, taken = VerdictsStub(channel), psutil.Process(process.pid), []
-            at_ready = resident.memory_info().rss
+            at_ready, cpu_at_ready = resident.memory_info().rss, sum(resident.cpu_times()[:2])
             for sequence, message in enumerate(messages, 1):
                 pushed = time.perf_counter()
                 assert ask.Push(message).sequence == sequence
                 taken.append(time.perf_counter() - pushed)
-        at_end = resident.memory_info().rss
+        at_end, cpu_at_end = resident.memory_info().rss, sum(resident.cpu_times()[:2])
         process.terminate()
         assert process.wait(20) == 0
     settled = 1e3 * np.array(taken[WARM_UP:])
@@ -61,9 +62,11 @@ def measured(services: int, calls: float, snapshots: int, folder: Path) -> dict[
         "calls": len(messages[-1].calls),
         "snapshots": snapshots,
         "ready_s": round(ready, 2),
+        "ready_cpu_s": round(cpu_at_ready, 2),
         "first_verdict_s": round(ready + taken[0], 2),
         "resident_ready_mib": round(at_ready / MIB),
         "resident_end_mib": round(at_end / MIB),
+        "push_cpu_ms": round(1e3 * (cpu_at_end - cpu_at_ready) / snapshots, 1),
         "push_p50_ms": round(float(np.median(settled)), 1),
         "push_p99_ms": round(float(np.percentile(settled, 99)), 1),
     }

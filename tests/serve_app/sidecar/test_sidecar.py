@@ -1,8 +1,12 @@
 """The sidecar as a process: asked over its port and its socket, stopped, killed, started again."""
 
 import json
+import re
 import signal
 import stat
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +42,7 @@ from tests.serve_app.sources.prometheus.istio_standin import IstioMesh
 from tests.serve_app.sources.prometheus.standin import Request
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[3]
 SPEC = MeshSpec(services=20, calls_per_service=3.0, seed=4)
 SNAPSHOTS = recorded(SPEC, 40)
 
@@ -149,6 +154,22 @@ def test_a_bad_snapshot_is_refused_and_changes_nothing(
     metadata = dict(error.trailing_metadata())
     assert (metadata["tagae-problem"], metadata["tagae-pointer"]) == (f"urn:tagae:problem:{problem}", pointer)
     assert (latest(pushed.ask), kept(pushed.state)) == before
+
+
+def test_the_client_of_the_readme_works(pushed: Pushed) -> None:
+    push(pushed.ask, SNAPSHOTS[19])
+    page = (ROOT / "serve_app" / "sidecar" / "README.md").read_text(encoding="utf-8")
+    (client,) = re.findall(r"^    import grpc\n(?:    .*\n)+", page, re.MULTILINE)
+    typed = textwrap.dedent(client).replace("127.0.0.1:9091", pushed.sidecar.address)
+    with subprocess.Popen([sys.executable, "-c", typed], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            observed_at, status, probability = process.stdout.readline().split()
+        finally:
+            process.kill()
+    newest = latest(pushed.ask)
+    assert (observed_at, status) == (newest.observed_at.ToJsonString(), newest.status)
+    assert float(probability) == round(newest.probability, 2)
 
 
 def test_kubernetes_finds_it_healthy_on_both_listeners(pushed: Pushed) -> None:
