@@ -10,10 +10,10 @@ from model.evaluate.located import GRACE, LocatedFault
 from model.evaluate.series import MISSING, VerdictSeries, series
 from model.evaluate.truth import GUARD, TICK, Form, GroundTruth, Span, ground_truth
 from model.verdict import Verdict
+from serve_app.alert_settings import AlertSettings
 from serve_app.codec import decode_verdict_line
 from serve_app.errors import BadRecording, BadVerdicts
 from serve_app.recording import LabelledIncident, RecordingReader
-from serve_app.settings import AlertSettings
 
 LOCATED = frozenset({"recovered", "affected", "candidates"})  # columns of labels that tell the place
 UNMATCHED = 0.5  # share of snapshots without a verdict from which the file is about something else

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -28,7 +28,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from model.incidents import AlertPolicy
+from serve_app.alert_settings import AlertSettings, Subject
 from serve_app.errors import BadSettings
 from serve_app.sources.prometheus.roles import Role
 
@@ -42,12 +42,6 @@ MOST_SOCKET_BYTES = 107  # sun_path of Linux, less its end
 Location = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
-class Subject(BaseModel):
-    """One group of settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
 class ModelSettings(Subject):
     """The detector."""
 
@@ -56,34 +50,6 @@ class ModelSettings(Subject):
     weights: Location | None = Field(None, description="checkpoint; none: the one that ships with the package")
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before the first judgement")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
-
-
-class AlertSettings(Subject):
-    """What pages."""
-
-    false_pages_per_day: float | None = Field(None, gt=0, description="budget; none: grows with the mesh, see budget()")
-    confirm_snapshots: int = Field(2, ge=1, description="k: anomalous snapshots, of the last n, that open an incident")
-    window_snapshots: int = Field(3, ge=1, description="n")
-    clear_snapshots: int = Field(4, ge=1, description="quiet snapshots in a row that close an incident")
-    mute_after_deletion_intervals: int = Field(2, ge=0, description="a planned deletion mutes its neighbours so long")
-
-    @model_validator(mode="after")
-    def _confirm_fits(self) -> Self:
-        if self.confirm_snapshots > self.window_snapshots:
-            raise ValueError(
-                f"confirm_snapshots: expected at most window_snapshots ({self.window_snapshots}), "
-                f"came {self.confirm_snapshots}"
-            )
-        return self
-
-    def budget(self, services: int) -> float:
-        """False pages a day that a mesh of so many services may cause.
-
-        ``false_pages_per_day`` where it is set, else 1 up to 50 services and 1 more for each 50 above, so that a
-        service is watched as closely in a large mesh as in a small one. Growing with the square root cost a tenth of
-        the incidents in meshes of 300.
-        """
-        return AlertPolicy(self.false_pages_per_day).budget(services)
 
 
 class AdaptSettings(Subject):

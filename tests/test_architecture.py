@@ -21,7 +21,13 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
     "fastapi": HTTP,
     "starlette": HTTP,
-    "pydantic": ("serve_app/settings.py", "serve_app/schemas.py", "serve_app/codec/", "serve_app/app.py"),
+    "pydantic": (
+        "serve_app/settings.py",
+        "serve_app/alert_settings.py",
+        "serve_app/schemas.py",
+        "serve_app/codec/",
+        "serve_app/app.py",
+    ),
     "pydantic_core": ("serve_app/settings.py", "serve_app/codec/"),
     "pydantic_settings": ("serve_app/settings.py",),
     "torch": ("kernels/", "model/", "serve_app/"),
@@ -29,6 +35,8 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "pyarrow": ("serve_app/recording.py", "serve_app/codec/arrow", "serve_app/codec/columns.py"),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),
+    "grpc": ("serve_app/sidecar/",),
+    "google": ("serve_app/sidecar/",),  # protobuf
 }
 ENVIRONMENT = ("serve_app/settings.py", "serve_app/deployments/local.py", "kernels/_registry.py")
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}

@@ -8,9 +8,9 @@ from benchmarks.evaluation.lines import kept_at
 from benchmarks.evaluation.plan import ALERTS, DETECTORS, Job
 from benchmarks.evaluation.raised import Told
 from model.evaluate.truth import Form
+from serve_app.alert_settings import AlertSettings
 from serve_app.evaluation.judgements import Pool, Rules, Sheet, judge_sheet
 from serve_app.judging import read_verdicts
-from serve_app.settings import AlertSettings
 
 
 @dataclass(frozen=True, slots=True)

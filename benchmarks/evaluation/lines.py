@@ -16,10 +16,11 @@ from benchmarks.evaluation.plan import ALERTS, LOUD, OURS, Job
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
+from serve_app.alert_settings import AlertSettings
 from serve_app.codec import verdict_line
 from serve_app.pipeline import Mesh, Options, advance, options
 from serve_app.recording import RecordingReader
-from serve_app.settings import AlertSettings, Settings
+from serve_app.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 16  # snapshots between two reports of progress

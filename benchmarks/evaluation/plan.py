@@ -6,8 +6,9 @@ from pathlib import Path
 
 from benchmarks.contenders import NAMES
 from benchmarks.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs
+from serve_app.alert_settings import AlertSettings
 from serve_app.recording import RecordingReader
-from serve_app.settings import AlertSettings, ModelSettings
+from serve_app.settings import ModelSettings
 
 OURS = "tagae"
 LOUD, LOUD_SIZE = "tagae_loud", 300  # ours where more pages are wanted, on the simulated meshes of one size

@@ -23,6 +23,7 @@ from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from model.verdict import Verdict
 from serve_app.adapting import taken_back as adapter_taken_back
+from serve_app.alert_settings import AlertSettings
 from serve_app.codec import encode_adaptation, encode_feedback, encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
@@ -41,7 +42,7 @@ from serve_app.feedback import taken_back, told
 from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, MeshGauges
 from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, plan_of, settled
 from serve_app.schemas import FeedbackDocument, FeedbackListDocument, MissedDocument
-from serve_app.settings import AlertSettings, Settings
+from serve_app.settings import Settings
 from serve_app.stores.cache import Known, MeshCache
 from serve_app.stores.local import LocalStore
 from serve_app.stores.meshes import Meshes, unknown

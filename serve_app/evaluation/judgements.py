@@ -11,10 +11,10 @@ from model.evaluate.intervals import Difference
 from model.evaluate.judged import Judged, judge
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import Form, GroundTruth
+from serve_app.alert_settings import AlertSettings
 from serve_app.errors import BadRecording
 from serve_app.evaluation.inputs import recording_names
 from serve_app.judging import fitting, read_truth, read_verdicts
-from serve_app.settings import AlertSettings
 
 Draw = Callable[[str, GroundTruth, VerdictSeries, Judged], str]  # of a detector on a recording
 
