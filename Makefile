@@ -11,7 +11,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi fuzz train clean
+.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi proto fuzz train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -36,6 +36,9 @@ bench: .venv/.stamp  ## the figures, into benchmarks/results and README
 
 openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
+
+proto: .venv/.stamp  ## the sidecar's messages from their .proto, anew
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/verdicts.proto
 
 fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a running service; SECONDS=600
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py

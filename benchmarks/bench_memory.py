@@ -22,12 +22,12 @@ from model.scoring import score
 from model.snapshot import MeshSnapshot
 from model.storage import pack_state
 from serve_app.codec import encode_verdict, pack_snapshot, unpack_snapshot
-from serve_app.deployments.cache import Known, MeshCache
-from serve_app.deployments.record import Record
 from serve_app.pipeline import Mesh, Options, calibrate, case_of, combine, lay, settled
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
+from serve_app.stores.cache import Known, MeshCache
 from serve_app.stores.local import LocalStore
+from serve_app.stores.record import Record
 from serve_app.views import Deviations
 
 EVERY = 100

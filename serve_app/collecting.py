@@ -16,6 +16,7 @@ from typing import Protocol
 
 from model.snapshot import MeshSnapshot
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded, SameTimeOtherContent, ServeError, StaleSnapshot
+from serve_app.settings import CollectorSettings
 from serve_app.sources.prometheus.source import Poll
 
 log = logging.getLogger("ray.serve")
@@ -67,6 +68,16 @@ def phase_of(mesh: str, interval_seconds: float) -> float:
     """Where in the interval a mesh has its instants, s: always the same one, and each mesh its own."""
     digest = hashlib.blake2b(mesh.encode(), digest_size=4).digest()
     return int.from_bytes(digest) / 2**32 * interval_seconds
+
+
+def rhythm(mesh: str, collector: CollectorSettings) -> Rhythm:
+    """When a mesh is asked: each at its own place in the interval."""
+    return Rhythm(
+        collector.interval_seconds,
+        collector.behind_seconds,
+        collector.catch_up_snapshots,
+        phase_of(mesh, collector.interval_seconds),
+    )
 
 
 @dataclass(frozen=True, slots=True)

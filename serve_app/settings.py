@@ -38,6 +38,7 @@ PLAIN_NAMES = {
     "TAGAE_ANOMALY_PERCENTILE": ("model", "anomaly_percentile"),
 }
 USE_GPU = {"true": "cuda", "1": "cuda", "yes": "cuda", "false": "cpu", "0": "cpu", "no": "cpu"}
+MOST_SOCKET_BYTES = 107  # sun_path of Linux, less its end
 Location = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
@@ -251,6 +252,25 @@ class NotifySettings(Subject):
         return self
 
 
+def _fits_an_address(path: Path) -> Path:
+    if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
+        raise ValueError(f"expected at most {MOST_SOCKET_BYTES} bytes, which is what a Unix socket's address holds")
+    return path
+
+
+class SidecarSettings(Subject):
+    """Where the one process beside a workload is asked (`tagae sidecar`)."""
+
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="0.0.0.0: from outside too, and there is no authentication"
+    )
+    port: int = Field(9091, ge=0, le=65535, description="of gRPC; 0 takes a free one")
+    socket: Annotated[Location, AfterValidator(_fits_an_address)] | None = Field(
+        None, description="Unix socket with the same, for its owner and their group (0660); none: the port alone"
+    )
+    max_watchers: int = Field(64, ge=1, description="who follow the verdicts at a time")
+
+
 class Settings(BaseSettings):
     """All settings; ``Settings()`` reads file and environment, ``Settings(scorer={"device": "cpu"})`` overrides them.
 
@@ -272,6 +292,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
+    sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
 
     @classmethod
     def settings_customise_sources(

@@ -36,6 +36,8 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "pyarrow": ("serve_app/recording.py", "serve_app/codec/arrow", "serve_app/codec/columns.py"),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),
+    "grpc": ("serve_app/sidecar/",),
+    "google": ("serve_app/sidecar/",),  # protobuf
 }
 ENVIRONMENT = ("serve_app/settings.py", "serve_app/deployments/local.py", "kernels/_registry.py")
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}

@@ -79,7 +79,7 @@ def test_what_is_in_it(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert top == {"serve_app", "partitioning", "model", "kernels"}
-    assert "model/weights/tagae.safetensors" in names
+    assert {"model/weights/tagae.safetensors", "serve_app/sidecar/verdicts.proto"} <= set(names)
     assert {f"{package}/py.typed" for package in top} <= set(names)
     assert not [name for name in names if "test" in name.split("/")[-1] or name.endswith((".parquet", ".png"))]
     assert wheel.stat().st_size < 5e6

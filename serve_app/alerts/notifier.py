@@ -25,7 +25,7 @@ from serve_app.alerts.webhook import Queue, Webhook
 from serve_app.alerts.wording import Place
 from serve_app.endpoint import Endpoint
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
-from serve_app.settings import NotifySettings, ReceiverSettings
+from serve_app.settings import NotifySettings, ReceiverSettings, Settings
 
 DIRECTORY = "notify"
 FORGOTTEN = timedelta(hours=24)  # without a verdict, after which a mesh is taken for gone
@@ -71,6 +71,11 @@ def receivers(settings: NotifySettings) -> Receivers:
         deadline_seconds=settings.deadline_seconds,
         drain_seconds=settings.drain_seconds,
     )
+
+
+def directory(settings: Settings) -> Path:
+    """Where what was told is kept."""
+    return settings.notify.path or settings.store.path / DIRECTORY
 
 
 class Notifier:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from serve_app.cli import configure, demonstrate, doctor, evaluate, record, score, serve, simulate, train
+from serve_app.cli import configure, demonstrate, doctor, evaluate, record, score, serve, sidecar, simulate, train
 from serve_app.cli.console import explain
 
 __all__ = ["app", "main"]
@@ -63,6 +63,7 @@ def _tagae(
 
 app.command("demo")(demonstrate.demo)
 app.command("serve")(serve.serve)
+app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("record")(record.record)

@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from serve_app.settings import MeshSettings, Settings
 
+UNNAMED = "mesh"  # what a mesh is called that the settings do not name
 PrometheusUrl = Annotated[
     str | None,
     typer.Option("--prometheus", metavar="URL", help="A Prometheus that knows the mesh, such as http://...:9090."),
@@ -40,7 +41,7 @@ def mesh_of(settings: "Settings", url: str | None, name: str | None) -> tuple[st
 
     known = settings.collector.meshes
     if url and not name:
-        return "mesh", MeshSettings(prometheus=url)
+        return UNNAMED, MeshSettings(prometheus=url)
     if url:
         raise typer.BadParameter("give --prometheus or a name of the settings, not both", param_hint="--mesh")
     if name is None and len(known) == 1:

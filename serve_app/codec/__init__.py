@@ -7,7 +7,7 @@ whichever it was. Verdicts go out as JSON. Snapshots also have a packed form for
 from model.snapshot import MeshSnapshot
 from serve_app.codec import arrow, structs
 from serve_app.codec.adaptation import encode_adaptation
-from serve_app.codec.documents import ERRORS_LISTED, Limits, snapshot_document
+from serve_app.codec.documents import ERRORS_LISTED, Limits, not_ahead, snapshot_document
 from serve_app.codec.feedback import decode_feedback, encode_feedback
 from serve_app.codec.mutes import decode_mute, encode_mute
 from serve_app.codec.packed import pack_snapshot, unpack_snapshot
@@ -31,6 +31,7 @@ __all__ = [
     "encode_mute",
     "encode_snapshot",
     "encode_verdict",
+    "not_ahead",
     "pack_snapshot",
     "snapshot_document",
     "unpack_snapshot",

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from model.errors import InvalidSnapshot
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, Sensitivity, ServicePolicy
-from serve_app.errors import DocumentTooLarge, InvalidDocument
+from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument
 from serve_app.schemas import (
     CallDocument,
     ChangeDocument,
@@ -61,6 +61,21 @@ class Limits:
                     f"{what}: expected at most {limit}, came {count}; raise limits.max_{what} or split the mesh",
                     pointer=f"/{what}",
                 )
+
+
+def not_ahead(observed_at: datetime, now: datetime, most_seconds: float) -> None:
+    """Refuse a time that has not come: all that follows would be stale.
+
+    Raises:
+        AheadOfClock: ``observed_at`` is more than ``most_seconds`` after ``now``.
+    """
+    if (observed_at - now) / timedelta(seconds=1) > most_seconds:
+        raise AheadOfClock(
+            f"observed_at: expected at most {most_seconds:g} s after the service's clock, "
+            f"{now.astimezone(UTC).isoformat(timespec='seconds')}, came {observed_at.isoformat()}; correct the clock "
+            "or the time zone, or raise limits.max_ahead_seconds",
+            pointer="/observed_at",
+        )
 
 
 def named(rows: Any, limits: Limits, prefix: str = "") -> MeshSnapshot:

@@ -2,15 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import Limits, decode_feedback, decode_mute, decode_snapshot, decode_snapshots, pack_snapshot
-from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
+from serve_app.codec import (
+    Limits,
+    decode_feedback,
+    decode_mute,
+    decode_snapshot,
+    decode_snapshots,
+    not_ahead,
+    pack_snapshot,
+)
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
 from serve_app.spoken import FeedbackDocument, MissedDocument, MuteDocument
 
@@ -36,7 +44,7 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     def packed(body: bytes, media_type: str) -> bytes:
         snapshot = decode_snapshot(body, media_type, _counts(limits))
         if now is not None:
-            _not_ahead(snapshot.observed_at, now, limits)
+            not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return pack_snapshot(snapshot)
 
     result: bytes = await _read(request, limits, packed)
@@ -123,17 +131,6 @@ def _too_long(most: int, came: str) -> DocumentTooLarge:
     return DocumentTooLarge(
         f"body: expected at most {most} bytes, came {came}; raise limits.max_body_bytes or split the mesh"
     )
-
-
-def _not_ahead(observed_at: datetime, now: datetime, limits: LimitSettings) -> None:
-    ahead = (observed_at - now) / timedelta(seconds=1)
-    if ahead > limits.max_ahead_seconds:
-        raise AheadOfClock(
-            f"observed_at: expected at most {limits.max_ahead_seconds:g} s after the service's clock, "
-            f"{now.astimezone(UTC).isoformat(timespec='seconds')}, came {observed_at.isoformat()}; correct the clock "
-            "or the time zone, or raise limits.max_ahead_seconds",
-            pointer="/observed_at",
-        )
 
 
 def _enough(snapshots: Sequence[MeshSnapshot], fewest: int, limits: LimitSettings) -> None:

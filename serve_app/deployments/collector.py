@@ -9,11 +9,11 @@ from typing import Any
 
 from model.snapshot import MeshSnapshot
 from serve_app.codec import pack_snapshot
-from serve_app.collecting import Collected, Collecting, Push, Rhythm, phase_of
+from serve_app.collecting import Collected, Collecting, Push, rhythm
 from serve_app.deployments.calling import ask
 from serve_app.deployments.messages import Judged
 from serve_app.errors import ServeError, UnknownMesh
-from serve_app.settings import CollectorSettings, Settings
+from serve_app.settings import Settings
 from serve_app.sources.prometheus.opening import MeshSource
 
 log = logging.getLogger("ray.serve")
@@ -79,13 +79,3 @@ class Collector:
             log.warning("mesh %s: what is missing since the last start is not known: %s", mesh, error)
             return None
         return datetime.fromisoformat(json.loads(said)["observed_at"]).timestamp()
-
-
-def rhythm(mesh: str, collector: CollectorSettings) -> Rhythm:
-    """When a mesh is asked: each at its own place in the interval."""
-    return Rhythm(
-        collector.interval_seconds,
-        collector.behind_seconds,
-        collector.catch_up_snapshots,
-        phase_of(mesh, collector.interval_seconds),
-    )

@@ -16,7 +16,7 @@ from serve_app.deployments import problems
 from serve_app.deployments.bodies import read_feedback, read_mute, read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
 from serve_app.deployments.interface import VERSION, MeshName, interface, timing
-from serve_app.deployments.messages import Equipment, Judged, Seen
+from serve_app.deployments.messages import Equipment, Judged
 from serve_app.errors import (
     AheadOfClock,
     BadMeshName,
@@ -67,6 +67,7 @@ from serve_app.schemas import (
 from serve_app.settings import Settings
 from serve_app.spoken import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
 from serve_app.stores.base import check_mesh_name
+from serve_app.stores.record import Seen
 from serve_app.views import Deviations, graph_document
 
 HEALTH_SECONDS = 1.0  # a probe does not wait longer for the replicas behind

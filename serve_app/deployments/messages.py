@@ -35,12 +35,3 @@ class Equipment:
     kernels: str
     model: str
     refused: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The newest snapshot of a mesh, packed, how strange its services and calls are, packed, and its verdict's JSON."""
-
-    snapshot: bytes
-    deviations: bytes
-    verdict: bytes

@@ -25,9 +25,9 @@ class Notifier:
     """
 
     def __init__(self, settings: Settings) -> None:
-        directory = settings.notify.path or settings.store.path / notifier.DIRECTORY
-        directory.mkdir(parents=True, exist_ok=True)
-        self._notifier = notifier.Notifier(notifier.receivers(settings.notify), directory, RayInstruments())
+        self._notifier = notifier.Notifier(
+            notifier.receivers(settings.notify), notifier.directory(settings), RayInstruments()
+        )
         self._delivering: asyncio.Task[None] | None = None
 
     async def check_health(self) -> None:

@@ -31,12 +31,9 @@ from serve_app.codec import (
     encode_verdict,
     unpack_snapshot,
 )
-from serve_app.deployments.cache import Known, MeshCache
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
-from serve_app.deployments.meshes import Meshes
-from serve_app.deployments.messages import Equipment, Judged, Seen
-from serve_app.deployments.record import Record
+from serve_app.deployments.messages import Equipment, Judged
 from serve_app.deployments.scorer import Scored, balanced
 from serve_app.deployments.step import Push, Step, Stopwatch
 from serve_app.errors import (
@@ -60,7 +57,10 @@ from serve_app.spoken import (
     MuteDocument,
     MuteListDocument,
 )
+from serve_app.stores.cache import Known, MeshCache
 from serve_app.stores.local import LocalStore
+from serve_app.stores.meshes import Meshes
+from serve_app.stores.record import Record, Seen
 from serve_app.views import Deviations, model_document, plan_document
 
 COMBINING_SHARE = 0.8  # of what is left then

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from model.verdict import Verdict
 from serve_app.deployments.calling import remaining_seconds
 from serve_app.deployments.messages import Judged
-from serve_app.deployments.record import Record
 from serve_app.deployments.scorer import Scored
 from serve_app.errors import DeadlineExceeded
 from serve_app.pipeline import Mesh
+from serve_app.stores.record import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ from serve_app.sources.faults import Fault, candidates
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from serve_app.stores.local import LocalStore
+from tests.serve_app.sources.prometheus.standin import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,32 @@ class Service:
     url: str
     settings: Settings
     http: httpx.Client
+
+
+@dataclass
+class Alertmanager:
+    """Keeps what it is sent."""
+
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    came: threading.Condition = field(default_factory=threading.Condition)
+
+    def __call__(self, request: Request) -> None:
+        with self.came:
+            self.alerts += json.loads(request.body)
+            self.came.notify_all()
+        request.send(200, b"{}")
+
+    def until(self, wanted: Any, within: float = 240) -> dict[str, Any]:
+        """The first alert like this."""
+
+        def found() -> dict[str, Any] | None:
+            return next((alert for alert in self.alerts if wanted(alert)), None)
+
+        with self.came:
+            assert self.came.wait_for(lambda: found() is not None, within), self.alerts[-3:]
+            alert = found()
+        assert alert is not None
+        return alert
 
 
 def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:

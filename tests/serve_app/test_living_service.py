@@ -1,10 +1,7 @@
 """A mesh behind a Prometheus, a service that is told of it in its settings, and the alert that comes out at the end."""
 
-import json
 import re
-import threading
 import time
-from dataclasses import dataclass, field
 from datetime import datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -12,41 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
-from running import recorded, serving
+from running import Alertmanager, recorded, serving
 
 from serve_app.sources.topology import MeshSpec
 from tests.serve_app.sources.prometheus import standin
 from tests.serve_app.sources.prometheus.istio_standin import IstioMesh
-from tests.serve_app.sources.prometheus.standin import Request
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 QUIET = 25  # snapshots before the fault
-
-
-@dataclass
-class Alertmanager:
-    """Keeps what it is sent."""
-
-    alerts: list[dict[str, Any]] = field(default_factory=list)
-    came: threading.Condition = field(default_factory=threading.Condition)
-
-    def __call__(self, request: Request) -> None:
-        with self.came:
-            self.alerts += json.loads(request.body)
-            self.came.notify_all()
-        request.send(200, b"{}")
-
-    def until(self, wanted: Any, within: float = 240) -> dict[str, Any]:
-        """The first alert like this."""
-
-        def found() -> dict[str, Any] | None:
-            return next((alert for alert in self.alerts if wanted(alert)), None)
-
-        with self.came:
-            assert self.came.wait_for(lambda: found() is not None, within), self.alerts[-3:]
-            alert = found()
-        assert alert is not None
-        return alert
 
 
 def settings(prometheus: ThreadingHTTPServer, alertmanager: ThreadingHTTPServer, folder: Path) -> str:

@@ -10,13 +10,12 @@ from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from model.storage import pack_state, unpack_state
 from serve_app.codec import pack_snapshot, unpack_snapshot
-from serve_app.deployments.cache import Known, MeshCache
-from serve_app.deployments.messages import Seen
-from serve_app.deployments.record import Record, gauges
 from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
 from serve_app.stores.base import StateStore, StoredMesh
+from serve_app.stores.cache import Known, MeshCache
+from serve_app.stores.record import Record, Seen, gauges
 
 T = TypeVar("T")
 

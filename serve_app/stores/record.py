@@ -34,6 +34,15 @@ class Record:
         return cls(int(services), document, deviations)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The newest snapshot of a mesh, packed, how strange its services and calls are, packed, and its verdict's JSON."""
+
+    snapshot: bytes
+    deviations: bytes
+    verdict: bytes
+
+
 def gauges(stored: MeshSummary) -> MeshGauges:
     """A stored mesh as it is listed and measured; before its first verdict it is warming up."""
     if not stored.verdict:

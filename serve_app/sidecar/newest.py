@@ -1,0 +1,43 @@
+"""The newest verdict, for whoever asks and whoever waits."""
+
+import asyncio
+
+from serve_app.errors import NoCapacity
+from serve_app.sidecar.verdicts_pb2 import Verdict
+
+
+class Newest:
+    """Holds one verdict, and queues none: who comes late finds the newest. Of one event loop."""
+
+    def __init__(self) -> None:
+        self.verdict: Verdict | None = None
+        self._number = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+
+    def put(self, verdict: Verdict) -> None:
+        """Replace it; who waits is woken, and waited for never."""
+        self.verdict = verdict
+        self._number += 1
+        self._wake()
+
+    def end(self) -> None:
+        """None will follow."""
+        self._ended = True
+        self._wake()
+
+    async def after(self, number: int) -> tuple[int, Verdict]:
+        """The newest verdict and its number, as soon as that is not ``number``; 0 is before the first.
+
+        Raises:
+            NoCapacity: none will follow.
+        """
+        while self.verdict is None or self._number == number:
+            if self._ended:
+                raise NoCapacity("sidecar: it ends, no verdict will follow; ask again when it is back")
+            await self._changed.wait()
+        return self._number, self.verdict
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

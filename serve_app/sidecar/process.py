@@ -1,0 +1,143 @@
+"""The sidecar from its start to its end: the mesh, who polls it, who may ask for it."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+
+from model.snapshot import MeshSnapshot
+from serve_app.collecting import Collecting, rhythm
+from serve_app.errors import BadSettings
+from serve_app.settings import MeshSettings, Settings, SidecarSettings
+from serve_app.sidecar.service import Verdicts
+from serve_app.sidecar.session import Session
+from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR
+from serve_app.sidecar.verdicts_pb2_grpc import add_VerdictsServicer_to_server
+from serve_app.sources.prometheus.opening import MeshSource
+
+SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
+GRACE_SECONDS = 1.0  # for answers under way when it ends
+REQUESTS_AT_ONCE = 64  # beside the watchers
+_SOCKET_MODE = 0o660
+log = logging.getLogger("ray.serve")
+
+
+async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: Callable[[list[str]], None]) -> None:
+    """Judge a mesh until SIGTERM or SIGINT; what is answered by then is in the store.
+
+    Args:
+        settings: all of them.
+        mesh: its name.
+        asked: whose Prometheus is polled; None: snapshots are pushed only.
+        ready: called once, with the addresses that it listens on.
+
+    Raises:
+        BadSettings: it cannot listen where it is told.
+        ServeError: as of ``Session``.
+    """
+    ends = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ends.set)
+    session = Session(mesh, settings)
+    try:
+        begun = await session.begin()
+        server, healthy, addresses = _listening(settings, session)
+        await server.start()
+        await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        async with _polling(settings, session, asked, begun) as polling:
+            polling.add_done_callback(lambda _: ends.set())  # which it never should; the exit code says so
+            ready(addresses)
+            await ends.wait()
+            await healthy.enter_graceful_shutdown()
+            session.newest.end()
+            await server.stop(GRACE_SECONDS)
+    finally:
+        await session.close()
+
+
+@asynccontextmanager
+async def _polling(
+    settings: Settings, session: Session, asked: MeshSettings | None, begun: float | None
+) -> AsyncIterator[asyncio.Future[None]]:
+    """What polls the mesh, if anything does, as the service's collector does it; its failure is raised at the end."""
+    if asked is None:
+        yield asyncio.get_running_loop().create_future()
+        return
+
+    async def push(snapshot: MeshSnapshot) -> None:
+        await session.push(snapshot)
+
+    with closing(MeshSource(asked, settings.collector)) as source:
+        collecting = Collecting(session.mesh, source, push, rhythm(session.mesh, settings.collector))
+        collecting.begin(begun)
+        polling = asyncio.create_task(collecting.run())
+        yield polling
+        polling.cancel()
+        with suppress(asyncio.CancelledError):
+            await polling
+
+
+def _listening(settings: Settings, session: Session) -> tuple[grpc.aio.Server, health.HealthServicer, list[str]]:
+    """A server that is bound and not started, and where."""
+    chosen = settings.sidecar
+    server = grpc.aio.server(
+        options=(
+            ("grpc.so_reuseport", 0),  # else a second process shares the port, and each gets half of the requests
+            ("grpc.max_receive_message_length", settings.limits.max_body_bytes),
+            ("grpc.keepalive_time_ms", 60_000),  # a watcher that vanished frees its place
+        ),
+        maximum_concurrent_rpcs=chosen.max_watchers + REQUESTS_AT_ONCE,
+    )
+    add_VerdictsServicer_to_server(Verdicts(session, settings), server)  # type: ignore[no-untyped-call]
+    healthy = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    addresses = [_bound(server, chosen)]
+    if chosen.socket is not None:
+        addresses.append(_bound_socket(server, chosen.socket))
+    return server, healthy, addresses
+
+
+def _bound(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
+    host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
+    try:
+        return f"{host}:{server.add_insecure_port(f'{host}:{chosen.port}')}"
+    except RuntimeError as error:
+        raise BadSettings(
+            f"sidecar.port: expected an address to listen on, came {host}:{chosen.port}, which is taken or not of this "
+            f"machine ({error}); choose another, or 0 for a free port"
+        ) from None
+
+
+def _bound_socket(server: grpc.aio.Server, path: Path) -> str:
+    """Nobody but its owner and their group may connect, at no time: the mode is that which it is made with."""
+    _require_free(path)
+    before = os.umask(0o777 & ~_SOCKET_MODE)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise BadSettings(
+            f"sidecar.socket: expected a path in a folder that may be written, came {path} ({error})"
+        ) from None
+    finally:
+        os.umask(before)
+    return f"unix:{path}"
+
+
+def _require_free(path: Path) -> None:
+    """gRPC replaces a socket that is there, which is right only where nobody answers on it any more."""
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise BadSettings(f"sidecar.socket: expected no file, or a socket left behind, at {path}; remove it")
+    with closing(socket.socket(socket.AF_UNIX)) as probe, suppress(OSError):
+        probe.connect(str(path))
+        raise BadSettings(f"sidecar.socket: another process answers at {path}; choose another path, or end it")

@@ -1,0 +1,97 @@
+"""The service of ``verdicts.proto``, and every error of the house as a gRPC status."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+
+from serve_app.alerts.wording import cut
+from serve_app.codec import JSON, Limits, decode_snapshot, not_ahead
+from serve_app.errors import Overloaded, UnknownMesh, problem
+from serve_app.settings import Settings
+from serve_app.sidecar.messages import snapshot_document, verdict_message
+from serve_app.sidecar.session import Session
+from serve_app.sidecar.verdicts_pb2 import LatestRequest, Snapshot, Verdict, WatchRequest
+from serve_app.sidecar.verdicts_pb2_grpc import VerdictsServicer
+
+MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
+STATUS = {  # of gRPC, by HTTP's
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.INVALID_ARGUMENT,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    502: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+    507: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+log = logging.getLogger("ray.serve")
+
+
+class Verdicts(VerdictsServicer):
+    """Answers for one session.
+
+    Args:
+        session: of the mesh.
+        settings: its ``limits`` and ``sidecar.max_watchers``.
+    """
+
+    def __init__(self, session: Session, settings: Settings) -> None:
+        self._session = session
+        self._limits = settings.limits
+        self._free = settings.sidecar.max_watchers
+
+    async def Latest(self, request: LatestRequest, context: Any) -> Verdict:  # noqa: N802 - gRPC's names
+        """The newest verdict."""
+        async with answering(context):
+            if self._session.newest.verdict is None:
+                raise UnknownMesh(
+                    f"mesh {self._session.mesh!r}: has no verdict yet; the first follows its first snapshot"
+                )
+            return self._session.newest.verdict
+
+    async def Watch(self, request: WatchRequest, context: Any) -> AsyncIterator[Verdict]:  # noqa: N802
+        """Each newest verdict. What a watcher has not read yet holds up nobody but itself."""
+        async with answering(context):
+            if self._free == 0:
+                raise Overloaded("sidecar: as many watch as may; end one of them, or raise sidecar.max_watchers")
+            self._free -= 1
+            number = 0
+            try:
+                while True:
+                    number, verdict = await self._session.newest.after(number)
+                    yield verdict
+            finally:
+                self._free += 1
+
+    async def Push(self, request: Snapshot, context: Any) -> Verdict:  # noqa: N802
+        """Count a snapshot."""
+        async with answering(context):
+            limits, document = self._limits, await asyncio.to_thread(snapshot_document, request)
+            snapshot = await asyncio.to_thread(
+                decode_snapshot, document, JSON, Limits(limits.max_services, limits.max_calls)
+            )
+            not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
+            return verdict_message(await self._session.push(snapshot))
+
+
+@asynccontextmanager
+async def answering(context: Any) -> AsyncIterator[None]:
+    """Whatever is raised inside as a status, in the words of the HTTP interface's problem documents."""
+    try:
+        yield
+    except Exception as error:
+        told = problem(error)
+        code = STATUS[told.status]
+        if code is grpc.StatusCode.INTERNAL:
+            log.error("a request failed", exc_info=error)
+        metadata = (("tagae-problem", told.type), *((("tagae-pointer", told.pointer),) if told.pointer else ()))
+        await context.abort(code, cut(told.detail, MOST_LETTERS), metadata)

@@ -1,0 +1,202 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LatestRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Snapshot(_message.Message):
+    __slots__ = ("observed_at", "services", "calls", "changes", "policies")
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    observed_at: _timestamp_pb2.Timestamp
+    services: _containers.RepeatedCompositeFieldContainer[Service]
+    calls: _containers.RepeatedCompositeFieldContainer[Call]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    policies: _containers.RepeatedCompositeFieldContainer[Policy]
+    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., services: _Optional[_Iterable[_Union[Service, _Mapping]]] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ...) -> None: ...
+
+class Service(_message.Message):
+    __slots__ = ("namespace", "name", "metrics")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    metrics: Metrics
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ...) -> None: ...
+
+class Metrics(_message.Message):
+    __slots__ = ("request_rate", "error_rate", "p50_latency", "p99_latency", "cpu_utilization", "memory_utilization", "active_connections")
+    REQUEST_RATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_RATE_FIELD_NUMBER: _ClassVar[int]
+    P50_LATENCY_FIELD_NUMBER: _ClassVar[int]
+    P99_LATENCY_FIELD_NUMBER: _ClassVar[int]
+    CPU_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    request_rate: float
+    error_rate: float
+    p50_latency: float
+    p99_latency: float
+    cpu_utilization: float
+    memory_utilization: float
+    active_connections: float
+    def __init__(self, request_rate: _Optional[float] = ..., error_rate: _Optional[float] = ..., p50_latency: _Optional[float] = ..., p99_latency: _Optional[float] = ..., cpu_utilization: _Optional[float] = ..., memory_utilization: _Optional[float] = ..., active_connections: _Optional[float] = ...) -> None: ...
+
+class Call(_message.Message):
+    __slots__ = ("source", "destination", "requests_per_second", "error_rate", "p50_latency", "p99_latency")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    ERROR_RATE_FIELD_NUMBER: _ClassVar[int]
+    P50_LATENCY_FIELD_NUMBER: _ClassVar[int]
+    P99_LATENCY_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    destination: str
+    requests_per_second: float
+    error_rate: float
+    p50_latency: float
+    p99_latency: float
+    def __init__(self, source: _Optional[str] = ..., destination: _Optional[str] = ..., requests_per_second: _Optional[float] = ..., error_rate: _Optional[float] = ..., p50_latency: _Optional[float] = ..., p99_latency: _Optional[float] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("kind", "service", "reason")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    service: str
+    reason: str
+    def __init__(self, kind: _Optional[str] = ..., service: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Policy(_message.Message):
+    __slots__ = ("service", "sensitivity", "mute")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    SENSITIVITY_FIELD_NUMBER: _ClassVar[int]
+    MUTE_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    sensitivity: str
+    mute: str
+    def __init__(self, service: _Optional[str] = ..., sensitivity: _Optional[str] = ..., mute: _Optional[str] = ...) -> None: ...
+
+class Verdict(_message.Message):
+    __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted")
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESH_SCORE_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_PARTS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MUTED_FIELD_NUMBER: _ClassVar[int]
+    observed_at: _timestamp_pb2.Timestamp
+    sequence: int
+    status: str
+    mesh_score: float
+    threshold: float
+    probability: float
+    suspects: _containers.RepeatedCompositeFieldContainer[Suspect]
+    incidents: _containers.RepeatedCompositeFieldContainer[Incident]
+    coverage: float
+    missing_parts: _containers.RepeatedScalarFieldContainer[int]
+    model: str
+    muted: _containers.RepeatedCompositeFieldContainer[MuteInForce]
+    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sequence: _Optional[int] = ..., status: _Optional[str] = ..., mesh_score: _Optional[float] = ..., threshold: _Optional[float] = ..., probability: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ..., coverage: _Optional[float] = ..., missing_parts: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., muted: _Optional[_Iterable[_Union[MuteInForce, _Mapping]]] = ...) -> None: ...
+
+class Suspect(_message.Message):
+    __slots__ = ("service", "score", "reasons")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    score: float
+    reasons: _containers.RepeatedCompositeFieldContainer[Reason]
+    def __init__(self, service: _Optional[str] = ..., score: _Optional[float] = ..., reasons: _Optional[_Iterable[_Union[Reason, _Mapping]]] = ...) -> None: ...
+
+class Reason(_message.Message):
+    __slots__ = ("metric", "source", "destination", "observed", "expected", "since", "load", "text")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    source: str
+    destination: str
+    observed: float
+    expected: float
+    since: _timestamp_pb2.Timestamp
+    load: float
+    text: str
+    def __init__(self, metric: _Optional[str] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ..., observed: _Optional[float] = ..., expected: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., load: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Incident(_message.Message):
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    AFFECTED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    since: _timestamp_pb2.Timestamp
+    severity: str
+    score: float
+    suspects: _containers.RepeatedCompositeFieldContainer[Suspect]
+    affected: _containers.RepeatedScalarFieldContainer[str]
+    changes: _containers.RepeatedCompositeFieldContainer[NearbyChange]
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ...) -> None: ...
+
+class NearbyChange(_message.Message):
+    __slots__ = ("kind", "service", "reason", "at", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    service: str
+    reason: str
+    at: _timestamp_pb2.Timestamp
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., service: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+
+class MuteInForce(_message.Message):
+    __slots__ = ("id", "origin", "services", "reason", "until", "hides")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    HIDES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    origin: str
+    services: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    until: _timestamp_pb2.Timestamp
+    hides: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., origin: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., hides: _Optional[_Iterable[str]] = ...) -> None: ...

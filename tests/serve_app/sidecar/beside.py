@@ -1,0 +1,78 @@
+"""A sidecar in a process of its own, and how tests talk to it."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import grpc
+import psutil
+import pytest
+from google.protobuf import json_format
+from running import kill_all
+
+from model.snapshot import MeshSnapshot
+from serve_app.codec import snapshot_document
+from serve_app.sidecar.verdicts_pb2 import Snapshot
+from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
+
+SECONDS = 60  # of one request: the machine may be busy
+FAST = {  # a second stands for fifteen
+    "collector.interval_seconds": "1",
+    "collector.behind_seconds": "0",
+    "collector.deadline_seconds": "60",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A running process.
+
+    Attributes:
+        process: it.
+        address: of its port.
+        said: its output so far, until it is ready.
+    """
+
+    process: psutil.Process
+    address: str
+    said: str
+
+
+@contextmanager
+def beside(
+    *arguments: str, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[Sidecar]:
+    """``tagae sidecar`` on a free port; whatever becomes of it, no process is left."""
+    assigned = [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "sidecar", "--port", "0"]
+    told = {**os.environ, "COLUMNS": "500", **(environment or {})}
+    with subprocess.Popen([*command, *arguments, *assigned], stderr=subprocess.PIPE, text=True, env=told) as it:
+        process = psutil.Process(it.pid)
+        try:
+            assert it.stderr is not None
+            said = []
+            for line in it.stderr:
+                said.append(line)
+                if found := re.search(r"ready at (127\.0\.0\.1:\d+)", line):
+                    break
+            else:
+                pytest.fail("".join(said))
+            yield Sidecar(process, found[1], "".join(said))
+        finally:
+            kill_all(process)
+
+
+@contextmanager
+def asking(address: str) -> Iterator[VerdictsStub]:
+    """A client."""
+    with grpc.insecure_channel(address) as channel:
+        yield VerdictsStub(channel)
+
+
+def message(snapshot: MeshSnapshot) -> Snapshot:
+    """A snapshot as a workload pushes it."""
+    return json_format.ParseDict(snapshot_document(snapshot), Snapshot())

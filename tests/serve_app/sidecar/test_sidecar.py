@@ -1,0 +1,400 @@
+"""The sidecar as a process: asked over its port and its socket, stopped, killed, started again."""
+
+import json
+import re
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from beside import FAST, SECONDS, Sidecar, asking, beside, message
+from google.protobuf import json_format
+from google.protobuf.timestamp_pb2 import Timestamp
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from running import Alertmanager, assert_same, recorded
+from typer.testing import CliRunner
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from serve_app.cli import app
+from serve_app.codec import encode_verdict
+from serve_app.pipeline import Mesh, advance, options
+from serve_app.settings import Settings
+from serve_app.sidecar.process import SERVICE
+from serve_app.sidecar.verdicts_pb2 import LatestRequest, Service, Snapshot, Verdict, WatchRequest
+from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
+from serve_app.sources.topology import MeshSpec
+from serve_app.stores.local import LocalStore
+from tests.serve_app.sources.prometheus import standin
+from tests.serve_app.sources.prometheus.istio_standin import IstioMesh
+from tests.serve_app.sources.prometheus.standin import Request
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[3]
+SPEC = MeshSpec(services=20, calls_per_service=3.0, seed=4)
+SNAPSHOTS = recorded(SPEC, 40)
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A sidecar that is pushed to."""
+
+    sidecar: Sidecar
+    socket: Path
+    state: Path
+    ask: VerdictsStub
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
+    folder = tmp_path_factory.mktemp("sidecar")
+    socket, state = folder / "verdicts.sock", folder / "state"
+    settings = {"store.path": str(state), "sidecar.max_watchers": "2"}
+    with beside("--socket", str(socket), settings=settings) as sidecar, asking(f"unix:{socket}") as ask:
+        yield Pushed(sidecar, socket, state, ask)
+
+
+def says(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as the JSON document that it is."""
+    document: dict[str, Any] = json_format.MessageToDict(
+        verdict, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return document
+
+
+def piped(snapshots: list[MeshSnapshot], settings: Settings) -> list[dict[str, Any]]:
+    """What the pipeline says."""
+    checkpoint, chosen, mesh, said = load(), options(settings), Mesh(), []
+    for snapshot in snapshots:
+        verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
+        said.append(json.loads(encode_verdict(verdict).model_dump_json(exclude_none=True)))
+    return said
+
+
+def refused(call: Callable[[], object]) -> grpc.RpcError:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value
+
+
+def latest(ask: VerdictsStub) -> Verdict:
+    return ask.Latest(LatestRequest(), timeout=SECONDS)
+
+
+def push(ask: VerdictsStub, snapshot: MeshSnapshot | Snapshot) -> Verdict:
+    return ask.Push(message(snapshot) if isinstance(snapshot, MeshSnapshot) else snapshot, timeout=SECONDS)
+
+
+def kept(state: Path, mesh: str = "mesh") -> tuple[int, int]:
+    """Snapshots counted, and kept."""
+    with closing(LocalStore(state)) as store:
+        stored = store.load(mesh)
+        return (stored.sequence if stored else 0), len(list(store.window(mesh)))
+
+
+def test_what_is_pushed_is_judged_as_the_pipeline_does(pushed: Pushed) -> None:
+    nothing = refused(lambda: latest(pushed.ask))
+    assert (nothing.code(), "no verdict yet" in nothing.details()) == (grpc.StatusCode.NOT_FOUND, True)
+    came = [push(pushed.ask, snapshot) for snapshot in SNAPSHOTS[:20]]
+    assert_same([says(one) for one in came], piped(SNAPSHOTS[:20], Settings()))
+    assert {one.status for one in came} >= {"warming_up", "normal"}
+    assert push(pushed.ask, SNAPSHOTS[19]) == came[-1]  # again: the same, counted once
+    with asking(pushed.sidecar.address) as over_port:
+        assert latest(over_port) == latest(pushed.ask) == came[-1]
+    assert kept(pushed.state) == (20, 20)
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "problem", "pointer", "words"),
+    [
+        (Snapshot(), "INVALID_ARGUMENT", "invalid-document", "/observed_at", "'observed_at' is required"),
+        (
+            Snapshot(observed_at=Timestamp(seconds=2_000_000_000), services=[Service(namespace="ü", name="")]),
+            "INVALID_ARGUMENT",
+            "invalid-document",
+            "/services/0",
+            "came 'ü/'",
+        ),
+        (
+            Snapshot(observed_at=Timestamp(seconds=4_000_000_000), services=[Service(namespace="a", name="b")]),
+            "INVALID_ARGUMENT",
+            "ahead-of-clock",
+            "/observed_at",
+            "correct the clock",
+        ),
+        (
+            Snapshot(observed_at=Timestamp(seconds=1), services=[Service(namespace="a", name="b")]),
+            "FAILED_PRECONDITION",
+            "stale-snapshot",
+            "/observed_at",
+            "send snapshots in order",
+        ),
+    ],
+)
+def test_a_bad_snapshot_is_refused_and_changes_nothing(
+    pushed: Pushed, bad: Snapshot, code: str, problem: str, pointer: str, words: str
+) -> None:
+    push(pushed.ask, SNAPSHOTS[19])  # there is something to change, whichever test runs first
+    before = latest(pushed.ask), kept(pushed.state)
+    error = refused(lambda: push(pushed.ask, bad))
+    assert error.code().name == code
+    assert words in error.details()
+    metadata = dict(error.trailing_metadata())
+    assert (metadata["tagae-problem"], metadata["tagae-pointer"]) == (f"urn:tagae:problem:{problem}", pointer)
+    assert (latest(pushed.ask), kept(pushed.state)) == before
+
+
+def test_the_client_of_the_readme_works(pushed: Pushed) -> None:
+    push(pushed.ask, SNAPSHOTS[19])
+    page = (ROOT / "serve_app" / "sidecar" / "README.md").read_text(encoding="utf-8")
+    (client,) = re.findall(r"^    import grpc\n(?:    .*\n)+", page, re.MULTILINE)
+    typed = textwrap.dedent(client).replace("127.0.0.1:9091", pushed.sidecar.address)
+    with subprocess.Popen([sys.executable, "-c", typed], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            observed_at, status, probability = process.stdout.readline().split()
+        finally:
+            process.kill()
+    newest = latest(pushed.ask)
+    assert (observed_at, status) == (newest.observed_at.ToJsonString(), newest.status)
+    assert float(probability) == round(newest.probability, 2)
+
+
+def test_kubernetes_finds_it_healthy_on_both_listeners(pushed: Pushed) -> None:
+    for address in (pushed.sidecar.address, f"unix:{pushed.socket}"):
+        with grpc.insecure_channel(address) as channel:
+            ask = health_pb2_grpc.HealthStub(channel)
+            for service in ("", SERVICE):
+                answer = ask.Check(health_pb2.HealthCheckRequest(service=service), timeout=SECONDS)
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_the_socket_is_for_its_owner_and_their_group(pushed: Pushed) -> None:
+    mode = pushed.socket.stat().st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o660
+
+
+def test_ray_is_not_in_the_process(pushed: Pushed) -> None:
+    files = {one.path for one in pushed.sidecar.process.memory_maps()}
+    assert [path for path in files if "/torch/" in path]
+    assert [path for path in files if "/ray/" in path or "/fastapi/" in path] == []
+
+
+def test_watchers_are_bounded_and_one_that_does_not_read_holds_up_nobody(pushed: Pushed) -> None:
+    """It reads one verdict, then none while more come than fit between the two, then what there is: the newest."""
+    push(pushed.ask, SNAPSHOTS[19])
+    narrow = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
+    with grpc.insecure_channel(pushed.sidecar.address, options=narrow) as channel:
+        slow = VerdictsStub(channel).Watch(WatchRequest(), timeout=SECONDS)
+        first = next(slow)
+        other = pushed.ask.Watch(WatchRequest(), timeout=SECONDS)
+        next(other)
+        third = refused(lambda: next(pushed.ask.Watch(WatchRequest(), timeout=SECONDS)))
+        assert (third.code(), "max_watchers" in third.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+        for snapshot in SNAPSHOTS[20:]:
+            assert push(pushed.ask, snapshot).sequence == next(other).sequence
+        newest = latest(pushed.ask).sequence
+        read = [first.sequence]
+        while read[-1] < newest:
+            read.append(next(slow).sequence)
+        assert read == sorted(set(read))
+        assert len(read) < newest - first.sequence, "nothing was left out: the test did not hold it up"
+        slow.cancel()
+        other.cancel()
+    until = time.monotonic() + SECONDS
+    while (sequence := watched_once(pushed.ask)) is None and time.monotonic() < until:
+        time.sleep(0.05)  # a place is free as soon as the server knows that somebody left
+    assert sequence == newest
+
+
+def watched_once(ask: VerdictsStub) -> int | None:
+    """The first sequence that a watcher is told; None: there is no place."""
+    watched = ask.Watch(WatchRequest(), timeout=SECONDS)
+    try:
+        return next(watched).sequence
+    except grpc.RpcError:
+        assert watched.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        return None
+    finally:
+        watched.cancel()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "scorer.device=cuda"], "scores on the CPU"),
+        (["--socket", "{file}"], "remove it"),
+        (["--socket", "{socket}"], "another process answers"),
+        (["--socket", "{folder}/none/verdicts.sock"], "a folder that may be written"),
+        (["--socket", "/tmp/" + "long" * 40], "at most 107 bytes"),
+        (["--port", "{port}"], "taken"),
+        (["--host", "192.0.2.1"], "not of this machine"),
+        (["--mesh", "Shop"], "mesh name"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_paragraph(
+    pushed: Pushed, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "file").touch()
+    places = {"file": tmp_path / "file", "folder": tmp_path, "socket": pushed.socket}
+    places["port"] = Path(pushed.sidecar.address.split(":")[1])
+    given = [one.format(**places) for one in arguments]
+    free = [] if "--port" in given else ["--port", "0"]
+    result = CliRunner().invoke(app, ["sidecar", *free, "--set", f"store.path={tmp_path / 'state'}", *given])
+    assert result.exit_code == 1
+    assert words in " ".join(result.stderr.split())
+    assert latest(pushed.ask) is not None  # and the one that runs is not disturbed
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("TAGAE_WINDOW_SIZE", "9", "model.window_size (from environment): Input should be greater than or equal to 10"),
+        ("TAGAE_WINDOW_SIZE", "many", "model.window_size (from environment)"),
+        ("TAGAE_ANOMALY_PERCENTILE", "100", "model.anomaly_percentile (from environment): Input should be less than 1"),
+        ("TAGAE_SIDECAR__PORT", "70000", "sidecar.port (from environment)"),
+        ("TAGAE_SIDECAR__SOKET", "/x", "sidecar.soket (from environment): no such setting; expected one of host, port"),
+    ],
+)
+def test_a_bad_value_in_the_environment_is_refused(name: str, value: str, words: str) -> None:
+    result = CliRunner().invoke(app, ["sidecar"], env={name: value, "COLUMNS": "500"})
+    assert result.exit_code == 1
+    assert words in " ".join(result.stderr.split())
+
+
+def test_the_environment_sets_window_and_percentile(tmp_path: Path) -> None:
+    environment = {"TAGAE_WINDOW_SIZE": "10", "TAGAE_ANOMALY_PERCENTILE": "60"}
+    with (
+        beside(settings={"store.path": str(tmp_path)}, environment=environment) as sidecar,
+        asking(sidecar.address) as ask,
+    ):
+        came = [says(push(ask, snapshot)) for snapshot in SNAPSHOTS[:20]]
+    assert kept(tmp_path) == (20, 10)
+    assert_same(came, piped(SNAPSHOTS[:20], Settings(model={"window_size": 10, "anomaly_percentile": 60})))
+    usual = piped(SNAPSHOTS[:20], Settings())
+    assert came[-1]["threshold"] < usual[-1]["threshold"]
+
+
+@dataclass
+class Prometheus:
+    """That of the mesh; ``away`` it answers 503, ``hanging`` not at all until it is let go."""
+
+    away: bool = False
+    hanging: bool = False
+    hung: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+    began: list[float] = field(default_factory=list)
+
+    def __call__(self, request: Request) -> None:
+        if self.hanging:
+            self.hung.set()
+            self.let_go.wait(SECONDS)
+        if self.away:
+            standin.fails(503, "overloaded")(request)
+        else:
+            IstioMesh(self.at)(request)
+
+    def at(self, instant: float) -> MeshSnapshot:
+        self.began.append(instant)
+        return SNAPSHOTS[min(int(instant - self.began[0]), len(SNAPSHOTS) - 1)]
+
+
+def following(address: str, count: int) -> list[Verdict]:
+    """The newest verdict and those that follow."""
+    with asking(address) as ask:
+        watched = ask.Watch(WatchRequest(), timeout=2 * SECONDS)
+        came = [next(watched) for _ in range(count)]
+        watched.cancel()
+    return came
+
+
+def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Path) -> None:
+    prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(tmp_path)}
+    with standin.running(prometheus) as server:
+        asked = ["--prometheus", standin.url_of(server)]
+        with beside(*asked, settings=settings) as sidecar:
+            before = following(sidecar.address, 3)
+            sidecar.process.kill()
+        counted = kept(tmp_path)[0]
+        assert counted >= before[-1].sequence == 3
+        prometheus.away = True
+        with beside(*asked, settings=settings) as sidecar, asking(sidecar.address) as ask:
+            assert f"snapshot {counted}" in sidecar.said
+            resumed = latest(ask)  # at once, though Prometheus is away
+            assert (resumed.sequence, resumed.model) == (counted, before[-1].model)
+            back = resumed.observed_at.ToDatetime(UTC) + timedelta(seconds=8)
+            while datetime.now(UTC) < back:  # an outage longer than what is caught up on
+                assert latest(ask) == resumed
+                time.sleep(0.2)
+            prometheus.away = False
+            came = following(sidecar.address, 5)
+    assert [one.sequence for one in came] == [counted + i for i in range(5)]
+    times = [one.observed_at.ToDatetime(UTC) for one in came]
+    assert times[1] >= back - timedelta(seconds=4)  # the three newest instants, not all eight
+    steps = [(after - earlier).total_seconds() for earlier, after in pairwise(times[1:])]
+    assert steps[:2] == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+def test_sigterm_ends_it_though_prometheus_hangs(tmp_path: Path) -> None:
+    prometheus, socket = Prometheus(), tmp_path / "verdicts.sock"
+    settings = {**FAST, "store.path": str(tmp_path / "state")}
+    with standin.running(prometheus) as server:
+        asked = ["--prometheus", standin.url_of(server), "--socket", str(socket)]
+        with beside(*asked, settings=settings) as sidecar:
+            with asking(f"unix:{socket}") as ask:
+                watched = ask.Watch(WatchRequest(), timeout=SECONDS)
+                told = [next(watched) for _ in range(2)]
+                prometheus.hanging = True
+                assert prometheus.hung.wait(SECONDS)
+                began = time.monotonic()
+                sidecar.process.send_signal(signal.SIGTERM)
+                ended = refused(lambda: told.extend(watched))
+                assert ended.code() is grpc.StatusCode.UNAVAILABLE
+                assert "it ends" in ended.details()
+            assert sidecar.process.wait(SECONDS) == 0
+            took = time.monotonic() - began
+            assert not socket.exists()
+        prometheus.let_go.set()
+    assert took < 20, "it waited for its queries"
+    assert kept(tmp_path / "state")[0] == told[-1].sequence
+
+
+def test_a_socket_left_behind_by_a_kill_is_used_again(tmp_path: Path) -> None:
+    socket = tmp_path / "verdicts.sock"
+    settings = {"store.path": str(tmp_path / "state")}
+    for sequence in (1, 2):
+        with beside("--socket", str(socket), settings=settings) as sidecar, asking(f"unix:{socket}") as ask:
+            assert push(ask, SNAPSHOTS[sequence]).sequence == sequence
+            sidecar.process.kill()
+            sidecar.process.wait(SECONDS)
+        assert socket.exists()
+
+
+def test_a_fault_is_an_alert(tmp_path: Path) -> None:
+    faulty, manager = recorded(SPEC, 45, fault_from=25), Alertmanager()
+    with standin.running(manager) as server:
+        config = tmp_path / "tagae.toml"
+        config.write_text(
+            f'store.path = "{tmp_path / "state"}"\n[[notify.alertmanagers]]\nurl = "{standin.url_of(server)}"'
+        )
+        with beside("--mesh", "shop", "--config", str(config)) as sidecar, asking(sidecar.address) as ask:
+            for snapshot in faulty:
+                verdict = push(ask, snapshot)
+            alert = manager.until(lambda one: one["labels"]["mesh"] == "shop", within=SECONDS)
+            sidecar.process.send_signal(signal.SIGTERM)
+            assert sidecar.process.wait(SECONDS) == 0
+    assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
+    assert (tmp_path / "state" / "notify" / "notifications.json").exists()

@@ -1,0 +1,185 @@
+"""The sidecar's messages: generated from their .proto, field by field the documents of HTTP, checked as those are."""
+
+import asyncio
+import json
+import types
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
+
+import pytest
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.timestamp_pb2 import Timestamp
+from grpc_tools import protoc
+from pydantic import BaseModel
+
+from model.snapshot import PlannedChange
+from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from serve_app.codec import decode_snapshot, encode_verdict
+from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, NoCapacity, problem
+from serve_app.schemas import SnapshotDocument, VerdictDocument
+from serve_app.sidecar import verdicts_pb2
+from serve_app.sidecar.messages import snapshot_document, verdict_message
+from serve_app.sidecar.newest import Newest
+from serve_app.sidecar.service import STATUS
+from serve_app.sidecar.verdicts_pb2 import Call, Metrics, Service, Snapshot
+
+ROOT = Path(__file__).parents[3]
+PROTO = "serve_app/sidecar/verdicts.proto"
+GENERATED = [f"serve_app/sidecar/verdicts_{name}" for name in ("pb2.py", "pb2.pyi", "pb2_grpc.py")]
+AT = Timestamp(seconds=1_772_334_720)
+CART = Service(namespace="shop", name="cart")
+
+
+def test_what_is_generated_is_what_the_proto_gives(tmp_path: Path) -> None:
+    outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
+    known = Path(protoc.__file__).with_name("_proto")  # protobuf's own, such as Timestamp
+    assert protoc.main(["protoc", f"-I{ROOT}", f"-I{known}", *outputs, str(ROOT / PROTO)]) == 0
+    for name in GENERATED:
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text(), "make proto"
+
+
+def told_fields(document: Any) -> dict[str, tuple[Any, bool]]:
+    """Fields of a document: what each holds, and whether it may have no value."""
+    if isinstance(document, type) and issubclass(document, BaseModel):
+        annotations = {name: field.annotation for name, field in document.model_fields.items()}
+    else:
+        annotations = document.__annotations__
+    return {name: _unwrapped(annotation) for name, annotation in annotations.items()}
+
+
+def _unwrapped(annotation: Any, missing: bool = False) -> tuple[Any, bool]:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Annotated, list, NotRequired):
+        return _unwrapped(inner[0], missing)
+    if origin in (Union, types.UnionType):
+        (kept,) = [one for one in inner if one is not type(None)]
+        return _unwrapped(kept, True)
+    return annotation, missing
+
+
+def differences(message: Descriptor, document: Any, place: str = "") -> list[str]:
+    """Fields that one has and the other has not, or that can be without a value in one only."""
+    told = told_fields(document)
+    found = [f"{place}/{name}" for name in set(message.fields_by_name) ^ (set(told) - {"version"})]
+    for field in (field for field in message.fields if field.name in told):
+        holds, missing = told[field.name]
+        if field.message_type is not None and field.message_type.full_name.startswith("tagae."):
+            found += differences(field.message_type, holds, f"{place}/{field.name}")
+        elif missing and not field.has_presence:
+            found.append(f"{place}/{field.name}: null there, and never absent here")
+        elif isinstance(holds, type) and issubclass(holds, str) != (field.type == FieldDescriptor.TYPE_STRING):
+            found.append(f"{place}/{field.name}: {holds} there")
+    return found
+
+
+def test_the_messages_are_the_documents() -> None:
+    messages = verdicts_pb2.DESCRIPTOR.message_types_by_name
+    assert differences(messages["Verdict"], VerdictDocument) == []
+    assert differences(messages["Snapshot"], SnapshotDocument) == []
+    assert differences(messages["Suspect"], VerdictDocument) != []  # it sees what differs
+
+
+def test_a_verdict_arrives_whole() -> None:
+    since = AT.ToDatetime()
+    since = since.replace(tzinfo=UTC)
+    reasons = (
+        Reason("p99_latency", 1.2, 0.08, since, source="shop/web", destination="shop/cart", load=1.5),
+        Reason("vanished", float("nan"), 3.0, since),
+    )
+    suspects = (Suspect("shop/cart", 0.7, reasons),)
+    near = NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), since)
+    incident = Incident("20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,))
+    verdict = Verdict(since, 20, Status.PARTIAL, 7.5, 4.0, 0.9, suspects, (incident,), 0.5, (3, 1), "8ceb")
+    document = encode_verdict(verdict)
+    came = json_format.MessageToDict(
+        verdict_message(document.model_dump_json().encode()),
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
+    assert came == json.loads(document.model_dump_json(exclude_none=True))
+    assert len(came["incidents"][0]["suspects"][0]["reasons"]) == 2
+
+
+def test_what_is_not_known_is_absent() -> None:
+    warming = Verdict(AT.ToDatetime(tzinfo=UTC), 1, Status.WARMING_UP, 0.0, float("inf"), 0.1, (), ())
+    message = verdict_message(encode_verdict(warming).model_dump_json().encode())
+    assert not message.HasField("threshold")
+    assert message.status == "warming_up"
+
+
+@pytest.mark.parametrize(
+    ("message", "document", "pointer"),
+    [
+        (Snapshot(services=[CART]), {"services": ["cart"]}, "/observed_at"),
+        (Snapshot(observed_at=AT), {"services": []}, "/services"),
+        (Snapshot(observed_at=AT, services=[CART, CART]), {"services": ["cart", "cart"]}, "/services/1"),
+        (
+            Snapshot(observed_at=AT, services=[CART], calls=[Call(source="shop/cart", destination="shop/cart")]),
+            {"services": ["cart"], "calls": [{"source": "shop/cart", "destination": "shop/cart"}]},
+            "/calls/0/requests_per_second",
+        ),
+        (
+            Snapshot(
+                observed_at=AT,
+                services=[CART],
+                calls=[Call(source="shop/web", destination="shop/cart", requests_per_second=1)],
+            ),
+            {
+                "services": ["cart"],
+                "calls": [{"source": "shop/web", "destination": "shop/cart", "requests_per_second": 1}],
+            },
+            "/calls/0/source",
+        ),
+    ],
+)
+def test_a_bad_snapshot_is_told_as_over_http(message: Snapshot, document: dict[str, Any], pointer: str) -> None:
+    document["services"] = [{"namespace": "shop", "name": name} for name in document["services"]]
+    if message.HasField("observed_at"):
+        document["observed_at"] = AT.ToJsonString()
+    said = []
+    for body in (snapshot_document(message), json.dumps(document).encode()):
+        with pytest.raises(InvalidDocument) as caught:
+            decode_snapshot(body)
+        said.append(problem(caught.value))
+    assert said[0] == said[1]
+    assert said[0].pointer == pointer
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (Snapshot(observed_at=Timestamp(seconds=10**15), services=[CART]), "years 1 and 9999"),
+        (
+            Snapshot(
+                observed_at=AT, services=[Service(namespace="s", name="a", metrics=Metrics(p50_latency=float("nan")))]
+            ),
+            "NaN",
+        ),
+    ],
+)
+def test_values_that_json_lacks_are_refused(message: Snapshot, words: str) -> None:
+    with pytest.raises(InvalidDocument, match=words):
+        decode_snapshot(snapshot_document(message))
+
+
+def test_every_problem_has_a_grpc_status() -> None:
+    assert {row.status for row in (*ANSWERS.values(), UNEXPECTED)} <= STATUS.keys()
+
+
+async def test_who_comes_late_finds_the_newest_and_no_queue() -> None:
+    newest = Newest()
+    waiting = asyncio.create_task(newest.after(0))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    for sequence in range(1, 6):
+        newest.put(verdicts_pb2.Verdict(sequence=sequence))
+    number, verdict = await waiting
+    assert (number, verdict.sequence) == (5, 5)
+    following = asyncio.create_task(newest.after(number))
+    newest.put(verdicts_pb2.Verdict(sequence=6))
+    assert (await following)[1].sequence == 6
+    newest.end()
+    with pytest.raises(NoCapacity, match="ends"):
+        await newest.after(6)

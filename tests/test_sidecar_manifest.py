@@ -1,0 +1,104 @@
+"""deploy/sidecar against the schema of pods, our own settings and what the sidecar does with them."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from serve_app.settings import PLAIN_NAMES, Settings, load
+from tests.test_cluster import CRD, needs_crd, strict
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = {
+    one["kind"]: one
+    for one in yaml.safe_load_all((ROOT / "deploy" / "sidecar" / "sidecar.yaml").read_text(encoding="utf-8"))
+}
+TEMPLATE = DOCUMENTS["Deployment"]["spec"]["template"]
+POD = TEMPLATE["spec"]
+(SIDECAR,) = POD["initContainers"]
+(WORKLOAD,) = POD["containers"]
+FILE = DOCUMENTS["ConfigMap"]["data"]["tagae.toml"]
+ENVIRONMENT = {one["name"]: one["value"] for one in SIDECAR["env"]}
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """As the container has them."""
+    config = tmp_path / "tagae.toml"
+    config.write_text(FILE)
+    for name, value in (ENVIRONMENT | {"TAGAE_CONFIG": str(config)}).items():
+        monkeypatch.setenv(name, value)
+    return load()
+
+
+def check(template: dict[str, Any]) -> None:
+    """Against the pod template that KubeRay's definition holds, which is Kubernetes' own."""
+    definition = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    (version,) = [v for v in definition["spec"]["versions"] if v["name"] == "v1"]
+    place = version["schema"]["openAPIV3Schema"]
+    for step in ("spec", "rayClusterConfig", "headGroupSpec", "template"):
+        place = place["properties"][step]
+    schema = strict(place)
+    schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
+    jsonschema.validate(json.loads(json.dumps(template)), schema)
+
+
+@needs_crd
+def test_kubernetes_takes_the_pod() -> None:
+    check(TEMPLATE)
+    with pytest.raises(jsonschema.ValidationError, match="fsGrup"):
+        check({"spec": {**POD, "securityContext": {"fsGrup": 1000}}})
+
+
+def test_it_is_a_native_sidecar_that_holds_up_nobody() -> None:
+    assert SIDECAR["restartPolicy"] == "Always"
+    assert not {"startupProbe", "readinessProbe"} & SIDECAR.keys()
+    assert SIDECAR["livenessProbe"]["grpc"].keys() == {"port"}  # the health service of the whole server
+
+
+def test_ports_and_paths_are_those_of_the_settings(settings: Settings) -> None:
+    chosen = settings.sidecar
+    (port,) = SIDECAR["ports"]
+    assert port["containerPort"] == SIDECAR["livenessProbe"]["grpc"]["port"] == chosen.port == 9091
+    assert chosen.host == "0.0.0.0", "the kubelet probes the pod's address"
+    mounts = {one["mountPath"]: one["name"] for one in SIDECAR["volumeMounts"]}
+    assert chosen.socket is not None
+    socket_volume = mounts[str(chosen.socket.parent)]
+    assert {"name": socket_volume, "mountPath": str(chosen.socket.parent)} in WORKLOAD["volumeMounts"]
+    volumes = {one["name"]: one for one in POD["volumes"]}
+    assert "emptyDir" in volumes[mounts[str(settings.store.path)]]
+    assert "emptyDir" in volumes[socket_volume]
+    assert set(mounts.values()) == volumes.keys()
+    config = Path(ENVIRONMENT["TAGAE_CONFIG"])
+    assert volumes[mounts[str(config.parent)]]["configMap"]["name"] == DOCUMENTS["ConfigMap"]["metadata"]["name"]
+    assert config.name in DOCUMENTS["ConfigMap"]["data"]
+
+
+def test_the_environment_names_are_ours(settings: Settings) -> None:
+    assert ENVIRONMENT.keys() == {"TAGAE_CONFIG", *PLAIN_NAMES}
+    assert (settings.model.window_size, settings.model.anomaly_percentile) == (120, 99.0)
+    assert set(tomllib.loads(FILE)) <= Settings.model_fields.keys()
+    assert len(settings.collector.meshes) == 1, "one mesh, or the command must name it"
+
+
+def test_it_may_do_nothing_but_write_its_volumes() -> None:
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"]["fsGroup"]
+    allowed = SIDECAR["securityContext"]
+    assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (True, False)
+    assert allowed["capabilities"] == {"drop": ["ALL"]}
+    assert {"cpu", "memory"} <= SIDECAR["resources"]["requests"].keys()
+
+
+def test_nobody_outside_the_pod_reaches_the_port() -> None:
+    policy = DOCUMENTS["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= TEMPLATE["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress"]
+    let_in = {one["port"] for rule in policy["ingress"] for one in rule["ports"]}
+    assert all("ports" in rule for rule in policy["ingress"])
+    assert let_in.isdisjoint({SIDECAR["ports"][0]["name"], SIDECAR["ports"][0]["containerPort"]})
+    assert let_in <= {port["name"] for port in WORKLOAD["ports"]}
