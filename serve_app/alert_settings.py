@@ -7,7 +7,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from model.incidents import AlertPolicy
 from model.snapshot import Sensitivity, ServicePolicy
+from serve_app.errors import BadMeshName
 from serve_app.schemas import MOST_REASON, SERVICES
+from serve_app.stores.base import check_mesh_name
 
 
 class Subject(BaseModel):
@@ -20,6 +22,16 @@ def _named(service: str) -> str:
     if not re.search(SERVICES, service):
         raise ValueError("expected namespace/name, or namespace/* for all of a namespace")
     return service
+
+
+def _mesh_name(name: str) -> str:
+    try:
+        return check_mesh_name(name)
+    except BadMeshName as error:
+        raise ValueError(str(error)) from error
+
+
+MeshName = Annotated[str, AfterValidator(_mesh_name)]
 
 
 class ServiceSettings(Subject):
@@ -47,7 +59,7 @@ class AlertSettings(Subject):
     window_snapshots: int = Field(3, ge=1, description="n")
     clear_snapshots: int = Field(4, ge=1, description="quiet snapshots in a row that close an incident")
     mute_after_deletion_intervals: int = Field(2, ge=0, description="a planned deletion mutes its neighbours so long")
-    meshes: dict[str, MeshAlertSettings] = Field(default_factory=dict, description="by name: what holds for one mesh")
+    meshes: dict[MeshName, MeshAlertSettings] = Field(default_factory=dict, description="by name: what holds for one mesh")
 
     @model_validator(mode="after")
     def _confirm_fits(self) -> Self:

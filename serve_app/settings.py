@@ -28,7 +28,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from serve_app.alert_settings import AlertSettings, Subject
+from serve_app.alert_settings import AlertSettings, MeshName, Subject
 from serve_app.errors import BadSettings
 from serve_app.sources.prometheus.roles import Role
 
@@ -179,7 +179,7 @@ class MeshSettings(AccessSettings):
 class CollectorSettings(Subject):
     """What is collected, and how."""
 
-    meshes: dict[str, MeshSettings] = Field(default_factory=dict, description="by the name that a mesh has here")
+    meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="by the name that a mesh has here")
     interval_seconds: float = Field(15.0, ge=1, description="between two snapshots; the scrape interval, or more")
     window_seconds: float = Field(60.0, gt=0, description="of rates; four scrape intervals at least")
     deadline_seconds: float = Field(10.0, gt=0, description="of all queries of a snapshot together")

@@ -123,6 +123,8 @@ def test_settings_are_frozen() -> None:
         ({"modle": {}}, ["modle", "no such setting", "model, alert, partition"]),
         ({"model": {"window_size": 3}}, ["model.window_size", "greater than or equal to 10", "3"]),
         ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "at most window_snapshots (3)", "9"]),
+        ({"collector": {"meshes": {"My Shop": {"prometheus": "http://p"}}}}, ["collector.meshes.My Shop", "rename"]),
+        ({"alert": {"meshes": {"Shop": {}}}}, ["alert.meshes.Shop", "mesh name", "rename"]),
         ({"store": {"kind": "redis"}}, ["store.kind", "'local'", "'redis'"]),
         ({"serve": {"port": 70000}, "limits": {"max_calls": -1}}, ["serve.port", "limits.max_calls"]),
     ],
