@@ -59,7 +59,9 @@ class AlertSettings(Subject):
     window_snapshots: int = Field(3, ge=1, description="n")
     clear_snapshots: int = Field(4, ge=1, description="quiet snapshots in a row that close an incident")
     mute_after_deletion_intervals: int = Field(2, ge=0, description="a planned deletion mutes its neighbours so long")
-    meshes: dict[MeshName, MeshAlertSettings] = Field(default_factory=dict, description="by name: what holds for one mesh")
+    meshes: dict[MeshName, MeshAlertSettings] = Field(
+        default_factory=dict, description="by name: what holds for one mesh"
+    )
 
     @model_validator(mode="after")
     def _confirm_fits(self) -> Self:
