@@ -219,6 +219,9 @@ class CollectorSettings(Subject):
     keep_seconds: float = Field(45.0, ge=0, description="for which last values stand in for a query that failed")
     behind_seconds: float = Field(15.0, ge=0, description="age of the newest instant, so that all targets are in")
     catch_up_snapshots: int = Field(20, ge=1, description="asked for at most after an outage")
+    recorded_from_calls: float = Field(
+        2000, ge=0, description="calls of a mesh from which on recording rules are read where there are any; inf: never"
+    )
     queries_at_once: int = Field(4, ge=1, description="to one Prometheus; it takes 20 of all its users")
 
 

@@ -134,4 +134,4 @@ def utilisation(usage: Column | None, capacity: Column | None, serves: Mapping[K
             for service in serves.get(workload, [workload]):
                 used[service] = used.get(service, 0.0) + value
                 may[service] = may.get(service, 0.0) + most
-    return Column(tuple(used), np.array([used[key] / may[key] for key in used], np.float64))
+    return Column.create({key: value / may[key] for key, value in used.items()})
