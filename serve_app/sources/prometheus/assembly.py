@@ -36,12 +36,13 @@ def assemble(
     Raises:
         InvalidSnapshot: nobody is there.
     """
-    made = _made(calls["requests"], external)
     named = services["requests"].of  # all services by number; who is known from calls alone is added
-    ends = made.keys
-    source, destination = (
-        np.fromiter((named.of(key[side]) for key in ends), np.int64, len(ends)) for side in (slice(0, 2), slice(2, 4))
-    )
+    requested = calls["requests"]
+    ends = [requested.of.part(begin, begin + 2, named)[requested.numbers] for begin in (0, 2)]
+    inside = np.fromiter((key[1] not in external for key in named.seen), bool, len(named))
+    made = (requested.values > 0) & inside[ends[0]]  # by a service, and with traffic
+    source, destination = (end[made] for end in ends)
+    numbers, rates = requested.numbers[made], requested.values[made]
     there = np.zeros(len(named), bool)
     for some in (services["requests"].numbers, source, destination):
         there[some] = True
@@ -51,12 +52,12 @@ def assemble(
         return _laid(services.get(role), named, present)
 
     def of_calls(role: str) -> Numbers:
-        return _laid(calls.get(role), made.of, made.numbers)
+        return _laid(calls.get(role), requested.of, numbers)
 
     nodes = np.full((len(present), len(NODE_METRICS)), np.nan)
-    edges = np.full((len(ends), len(EDGE_METRICS)), np.nan)
-    edges[:, 0] = made.values
-    edges[:, 1] = _share(of_calls("failures"), made.values, "failures" in calls)
+    edges = np.full((len(numbers), len(EDGE_METRICS)), np.nan)
+    edges[:, 0] = rates
+    edges[:, 1] = _share(of_calls("failures"), rates, "failures" in calls)
     for metric, role in ((2, "p50"), (3, "p99")):
         edges[:, metric] = of_calls(role)
     requests = of_services("requests")
@@ -77,13 +78,6 @@ def assemble(
         observed_at=observed_at,
         changes=changes,
     )
-
-
-def _made(requests: Column, external: frozenset[str]) -> Column:
-    """Calls with traffic, from services."""
-    made = requests.take(requests.values > 0)
-    inside = np.fromiter((key[1] not in external for key in made.keys), bool, len(made.numbers))
-    return made.take(inside)
 
 
 def _laid(column: Column | None, on: Keys, numbers: IntArray) -> Numbers:

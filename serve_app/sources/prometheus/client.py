@@ -53,7 +53,7 @@ class Samples:
 # Hundreds of thousands of these come at once, and none can be part of a cycle.
 class _Point(msgspec.Struct, array_like=True, gc=False):
     at: float
-    value: str
+    value: float  # which comes as text
 
 
 class _Sample(msgspec.Struct, gc=False):
@@ -170,15 +170,14 @@ class _Reply(requests.Response):
             requests.exceptions.InvalidJSONError: half a body, or another document.
         """
         try:
-            body = _BODY.decode(self.content)
-            samples = _in_columns(body.data.result if body.data else [])
-        except (msgspec.MsgspecError, ValueError) as error:
+            body = _decoded(self.content)
+        except msgspec.MsgspecError as error:
             raise requests.exceptions.InvalidJSONError(f"{error} in {len(self.content)} bytes") from error
         if body.data is None or body.data.resultType != "vector":
             raise requests.exceptions.InvalidJSONError(
                 f"expected an instant vector, came {(body.data or _Data()).resultType or body.error or 'no data'!r}"
             )
-        return {"data": {"result": _Decoded(samples, tuple(body.warnings), len(self.content))}}
+        return {"data": {"result": _Decoded(_in_columns(body.data.result), tuple(body.warnings), len(self.content))}}
 
 
 class _Session(requests.Session):
@@ -234,13 +233,21 @@ class _Auth(AuthBase):
         return request
 
 
+_BODY = msgspec.json.Decoder(_Body, strict=False)  # numbers are text: read on the way, in a third of the time
+
+
+def _decoded(content: bytes) -> _Body:
+    try:
+        return _BODY.decode(content)
+    except msgspec.ValidationError:
+        return _BODY.decode(content.replace(b'"+Inf"]', b'"Inf"]'))  # the one number that it does not know
+
+
 def _in_columns(samples: Sequence[_Sample]) -> Samples:
-    """Raises ValueError where a value is no number."""
-    values = np.fromiter((float(one.value.value) for one in samples), np.float64, len(samples))
+    values = np.fromiter((one.value.value for one in samples), np.float64, len(samples))
     return Samples([bytes(one.metric) for one in samples], values)
 
 
-_BODY = msgspec.json.Decoder(_Body)
 _STATUS: dict[str, Failed] = {"401": "forbidden", "403": "forbidden", "503": "overloaded", "429": "overloaded"}
 
 

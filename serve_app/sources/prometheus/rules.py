@@ -11,7 +11,7 @@ from serve_app.sources.prometheus.dialects import Dialect, Query, by
 from serve_app.sources.prometheus.roles import SHARES, Role
 
 SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # levels: of what each series is
-MOST_INTERVALS = 2.0  # that the newest recorded values may be old; beyond, whoever evaluates the rules is behind
+MOST_INTERVALS = 3.0  # that the newest recorded values may be old; beyond, whoever evaluates the rules is behind
 _NAMES: dict[Role, str] = {
     "requests": "requests:rate{window}",
     "failures": "failures:rate{window}",

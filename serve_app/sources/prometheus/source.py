@@ -14,14 +14,16 @@ from serve_app.sources.prometheus.dialects import KNOWN, Dialect, Query
 from serve_app.sources.prometheus.kubernetes import (
     CONTROLLERS,
     RESOURCES,
+    WORKLOAD,
     Controllers,
+    Serving,
     controllers,
     planned,
     utilisation,
 )
 from serve_app.sources.prometheus.roles import SHARES
 from serve_app.sources.prometheus.rules import recorded
-from serve_app.sources.prometheus.table import Buckets, Column, Key, Names, column, quantiles
+from serve_app.sources.prometheus.table import Buckets, Column, Keys, Names, column, quantiles
 
 SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
 MOST_NAMES = 500_000  # label sets that are kept; beyond, all are read anew
@@ -138,19 +140,20 @@ class PrometheusSource:
         return bool((answer.samples.values >= self.asking.recorded_from_calls).any())
 
     def _assembled(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known = found[KUBERNETES]
-        serves = _serves(known.get("serves"))
+        known, services = found[KUBERNETES], found[SERVICES]
+        serving = Serving(self._names.keys(WORKLOAD), services["requests"].of, known.get("serves"))
         now = controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         resources = {
-            role: utilisation(known.get(f"{role}_usage"), known.get(f"{role}_capacity"), serves)
+            role: utilisation(known[f"{role}_usage"], known[f"{role}_capacity"], serving)
             for role in ("cpu", "memory")
+            if {f"{role}_usage", f"{role}_capacity"} <= known.keys()
         }
         snapshot = assemble(
-            {**found[SERVICES], **resources},
+            {**services, **resources},
             found[CALLS],
             at,
             external=self._dialect.external,
-            changes=planned(self._controllers, now, serves),
+            changes=planned(self._controllers, now, serving),
         )
         self._controllers = now or self._controllers  # told of once, and only with a snapshot
         return snapshot
@@ -199,12 +202,19 @@ class _Names:
 
     def read(self, role: Role, query: Query, samples: Samples) -> dict[str, Column]:
         """Columns of an answer, in our units."""
-        names = self._names.setdefault(query.labels, Names(query.labels))
+        names = self._of(query.labels)
         if role[1] != "buckets":
             return {role[1]: _in_our_unit(column(samples, names), query)}
         buckets = self._buckets.setdefault(query.labels, Buckets(query.labels, names.keys))
         columns = quantiles(samples, buckets, list(SHARES.values()))
         return {name: _in_our_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+
+    def keys(self, labels: tuple[str, ...]) -> Keys:
+        """All keys by these labels."""
+        return self._of(labels).keys
+
+    def _of(self, labels: tuple[str, ...]) -> Names:
+        return self._names.setdefault(labels, Names(labels))
 
     def _every(self) -> Iterator[Names]:
         yield from self._names.values()
@@ -218,14 +228,6 @@ def _queries(dialect: Dialect) -> Queries:
         kubernetes["serves"] = dialect.serves
     asked: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}
     return {(of, role): query for of, queries in asked.items() for role, query in queries.items()}
-
-
-def _serves(pairs: Column | None) -> dict[Key, list[Key]]:
-    """Services of each workload."""
-    found: dict[Key, list[Key]] = {}
-    for key in pairs.keys if pairs else ():
-        found.setdefault(key[:2], []).append(key[2:])
-    return found
 
 
 def _in_our_unit(found: Column, query: Query) -> Column:

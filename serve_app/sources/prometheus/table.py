@@ -21,6 +21,7 @@ class Keys:
 
     seen: list[Key] = field(default_factory=list)
     number: dict[Key, int] = field(default_factory=dict)
+    _parts: dict[tuple[int, int | None], IntArray] = field(default_factory=dict)
 
     def of(self, key: Key) -> int:
         """Its number; a new one if it was never seen."""
@@ -28,6 +29,14 @@ class Keys:
         if number == len(self.seen):
             self.seen.append(key)
         return number
+
+    def part(self, begin: int, end: int | None, of: "Keys") -> IntArray:
+        """``[len(self)]`` numbers that a part of each key has among the keys of such parts; always the same ``of``."""
+        known = self._parts.get((begin, end), np.empty(0, np.int64))
+        if len(known) < len(self.seen):
+            new = [of.of(key[begin:end]) for key in self.seen[len(known) :]]
+            known = self._parts[begin, end] = np.append(known, np.array(new, np.int64))
+        return known
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -103,17 +112,15 @@ class Buckets:
 
     def __init__(self, labels: tuple[str, ...], keys: Keys | None = None) -> None:
         self.names = Names((*labels, BUCKET))
-        self.keys = keys or Keys()
-        self._owners: IntArray = np.empty(0, np.int64)
+        self.keys = Keys() if keys is None else keys
         self._bounds: Numbers = np.empty(0)
 
     def read(self, numbers: IntArray) -> tuple[IntArray, Numbers]:
         """Numbers of the keys that buckets belong to, and their bounds; NaN: none that can be read."""
-        new = self.names.keys.seen[len(self._owners) :]
-        if new:
-            self._owners = np.append(self._owners, [self.keys.of(key[:-1]) for key in new])
-            self._bounds = np.append(self._bounds, [_bound(key[-1]) for key in new])
-        return self._owners[numbers], self._bounds[numbers]
+        owners = self.names.keys.part(0, -1, self.keys)
+        new = self.names.keys.seen[len(self._bounds) :]
+        self._bounds = np.append(self._bounds, [_bound(key[-1]) for key in new])
+        return owners[numbers], self._bounds[numbers]
 
 
 def column(samples: Samples, names: Names) -> Column:
