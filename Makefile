@@ -11,7 +11,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi fuzz train clean
+.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -48,6 +48,9 @@ ablations: .venv/.stamp  ## the detector without one of its parts at a time, tra
 
 evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
 	$(BIN)/python -m benchmarks.evaluate --parts 300 3000 --detectors guarded own_limit
+
+rules: .venv/.stamp  ## the shipped recording rules, anew
+	$(BIN)/tagae rules > deploy/prometheus/recording.rules.yaml && $(BIN)/tagae rules --source istio-ambient > deploy/prometheus/recording-ambient.rules.yaml
 
 train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)

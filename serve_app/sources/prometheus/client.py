@@ -95,10 +95,20 @@ class Answer:
 
 
 class Prometheus:
-    """One Prometheus. Queries run a few at a time in threads, which outlive a deadline only as long as their socket."""
+    """One Prometheus. Queries run a few at a time in threads, which outlive a deadline only as long as their socket.
 
-    def __init__(self, endpoint: Endpoint, at_once: int = 4, most_bytes: int = MOST_BYTES) -> None:
+    Args:
+        endpoint: where it is.
+        at_once: queries at a time.
+        most_bytes: of one reply, unpacked.
+        compressed: ask for gzip: a tenth of the bytes, for more work at both ends.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, at_once: int = 4, most_bytes: int = MOST_BYTES, *, compressed: bool = False
+    ) -> None:
         session = _Session(endpoint, most_bytes)
+        session.headers["Accept-Encoding"] = "gzip" if compressed else "identity"
         base = endpoint.url.rstrip("/")
         self._connect = PrometheusConnect(base, session=session, retry=Retry(0, redirect=0), method="POST")
         session.mount(base, HTTPAdapter(pool_maxsize=at_once, max_retries=Retry(0, redirect=0)))
@@ -187,7 +197,6 @@ class _Session(requests.Session):
         self.auth = _Auth(endpoint)
         if endpoint.ca_file:
             self.verify = str(endpoint.ca_file)
-        self.headers["Accept-Encoding"] = "gzip"
 
     def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         """The parameters of a POST as its body; ``timeout`` seconds from now until the last byte."""

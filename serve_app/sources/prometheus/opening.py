@@ -16,7 +16,7 @@ class MeshSource:
     """The snapshots of one configured mesh."""
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings) -> None:
-        self._prometheus = Prometheus(_endpoint(mesh), collector.queries_at_once)
+        self._prometheus = Prometheus(_endpoint(mesh), collector.queries_at_once, compressed=mesh.compressed)
         self._asking = _asking(collector)
         dialect = generic(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
         self._source = PrometheusSource(self._prometheus, dialect, self._asking) if dialect else None
