@@ -121,6 +121,9 @@ class ServeSettings(Subject):
 
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="where Ray exports its metrics and ours, started on one machine; 0: a free one"
+    )
     deadline_seconds: float = Field(5.0, gt=0, description="work past it is dropped")
     score_deadline_seconds: float = Field(30.0, gt=0, description="of a request with many snapshots at once")
     max_ongoing_scores: int = Field(2, ge=1, description="such requests at a time in a session replica; then 429")
