@@ -44,8 +44,8 @@ def exporting(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: Path) 
 
 
 def series(snapshot: MeshSnapshot, bounds_ms: Sequence[float]) -> list[Series]:
-    """All of it."""
-    return [*_istio(snapshot, bounds_ms), *_kubernetes(snapshot)]
+    """All of it; what was not observed is not counted."""
+    return [one for one in (*_istio(snapshot, bounds_ms), *_kubernetes(snapshot)) if not math.isnan(one[1])]
 
 
 def _istio(snapshot: MeshSnapshot, bounds_ms: Sequence[float]) -> Iterator[Series]:
