@@ -32,7 +32,7 @@ check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 bench: .venv/.stamp  ## the figures, into benchmarks/results and README
-	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python -m benchmarks.figures
+	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python -m benchmarks.bench_collect --json benchmarks/results/collect.jsonl && $(BIN)/python -m benchmarks.figures
 
 openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json

@@ -151,8 +151,17 @@ def test_what_fails_is_drawn_as_failing(prometheus: str) -> None:
     assert "alertmanager" in labels("tagae_notices_failed_total", "receiver")
     assert labels("tagae_notices_dropped_total", "receiver") == {"webhook"}
     assert labels("tagae_notices_waiting", "receiver") == {"alertmanager"}
-    assert "unknown_mesh" in labels("tagae_refusals_total", "code")
+    assert "unknown-mesh" in labels("tagae_refusals_total", "code")
     assert labels("tagae_collector_query_failures_total", "why") == {"overloaded"}
+
+
+def test_what_waits_is_told_without_a_gap(prometheus: str) -> None:
+    """Ray forgets gauges; an alert that waits for five minutes of them would never fire."""
+    told, scraped = (
+        float(asked(prometheus, Drawn("", "", f"min(count_over_time({series}[30s]))", ""))[0]["value"][1])
+        for series in ("tagae_notices_waiting", 'up{job="tagae-ray"}')
+    )
+    assert told >= scraped - 1
 
 
 def test_meshes_and_their_thresholds_are_told_apart(prometheus: str) -> None:

@@ -47,7 +47,7 @@ def ingress() -> str:
     instruments = PrometheusInstruments(replica="i1")
     instruments.count(PREDICTIONS, 109, model_version="8c", status="normal")
     instruments.count(PARTS_MISSING, 0)
-    instruments.count(REFUSALS, 3, code="unknown_mesh")
+    instruments.count(REFUSALS, 3, code="unknown-mesh")
     for stage in ("lay", "total"):
         instruments.observe(STAGE, 0.004, stage=stage)
     return instruments.text([MeshGauges("shop", 3, 109, None, "normal", 1.0, 2.0, 0.1)]).decode()
