@@ -11,7 +11,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi proto fuzz train clean
+.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,7 +32,7 @@ check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
 bench: .venv/.stamp  ## the figures, into benchmarks/results and README
-	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python -m benchmarks.figures
+	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python -m benchmarks.bench_collect --json benchmarks/results/collect.jsonl && $(BIN)/python -m benchmarks.figures
 
 openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
@@ -51,6 +51,9 @@ ablations: .venv/.stamp  ## the detector without one of its parts at a time, tra
 
 evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
 	$(BIN)/python -m benchmarks.evaluate --parts 300 3000 --detectors guarded own_limit
+
+rules: .venv/.stamp  ## the shipped recording rules, anew
+	$(BIN)/tagae rules > deploy/prometheus/recording.rules.yaml && $(BIN)/tagae rules --source istio-ambient > deploy/prometheus/recording-ambient.rules.yaml
 
 train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)

@@ -57,8 +57,38 @@ def numbers() -> str:
         f"a replica, tuned glibc, ops in their {about['backend']} form (plain torch {about['torch']}); `make bench` "
         f"measures anew. In process:\n\n{in_process}\n\nOver HTTP from POST to verdict, one client, beside an "
         "application with the same hops and nothing in them (throughput mode: `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`):"
-        f"\n\n{over_http}\n\nFrom bytes to a checked snapshot, one thread, median:\n\n{decode}"
+        f"\n\n{over_http}\n\nFrom bytes to a checked snapshot, one thread, median:\n\n{decode}\n\n{collect()}"
     )
+
+
+WAYS = {
+    "rules": "recording rules (shipped)",
+    "rules_gzip": "the same, packed (`compressed`)",
+    "buckets": "without rules, from buckets",
+}
+
+
+def collect() -> str:
+    """Collecting from a Prometheus, by way."""
+    found = {r["way"]: r for r in rows("collect")}
+    about = found["rules"]
+    body = [
+        f"| {title} | {_spread(found[way], 'wall')} | {_spread(found[way], 'cpu')} | {found[way]['samples']:,} "
+        f"| {found[way]['megabytes']:.0f} MB |"
+        for way, title in WAYS.items()
+    ]
+    return (
+        f"Collecting one snapshot of {about['services']:,} services and {about['calls']:,} calls ({about['buckets']} "
+        f"buckets each) from a Prometheus {about['prometheus']} that scrapes them and evaluates rules meanwhile on the "
+        f"same {about['cores']} cores, of which a busy process got {about['own_share']:.0%} of one before it began "
+        f"(`python -m benchmarks.bench_collect`), medians of {about['polls']} polls (10th to 90th percentile):\n\n"
+        + table("| from | a poll | of it our own CPU | samples | unpacked |", body)
+    )
+
+
+def _spread(row: Row, what: str) -> str:
+    low, middle, high = (row[f"{what}_{figure}_ms"] for figure in ("p10", "p50", "p90"))
+    return f"{middle:,.0f} ms ({low:,.0f} to {high:,.0f})"
 
 
 def _http_row(services: int, wire: str, serve: list[dict[str, Any]]) -> str:

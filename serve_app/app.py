@@ -107,7 +107,7 @@ def start(settings: Settings) -> str:
     refused = load_or_shipped(settings.model.weights).refused  # told here, since replicas' logs are in files
     if refused:
         log.error("model.weights: refused, and the shipped weights are in use: %s", refused)
-    url = local.up(settings.serve.host, settings.serve.port)
+    url = local.up(settings.serve.host, settings.serve.port, settings.serve.metrics_port)
     try:
         if settings.scorer.device == "cuda" and not _gpus():
             raise NoCapacity("scorer.device: expected a GPU as told, Ray finds none here; use cpu or auto")

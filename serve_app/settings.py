@@ -88,6 +88,9 @@ class ServeSettings(Subject):
 
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="where Ray exports its metrics and ours, started on one machine; 0: a free one"
+    )
     deadline_seconds: float = Field(5.0, gt=0, description="work past it is dropped")
     score_deadline_seconds: float = Field(30.0, gt=0, description="of a request with many snapshots at once")
     max_ongoing_scores: int = Field(2, ge=1, description="such requests at a time in a session replica; then 429")
@@ -168,6 +171,7 @@ class MeshSettings(AccessSettings):
     prometheus: Address = Field(description="its base URL")
     source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
     generic: GenericSettings | None = Field(None, description="queries, for the source of that name")
+    compressed: bool = Field(False, description="gzip from Prometheus: a tenth of the bytes, more work at both ends")
 
     @model_validator(mode="after")
     def _generic_is_told(self) -> Self:
@@ -186,6 +190,9 @@ class CollectorSettings(Subject):
     keep_seconds: float = Field(45.0, ge=0, description="for which last values stand in for a query that failed")
     behind_seconds: float = Field(15.0, ge=0, description="age of the newest instant, so that all targets are in")
     catch_up_snapshots: int = Field(20, ge=1, description="asked for at most after an outage")
+    recorded_from_calls: float = Field(
+        2000, ge=0, description="calls of a mesh from which on recording rules are read where there are any; inf: never"
+    )
     queries_at_once: int = Field(4, ge=1, description="to one Prometheus; it takes 20 of all its users")
 
 

@@ -106,6 +106,22 @@ def test_nobody_outside_reaches_it() -> None:
         assert pod["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
 
 
+def test_prometheus_may_scrape_what_its_jobs_ask_for() -> None:
+    (policy,) = [d for d in DOCUMENTS if d["kind"] == "NetworkPolicy"]
+    (ports,) = [
+        {port["port"] for port in rule["ports"]}
+        for rule in policy["spec"]["ingress"]
+        for peer in rule["from"]
+        if peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "prometheus"}
+    ]
+    front, ray = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
+    (service,) = SERVICE["spec"]["serveService"]["spec"]["ports"]
+    assert front["static_configs"] == [{"targets": [f"{SERVICE['metadata']['name']}:{service['port']}"]}]
+    assert ports == {service["port"], 8080}  # where KubeRay has Ray export
+    labels = SERVICE["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["metadata"]["labels"]
+    assert ray["relabel_configs"][0]["regex"] == f"{labels['app.kubernetes.io/name']};metrics"
+
+
 def test_gpus_are_enough_for_the_scorers() -> None:
     settings = Arguments(**CONFIG["applications"][0]["args"])
     gpu = GROUPS["gpu"]

@@ -1,18 +1,27 @@
 """What deploy/ asks for is what the service tells."""
 
+import ast
+import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from serve_app.collecting import Collected
 from serve_app.metrics import METRICS, MeshGauges, PrometheusInstruments
+from tests.live.deployed import DASHBOARDS, DEPLOY, drawn
 
-RULES = sorted((Path(__file__).parents[1] / "deploy" / "prometheus").glob("*.rules.yaml"))
+SUFFIX = re.compile(r"_(bucket|sum|count|total)$")
+BOARDS = {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
 
 
+@cache
 def told() -> set[str]:
     """Names of all series that the service exports."""
     instruments = PrometheusInstruments()
@@ -30,12 +39,87 @@ def told() -> set[str]:
     return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 
 
-@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
-def test_rules_ask_for_what_is_told(path: Path) -> None:
-    known = told()
-    rules = [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+@cache
+def told_by_ray() -> set[str]:
+    """Every text in Ray's source where it names its metrics; of HTTP, where the protocol is filled in."""
+    spec = find_spec("ray")
+    assert spec is not None
+    assert spec.origin is not None
+    ray = Path(spec.origin).parent
+    files = [
+        *(ray / "serve" / "_private").glob("*.py"),
+        ray / "dashboard" / "modules" / "reporter" / "reporter_agent.py",
+    ]
+    return {text for path in files for text in _texts(ast.parse(path.read_text(encoding="utf-8")))}
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "http" for part in node.values)
+
+
+def test_alerts_ask_for_what_is_told() -> None:
+    groups = yaml.safe_load((DEPLOY / "prometheus" / "tagae.rules.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
     asked = {name for rule in rules for name in re.findall(r"\b(?:ray_)?tagae_\w+", rule["expr"])}
     assert asked
-    assert {name.removeprefix("ray_") for name in asked} <= known
+    assert {name.removeprefix("ray_") for name in asked} <= told()
     for rule in rules:
         assert {"summary", "description"} <= rule["annotations"].keys()
+
+
+def test_dashboards_ask_for_what_is_told() -> None:
+    ours = {name for query in drawn() for name in query.metrics if name.startswith("tagae_")}
+    of_ray = {name for query in drawn() for name in query.metrics if name.startswith("ray_")}
+    assert len(ours) > 20
+    assert len(of_ray) > 5
+    assert ours - told() == set()
+    assert {name for name in of_ray if SUFFIX.sub("", name).removeprefix("ray_") not in told_by_ray()} == set()
+
+
+def test_everything_that_is_told_is_drawn() -> None:
+    asked = {SUFFIX.sub("", name) for query in drawn() for name in query.metrics}
+    assert {SUFFIX.sub("", name) for name in told()} - asked == set()
+
+
+def test_a_metric_that_nobody_has_would_be_seen() -> None:
+    assert "tagae_mesh_scores" not in told()
+    assert not {"serve_num_http_replies", "node_gram_free"} & told_by_ray()
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_panels_have_a_place_an_id_and_a_source_to_choose(name: str) -> None:
+    board: dict[str, Any] = BOARDS[name]
+    assert board["uid"] == Path(name).stem
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        for target in panel.get("targets", ()):
+            assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            used = set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables, panel["title"]
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert all(panel["type"] == "row" or panel["targets"] for panel in board["panels"])
+
+
+def test_there_is_a_row_for_each_question() -> None:
+    rows = {panel["title"] for board in BOARDS.values() for panel in board["panels"] if panel["type"] == "row"}
+    assert rows == {"Verdicts", "Collector", "Alerts sent", "Throughput", "Latency", "Errors", "GPU"}
+
+
+def test_provisioning_finds_the_dashboards() -> None:
+    folder = DEPLOY / "grafana" / "provisioning"
+    (provider,) = yaml.safe_load((folder / "dashboards" / "tagae.yaml").read_text())["providers"]
+    assert (provider["type"], set(provider["options"])) == ("file", {"path"})
+    (source,) = yaml.safe_load((folder / "datasources" / "tagae.yaml").read_text())["datasources"]
+    interval = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())["global"]["scrape_interval"]
+    assert (source["type"], source["jsonData"]["timeInterval"]) == ("prometheus", interval)

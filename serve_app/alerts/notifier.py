@@ -30,6 +30,7 @@ from serve_app.settings import NotifySettings, ReceiverSettings, Settings
 DIRECTORY = "notify"
 FORGOTTEN = timedelta(hours=24)  # without a verdict, after which a mesh is taken for gone
 MOST_ENDED = 2000  # resolved alerts that wait for replicas that are away
+MEASURED_EVERY_SECONDS = 2.0  # Ray forgets a gauge that was not set for two of its reports, 20 s
 log = logging.getLogger("ray.serve")
 
 
@@ -139,7 +140,11 @@ class Notifier:
         if self._closing.is_set():
             return
         self._running = True
-        house = [asyncio.create_task(self._ledger.keep()), asyncio.create_task(self._keep_house())]
+        house = [
+            asyncio.create_task(self._ledger.keep()),
+            asyncio.create_task(self._keep_house()),
+            asyncio.create_task(self._measure()),
+        ]
         ways = [asyncio.create_task(courier.run()) for courier in self._couriers]
         try:
             await self._closing.wait()
@@ -198,8 +203,13 @@ class Notifier:
         book = self._bounded(before, now)
         if book != before or any(True for _ in book.firing()):
             self._ledger.change(book)
-        for receiver, count in self.waiting().items():
-            self._instruments.set(NOTICES_WAITING, count, receiver=receiver)
+
+    async def _measure(self) -> None:
+        """What waits, over and over: a gauge that nobody sets is forgotten, and with it the alert that none arrives."""
+        while True:
+            for receiver, count in self.waiting().items():
+                self._instruments.set(NOTICES_WAITING, count, receiver=receiver)
+            await asyncio.sleep(MEASURED_EVERY_SECONDS)
 
     def _bounded(self, book: Book, now: datetime) -> Book:
         """Without what every replica knows, or is too old or too much to wait."""

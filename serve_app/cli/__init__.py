@@ -6,7 +6,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from serve_app.cli import configure, demonstrate, doctor, evaluate, record, score, serve, sidecar, simulate, train
+from serve_app.cli import (
+    configure,
+    demonstrate,
+    doctor,
+    evaluate,
+    record,
+    rules,
+    score,
+    serve,
+    sidecar,
+    simulate,
+    train,
+)
 from serve_app.cli.console import explain
 
 __all__ = ["app", "main"]
@@ -67,6 +79,7 @@ app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("record")(record.record)
+app.command("rules")(rules.rules)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)

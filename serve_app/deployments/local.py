@@ -37,12 +37,13 @@ def connect() -> None:
         ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
 
 
-def up(host: str, port: int) -> str:
+def up(host: str, port: int, metrics_port: int = 0) -> str:
     """Start Ray and Serve.
 
     Args:
         host: address to listen on.
         port: 0 takes a free one.
+        metrics_port: of the page for Prometheus, likewise.
 
     Returns:
         The URL of the front.
@@ -54,6 +55,7 @@ def up(host: str, port: int) -> str:
         num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,
+        _metrics_export_port=metrics_port or None,
         log_to_driver=False,
         logging_level="error",
     )

@@ -14,16 +14,20 @@ from tests.live.topology import NAMESPACE
 class Monitor:
     """A running Prometheus."""
 
-    def __init__(self, folder: Path, scrapes: Sequence[dict[str, Any]] = (), retention: str = "1d") -> None:
+    def __init__(
+        self, folder: Path, scrapes: Sequence[dict[str, Any]] = (), retention: str = "1d", rules: Sequence[Path] = ()
+    ) -> None:
         """
         Args:
             folder: for its configuration and log; ``data`` in it, which may be there already.
             scrapes: ``scrape_configs``.
             retention: longer than the oldest sample is old.
+            rules: files of rules.
         """
         self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
         config = folder / "prometheus.yml"
-        config.write_bytes(msgspec.json.encode({"scrape_configs": list(scrapes)}))  # JSON is YAML
+        told = {"scrape_configs": list(scrapes), "rule_files": [str(path.resolve()) for path in rules]}
+        config.write_bytes(msgspec.json.encode(told))  # JSON is YAML
         command = [
             where("prometheus") or "prometheus",
             f"--config.file={config}",
@@ -42,14 +46,18 @@ class Monitor:
         self.program.wait_for(f"{self.url}/-/ready")
 
 
+def every(seconds: float) -> dict[str, str]:
+    """Of a scrape config: how often."""
+    milliseconds = f"{round(seconds * 1000)}ms"
+    return {"scrape_interval": milliseconds, "scrape_timeout": milliseconds}
+
+
 def scraping(sidecars: Sequence[Sidecar], seconds: float) -> dict[str, Any]:
     """Every sidecar, with whose it is as labels; in Kubernetes these come from the pod by relabelling."""
-    milliseconds = round(seconds * 1000)
     return {
         "job_name": "sidecars",
         "metrics_path": "/stats/prometheus",
-        "scrape_interval": f"{milliseconds}ms",
-        "scrape_timeout": f"{milliseconds}ms",
+        **every(seconds),
         "static_configs": [
             {
                 "targets": [f"{LOOPBACK}:{sidecar.admin}"],

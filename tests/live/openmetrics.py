@@ -45,7 +45,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class _Observed:
+class Observed:
     """What one side reports, over all snapshots: series by row, snapshots by column; NaN: not observed, or not there.
 
     Attributes:
@@ -72,7 +72,7 @@ def write(snapshots: Sequence[MeshSnapshot], file: Path, export: Export | None =
     """
     export = export or Export()
     times = _instants(snapshots, export)
-    sides = [_services(snapshots), _calls(snapshots)]
+    sides = [services(snapshots), calls(snapshots)]
     with file.open("w", encoding="ascii") as out:
         samples = _write_requests(out, sides, times, export) + _write_durations(out, sides, times, export)
         out.write("# EOF\n")
@@ -91,7 +91,7 @@ def _instants(snapshots: Sequence[MeshSnapshot], export: Export) -> list[str]:
     return [f"{at[0] + (i / export.reads - 1) * export.interval_seconds:.3f}" for i in range(count)]
 
 
-def _services(snapshots: Sequence[MeshSnapshot]) -> _Observed:
+def services(snapshots: Sequence[MeshSnapshot]) -> Observed:
     """What the sidecar of each service says of what came in."""
     row_of: dict[str, int] = {}
     for snapshot in snapshots:
@@ -102,10 +102,10 @@ def _services(snapshots: Sequence[MeshSnapshot]) -> _Observed:
         rows = [row_of[name] for name in snapshot.node_ids]
         values[rows, s] = np.where(snapshot.node_observed, snapshot.node_features, np.nan)
     labels = [f'reporter="destination",{_callee(name)}' for name in row_of]
-    return _Observed(labels, *(values[:, :, column] for column in (RATE, ERRORS, P50, P99, IN_USE)))
+    return Observed(labels, *(values[:, :, column] for column in (RATE, ERRORS, P50, P99, IN_USE)))
 
 
-def _calls(snapshots: Sequence[MeshSnapshot]) -> _Observed:
+def calls(snapshots: Sequence[MeshSnapshot]) -> Observed:
     """What the sidecar of each caller says of what went out; a call that is not there was not made."""
     row_of: dict[tuple[str, str], int] = {}
     ends = []
@@ -118,7 +118,7 @@ def _calls(snapshots: Sequence[MeshSnapshot]) -> _Observed:
         values[rows, s] = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)
     labels = [f'reporter="source",{_caller(source)},{_callee(destination)}' for source, destination in row_of]
     columns = (values[:, :, column] for column in (RATE, ERRORS, P50, P99))
-    return _Observed(labels, *columns, np.full(values.shape[:2], np.nan))
+    return Observed(labels, *columns, np.full(values.shape[:2], np.nan))
 
 
 def _caller(node_id: str) -> str:
@@ -131,7 +131,7 @@ def _callee(node_id: str) -> str:
     return f'destination_service_namespace="{namespace}",destination_service_name="{name}"'
 
 
-def _write_requests(out: IO[str], sides: Sequence[_Observed], times: Sequence[str], export: Export) -> int:
+def _write_requests(out: IO[str], sides: Sequence[Observed], times: Sequence[str], export: Export) -> int:
     out.write(f"# TYPE {REQUESTS} counter\n")
     samples = 0
     for side in sides:
@@ -142,7 +142,7 @@ def _write_requests(out: IO[str], sides: Sequence[_Observed], times: Sequence[st
     return samples
 
 
-def _write_durations(out: IO[str], sides: Sequence[_Observed], times: Sequence[str], export: Export) -> int:
+def _write_durations(out: IO[str], sides: Sequence[Observed], times: Sequence[str], export: Export) -> int:
     out.write(f"# TYPE {DURATION} histogram\n")
     bounds = [*export.bounds_ms, math.inf]
     texts = [*(f"{bound:g}" for bound in export.bounds_ms), "+Inf"]
@@ -150,7 +150,7 @@ def _write_durations(out: IO[str], sides: Sequence[_Observed], times: Sequence[s
     for side in sides:
         for bound, text in zip(bounds, texts, strict=True):
             names = [f'{DURATION}_bucket{{{labels},le="{text}"}}' for labels in side.labels]
-            samples += _write_counters(out, names, _counted(side.rate * _share_below(side, bound), export), times)
+            samples += _write_counters(out, names, _counted(side.rate * share_below(side, bound), export), times)
         counted = np.where(np.isnan(side.p50), np.nan, side.rate)
         names = [f"{DURATION}_count{{{labels}}}" for labels in side.labels]
         samples += _write_counters(out, names, _counted(counted, export), times)
@@ -160,7 +160,7 @@ def _write_durations(out: IO[str], sides: Sequence[_Observed], times: Sequence[s
     return samples
 
 
-def _share_below(side: _Observed, bound_ms: float) -> Numbers:
+def share_below(side: Observed, bound_ms: float) -> Numbers:
     """``[R, S]`` of the requests, that took at most so long."""
     if math.isinf(bound_ms):
         return np.where(np.isnan(side.p50), np.nan, 1.0)

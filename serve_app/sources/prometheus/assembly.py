@@ -6,7 +6,8 @@ from datetime import datetime
 import numpy as np
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, IntArray, MeshSnapshot, PlannedChange, ServicePolicy
-from serve_app.sources.prometheus.table import Column, Key, Numbers
+from serve_app.sources.prometheus.client import Numbers
+from serve_app.sources.prometheus.table import Column, Keys
 
 Columns = Mapping[str, Column]  # by role
 
@@ -37,31 +38,43 @@ def assemble(
     Raises:
         InvalidSnapshot: nobody is there.
     """
-    made = _made(calls["requests"], external)
-    row_of = _rows([services["requests"].keys, [key[2:] for key in made.keys], [key[:2] for key in made.keys]])
-    source, destination = (
-        np.fromiter((row_of[key[side]] for key in made.keys), np.int64, len(made.keys))
-        for side in (slice(0, 2), slice(2, 4))
-    )
-    nodes = np.full((len(row_of), len(NODE_METRICS)), np.nan)
-    edges = np.full((len(made.keys), len(EDGE_METRICS)), np.nan)
-    edges[:, 0] = made.values
-    edges[:, 1] = _share(_laid(calls.get("failures"), _index(made.keys)), made.values, "failures" in calls)
+    named = services["requests"].of  # all services by number; who is known from calls alone is added
+    requested = calls["requests"]
+    ends = [requested.of.part(begin, begin + 2, named)[requested.numbers] for begin in (0, 2)]
+    inside = np.fromiter((key[1] not in external for key in named.seen), bool, len(named))
+    made = (requested.values > 0) & inside[ends[0]]  # by a service, and with traffic
+    source, destination = (end[made] for end in ends)
+    numbers, rates = requested.numbers[made], requested.values[made]
+    there = np.zeros(len(named), bool)
+    for some in (services["requests"].numbers, source, destination):
+        there[some] = True
+    present, row_of = np.flatnonzero(there), np.cumsum(there) - 1
+
+    def of_services(role: str) -> Numbers:
+        return _laid(services.get(role), named, present)
+
+    def of_calls(role: str) -> Numbers:
+        return _laid(calls.get(role), requested.of, numbers)
+
+    nodes = np.full((len(present), len(NODE_METRICS)), np.nan)
+    edges = np.full((len(numbers), len(EDGE_METRICS)), np.nan)
+    edges[:, 0] = rates
+    edges[:, 1] = _share(of_calls("failures"), rates, "failures" in calls)
     for metric, role in ((2, "p50"), (3, "p99")):
-        edges[:, metric] = _laid(calls.get(role), _index(made.keys))
-    requests = _laid(services["requests"], row_of)
-    failing = _share(_laid(services.get("failures"), row_of), requests, "failures" in services)
-    called, failed = _seen_by_callers(destination, edges, len(row_of))
+        edges[:, metric] = of_calls(role)
+    requests = of_services("requests")
+    failing = _share(of_services("failures"), requests, "failures" in services)
+    called, failed = _seen_by_callers(row_of[destination], edges, len(present))
     nodes[:, 0] = np.where(np.isnan(requests), called, requests)
     nodes[:, 1] = np.fmax(failing, failed)
     for metric, role in ((2, "p50"), (3, "p99"), (4, "cpu"), (5, "memory")):
-        nodes[:, metric] = _laid(services.get(role), row_of)
+        nodes[:, metric] = of_services(role)
     nodes[:, 4:6] = np.minimum(nodes[:, 4:6], 1)  # above its limit for a moment is at its limit
-    in_use = _laid(services.get("connections"), row_of)
-    nodes[:, 6] = np.where(np.isnan(in_use), _laid(services.get("in_flight"), row_of), in_use)
+    in_use = of_services("connections")
+    nodes[:, 6] = np.where(np.isnan(in_use), of_services("in_flight"), in_use)
     return MeshSnapshot.create(
-        node_ids=["/".join(key) for key in row_of],
-        edge_index=np.stack([source, destination]),
+        node_ids=["/".join(named.seen[i]) for i in present.tolist()],
+        edge_index=np.stack([row_of[source], row_of[destination]]),
         node_features=np.maximum(nodes, 0),
         edge_features=np.maximum(edges, 0),
         observed_at=observed_at,
@@ -70,36 +83,9 @@ def assemble(
     )
 
 
-def _made(requests: Column, external: frozenset[str]) -> Column:
-    """Calls with traffic, from services."""
-    kept = [
-        i
-        for i, (key, rate) in enumerate(zip(requests.keys, requests.values.tolist(), strict=True))
-        if rate > 0 and key[1] not in external
-    ]
-    return Column(tuple(requests.keys[i] for i in kept), requests.values[kept])
-
-
-def _rows(keys: Sequence[Sequence[Key]]) -> dict[Key, int]:
-    found: dict[Key, int] = {}
-    for some in keys:
-        for key in some:
-            found.setdefault(key, len(found))
-    return found
-
-
-def _index(keys: Sequence[Key]) -> dict[Key, int]:
-    return {key: i for i, key in enumerate(keys)}
-
-
-def _laid(column: Column | None, row_of: Mapping[Key, int]) -> Numbers:
-    """``[R]`` values on rows; NaN where there is none. Keys without a row are left out."""
-    laid = np.full(len(row_of), np.nan)
-    if column is None:
-        return laid
-    rows: IntArray = np.fromiter((row_of.get(key, -1) for key in column.keys), np.int64, len(column.keys))
-    laid[rows[rows >= 0]] = column.values[rows >= 0]
-    return laid
+def _laid(column: Column | None, on: Keys, numbers: IntArray) -> Numbers:
+    """``[len(numbers)]`` values on rows of these keys; NaN where there is none."""
+    return np.full(len(numbers), np.nan) if column is None else column.laid(on, numbers)
 
 
 def _share(failures: Numbers, requests: Numbers, asked: bool) -> Numbers:

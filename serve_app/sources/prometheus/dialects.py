@@ -71,14 +71,14 @@ def istio(*, ambient: bool = False) -> Dialect:
         time = "istio_request_duration_milliseconds"
         return {
             **_rates(labels, f"{requests}}}", failures, f"{time}_bucket{{{seen}}}", MILLISECONDS),
-            "in_flight": Query(f"sum by ({_by(labels)}) (rate({time}_sum{{{seen}}}[$window]))", labels, MILLISECONDS),
+            "in_flight": Query(f"sum by ({by(labels)}) (rate({time}_sum{{{seen}}}[$window]))", labels, MILLISECONDS),
         }
 
     callee, caller = ("waypoint|destination", "waypoint|source") if ambient else ("destination", "source")
     calls = seen_by(caller, source + destination)
     del calls["in_flight"]
     serving = ("destination_workload_namespace", "destination_workload", *destination)
-    serves = f'group by ({_by(serving)}) (istio_requests_total{{reporter=~"{callee}",{nobody}}})'
+    serves = f'group by ({by(serving)}) (istio_requests_total{{reporter=~"{callee}",{nobody}}})'
     return Dialect(
         "istio-ambient" if ambient else "istio",
         seen_by(callee, destination),
@@ -127,7 +127,7 @@ def linkerd() -> Dialect:
         )
 
     services = seen("inbound", service)
-    services["connections"] = Query(f'sum by ({_by(service)}) (tcp_open_connections{{direction="inbound"}})', service)
+    services["connections"] = Query(f'sum by ({by(service)}) (tcp_open_connections{{direction="inbound"}})', service)
     return Dialect("linkerd", services, seen("outbound", call), ("response_latency_ms_bucket",))
 
 
@@ -164,7 +164,7 @@ def envoy(*, inbound: str = "inbound.*", outbound: str = "outbound_([^_]+)_(.+)"
         return Query(promql, service + callee, query.unit)
 
     services = seen(inbound, service)
-    in_use = f'sum by ({_by(service)}) (envoy_cluster_upstream_cx_active{{{cluster}=~"{_quoted(inbound)}"}})'
+    in_use = f'sum by ({by(service)}) (envoy_cluster_upstream_cx_active{{{cluster}=~"{_quoted(inbound)}"}})'
     services["connections"] = Query(in_use, service)
     calls = {role: called(query) for role, query in seen(outbound, (*service, cluster)).items()}
     return Dialect("envoy", services, calls, ("envoy_cluster_upstream_rq_completed",))
@@ -175,7 +175,8 @@ def _quoted(expression: str) -> str:
     return expression.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _by(labels: tuple[str, ...], *more: str) -> str:
+def by(labels: tuple[str, ...], *more: str) -> str:
+    """The labels of a grouping; constants are none."""
     return ", ".join((*(name for name in labels if not name.startswith("=")), *more))
 
 
@@ -186,9 +187,9 @@ def _rates(
     and a quotient would be missing, not zero."""
     failed = " or ".join(f"rate({series}[$window])" for series in failures)
     return {
-        "requests": Query(f"sum by ({_by(labels)}) (rate({requests}[$window]))", labels),
-        "failures": Query(f"sum by ({_by(labels)}) ({failed})", labels),
-        "buckets": Query(f"sum by ({_by(labels, 'le')}) (rate({bucket}[$window]))", labels, unit),
+        "requests": Query(f"sum by ({by(labels)}) (rate({requests}[$window]))", labels),
+        "failures": Query(f"sum by ({by(labels)}) ({failed}) > 0", labels),  # most of a mesh does not fail
+        "buckets": Query(f"sum by ({by(labels, 'le')}) (rate({bucket}[$window]))", labels, unit),
     }
 
 

@@ -61,6 +61,17 @@ def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> I
     if poll.snapshot is not None:
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
         yield Finding("snapshot", "ok", found)
+        yield from _rules(poll, mesh, collector)
+
+
+def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:
+    """Of a mesh that is large enough for them."""
+    calls = poll.snapshot.num_edges if poll.snapshot else 0
+    if poll.recorded:
+        yield Finding("recording rules", "ok", "read")
+    elif calls >= collector.recorded_from_calls and mesh.source != "generic":
+        remedy = "load what `tagae rules` prints into this Prometheus: a third of the work for both, and of the bytes"
+        yield Finding("recording rules", "warning", f"not there, or behind, for {calls} calls", remedy)
 
 
 def _reached(poll: Poll, mesh: MeshSettings) -> Finding:

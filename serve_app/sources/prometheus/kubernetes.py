@@ -4,16 +4,17 @@ No permission beyond the Prometheus is needed, and a past period can be asked fo
 by workload (deployment, stateful set, daemon set) and laid on services by who serves whom.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from model.muting import LEVELS
-from model.snapshot import PlannedChange, Sensitivity, ServicePolicy
+from model.snapshot import IntArray, PlannedChange, Sensitivity, ServicePolicy
 from serve_app.schemas import MOST_REASON
 from serve_app.sources.prometheus.dialects import Query
-from serve_app.sources.prometheus.table import Column, Key
+from serve_app.sources.prometheus.table import Column, Key, Keys
 
 WORKLOAD = ("namespace", "workload")
 RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
@@ -86,8 +87,7 @@ ANNOTATIONS = {
 NO_REASONS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})  # nobody knows which way they are meant
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
+class Controller(NamedTuple):
     """What somebody decided of a workload: how many replicas, and how often the decision was changed."""
 
     desired: int
@@ -106,7 +106,36 @@ def controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
     return {key: Controller(int(desired[key]), int(generation[key])) for key in known}
 
 
-def planned(before: Controllers, now: Controllers, serves: Mapping[Key, Iterable[Key]]) -> list[PlannedChange]:
+class Serving:
+    """Which workload serves which service. One of which nobody says serves the service of its own name.
+
+    Args:
+        workloads, services: keys of all.
+        pairs: a workload's key, then a service's.
+    """
+
+    def __init__(self, workloads: Keys, services: Keys, pairs: Column | None = None) -> None:
+        self.workloads, self.services = workloads, services
+        self._told = np.empty((2, 0), np.int64)
+        if pairs is not None:
+            ends = (pairs.of.part(0, 2, workloads), pairs.of.part(2, 4, services))
+            self._told = np.stack([end[pairs.numbers] for end in ends])
+
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """``[P]`` numbers of workloads, each at least once, and of the services that they serve."""
+        silent = np.ones(len(self.workloads), bool)
+        silent[self._told[0]] = False
+        others = np.flatnonzero(silent)
+        theirs = self.workloads.part(0, None, self.services)[others]
+        return np.append(self._told[0], others), np.append(self._told[1], theirs)
+
+    def of(self, workload: Key) -> list[Key]:
+        """Services of one workload."""
+        theirs = self._told[1][self._told[0] == self.workloads.of(workload)]
+        return [self.services.seen[i] for i in theirs.tolist()] or [workload]
+
+
+def planned(before: Controllers, now: Controllers, serving: Serving) -> list[PlannedChange]:
     """What somebody decided between two instants, service by service.
 
     A replica count that is changed is a scaling, to nothing a retirement; another change of the same object a deploy;
@@ -115,21 +144,19 @@ def planned(before: Controllers, now: Controllers, serves: Mapping[Key, Iterable
 
     Args:
         before, now: controllers at the two instants.
-        serves: services of a workload; one that is not there serves the one of its own name.
+        serving: which services a workload serves.
     """
     if not before or not now:
         return []
     changes = []
-    for workload in sorted(before.keys() | now.keys()):
-        decided = _decided(before.get(workload), now.get(workload))
-        if decided:
-            kind, reason = decided
-            text = f"{workload[1]}: {reason}"
-            changes += [PlannedChange(kind, "/".join(service), text) for service in serves.get(workload, [workload])]
+    for workload in sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key)):
+        kind, reason = _decided(before.get(workload), now.get(workload))
+        text = f"{workload[1]}: {reason}"
+        changes += [PlannedChange(kind, "/".join(service), text) for service in serving.of(workload)]
     return changes
 
 
-def _decided(before: Controller | None, now: Controller | None) -> tuple[str, str] | None:
+def _decided(before: Controller | None, now: Controller | None) -> tuple[str, str]:
     if now is None:
         return DELETION, "its controller was deleted"
     if before is None:
@@ -137,12 +164,10 @@ def _decided(before: Controller | None, now: Controller | None) -> tuple[str, st
     if now.desired != before.desired:
         kind = RETIREMENT if not now.desired else SCALE_OUT if now.desired > before.desired else SCALE_IN
         return kind, f"replicas wanted, from {before.desired} to {now.desired}"
-    if now.generation != before.generation:
-        return DEPLOY, f"generation {before.generation} to {now.generation}"
-    return None
+    return DEPLOY, f"generation {before.generation} to {now.generation}"
 
 
-def annotated(found: Column, serves: Mapping[Key, Iterable[Key]]) -> tuple[list[ServicePolicy], list[str]]:
+def annotated(found: Column, serving: Serving) -> tuple[list[ServicePolicy], list[str]]:
     """What annotations say of services' pages, and those that say what nobody here knows, in words.
 
     A service is muted where one of its workloads is; of several sensitivities the one that pages sooner counts.
@@ -154,7 +179,7 @@ def annotated(found: Column, serves: Mapping[Key, Iterable[Key]]) -> tuple[list[
         if isinstance(said, str):
             unheeded.append(f"{namespace}/{workload}: tagae.io/{annotation}: {said}, came {value[:80]!r}")
             continue
-        for service in serves.get((namespace, workload), [(namespace, workload)]):
+        for service in serving.of((namespace, workload)):
             name = "/".join(service)
             policies[name] = _sooner(policies.get(name, ServicePolicy(name)), said)
     return list(policies.values()), unheeded
@@ -177,17 +202,12 @@ def _sooner(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
     return replace(one, sensitivity=min(told, key=LEVELS.__getitem__, default=None), mute=one.mute or other.mute)
 
 
-def utilisation(usage: Column | None, capacity: Column | None, serves: Mapping[Key, Iterable[Key]]) -> Column:
+def utilisation(usage: Column, capacity: Column, serving: Serving) -> Column:
     """Usage over capacity by service, its workloads together; of those alone of which both are known."""
-    used: dict[Key, float] = {}
-    may: dict[Key, float] = {}
-    if usage is not None and capacity is not None:
-        limit = dict(zip(capacity.keys, capacity.values.tolist(), strict=True))
-        for workload, value in zip(usage.keys, usage.values.tolist(), strict=True):
-            most = limit.get(workload, 0.0)
-            if not (most > 0 and np.isfinite(value)):
-                continue
-            for service in serves.get(workload, [workload]):
-                used[service] = used.get(service, 0.0) + value
-                may[service] = may.get(service, 0.0) + most
-    return Column(tuple(used), np.array([used[key] / may[key] for key in used], np.float64))
+    workloads, services = serving.pairs()
+    used, may = (column.laid(serving.workloads, workloads) for column in (usage, capacity))
+    known = np.isfinite(used) & (may > 0)
+    count = len(serving.services)
+    totals = [np.bincount(services[known], amount[known], count) for amount in (used, may)]
+    there = np.flatnonzero(totals[1])
+    return Column(serving.services, there, totals[0][there] / totals[1][there])

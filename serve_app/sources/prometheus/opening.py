@@ -16,7 +16,7 @@ class MeshSource:
     """The snapshots of one configured mesh."""
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings) -> None:
-        self._prometheus = Prometheus(_endpoint(mesh), collector.queries_at_once)
+        self._prometheus = Prometheus(_endpoint(mesh), collector.queries_at_once, compressed=mesh.compressed)
         self._asking = _asking(collector)
         dialect = generic(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
         self._source = PrometheusSource(self._prometheus, dialect, self._asking) if dialect else None
@@ -47,7 +47,7 @@ def generic(told: GenericSettings) -> Dialect:
 def detected(prometheus: Prometheus, at: datetime, within: float) -> tuple[Dialect | None, Mapping[Role, Answer]]:
     """The first known dialect that the mesh speaks, and what it answered."""
     said = prometheus.ask({name: _signature(one) for name, one in KNOWN.items()}, at, within)
-    spoken = (one for name, one in KNOWN.items() if said[name].samples)
+    spoken = (one for name, one in KNOWN.items() if len(said[name].samples))
     return next(spoken, None), {(DETECTION[0], name): answer for name, answer in said.items()}
 
 
@@ -68,7 +68,11 @@ def _nothing_found(answers: Mapping[Role, Answer]) -> str:
 
 def _asking(collector: CollectorSettings) -> Asking:
     return Asking(
-        collector.interval_seconds, collector.window_seconds, collector.deadline_seconds, collector.keep_seconds
+        collector.interval_seconds,
+        collector.window_seconds,
+        collector.deadline_seconds,
+        collector.keep_seconds,
+        collector.recorded_from_calls,
     )
 
 

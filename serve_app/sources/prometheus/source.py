@@ -1,5 +1,6 @@
 """A mesh as one Prometheus knows it: a snapshot of any instant, and what was missing from it."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -8,23 +9,26 @@ from typing import Any
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy
 from serve_app.sources.prometheus.assembly import assemble
-from serve_app.sources.prometheus.client import Answer, Prometheus
-from serve_app.sources.prometheus.dialects import Dialect, Query
+from serve_app.sources.prometheus.client import Answer, Prometheus, Samples
+from serve_app.sources.prometheus.dialects import KNOWN, Dialect, Query
 from serve_app.sources.prometheus.kubernetes import (
     ANNOTATIONS,
     CONTROLLERS,
     RESOURCES,
+    WORKLOAD,
     Controllers,
+    Serving,
     annotated,
     controllers,
     planned,
     utilisation,
 )
-from serve_app.sources.prometheus.table import BUCKET, Column, Key, Names, column, quantiles
-
-SHARES = {"p50": 0.5, "p99": 0.99}
+from serve_app.sources.prometheus.roles import SHARES
+from serve_app.sources.prometheus.rules import recorded
+from serve_app.sources.prometheus.table import Buckets, Column, Keys, Names, column, quantiles
 
 SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
+MOST_NAMES = 500_000  # label sets that are kept; beyond, all are read anew
 
 Role = tuple[str, str]  # of what, and what of it
 
@@ -38,12 +42,14 @@ class Asking:
         window_seconds: over which rates are taken.
         within_seconds: for all queries of a snapshot together.
         keep_seconds: for which the last values stand in for a query that failed.
+        recorded_from_calls: calls from which on recording rules are read, where there are any.
     """
 
     interval_seconds: float = 15.0
     window_seconds: float = 60.0
     within_seconds: float = 10.0
     keep_seconds: float = 45.0
+    recorded_from_calls: float = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Poll:
         masked: queries without which the snapshot had to do.
         why: where there is no snapshot.
         unheeded: annotations that say what nobody here knows, in words.
+        recorded: whether recording rules were read.
     """
 
     at: datetime
@@ -67,6 +74,7 @@ class Poll:
     masked: tuple[Role, ...] = ()
     why: str = ""
     unheeded: tuple[str, ...] = ()
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +85,29 @@ class Kept:
     at: datetime
 
 
+Queries = Mapping[Role, Query]
+
+
 class PrometheusSource:
-    """Polls one mesh. Not for two threads at once."""
+    """Polls one mesh. Not for two threads at once.
+
+    Where Prometheus evaluates the rules that ``rules.py`` writes, and they have as many calls as ``asking`` says, their
+    series are read in place of counters and buckets.
+    """
 
     def __init__(self, prometheus: Prometheus, dialect: Dialect, asking: Asking | None = None) -> None:
         self._prometheus = prometheus
         self._dialect = dialect
         self.asking = asking or Asking()
-        kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}
-        if dialect.serves is not None:
-            kubernetes["serves"] = dialect.serves
-        asked: dict[str, Mapping[Any, Query]] = {
-            SERVICES: dialect.services,
-            CALLS: dialect.calls,
-            KUBERNETES: kubernetes,
-        }
-        self._queries: dict[Role, Query] = {
-            (of, role): query for of, queries in asked.items() for role, query in queries.items()
-        }
+        self._queries = _queries(dialect)
+        known = dialect.name in KNOWN  # nobody writes rules for another
+        self._rules = recorded(dialect, self.asking.interval_seconds, self.asking.window_seconds) if known else None
+        self._recorded = _queries(self._rules.dialect) if self._rules else {}
+        self._reads_rules = False
         self._controllers: Controllers = {}
         self._policies: list[ServicePolicy] = []
         self._unheeded: list[str] = []
-        self._names = {
-            role: Names((*query.labels, BUCKET) if role[1] == "buckets" else query.labels)
-            for role, query in self._queries.items()
-        }
+        self._names = _Names()
         self._kept: dict[Role, Kept] = {}
 
     @property
@@ -111,38 +117,55 @@ class PrometheusSource:
 
     def poll(self, at: datetime) -> Poll:
         """The snapshot of one instant."""
-        texts = {"/".join(role): query.at(self.asking.window_seconds) for role, query in self._queries.items()}
-        said = self._prometheus.ask(texts, at, self.asking.within_seconds)
-        answers = {role: said["/".join(role)] for role in self._queries}
-        found, stale, masked = self._columns(answers, at)
+        until = time.monotonic() + self.asking.within_seconds
+        if len(self._names) > MOST_NAMES:
+            self._names, self._kept = _Names(), {}
+        self._reads_rules = self._large_and_recorded(at)
+        queries = self._recorded if self._reads_rules else self._queries
+        texts = {"/".join(role): query.at(self.asking.window_seconds) for role, query in queries.items()}
+        said = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
+        answers = {role: said["/".join(role)] for role in queries}
+        found, stale, masked = self._columns(queries, answers, at)
+        poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
         if missing:
             reasons = "; ".join(f"{'/'.join(r)}: {a.failed} ({a.detail})" for r, a in answers.items() if a.failed)
-            why = f"requests of {' and '.join(missing)} are not known: {reasons}"
-            return Poll(at, None, answers, stale, masked, why)
+            return replace(poll, why=f"requests of {' and '.join(missing)} are not known: {reasons}")
         try:
             snapshot = self._assembled(found, at)
         except InvalidSnapshot as error:
-            return Poll(at, None, answers, stale, masked, str(error))
-        return Poll(at, snapshot, answers, stale, masked, unheeded=tuple(self._unheeded))
+            return replace(poll, why=str(error))
+        return replace(poll, snapshot=snapshot, unheeded=tuple(self._unheeded))
+
+    def _large_and_recorded(self, at: datetime) -> bool:
+        """Whether rules are to be read; where nobody can be asked, as before."""
+        if self._rules is None:
+            return False
+        answer = self._prometheus.ask({"calls": self._rules.calls}, at, self.asking.within_seconds)["calls"]
+        if answer.failed:
+            return self._reads_rules
+        return bool((answer.samples.values >= self.asking.recorded_from_calls).any())
 
     def _assembled(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known = found[KUBERNETES]
-        serves = _serves(known.get("serves"))
+        known, services = found[KUBERNETES], found[SERVICES]
+        serving = Serving(self._names.keys(WORKLOAD), services["requests"].of, known.get("serves"))
         now = controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         resources = {
-            role: utilisation(known.get(f"{role}_usage"), known.get(f"{role}_capacity"), serves)
+            role: utilisation(known[f"{role}_usage"], known[f"{role}_capacity"], serving)
             for role in ("cpu", "memory")
+            if {f"{role}_usage", f"{role}_capacity"} <= known.keys()
         }
         said = known.get("annotations")
-        if said is not None and (said.keys or now):  # else kube-state-metrics is away, and what it said last holds
-            self._policies, self._unheeded = annotated(said, serves)
+        if said is not None and (
+            len(said.numbers) or now
+        ):  # else kube-state-metrics is away, and what it said last holds
+            self._policies, self._unheeded = annotated(said, serving)
         snapshot = assemble(
-            {**found[SERVICES], **resources},
+            {**services, **resources},
             found[CALLS],
             at,
             external=self._dialect.external,
-            changes=planned(self._controllers, now, serves),
+            changes=planned(self._controllers, now, serving),
             policies=self._policies,
         )
         self._controllers = now or self._controllers  # told of once, and only with a snapshot
@@ -160,7 +183,7 @@ class PrometheusSource:
         self._prometheus.close()
 
     def _columns(
-        self, answers: Mapping[Role, Answer], at: datetime
+        self, queries: Queries, answers: Mapping[Role, Answer], at: datetime
     ) -> tuple[dict[str, dict[str, Column]], dict[Role, float], tuple[Role, ...]]:
         """Columns of services and calls; those of failed queries as they were, while they are young enough."""
         found: dict[str, dict[str, Column]] = {SERVICES: {}, CALLS: {}, KUBERNETES: {}}
@@ -168,7 +191,7 @@ class PrometheusSource:
         masked: list[Role] = []
         for role, answer in answers.items():
             if not answer.failed:
-                self._kept[role] = Kept(self._read(role, answer), at)
+                self._kept[role] = Kept(self._names.read(role, queries[role], answer.samples), at)
             kept = self._kept.get(role)
             age = abs((at - kept.at).total_seconds()) if kept else float("inf")
             if kept is None or age > self.asking.keep_seconds:
@@ -179,20 +202,45 @@ class PrometheusSource:
             found[role[0]].update(kept.columns)
         return found, stale, tuple(masked)
 
-    def _read(self, role: Role, answer: Answer) -> dict[str, Column]:
-        query = self._queries[role]
-        if role[1] == "buckets":
-            columns = quantiles(answer.samples, self._names[role], list(SHARES.values()))
-            return {name: _in_our_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
-        return {role[1]: _in_our_unit(column(answer.samples, self._names[role]), query)}
+
+class _Names:
+    """What label sets mean, kept from poll to poll. Queries by the same labels share their keys."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, ...], Names] = {}
+        self._buckets: dict[tuple[str, ...], Buckets] = {}
+
+    def __len__(self) -> int:
+        return sum(len(names.known) for names in self._every())
+
+    def read(self, role: Role, query: Query, samples: Samples) -> dict[str, Column]:
+        """Columns of an answer, in our units."""
+        names = self._of(query.labels)
+        if role[1] != "buckets":
+            return {role[1]: _in_our_unit(column(samples, names), query)}
+        buckets = self._buckets.setdefault(query.labels, Buckets(query.labels, names.keys))
+        columns = quantiles(samples, buckets, list(SHARES.values()))
+        return {name: _in_our_unit(one, query) for name, one in zip(SHARES, columns, strict=True)}
+
+    def keys(self, labels: tuple[str, ...]) -> Keys:
+        """All keys by these labels."""
+        return self._of(labels).keys
+
+    def _of(self, labels: tuple[str, ...]) -> Names:
+        return self._names.setdefault(labels, Names(labels))
+
+    def _every(self) -> Iterator[Names]:
+        yield from self._names.values()
+        yield from (buckets.names for buckets in self._buckets.values())
 
 
-def _serves(pairs: Column | None) -> dict[Key, list[Key]]:
-    """Services of each workload."""
-    found: dict[Key, list[Key]] = {}
-    for key in pairs.keys if pairs else ():
-        found.setdefault(key[:2], []).append(key[2:])
-    return found
+def _queries(dialect: Dialect) -> Queries:
+    """All that is asked."""
+    kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}
+    if dialect.serves is not None:
+        kubernetes["serves"] = dialect.serves
+    asked: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}
+    return {(of, role): query for of, queries in asked.items() for role, query in queries.items()}
 
 
 def _in_our_unit(found: Column, query: Query) -> Column:

@@ -7,12 +7,39 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from serve_app.sources.prometheus.client import Sample
+from model.snapshot import IntArray
+from serve_app.sources.prometheus.client import Numbers, Samples
 
 Key = tuple[str, ...]
-Numbers = NDArray[np.float64]
-
 BUCKET = "le"
+
+
+@dataclass(slots=True)
+class Keys:
+    """Keys in the order in which they were first seen. What is of the same keys is joined by their numbers: looking up
+    names costs a hundred times as much."""
+
+    seen: list[Key] = field(default_factory=list)
+    number: dict[Key, int] = field(default_factory=dict)
+    _parts: dict[tuple[int, int | None], IntArray] = field(default_factory=dict)
+
+    def of(self, key: Key) -> int:
+        """Its number; a new one if it was never seen."""
+        number = self.number.setdefault(key, len(self.seen))
+        if number == len(self.seen):
+            self.seen.append(key)
+        return number
+
+    def part(self, begin: int, end: int | None, of: "Keys") -> IntArray:
+        """``[len(self)]`` numbers that a part of each key has among the keys of such parts; always the same ``of``."""
+        known = self._parts.get((begin, end), np.empty(0, np.int64))
+        if len(known) < len(self.seen):
+            new = [of.of(key[begin:end]) for key in self.seen[len(known) :]]
+            known = self._parts[begin, end] = np.append(known, np.array(new, np.int64))
+        return known
+
+    def __len__(self) -> int:
+        return len(self.seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,92 +47,122 @@ class Column:
     """Values of one query by key; a key stands once. NaN: there is a series and it says nothing.
 
     Attributes:
-        keys: what each row is of.
-        values: float64, one a key.
-        repeated: samples whose key was there before; they were added to it.
-        unnamed: samples that lack one of the labels, and are left out.
+        of: the keys that numbers are of.
+        numbers: int64 ``[R]``, ascending: of the key of each row.
+        values: float64 ``[R]``.
     """
 
-    keys: tuple[Key, ...]
+    of: Keys
+    numbers: IntArray
     values: Numbers
-    repeated: int = 0
-    unnamed: int = 0
+
+    @classmethod
+    def create(cls, values: dict[Key, float]) -> "Column":
+        """One with keys of its own."""
+        keys = Keys(list(values), {key: i for i, key in enumerate(values)})
+        return cls(keys, np.arange(len(values)), np.array([*values.values()], np.float64))
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """What each row is of."""
+        seen = self.of.seen
+        return tuple(seen[i] for i in self.numbers.tolist())
+
+    def take(self, rows: NDArray[np.bool_]) -> "Column":
+        """Some of the rows."""
+        return Column(self.of, self.numbers[rows], self.values[rows])
+
+    def laid(self, on: Keys, numbers: IntArray) -> Numbers:
+        """``[len(numbers)]`` values on rows of these keys; NaN where there is none."""
+        mine = self.numbers
+        if on is not self.of:
+            mine = np.fromiter((on.number.get(key, -1) for key in self.keys), np.int64, len(mine))
+        by_number = np.full(len(on) + 1, np.nan)  # the last one is of keys that are not there
+        by_number[mine] = self.values
+        return by_number[numbers]
 
 
 @dataclass(slots=True)
 class Names:
     """Keys of label sets as they came, kept from poll to poll: reading labels is most of the work, and they hardly
-    change. Bounded: beyond ``most`` it starts anew. ``=text`` among the labels is that text."""
+    change. ``=text`` among the labels is that text."""
 
     labels: tuple[str, ...]
-    most: int = 500_000
-    known: dict[bytes, Key | None] = field(default_factory=dict)
+    keys: Keys = field(default_factory=Keys)
+    known: dict[bytes, int] = field(default_factory=dict)
 
-    def of(self, metric: msgspec.Raw) -> Key | None:
-        """The values of the labels, None where one is absent or empty."""
-        raw = bytes(metric)
-        if raw in self.known:
-            return self.known[raw]
-        if len(self.known) >= self.most:
-            self.known.clear()
-        given = msgspec.json.decode(raw, type=dict[str, str])
+    def of(self, label_sets: Sequence[bytes]) -> IntArray:
+        """``[R]`` numbers of their keys, -1 where a label is absent or empty."""
+        found = [self.known.get(one) for one in label_sets]
+        if None in found:
+            found = [
+                self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
+            ]
+        return np.array(found, np.int64)
+
+    def _read(self, label_set: bytes) -> int:
+        given = msgspec.json.decode(label_set, type=dict[str, str])
         key = tuple(label[1:] if label.startswith("=") else given.get(label, "") for label in self.labels)
-        self.known[raw] = found = key if all(key) else None
-        return found
+        self.known[label_set] = number = self.keys.of(key) if all(key) else -1
+        return number
 
 
-def column(samples: Sequence[Sample], names: Names) -> Column:
+class Buckets:
+    """Names of buckets: whose each is, and its bound."""
+
+    def __init__(self, labels: tuple[str, ...], keys: Keys | None = None) -> None:
+        self.names = Names((*labels, BUCKET))
+        self.keys = Keys() if keys is None else keys
+        self._bounds: Numbers = np.empty(0)
+
+    def read(self, numbers: IntArray) -> tuple[IntArray, Numbers]:
+        """Numbers of the keys that buckets belong to, and their bounds; NaN: none that can be read."""
+        owners = self.names.keys.part(0, -1, self.keys)
+        new = self.names.keys.seen[len(self._bounds) :]
+        self._bounds = np.append(self._bounds, [_bound(key[-1]) for key in new])
+        return owners[numbers], self._bounds[numbers]
+
+
+def column(samples: Samples, names: Names) -> Column:
     """Samples by key. Two series of one key are added: what a query sums it sums by our labels, so a second one is
-    another name of the same thing, as after a relabelling. ``+Inf`` and ``NaN`` become NaN."""
-    row_of: dict[Key, int] = {}
-    values: list[float] = []
-    repeated = unnamed = 0
-    for sample in samples:
-        key = names.of(sample.metric)
-        if key is None:
-            unnamed += 1
-            continue
-        value = float(sample.value[1])
-        row = row_of.setdefault(key, len(values))
-        if row == len(values):
-            values.append(value)
-        else:
-            repeated += 1
-            values[row] += value
-    found = np.array(values, np.float64)
+    another name of the same thing, as after a relabelling. ``+Inf`` and ``NaN`` become NaN; samples that lack a label
+    are left out."""
+    numbers, values = names.of(samples.label_sets), samples.values
+    if (numbers < 0).any():
+        numbers, values = numbers[numbers >= 0], values[numbers >= 0]
+    distinct = np.flatnonzero(np.bincount(numbers, minlength=1))
+    with np.errstate(invalid="ignore"):
+        found = np.bincount(numbers, values, 1)[distinct].astype(np.float64)  # of nothing it makes integers
     found[~np.isfinite(found)] = np.nan
-    return Column(tuple(row_of), found, repeated, unnamed)
+    return Column(names.keys, distinct, found)
 
 
-def quantiles(samples: Sequence[Sample], names: Names, shares: Sequence[float]) -> list[Column]:
+def quantiles(samples: Samples, buckets: Buckets, shares: Sequence[float]) -> list[Column]:
     """A column for each share, from rates of cumulative buckets, as ``histogram_quantile`` has it: linear within a
     bucket, the first from 0, and the highest finite bound beyond it. NaN where nothing was counted.
 
     Args:
-        samples: one for each key and bound; the last label of ``names`` is ``le``.
-        names: the key's labels, then ``le``.
+        samples: one for each key and bound.
+        buckets: their names.
         shares: 0 to 1.
     """
-    buckets = column(samples, names)
-    row_of: dict[Key, int] = {}
-    rows = np.fromiter((row_of.setdefault(key[:-1], len(row_of)) for key in buckets.keys), np.int64, len(buckets.keys))
-    place_of: dict[str, float] = {}
-    bounds = np.fromiter((_bound(key[-1], place_of) for key in buckets.keys), np.float64, len(buckets.keys))
-    usable = ~np.isnan(bounds) & ~np.isnan(buckets.values)
-    distinct = np.unique(bounds[usable])
-    counts = np.full((len(row_of), len(distinct)), np.nan)
-    counts[rows[usable], np.searchsorted(distinct, bounds[usable])] = buckets.values[usable]
-    keys = tuple(row_of)
-    return [Column(keys, _quantile(counts, distinct, share), buckets.repeated, buckets.unnamed) for share in shares]
+    counted = column(samples, buckets.names)
+    owners, bounds = buckets.read(counted.numbers)
+    there = np.zeros(len(buckets.keys) + 1, bool)
+    there[owners] = True
+    row_of, keys = np.cumsum(there) - 1, np.flatnonzero(there)
+    usable = ~np.isnan(bounds) & ~np.isnan(counted.values)
+    distinct, place = np.unique(bounds[usable], return_inverse=True)
+    counts = np.full((len(keys), len(distinct)), np.nan)
+    counts[row_of[owners[usable]], place] = counted.values[usable]
+    return [Column(buckets.keys, keys, _quantile(counts, distinct, share)) for share in shares]
 
 
-def _bound(text: str, known: dict[str, float]) -> float:
-    if text not in known:
-        try:
-            known[text] = float(text)
-        except ValueError:
-            known[text] = np.nan
-    return known[text]
+def _bound(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
 
 
 def _quantile(counts: Numbers, bounds: Numbers, share: float) -> Numbers:

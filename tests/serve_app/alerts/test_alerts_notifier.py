@@ -209,6 +209,16 @@ async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
                 )
 
 
+async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray drops one that was not; that something waits would be seen for seconds of a minute, and page nobody."""
+    monkeypatch.setattr("serve_app.alerts.notifier.MEASURED_EVERY_SECONDS", 0.01)
+    counts: list[float] = []
+    monkeypatch.setattr(PrometheusInstruments, "set", lambda self, metric, value, **labels: counts.append(value))
+    async with standing_in(503, 503) as (manager, hook), notifying(receivers([manager], [hook]), tmp_path):
+        await eventually(lambda: len(counts) >= 10)
+    assert set(counts) == {0}
+
+
 async def test_secrets_let_us_in_and_stay_out_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "ray.serve")
     (tmp_path / "password").write_text("pässword\n")

@@ -8,6 +8,7 @@ import numpy as np
 from model.snapshot import MeshSnapshot
 from serve_app.sources.prometheus.dialects import KNOWN, Query
 from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, RESOURCES
+from serve_app.sources.prometheus.rules import recorded
 from serve_app.sources.prometheus.source import CALLS, KUBERNETES, SERVICES, Asking, Role
 from tests.serve_app.sources.prometheus.standin import Request, Samples, fails, vector
 
@@ -15,14 +16,20 @@ ISTIO = KNOWN["istio"]
 REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls have alike
 
 
+RULES = recorded(ISTIO, Asking().interval_seconds, Asking().window_seconds)
+
+
 def texts(window_seconds: float = Asking().window_seconds) -> dict[str, Role]:
     """Which query is which."""
-    asked: dict[Role, Query] = {(SERVICES, role): query for role, query in ISTIO.services.items()}
-    asked |= {(CALLS, role): query for role, query in ISTIO.calls.items()}
-    asked |= {(KUBERNETES, role): query for role, query in {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}.items()}
+    kubernetes = {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}
+    asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves
-    return {query.at(window_seconds): role for role, query in asked.items()}
+    known = {query.at(window_seconds): role for role, query in asked.items()}
+    for dialect in (ISTIO, RULES.dialect):
+        for of, queries in ((SERVICES, dialect.services), (CALLS, dialect.calls)):
+            known |= {query.at(window_seconds): (of, role) for role, query in queries.items()}
+    return known
 
 
 @dataclass
@@ -35,6 +42,7 @@ class IstioMesh:
         altered: what is done to the samples of a query.
         replicas: by workload: how many are wanted, and the generation of that decision.
         annotations: by workload: ``mute`` and ``sensitivity``, as kube-state-metrics tells them.
+        recorded: calls that its recording rules have; None: there are no rules, or they are behind.
     """
 
     at: Callable[[float], MeshSnapshot | None]
@@ -42,10 +50,14 @@ class IstioMesh:
     altered: dict[Role, Callable[[Samples], Samples]] = field(default_factory=dict)
     replicas: dict[str, tuple[int, int]] = field(default_factory=dict)
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    recorded: int | None = None
     asked: list[Role] = field(default_factory=list)
 
     def __call__(self, request: Request) -> None:
         text, role = request.query["query"], texts().get(request.query["query"])
+        if text == RULES.calls:
+            request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
+            return
         if role is None:  # which kind of mesh is it?
             request.send(200, vector([({}, "7")] if 'reporter="destination"' in text else []))
             return
@@ -63,13 +75,16 @@ class IstioMesh:
             yield from self._kubernetes(snapshot, what)
             return
         rows = _services(snapshot) if of == SERVICES else _calls(snapshot)
+        scale = 1.0 if self.recorded is not None else 1e3  # rules record seconds
         for labels, values in rows:
             if what == "requests":
                 yield labels, str(values[REQUESTS])
             elif what == "failures" and values[FAILURES] > 0:
                 yield labels, str(values[FAILURES] * values[REQUESTS])
             elif what == "in_flight":
-                yield labels, str(values[6] * 1e3)
+                yield labels, str(values[6] * scale)
+            elif what in ("p50", "p99"):
+                yield labels, str(values[P50 if what == "p50" else P99])
             elif what == "buckets" and not np.isnan(values[P50]):
                 apart = max(values[P99], values[P50] * 1.00001)  # one request has one latency, and bounds differ
                 for bound, share in ((values[P50], 0.5), (apart, 0.99), (np.inf, 1.0)):

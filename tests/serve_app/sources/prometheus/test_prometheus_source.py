@@ -11,10 +11,10 @@ import pytest
 from model.snapshot import NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
 from serve_app.settings import CollectorSettings, MeshSettings
 from serve_app.sources.prometheus.inventory import look_at
-from serve_app.sources.prometheus.kubernetes import annotated
+from serve_app.sources.prometheus.kubernetes import Serving, annotated
 from serve_app.sources.prometheus.opening import MeshSource
 from serve_app.sources.prometheus.source import CALLS, KUBERNETES, SERVICES
-from serve_app.sources.prometheus.table import Column
+from serve_app.sources.prometheus.table import Column, Keys
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from tests.serve_app.sources.prometheus import standin
@@ -240,9 +240,9 @@ def test_what_annotations_say_is_told_with_the_snapshot_and_holds_while_kube_sta
 def test_annotations_of_the_workloads_of_a_service(
     said: list[tuple[str, str, str]], wanted: ServicePolicy | None
 ) -> None:
-    keys = tuple(("shop", *one) for one in said)
-    serves = {("shop", workload): [("shop", "cart")] for workload in ("v1", "v2")}
-    policies, unheeded = annotated(Column(keys, np.ones(len(keys))), serves)
+    pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
+    found = Column.create({("shop", *one): 1.0 for one in said})
+    policies, unheeded = annotated(found, Serving(Keys(), Keys(), pairs))
     assert policies == ([wanted] if wanted else [])
     assert len(unheeded) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in said)
 

@@ -1,0 +1,209 @@
+"""Time to collect one snapshot of a large mesh from a real Prometheus, which scrapes and evaluates rules meanwhile.
+
+    python -m benchmarks.bench_collect [--services 2000] [--calls 12000] [--polls 15] [--json FILE]
+
+The mesh is made up: requests by response code, nine buckets and ``+Inf`` of each service and call, cpu, memory,
+kube-state-metrics. One process exports it, a Prometheus scrapes that every 15 s and evaluates the shipped recording
+rules, this process collects: all on the same cores. Three ways, in turn: ``rules`` as shipped (a mesh of this size
+with rules), ``buckets`` without rules, and ``rules_gzip`` with replies packed.
+
+Correctness first: every snapshot's services, calls, rates, errors, quantiles, cpu and memory are what was generated;
+quantiles are compared with those of the generated buckets, interpolated here by numpy. Per way: wall time of a poll
+and CPU time of this process during it (``time.process_time``: all its threads, user and system; waiting for the
+network counts nothing), median, 10th and 90th percentile and largest. ``own_share`` is what a busy process gets of a
+core before it starts: below .9 the machine had other work, and wall times tell of that. Prints JSON lines.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from model.snapshot import NODE_METRICS, MeshSnapshot
+from serve_app.endpoint import Endpoint
+from serve_app.sources.prometheus.client import Prometheus
+from serve_app.sources.prometheus.dialects import istio
+from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
+from tests.live.exporter import exporting
+from tests.live.monitor import Monitor, every
+from tests.live.openmetrics import calls, services, share_below
+from tests.live.programs import missing, own_share, where
+
+RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "recording.rules.yaml"
+BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1000, 2500)
+INTERVAL = 15.0
+WITHIN = 60.0  # s: here a slow poll is a figure, not a failure
+WAYS = {"rules": (2000.0, False), "buckets": (float("inf"), False), "rules_gzip": (2000.0, True)}
+
+
+def mesh(services: int, calls: int) -> MeshSnapshot:
+    """Names as in a cluster, calls in no order; a call in five fails now and then."""
+    rng = np.random.default_rng(services)
+    pairs = rng.choice(services * services, calls, replace=False)
+
+    def measured(rows: int, columns: int) -> np.ndarray:
+        values = np.full((rows, columns), np.nan)
+        values[:, 0] = np.exp(rng.normal(2.0, 1.2, rows))
+        values[:, 1] = np.where(rng.random(rows) < 0.2, rng.uniform(0.001, 0.05, rows), 0.0)
+        values[:, 2] = np.exp(rng.normal(np.log(0.02), 1.0, rows))
+        values[:, 3] = values[:, 2] * rng.uniform(1.5, 8.0, rows)
+        return values
+
+    nodes, edges = measured(services, len(NODE_METRICS)), measured(calls, 4)
+    nodes[:, 4:6] = rng.uniform(0.05, 0.95, (services, 2))
+    nodes[:, 6] = nodes[:, 0] * nodes[:, 2]
+    return MeshSnapshot.create(
+        node_ids=[f"team-{i % 23}/service-{i:05}" for i in range(services)],
+        edge_index=np.stack([pairs // services, pairs % services]),
+        node_features=nodes,
+        edge_features=edges,
+        observed_at=datetime.now(UTC),
+    )
+
+
+class Expected:
+    """What a snapshot of the generated mesh must say, whatever the order of its services and calls."""
+
+    def __init__(self, made: MeshSnapshot) -> None:
+        self.made = made
+        self._row = {name: i for i, name in enumerate(made.node_ids)}
+        self._edge = {ends: i for i, ends in enumerate(map(tuple, made.edge_index.T.tolist()))}
+        self.edges = made.edge_features.astype(np.float64)
+        self.nodes = made.node_features.astype(np.float64)
+        for table, side in ((self.nodes, services([made])), (self.edges, calls([made]))):
+            counts = np.hstack([share_below(side, bound) for bound in BOUNDS_MS])
+            for column, share in ((2, 0.5), (3, 0.99)):
+                table[:, column] = [_quantile(row, share) for row in counts]
+        rate, failing = self.edges[:, 0], self.edges[:, 0] * self.edges[:, 1]
+        called, failed = (np.bincount(made.edge_index[1], one, made.num_nodes) for one in (rate, failing))
+        of_callers = np.divide(failed, called, out=np.zeros_like(called), where=called > 0)
+        self.nodes[:, 1] = np.maximum(self.nodes[:, 1], of_callers)  # the larger of both views
+
+    def check(self, read: MeshSnapshot) -> None:
+        """Fails where anything differs by more than rounding."""
+        rows = np.array([self._row[name] for name in read.node_ids])
+        assert sorted(rows) == list(range(self.made.num_nodes))
+        ends = map(tuple, rows[read.edge_index].T.tolist())
+        edges = np.array([self._edge[one] for one in ends])
+        assert sorted(edges) == list(range(self.made.num_edges))
+        assert read.node_observed.all()
+        assert read.edge_observed.all()
+        np.testing.assert_allclose(read.node_features, self.nodes[rows], rtol=2e-4, atol=1e-6)
+        np.testing.assert_allclose(read.edge_features, self.edges[edges], rtol=2e-4, atol=1e-6)
+
+
+def _quantile(shares: np.ndarray, wanted: float) -> float:
+    """Of one row, s: linear within a bucket, the first from 0; the highest bound where it lies beyond."""
+    return float(np.interp(wanted, [0.0, *shares], [0.0, *BOUNDS_MS])) / 1000
+
+
+@contextmanager
+def watched(made: MeshSnapshot, folder: Path) -> Iterator[str]:
+    """A Prometheus that has scraped the mesh for longer than the rate window; its URL."""
+    exporter, url = exporting(made, BOUNDS_MS, folder)
+    try:
+        exporter.wait_for(f"{url}/")
+        target = {"job_name": "mesh", **every(INTERVAL), "static_configs": [{"targets": [url.removeprefix("http://")]}]}
+        monitor = Monitor(folder, [target], rules=[RULES])
+        try:
+            monitor.wait()
+            time.sleep(Asking().window_seconds + 3 * INTERVAL)  # until rates and rules are of a whole window
+            yield monitor.url
+        finally:
+            monitor.program.end()
+    finally:
+        exporter.end()
+
+
+def times(url: str, expected: Expected, polls: int) -> list[dict[str, object]]:
+    """A row for each way."""
+    taken: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    last: dict[str, Poll] = {}
+    sources = {way: _source(url, *how) for way, how in WAYS.items()}
+    for turn in range(polls + 1):  # the first reads every name
+        for way, source in sources.items():
+            at = datetime.now(UTC) - timedelta(seconds=INTERVAL)
+            began, used = time.perf_counter(), time.process_time()
+            poll = source.poll(at)
+            spent = time.perf_counter() - began, time.process_time() - used
+            assert poll.snapshot is not None, poll.why
+            assert (poll.recorded, poll.masked) == (way != "buckets", ()), (way, poll.recorded, poll.masked)
+            expected.check(poll.snapshot)
+            last[way] = poll
+            if turn:
+                taken[way].append(spent)
+            time.sleep(0.5)
+    for source in sources.values():
+        source.close()
+    return [_row(way, expected.made, taken[way], last[way]) for way in WAYS]
+
+
+def _source(url: str, recorded_from_calls: float, compressed: bool) -> PrometheusSource:
+    asking = Asking(INTERVAL, within_seconds=WITHIN, recorded_from_calls=recorded_from_calls)
+    return PrometheusSource(Prometheus(Endpoint(url), compressed=compressed), istio(), asking)
+
+
+def _row(way: str, made: MeshSnapshot, taken: list[tuple[float, float]], poll: Poll) -> dict[str, object]:
+    row: dict[str, object] = {
+        "benchmark": "collect",
+        "way": way,
+        "services": made.num_nodes,
+        "calls": made.num_edges,
+        "buckets": len(BOUNDS_MS) + 1,
+        "polls": len(taken),
+    }
+    for name, values in zip(("wall", "cpu"), np.array(taken).T * 1e3, strict=True):
+        for figure, value in zip(("p10", "p50", "p90"), np.percentile(values, (10, 50, 90)), strict=True):
+            row[f"{name}_{figure}_ms"] = round(float(value), 1)
+        row[f"{name}_max_ms"] = round(float(values.max()), 1)
+    row["samples"] = sum(len(answer.samples) for answer in poll.answers.values())
+    row["megabytes"] = round(sum(answer.size for answer in poll.answers.values()) / 1e6, 2)  # unpacked
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--services", type=int, default=2000)
+    parser.add_argument("--calls", type=int, default=12_000)
+    parser.add_argument("--polls", type=int, default=15)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if gone := missing("prometheus"):
+        parser.error("; ".join(gone))
+    made = mesh(arguments.services, arguments.calls)
+    about = {
+        "cores": os.cpu_count(),
+        "prometheus": _version(),
+        "msgspec": msgspec.__version__,
+        "python": platform.python_version(),
+        "own_share": round(own_share(), 2),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    with tempfile.TemporaryDirectory() as folder, watched(made, Path(folder)) as url:
+        rows = times(url, Expected(made), arguments.polls)
+    lines = [json.dumps(row | about) for row in rows]
+    print("\n".join(lines))
+    if arguments.json:
+        arguments.json.write_text("\n".join(lines) + "\n")
+
+
+def _version() -> str:
+    command = [where("prometheus") or "prometheus", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.search(r"version ([\w.]+)", said.stdout + said.stderr)
+    return found[1] if found else "unknown"
+
+
+if __name__ == "__main__":
+    main()

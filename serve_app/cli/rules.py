@@ -1,0 +1,39 @@
+"""``tagae rules``: recording rules for the Prometheus of a large mesh."""
+
+from typing import Annotated
+
+import typer
+
+from serve_app.cli.configure import Assignments, ConfigFile, overrides
+
+
+def rules(
+    config: ConfigFile = None,
+    settings: Assignments = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source", metavar="KIND", help="Kind of mesh, as in the settings. Repeatable; default: all but ambient."
+        ),
+    ] = None,
+) -> None:
+    """Print recording rules for a mesh of thousands of calls: its Prometheus computes once an interval what is asked.
+
+    Load them into that Prometheus; the collector finds them, and reads them from collector.recorded_from_calls on.
+    The rate window and the interval are those of the settings. Istio with and without sidecars have the same metrics:
+    take the rules of one of the two.
+
+    \b
+    Example:
+      tagae rules --source istio > recording.rules.yaml
+    """
+    from serve_app.settings import load
+    from serve_app.sources.prometheus.dialects import KNOWN
+    from serve_app.sources.prometheus.rules import document
+
+    asked = source or [name for name in KNOWN if name != "istio-ambient"]
+    if unknown := [name for name in asked if name not in KNOWN]:
+        raise typer.BadParameter(f"expected one of {', '.join(KNOWN)}, came {unknown[0]!r}", param_hint="--source")
+    collector = load(config, overrides(settings)).collector
+    chosen = {name: KNOWN[name] for name in asked}
+    typer.echo(document(chosen, collector.interval_seconds, collector.window_seconds), nl=False)

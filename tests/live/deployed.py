@@ -1,0 +1,68 @@
+"""What deploy/ ships, as tests use it: jobs of Prometheus with targets of ours, queries of Grafana's dashboards."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
+# Which pods a job looks for, said of a target as Kubernetes would say it.
+AS_A_POD = {
+    "__meta_kubernetes_pod_label_app_kubernetes_io_name": "tagae",
+    "__meta_kubernetes_pod_container_port_name": "metrics",
+    "__meta_kubernetes_pod_name": "tagae-worker",
+}
+
+
+def jobs(targets: Mapping[str, Sequence[str]], seconds: float) -> list[dict[str, Any]]:
+    """The scrape configs that we ship, of these targets by job, so often; everything else as shipped."""
+    found = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
+    for job in found:
+        job.pop("kubernetes_sd_configs", None)
+        job["static_configs"] = [{"targets": list(targets[job["job_name"]]), "labels": AS_A_POD}]
+        job["scrape_interval"] = job["scrape_timeout"] = f"{round(seconds * 1000)}ms"
+    return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One query of a panel.
+
+    Attributes:
+        dashboard, panel: their titles.
+        expr: as the panel has it, with Grafana's variables.
+        legend: which labels of a series it is told by.
+    """
+
+    dashboard: str
+    panel: str
+    expr: str
+    legend: str
+
+    def at(self, window_seconds: float) -> str:
+        """The text that Grafana would send, for all meshes."""
+        return self.expr.replace("$__rate_interval", f"{round(window_seconds * 1000)}ms").replace("$mesh", ".*")
+
+    @property
+    def labels(self) -> set[str]:
+        """Those that the legend shows."""
+        return set(re.findall(r"\{\{(\w+)\}\}", self.legend))
+
+    @property
+    def metrics(self) -> set[str]:
+        """Names of series that it asks for."""
+        return set(re.findall(r"\b(?:ray_|tagae_)\w+", self.expr))
+
+
+def drawn() -> Iterator[Drawn]:
+    """Every query of every dashboard."""
+    for path in DASHBOARDS:
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            for target in panel.get("targets", ()):
+                yield Drawn(board["title"], panel["title"], target["expr"], target["legendFormat"])

@@ -1,0 +1,170 @@
+"""Every query of Grafana's dashboards against a Prometheus that scrapes a running service, as shipped."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from model.snapshot import MeshSnapshot
+from serve_app.codec import snapshot_document
+from serve_app.sources.prometheus.source import KUBERNETES
+from serve_app.sources.topology import MeshSpec
+from tests.live.deployed import DEPLOY, Drawn, drawn, jobs
+from tests.live.monitor import Monitor
+from tests.live.programs import free_ports, missing
+from tests.serve_app.running import recorded, serving
+from tests.serve_app.sources.prometheus import standin
+from tests.serve_app.sources.prometheus.istio_standin import IstioMesh
+
+NEEDS = ("prometheus",)
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),  # starting takes minutes on a busy machine
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+QUIET = 25  # snapshots before the fault
+SCRAPE_SECONDS, WINDOW_SECONDS = 2.0, 60.0
+WITHIN_SECONDS = 240.0  # adapters are fitted after 40 snapshots, a second each
+# Nothing of it happens to a service that is well, or the machine has no GPU.
+MAY_BE_EMPTY = {
+    "ray_node_gpus_utilization",
+    "ray_node_gram_used",
+    "ray_node_gram_available",
+    "ray_serve_deployment_error_counter_total",
+    "tagae_parts_missing_total",
+    "tagae_retries_total",
+}
+
+
+def settings(folder: Path, metrics_port: int, **urls: str) -> str:
+    """A second stands for fifteen; of four receivers one takes what it is sent."""
+    return f"""
+        serve.port = 0
+        serve.metrics_port = {metrics_port}
+        store.path = "{folder / "state"}"
+        scorer.device = "cpu"
+        [collector]
+        interval_seconds = 1
+        behind_seconds = 1
+        deadline_seconds = 60
+        [collector.meshes.shop]
+        prometheus = "{urls["prometheus"]}"
+        [notify]
+        longest_backoff_seconds = 1
+        resend_seconds = 5
+        [[notify.alertmanagers]]
+        url = "{urls["well"]}"
+        [[notify.alertmanagers]]
+        url = "{urls["busy"]}"
+        [[notify.webhooks]]
+        url = "{urls["well"]}/hook"
+        [[notify.webhooks]]
+        url = "{urls["refusing"]}/hook"
+    """
+
+
+def takes(request: standin.Request) -> None:
+    request.send(200, b"{}")
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One that scrapes a service: a mesh is collected, another pushed, requests are refused, people told of a fault."""
+    folder = tmp_path_factory.mktemp("dashboards")
+    snapshots = recorded(MeshSpec(services=40, calls_per_service=3.0, seed=4), 60, fault_from=QUIET)
+    began: list[float] = []
+
+    def at(instant: float) -> MeshSnapshot:
+        began.append(instant)
+        if len(began) > 100:  # a query fails from now on, and has no values to stand in
+            mesh.broken = {(KUBERNETES, "desired")}
+        return snapshots[min(int(instant - began[0]), len(snapshots) - 1)]
+
+    mesh = IstioMesh(at)
+    with ExitStack() as open_until_the_end:
+        urls = {
+            name: standin.url_of(open_until_the_end.enter_context(standin.running(behaviour)))
+            for name, behaviour in {
+                "prometheus": mesh,
+                "well": takes,
+                "busy": standin.fails(503),
+                "refusing": standin.fails(400),
+            }.items()
+        }
+        config, (port,) = folder / "tagae.toml", free_ports(1)
+        config.write_text(settings(folder, port, **urls))
+        _, service = open_until_the_end.enter_context(serving("--config", str(config)))
+        targets = {"tagae": [service.removeprefix("http://")], "tagae-ray": [f"127.0.0.1:{port}"]}
+        alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
+        monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS), rules=[alerts])
+        open_until_the_end.callback(monitor.program.end)
+        monitor.wait()
+        http = open_until_the_end.enter_context(httpx.Client(base_url=service, timeout=60, trust_env=False))
+        used(http, snapshots, monitor.url)
+        yield monitor.url
+
+
+def used(http: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> None:
+    """Use the service until everything that should be drawn is."""
+    until, i = time.monotonic() + WITHIN_SECONDS, 0
+    wanted = [query for query in drawn() if not query.metrics & MAY_BE_EMPTY]
+    while wanted and time.monotonic() < until:
+        document = json.dumps(snapshot_document(snapshots[min(i, QUIET)]))
+        http.post("/v1/meshes/pushed/snapshots", content=document)  # the same again is answered 200, another 409
+        http.get("/v1/meshes/unknown/verdict")
+        wanted = [query for query in wanted if not asked(url, query)]
+        i += 1
+
+
+def asked(url: str, query: Drawn) -> list[dict[str, Any]]:
+    """Series that a panel would draw."""
+    sent = {"query": query.at(WINDOW_SECONDS)}
+    answer = httpx.get(f"{url}/api/v1/query", params=sent, trust_env=False, timeout=30).json()
+    assert answer["status"] == "success", (query, answer)
+    found: list[dict[str, Any]] = answer["data"]["result"]
+    return found
+
+
+@pytest.mark.parametrize("query", [*drawn()], ids=lambda query: f"{query.panel}-{query.legend}")
+def test_a_panel_draws_something(prometheus: str, query: Drawn) -> None:
+    found = asked(prometheus, query)
+    if not query.metrics & MAY_BE_EMPTY:
+        assert found, query.expr
+    for series in found:
+        assert query.labels <= series["metric"].keys(), series["metric"]
+
+
+def test_what_fails_is_drawn_as_failing(prometheus: str) -> None:
+    """Panels of errors have series that say so, and no others."""
+
+    def labels(expr: str, label: str) -> set[str]:
+        query = Drawn("", "", expr, "")
+        return {series["metric"][label] for series in asked(prometheus, query) if float(series["value"][1]) > 0}
+
+    assert "alertmanager" in labels("tagae_notices_failed_total", "receiver")
+    assert labels("tagae_notices_dropped_total", "receiver") == {"webhook"}
+    assert labels("tagae_notices_waiting", "receiver") == {"alertmanager"}
+    assert "unknown-mesh" in labels("tagae_refusals_total", "code")
+    assert labels("tagae_collector_query_failures_total", "why") == {"overloaded"}
+
+
+def test_what_waits_is_told_without_a_gap(prometheus: str) -> None:
+    """Ray forgets gauges; an alert that waits for five minutes of them would never fire."""
+    told, scraped = (
+        float(asked(prometheus, Drawn("", "", f"min(count_over_time({series}[30s]))", ""))[0]["value"][1])
+        for series in ("tagae_notices_waiting", 'up{job="tagae-ray"}')
+    )
+    assert told >= scraped - 1
+
+
+def test_meshes_and_their_thresholds_are_told_apart(prometheus: str) -> None:
+    for name in ("score", "threshold", "services"):
+        found = asked(prometheus, Drawn("", "", f"tagae_mesh_{name}", ""))
+        assert {series["metric"]["mesh"] for series in found} == {"shop", "pushed"}

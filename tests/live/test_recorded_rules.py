@@ -1,0 +1,128 @@
+"""The same snapshot with recording rules and without, from a Prometheus that scrapes a mesh and evaluates them."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.endpoint import Endpoint
+from serve_app.sources.prometheus.client import Prometheus
+from serve_app.sources.prometheus.dialects import KNOWN, istio
+from serve_app.sources.prometheus.rules import document
+from serve_app.sources.prometheus.source import CALLS, SERVICES, Asking, Poll, PrometheusSource
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.live.exporter import exporting
+from tests.live.monitor import Monitor, every
+from tests.live.openmetrics import FINE_MS
+from tests.live.programs import missing
+
+NEEDS = ("prometheus",)
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+SCRAPE, INTERVAL, WINDOW = 2.0, 4.0, 24.0
+TOLERANCE = 0.02  # a scrape that came late on a busy machine; two instants of a window
+MADE = next(iter(Simulator(MeshSpec(services=40, calls_per_service=3.0, seed=5), snapshots=1).snapshots()))
+
+
+@dataclass
+class Polled:
+    """One instant in every way."""
+
+    raw: Poll
+    recorded: Poll
+    small: Poll
+    behind: Poll
+
+
+@pytest.fixture(scope="module")
+def polled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polled]:
+    folder = tmp_path_factory.mktemp("rules")
+    rules = folder / "recording.rules.yaml"
+    rules.write_text(document({"istio": KNOWN["istio"]}, INTERVAL, WINDOW))
+    exporter, url = exporting(MADE, FINE_MS, folder)
+    try:
+        exporter.wait_for(f"{url}/")
+        scrape = {"job_name": "mesh", **every(SCRAPE), "static_configs": [{"targets": [url.removeprefix("http://")]}]}
+        monitor = Monitor(folder, [scrape], rules=[rules])
+        try:
+            monitor.wait()
+            full = f"min(count_over_time(istio_requests_total[{WINDOW:g}s] offset {2 * INTERVAL:g}s))"
+            monitor.program.wait_until(lambda: _value(monitor.url, full) >= WINDOW / SCRAPE - 1, 200)
+            now = datetime.now(UTC)
+            yield Polled(
+                _poll(monitor.url, float("inf"), now),
+                _poll(monitor.url, 10, now),
+                _poll(monitor.url, MADE.num_edges + 1, now),
+                _poll(monitor.url, 10, now + timedelta(seconds=4 * INTERVAL)),
+            )
+        finally:
+            monitor.program.end()
+    finally:
+        exporter.end()
+
+
+def _value(url: str, query: str) -> float:
+    with closing(Prometheus(Endpoint(url))) as client:
+        answer = client.ask({"q": query}, datetime.now(UTC), 20.0)["q"]
+    assert not answer.failed, answer.detail
+    return float(answer.samples.values[0]) if len(answer.samples) else 0.0
+
+
+def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
+    asking = Asking(INTERVAL, WINDOW, within_seconds=60.0, recorded_from_calls=recorded_from_calls)
+    with closing(PrometheusSource(Prometheus(Endpoint(url)), istio(), asking)) as source:
+        poll = source.poll(at)
+    assert poll.snapshot is not None, poll.why
+    return poll
+
+
+def _ordered(snapshot: MeshSnapshot | None) -> MeshSnapshot:
+    """Services and calls by name."""
+    assert snapshot is not None
+    nodes = np.argsort(snapshot.node_ids)
+    ends = [(snapshot.node_ids[a], snapshot.node_ids[b]) for a, b in snapshot.edge_index.T]
+    return snapshot.take(nodes, sorted(range(len(ends)), key=lambda i: ends[i]))
+
+
+def test_rules_are_read_from_that_size_on_while_they_are_fresh(polled: Polled) -> None:
+    read = [polled.raw.recorded, polled.recorded.recorded, polled.small.recorded, polled.behind.recorded]
+    assert read == [False, True, False, False]
+    for of in (SERVICES, CALLS):
+        assert (of, "buckets") in polled.raw.answers
+        assert (of, "buckets") not in polled.recorded.answers
+        assert {(of, "p50"), (of, "p99")} <= polled.recorded.answers.keys()
+
+
+def test_nothing_is_missing_and_the_answers_are_smaller(polled: Polled) -> None:
+    for poll in (polled.raw, polled.recorded):
+        assert not poll.masked
+        assert {answer.detail for answer in poll.answers.values() if answer.failed} == set()
+    sizes = [sum(len(answer.samples) for answer in poll.answers.values()) for poll in (polled.raw, polled.recorded)]
+    assert sizes[1] < sizes[0] / 4
+
+
+def test_the_snapshot_is_the_same_and_what_was_exported(polled: Polled) -> None:
+    raw, read, made = (_ordered(one) for one in (polled.raw.snapshot, polled.recorded.snapshot, MADE))
+    assert raw.node_ids == read.node_ids
+    assert raw.edge_index.tolist() == read.edge_index.tolist()
+    for side, names in (("node", NODE_METRICS), ("edge", EDGE_METRICS)):
+        observed, values = f"{side}_observed", f"{side}_features"
+        assert getattr(raw, observed).tolist() == getattr(read, observed).tolist()
+        for i, name in enumerate(names):
+            pair = (getattr(one, values)[:, i] for one in (read, raw))
+            np.testing.assert_allclose(*pair, rtol=TOLERANCE, atol=1e-5, err_msg=f"{side} {name}")
+    busy = made.take(np.arange(made.num_nodes), np.flatnonzero(made.edge_features[:, 0] > 0))
+    assert busy.node_ids == read.node_ids
+    for i in (0, 1):  # rates and errors; quantiles are those of buckets
+        np.testing.assert_allclose(read.edge_features[:, i], busy.edge_features[:, i], rtol=TOLERANCE, atol=1e-5)
+    assert (read.edge_features[:, 1] > 0).any()
+    resources = slice(4, 6)
+    np.testing.assert_allclose(read.node_features[:, resources], busy.node_features[:, resources], rtol=TOLERANCE)

@@ -1,0 +1,151 @@
+"""The scrape jobs that we ship, in a real Prometheus: Ray's names become ours, and nothing is counted twice."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.metrics import PARTS_MISSING, PREDICTIONS, REFUSALS, STAGE, MeshGauges, PrometheusInstruments
+from tests.live.deployed import DEPLOY, jobs
+from tests.live.monitor import Monitor
+from tests.live.programs import LOOPBACK, missing
+
+NEEDS = ("prometheus",)
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+# As Ray 2.60 writes it.
+OF_ALL = (
+    'Component="core_worker",NodeAddress="192.0.2.2",SessionName="session_2026-11-21_22-50-54",Version="2.60.0",'
+    'WorkerId="{worker}",application="tagae",'
+    'otel_scope_name="ray._private.telemetry.open_telemetry_metric_recorder",otel_scope_schema_url="",'
+    'otel_scope_version=""'
+)
+FIRST, SECOND = (OF_ALL.format(worker=worker) for worker in ("12a8dfaf", "8f76e522"))
+RAY = f"""\
+# HELP ray_tagae_predictions_total Verdicts made, by status and weights.
+# TYPE ray_tagae_predictions_total counter
+ray_tagae_predictions_total{{{FIRST},deployment="MetaModel",model_version="8c",replica="a1",status="normal"}} 109.0
+# TYPE ray_tagae_stage_seconds histogram
+ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="0.005",replica="s1",stage="lay"}} 92.0
+ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="+Inf",replica="s1",stage="lay"}} 109.0
+ray_tagae_stage_seconds_bucket{{{SECOND},deployment="MeshSession",le="+Inf",replica="s2",stage="lay"}} 1.0
+# TYPE ray_tagae_notices_waiting gauge
+ray_tagae_notices_waiting{{{FIRST},deployment="Notifier",receiver="webhook",replica="n1"}} 2.0
+# TYPE ray_serve_num_router_requests_total counter
+ray_serve_num_router_requests_total{{{FIRST},deployment="MeshSession",replica="s1"}} 109.0
+"""
+
+
+def ingress() -> str:
+    """What the ingress says of the same verdicts."""
+    instruments = PrometheusInstruments(replica="i1")
+    instruments.count(PREDICTIONS, 109, model_version="8c", status="normal")
+    instruments.count(PARTS_MISSING, 0)
+    instruments.count(REFUSALS, 3, code="unknown-mesh")
+    for stage in ("lay", "total"):
+        instruments.observe(STAGE, 0.004, stage=stage)
+    return instruments.text([MeshGauges("shop", 3, 109, None, "normal", 1.0, 2.0, 0.1)]).decode()
+
+
+@contextmanager
+def serving(text: str) -> Iterator[str]:
+    """One page, and where it is."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Not into the output of the tests."""
+
+    with ThreadingHTTPServer((LOOPBACK, 0), Page) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"{LOOPBACK}:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus that scrapes both pages as shipped, with the alerts beside."""
+    with serving(RAY) as of_ray, serving(ingress()) as of_ingress:
+        scrapes = jobs({"tagae": [of_ingress], "tagae-ray": [of_ray]}, 0.5)
+        alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
+        monitor = Monitor(tmp_path_factory.mktemp("scrape"), scrapes, rules=[alerts])
+        try:
+            monitor.wait()
+            monitor.program.wait_until(lambda: values(monitor.url, "up == 1") == {"tagae": 1.0, "tagae-ray": 1.0}, 60)
+            yield monitor.url
+        finally:
+            monitor.program.end()
+
+
+def samples(url: str, query: str) -> list[dict[str, Any]]:
+    """Of an instant vector."""
+    answer = httpx.get(f"{url}/api/v1/query", params={"query": query}, trust_env=False, timeout=20)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["data"]["result"]
+    return found
+
+
+def values(url: str, query: str) -> dict[str, float]:
+    """By job."""
+    return {one["metric"].get("job", ""): float(one["value"][1]) for one in samples(url, query)}
+
+
+def test_rays_names_become_ours_with_who_said_so(url: str) -> None:
+    (one,) = samples(url, 'tagae_predictions_total{status="normal"}')
+    labels = {name: one["metric"][name] for name in ("application", "deployment", "replica", "job", "model_version")}
+    assert labels == {
+        "application": "tagae",
+        "deployment": "MetaModel",
+        "replica": "a1",
+        "job": "tagae-ray",
+        "model_version": "8c",
+    }
+    assert one["value"][1] == "109"
+    assert samples(url, '{__name__=~"ray_tagae_.+"}') == []
+    assert len(samples(url, "ray_serve_num_router_requests_total")) == 1  # Ray's own keep theirs
+
+
+def test_a_new_process_is_no_new_series(url: str) -> None:
+    told = {name for one in samples(url, '{__name__=~"tagae_.+"}') for name in one["metric"]}
+    assert not {name for name in told if name.startswith("otel_")} | ({"WorkerId", "SessionName"} & told)
+    stages = samples(url, 'tagae_stage_seconds_bucket{le="+Inf",stage="lay"}')
+    assert {one["metric"]["replica"]: one["value"][1] for one in stages} == {"s1": "109", "s2": "1"}
+
+
+def test_what_both_tell_is_counted_once_and_what_one_tells_is_kept(url: str) -> None:
+    assert values(url, "sum by (job) (tagae_predictions_total)") == {"tagae-ray": 109.0}
+    assert samples(url, "tagae_parts_missing_total") == []
+    stages = samples(url, "count by (job, stage) (tagae_stage_seconds_count)")
+    assert [(one["metric"]["job"], one["metric"]["stage"]) for one in stages] == [("tagae", "total")]
+    assert values(url, "tagae_refusals_total") == {"tagae": 3.0}
+    assert values(url, "tagae_mesh_services") == {"tagae": 3.0}
+
+
+def test_alerts_see_rays_series(url: str) -> None:
+    waiting = "ray_tagae_notices_waiting > 0 or tagae_notices_waiting > 0"
+    assert waiting in (DEPLOY / "prometheus" / "tagae.rules.yaml").read_text()
+    assert values(url, waiting) == {"tagae-ray": 2.0}
+    rules = httpx.get(f"{url}/api/v1/rules", trust_env=False).json()["data"]["groups"][0]["rules"]
+    assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
+
+
+def test_the_shipped_file_is_one_that_prometheus_reads(url: str) -> None:
+    """All of it but how pods are found: Debian's Prometheus is built without Kubernetes."""
+    text = (DEPLOY / "prometheus" / "scrape.yaml").read_text()
+    assert "kubernetes_sd_configs:\n      - role: pod\n" in text
+    given = httpx.get(f"{url}/api/v1/status/config", trust_env=False).json()["data"]["yaml"]
+    assert "regex: ray_(tagae_.+)" in given
+    assert "tagae;metrics" in given
