@@ -14,12 +14,20 @@ from tests.live.topology import NAMESPACE
 class Monitor:
     """A running Prometheus."""
 
-    def __init__(self, folder: Path, scrapes: Sequence[dict[str, Any]] = (), retention: str = "1d") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        scrapes: Sequence[dict[str, Any]] = (),
+        retention: str = "1d",
+        lookback: str = "5m",
+    ) -> None:
         """
         Args:
             folder: for its configuration and log; ``data`` in it, which may be there already.
             scrapes: ``scrape_configs``.
             retention: longer than the oldest sample is old.
+            lookback: for which a series that has no newer sample is still there; a scrape that misses it ends it at
+                once, which text cannot tell.
         """
         self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
         config = folder / "prometheus.yml"
@@ -29,6 +37,7 @@ class Monitor:
             f"--config.file={config}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--storage.tsdb.retention.time={retention}",
+            f"--query.lookback-delta={lookback}",
             f"--web.listen-address={self.url.removeprefix('http://')}",
         ]
         self.program = Program("prometheus", command, folder / "prometheus.log")

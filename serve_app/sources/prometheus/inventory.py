@@ -27,10 +27,17 @@ COSTS: dict[Role, str] = {
     (KUBERNETES, "memory_capacity"): "memory is not watched; kube-state-metrics gives limits, requests and nodes",
     (KUBERNETES, "desired"): "scaling and retirements are not known as planned, and may page; kube-state-metrics tells",
     (KUBERNETES, "generation"): "deploys are not known as planned, and page more often; kube-state-metrics tells",
+    (KUBERNETES, "autoscaled"): "whether an autoscaler or somebody else has scaled is not told",
+    (KUBERNETES, "cordoned"): "nodes that are drained are not known as planned; kube-state-metrics tells",
     (KUBERNETES, "serves"): "a workload counts for the service of its own name",
 }
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures")}  # where nothing fails
+MAY_BE_EMPTY = {  # where nothing fails, nobody autoscales, no node is drained
+    (SERVICES, "failures"),
+    (CALLS, "failures"),
+    (KUBERNETES, "autoscaled"),
+    (KUBERNETES, "cordoned"),
+}
 
 
 def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> Iterator[Finding]:

@@ -4,18 +4,15 @@ No permission beyond the Prometheus is needed, and a past period can be asked fo
 by workload (deployment, stateful set, daemon set) and laid on services by who serves whom.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
-from model.snapshot import PlannedChange
+from serve_app.sources.prometheus.decisions import Controller, Served
 from serve_app.sources.prometheus.dialects import Query
 from serve_app.sources.prometheus.table import Column, Key
 
 WORKLOAD = ("namespace", "workload")
-RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
-NEW_SERVICE, DEPLOY = "new_service", "deploy"
 
 _BY = "sum by (namespace, workload)"
 _OWNED_BY_REPLICAS = (
@@ -63,70 +60,41 @@ CONTROLLERS = {
         _of_controllers("kube_deployment_metadata_generation", "kube_statefulset_metadata_generation"), WORKLOAD
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Controller:
-    """What somebody decided of a workload: how many replicas, and how often the decision was changed."""
-
-    desired: int
-    generation: int
-
-
-Controllers = Mapping[Key, Controller]  # by (namespace, workload)
+_AUTOSCALED = (
+    'label_replace(kube_horizontalpodautoscaler_info{scaletargetref_kind=~"Deployment|StatefulSet"}, "workload", "$1",'
+    ' "scaletargetref_name", "(.*)") * on (namespace, horizontalpodautoscaler) group_left ()'
+    " kube_horizontalpodautoscaler_status_desired_replicas"
+)
+_CORDONED = "kube_pod_info * on (node) group_left () (max by (node) (kube_node_spec_unschedulable) == 1)"
+MORE = {  # of decisions, where it is known
+    "autoscaled": Query(f"max by (namespace, workload) ({_AUTOSCALED})", WORKLOAD),
+    "cordoned": Query(_of_workloads(_CORDONED), WORKLOAD),
+}
 
 
 def controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
-    """Workloads of which both numbers are known."""
-    desired, generation = (
-        dict(zip(columns[role].keys, columns[role].values.tolist(), strict=True)) for role in CONTROLLERS
-    )
+    """Workloads of which replicas and generation are known."""
+    desired, generation = (_by_key(columns[role]) for role in CONTROLLERS)
+    scaled = _by_key(columns["autoscaled"]) if "autoscaled" in columns else {}
     known = (key for key in desired if key in generation and np.isfinite(desired[key] + generation[key]))
-    return {key: Controller(int(desired[key]), int(generation[key])) for key in known}
+    return {key: Controller(int(desired[key]), int(generation[key]), scaled.get(key) == desired[key]) for key in known}
 
 
-def planned(before: Controllers, now: Controllers, serves: Mapping[Key, Iterable[Key]]) -> list[PlannedChange]:
-    """What somebody decided between two instants, service by service.
-
-    A replica count that is changed is a scaling, to nothing a retirement; another change of the same object a deploy;
-    an object that is gone a deletion. Pods that die, restart or are evicted change none of these: what they do to
-    traffic is nobody's plan. Where no controller at all is known now, kube-state-metrics is away.
-
-    Args:
-        before, now: controllers at the two instants.
-        serves: services of a workload; one that is not there serves the one of its own name.
-    """
-    if not before or not now:
-        return []
-    changes = []
-    for workload in sorted(before.keys() | now.keys()):
-        decided = _decided(before.get(workload), now.get(workload))
-        if decided:
-            kind, reason = decided
-            text = f"{workload[1]}: {reason}"
-            changes += [PlannedChange(kind, "/".join(service), text) for service in serves.get(workload, [workload])]
-    return changes
+def cordoned(columns: Mapping[str, Column]) -> frozenset[Key] | None:
+    """Workloads with pods on nodes that take no new ones; None: not known."""
+    return frozenset(columns["cordoned"].keys) if "cordoned" in columns else None
 
 
-def _decided(before: Controller | None, now: Controller | None) -> tuple[str, str] | None:
-    if now is None:
-        return DELETION, "its controller was deleted"
-    if before is None:
-        return NEW_SERVICE, f"a new controller wants {now.desired} replicas"
-    if now.desired != before.desired:
-        kind = RETIREMENT if not now.desired else SCALE_OUT if now.desired > before.desired else SCALE_IN
-        return kind, f"replicas wanted, from {before.desired} to {now.desired}"
-    if now.generation != before.generation:
-        return DEPLOY, f"generation {before.generation} to {now.generation}"
-    return None
+def _by_key(column: Column) -> dict[Key, float]:
+    return dict(zip(column.keys, column.values.tolist(), strict=True))
 
 
-def utilisation(usage: Column | None, capacity: Column | None, serves: Mapping[Key, Iterable[Key]]) -> Column:
+def utilisation(usage: Column | None, capacity: Column | None, serves: Served) -> Column:
     """Usage over capacity by service, its workloads together; of those alone of which both are known."""
     used: dict[Key, float] = {}
     may: dict[Key, float] = {}
     if usage is not None and capacity is not None:
-        limit = dict(zip(capacity.keys, capacity.values.tolist(), strict=True))
+        limit = _by_key(capacity)
         for workload, value in zip(usage.keys, usage.values.tolist(), strict=True):
             most = limit.get(workload, 0.0)
             if not (most > 0 and np.isfinite(value)):

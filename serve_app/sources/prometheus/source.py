@@ -9,15 +9,9 @@ from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot
 from serve_app.sources.prometheus.assembly import assemble
 from serve_app.sources.prometheus.client import Answer, Prometheus
+from serve_app.sources.prometheus.decisions import Decided
 from serve_app.sources.prometheus.dialects import Dialect, Query
-from serve_app.sources.prometheus.kubernetes import (
-    CONTROLLERS,
-    RESOURCES,
-    Controllers,
-    controllers,
-    planned,
-    utilisation,
-)
+from serve_app.sources.prometheus.kubernetes import CONTROLLERS, MORE, RESOURCES, controllers, cordoned, utilisation
 from serve_app.sources.prometheus.table import BUCKET, Column, Key, Names, column, quantiles
 
 SHARES = {"p50": 0.5, "p99": 0.99}
@@ -80,7 +74,7 @@ class PrometheusSource:
         self._prometheus = prometheus
         self._dialect = dialect
         self.asking = asking or Asking()
-        kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS}
+        kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **MORE}
         if dialect.serves is not None:
             kubernetes["serves"] = dialect.serves
         asked: dict[str, Mapping[Any, Query]] = {
@@ -91,7 +85,7 @@ class PrometheusSource:
         self._queries: dict[Role, Query] = {
             (of, role): query for of, queries in asked.items() for role, query in queries.items()
         }
-        self._controllers: Controllers = {}
+        self._decided: Decided | None = None  # not asked yet
         self._names = {
             role: Names((*query.labels, BUCKET) if role[1] == "buckets" else query.labels)
             for role, query in self._queries.items()
@@ -109,6 +103,8 @@ class PrometheusSource:
         said = self._prometheus.ask(texts, at, self.asking.within_seconds)
         answers = {role: said["/".join(role)] for role in self._queries}
         found, stale, masked = self._columns(answers, at)
+        if self._decided is None:
+            self._decided = self._decided_before(at)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
         if missing:
             reasons = "; ".join(f"{'/'.join(r)}: {a.failed} ({a.detail})" for r, a in answers.items() if a.failed)
@@ -124,6 +120,7 @@ class PrometheusSource:
         known = found[KUBERNETES]
         serves = _serves(known.get("serves"))
         now = controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
+        changes, decided = (self._decided or Decided()).after(now, serves, cordoned(known))
         resources = {
             role: utilisation(known.get(f"{role}_usage"), known.get(f"{role}_capacity"), serves)
             for role in ("cpu", "memory")
@@ -133,10 +130,25 @@ class PrometheusSource:
             found[CALLS],
             at,
             external=self._dialect.external,
-            changes=planned(self._controllers, now, serves),
+            changes=changes,
         )
-        self._controllers = now or self._controllers  # told of once, and only with a snapshot
+        self._decided = decided  # told of once, and only with a snapshot
         return snapshot
+
+    def _decided_before(self, at: datetime) -> Decided:
+        """What was known an interval before the first instant that is asked for: what was decided in between is news,
+        after a restart as in a past period."""
+        roles = [(KUBERNETES, role) for role in (*CONTROLLERS, *MORE, "serves") if (KUBERNETES, role) in self._queries]
+        texts = {"/".join(role): self._queries[role].at(self.asking.window_seconds) for role in roles}
+        before = at - timedelta(seconds=self.asking.interval_seconds)
+        said = self._prometheus.ask(texts, before, self.asking.within_seconds)
+        answers = {role: said["/".join(role)] for role in roles}
+        known = {
+            role[1]: column(answer.samples, self._names[role]) for role, answer in answers.items() if not answer.failed
+        }
+        if not CONTROLLERS.keys() <= known.keys():
+            return Decided()
+        return Decided().after(controllers(known), _serves(known.get("serves")), cordoned(known))[1]
 
     def between(self, first: datetime, last: datetime) -> Iterator[Poll]:
         """Every instant of a past period, an interval apart."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.sources.prometheus.dialects import KNOWN, Query
-from serve_app.sources.prometheus.kubernetes import CONTROLLERS, RESOURCES
+from serve_app.sources.prometheus.kubernetes import CONTROLLERS, MORE, RESOURCES
 from serve_app.sources.prometheus.source import CALLS, KUBERNETES, SERVICES, Asking, Role
 from tests.serve_app.sources.prometheus.standin import Request, Samples, fails, vector
 
@@ -19,7 +19,7 @@ def texts(window_seconds: float = Asking().window_seconds) -> dict[str, Role]:
     """Which query is which."""
     asked: dict[Role, Query] = {(SERVICES, role): query for role, query in ISTIO.services.items()}
     asked |= {(CALLS, role): query for role, query in ISTIO.calls.items()}
-    asked |= {(KUBERNETES, role): query for role, query in {**RESOURCES, **CONTROLLERS}.items()}
+    asked |= {(KUBERNETES, role): query for role, query in {**RESOURCES, **CONTROLLERS, **MORE}.items()}
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves
     return {query.at(window_seconds): role for role, query in asked.items()}
@@ -34,12 +34,16 @@ class IstioMesh:
         broken: queries that answer 503.
         altered: what is done to the samples of a query.
         replicas: by workload: how many are wanted, and the generation of that decision.
+        autoscaled: workloads whose number is an autoscaler's.
+        cordoned: workloads with a pod on a node that takes no new ones.
     """
 
     at: Callable[[float], MeshSnapshot | None]
     broken: set[Role] = field(default_factory=set)
     altered: dict[Role, Callable[[Samples], Samples]] = field(default_factory=dict)
     replicas: dict[str, tuple[int, int]] = field(default_factory=dict)
+    autoscaled: set[str] = field(default_factory=set)
+    cordoned: set[str] = field(default_factory=set)
     asked: list[Role] = field(default_factory=list)
 
     def __call__(self, request: Request) -> None:
@@ -68,7 +72,7 @@ class IstioMesh:
                 yield labels, str(values[FAILURES] * values[REQUESTS])
             elif what == "in_flight":
                 yield labels, str(values[6] * 1e3)
-            elif what == "buckets" and not np.isnan(values[P50]):
+            elif what == "buckets" and not np.isnan(values[[P50, P99]]).any():
                 apart = max(values[P99], values[P50] * 1.00001)  # one request has one latency, and bounds differ
                 for bound, share in ((values[P50], 0.5), (apart, 0.99), (np.inf, 1.0)):
                     yield {**labels, "le": str(bound * 1e3).replace("inf", "+Inf")}, str(share * values[REQUESTS])
@@ -91,10 +95,15 @@ class IstioMesh:
                 yield labels, str(values[4 if what == "cpu_usage" else 5] * 2)
             elif what in ("cpu_capacity", "memory_capacity"):
                 yield labels, "2"
-        for workload, decided in self.replicas.items():
+        for workload, (desired, generation) in self.replicas.items():
             namespace, name = workload.split("/")
+            labels = {"namespace": namespace, "workload": name}
             if what in ("desired", "generation"):
-                yield {"namespace": namespace, "workload": name}, str(decided[what == "generation"])
+                yield labels, str(desired if what == "desired" else generation)
+            elif what == "autoscaled" and workload in self.autoscaled:
+                yield labels, str(desired)
+            elif what == "cordoned" and workload in self.cordoned:
+                yield labels, "1"
 
 
 def _values(snapshot: MeshSnapshot) -> np.ndarray:

@@ -1,0 +1,195 @@
+"""A recorded incident through a real Prometheus: judged as the recording itself is, within what telemetry loses.
+
+``pytest -m live -s tests/live/test_replayed_incident.py`` prints the figures that serve_app/sources/README.md has.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from model.snapshot import MeshSnapshot
+from serve_app.cli import app
+from serve_app.recording import RecordingReader, RecordingWriter
+from serve_app.sources.scenario import plan_scenario
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.live.history import remembering
+from tests.live.programs import missing
+from tests.live.series import COARSE_MS, FINE_MS, Export
+from tests.serve_app.sources.prometheus.cluster import Cluster
+
+NEEDS = ("prometheus", "promtool")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+BOUTIQUE = Path(__file__).parents[3] / "shared" / "recordings" / "nezha-onlineboutique" / "2022-08-22"
+SNAPSHOTS = 200
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a replay may be from its recording.
+
+    Attributes:
+        status: least share of snapshots with the same status.
+        suspect: least share of snapshots, of those in which both have an incident, with the same first suspect.
+        late: most snapshots by which an incident begins or ends at another time.
+        score: the most by which half of the mesh scores differ, over the larger of score and 1.
+    """
+
+    status: float
+    suspect: float
+    late: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Of a replay to its recording; as ``Tolerance``."""
+
+    status: float
+    suspect: float
+    late: int
+    score: float
+    score_of_nine_in_ten: float
+
+    def __str__(self) -> str:
+        return (
+            f"status equal {self.status:.3f}, first suspect {self.suspect:.3f}, at most {self.late} snapshots off, "
+            f"mesh score differs by {self.score:.1%} at the median, {self.score_of_nine_in_ten:.1%} at nine in ten"
+        )
+
+    def within(self, tolerance: Tolerance) -> bool:
+        least = self.status >= tolerance.status and self.suspect >= tolerance.suspect
+        return least and self.late <= tolerance.late and self.score <= tolerance.score
+
+
+def tagae(*arguments: object) -> None:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.stderr
+
+
+def lines(file: Path) -> list[Line]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def incidents(verdicts: list[Line]) -> list[tuple[int, int, str]]:
+    """First and last snapshot of each, and whom it suspected when it began."""
+    found: dict[str, tuple[int, int, str]] = {}
+    for i, verdict in enumerate(verdicts):
+        for incident in verdict["incidents"]:
+            first, _, suspect = found.get(incident["id"], (i, i, incident["suspects"][0]["service"]))
+            found[incident["id"]] = (first, i, suspect)
+    return list(found.values())
+
+
+def likeness(recorded: list[Line], replayed: list[Line]) -> Likeness:
+    """Of verdicts of the same instants; the same incidents must be there, with the same first suspects."""
+    assert [line["observed_at"] for line in recorded] == [line["observed_at"] for line in replayed]
+    wanted, came = incidents(recorded), incidents(replayed)
+    assert [one[2] for one in came] == [one[2] for one in wanted]
+    late = max((abs(a[end] - b[end]) for a, b in zip(wanted, came, strict=True) for end in (0, 1)), default=0)
+    pairs = list(zip(recorded, replayed, strict=True))
+    suspected = [
+        a["incidents"][0]["suspects"][0]["service"] == b["incidents"][0]["suspects"][0]["service"]
+        for a, b in pairs
+        if a["incidents"] and b["incidents"]
+    ]
+    scores = np.array([(a["mesh_score"], b["mesh_score"]) for a, b in pairs if a["status"] != "warming_up"])
+    apart = np.abs(scores[:, 1] - scores[:, 0]) / np.maximum(scores[:, 0], 1)
+    return Likeness(
+        float(np.mean([a["status"] == b["status"] for a, b in pairs])),
+        float(np.mean(suspected)) if suspected else 1.0,
+        late,
+        float(np.median(apart)),
+        float(np.quantile(apart, 0.9)),
+    )
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 60 services, amid changes that kube-state-metrics can tell; a slow service, then one that fails."""
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
+    spec = MeshSpec(services=60, seed=7, start=start)
+    faults, changes = plan_scenario(
+        spec,
+        ("latency_injection", "error_burst"),
+        seed=7,
+        snapshots=240,
+        first=100,
+        quiet=(20, 30),
+        minimum_rate=10.0,
+        levels=("major", "critical"),
+    )
+    told = [change for change in changes if change.kind not in ("canary", "node_drain")]
+    folder = tmp_path_factory.mktemp("recording") / "mesh"
+    with RecordingWriter(folder, spec.interval_seconds) as writer:
+        for snapshot in Simulator(spec, faults, told, SNAPSHOTS).snapshots():
+            writer.write(snapshot)
+    return folder
+
+
+def replayed(
+    snapshots: list[MeshSnapshot], folder: Path, export: Export, windows: tuple[float, ...]
+) -> Iterator[list[Line]]:
+    """Verdicts of the period as Prometheus remembers it, for each width of the window over which rates are taken."""
+    cluster, output = Cluster(), folder / "verdicts.jsonl"
+    with remembering(snapshots, folder, export, [cluster.after(one) for one in snapshots]) as monitor:
+        period = ("--from", snapshots[0].observed_at.isoformat(), "--to", snapshots[-1].observed_at.isoformat())
+        for window in windows:
+            asking = (f"interval_seconds={export.interval_seconds}", f"window_seconds={window}", "deadline_seconds=60")
+            sets = [part for one in asking for part in ("--set", f"collector.{one}")]
+            tagae("score", "--prometheus", monitor.url, *period, *sets, "-o", output)
+            yield lines(output)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "windows", "tolerances"),
+    [
+        pytest.param(FINE_MS, (16.0,), (Tolerance(0.99, 0.95, 1, 0.05),), id="fine buckets"),
+        pytest.param(
+            COARSE_MS, (16.0, 60.0), (Tolerance(0.98, 0.9, 1, 0.25), Tolerance(0.95, 0.8, 3, 0.5)), id="Istio's buckets"
+        ),
+    ],
+)
+def test_a_replayed_incident_is_judged_as_it_was(
+    recording: Path,
+    tmp_path: Path,
+    bounds: tuple[float, ...],
+    windows: tuple[float, ...],
+    tolerances: tuple[Tolerance, ...],
+) -> None:
+    tagae("score", recording, "-o", tmp_path / "recorded.jsonl")
+    recorded = lines(tmp_path / "recorded.jsonl")
+    assert len(incidents(recorded)) == 2
+    snapshots = list(RecordingReader(recording).snapshots())
+    for window, tolerance, verdicts in zip(
+        windows, tolerances, replayed(snapshots, tmp_path, Export(15.0, 1, bounds), windows), strict=True
+    ):
+        found = likeness(recorded, verdicts)
+        print(f"\n{len(bounds)} buckets, rates over {window:g} s: {found}")
+        assert found.within(tolerance), found
+
+
+@pytest.mark.skipif(not BOUTIQUE.is_dir(), reason="no recording of Online Boutique in ../shared/recordings")
+def test_a_replayed_day_of_a_real_system_is_judged_as_it_was(tmp_path: Path) -> None:
+    """Of Online Boutique, a snapshot a minute; it lacks much that a mesh would have."""
+    snapshots = list(RecordingReader(BOUTIQUE).snapshots())[:240]
+    with RecordingWriter(tmp_path / "slice", 60.0) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+    tagae("score", tmp_path / "slice", "-o", tmp_path / "recorded.jsonl")
+    recorded = lines(tmp_path / "recorded.jsonl")
+    (verdicts,) = replayed(snapshots, tmp_path, Export(60.0, 1, FINE_MS), (64.0,))
+    found = likeness(recorded, verdicts)
+    print(f"\nOnline Boutique: {found}")
+    assert found.within(Tolerance(0.98, 0.9, 1, 0.1)), found
