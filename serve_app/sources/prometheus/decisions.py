@@ -74,7 +74,7 @@ class Decided:
         cordoned = self.cordoned if cordoned is None else cordoned
         known = {**self.serves, **serves}
         if not controllers:
-            return [], Decided(self.controllers, known, cordoned, self.held)
+            return [], Decided(self.controllers, known if self.controllers else serves, cordoned, self.held)
         kept, held = self._held_back(controllers)
         now = {**kept, **controllers}
         changes = []

@@ -9,7 +9,7 @@ from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot
 from serve_app.sources.prometheus.assembly import assemble
 from serve_app.sources.prometheus.client import Answer, Prometheus
-from serve_app.sources.prometheus.decisions import Decided
+from serve_app.sources.prometheus.decisions import Decided, Served
 from serve_app.sources.prometheus.dialects import Dialect, Query
 from serve_app.sources.prometheus.kubernetes import CONTROLLERS, MORE, RESOURCES, controllers, cordoned, utilisation
 from serve_app.sources.prometheus.table import BUCKET, Column, Key, Names, column, quantiles
@@ -96,6 +96,11 @@ class PrometheusSource:
     def interval_seconds(self) -> float:
         """Expected time between two snapshots, s."""
         return self.asking.interval_seconds
+
+    @property
+    def serves(self) -> Served:
+        """Services of each workload, as far as it is known."""
+        return self._decided.serves if self._decided else {}
 
     def poll(self, at: datetime) -> Poll:
         """The snapshot of one instant."""
