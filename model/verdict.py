@@ -61,6 +61,29 @@ class NearbyChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """What Kubernetes tells of a service and nobody planned. It may explain an incident; it is no evidence of one, and
+    excuses nothing.
+
+    Attributes:
+        kind: Kubernetes' word, ``BackOff``.
+        service: node id.
+        object: whom it befell, ``Pod cart-v1-5f-x7k2p``.
+        message: Kubernetes' own.
+        first, last: UTC.
+        count: how often.
+    """
+
+    kind: str
+    service: str
+    object: str
+    message: str
+    first: datetime
+    last: datetime
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Suspect:
     """A service where trouble may start; ``score`` from 0 to 1, suspects of one list add up to at most 1."""
 
@@ -81,6 +104,7 @@ class Incident:
         suspects: best first.
         affected: services that deviate, by name.
         changes: planned changes at its services, shortly before it or since, newest first.
+        events: what Kubernetes told of its services, newest first; added by who listens to it, not by the detector.
     """
 
     id: str
@@ -90,6 +114,7 @@ class Incident:
     suspects: tuple[Suspect, ...]
     affected: tuple[str, ...]
     changes: tuple[NearbyChange, ...] = ()
+    events: tuple[ClusterEvent, ...] = ()
 
 
 class MuteOrigin(StrEnum):

@@ -17,6 +17,7 @@ from typing import Protocol
 from model.snapshot import MeshSnapshot
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded, SameTimeOtherContent, ServeError, StaleSnapshot
 from serve_app.settings import CollectorSettings
+from serve_app.sources.kubernetes.watch import Watched
 from serve_app.sources.prometheus.source import Poll
 
 log = logging.getLogger("ray.serve")
@@ -97,6 +98,7 @@ class Collected:
         services, calls: in the newest snapshot.
         seconds: that its queries took.
         problem: of the newest poll or push; empty where all is well.
+        events: how listening to its cluster's Events goes; None: nobody does.
     """
 
     mesh: str
@@ -111,6 +113,7 @@ class Collected:
     calls: int = 0
     seconds: float = 0.0
     problem: str = ""
+    events: Watched | None = None
 
     def counted(self, outcome: str, amount: int = 1) -> "Collected":
         """One more poll of this outcome."""

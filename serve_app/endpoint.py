@@ -1,9 +1,12 @@
 """Where something outside is and how to be let in: the same for those we ask and those we tell."""
 
+import ssl
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from serve_app.errors import BadSettings
 
 
 class SecretUnreadable(Exception):
@@ -63,3 +66,33 @@ def secret(file: Path) -> str:
     if not text or not text.isprintable():
         raise SecretUnreadable(f"expected one line of text in {file}")
     return text
+
+
+def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """What httpx verifies a server by: these certificates, or the system's.
+
+    Raises:
+        BadSettings: they cannot be read.
+    """
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise BadSettings(f"ca_file {ca_file}: expected certificates in PEM, came {error}") from None
+
+
+def address(url: str) -> str:
+    """The URL itself.
+
+    Raises:
+        ValueError: with what is wrong about it.
+    """
+    parts = urlsplit(url)  # raises ValueError for what is none
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("expected http://HOST[:PORT][/PATH] or https://...")
+    if "@" in parts.netloc:
+        raise ValueError("expected no password in the URL; give username and password_file")
+    if not url.isprintable() or " " in url or parts.fragment:
+        raise ValueError("expected a URL without spaces, control characters and fragment")
+    return url

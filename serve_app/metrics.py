@@ -219,10 +219,22 @@ _COLLECTED: tuple[tuple[str, str, Callable[[Collected], float | None]], ...] = (
     ("services", "Services in the newest snapshot.", lambda c: c.services),
     ("calls", "Calls in the newest snapshot.", lambda c: c.calls),
     ("query_seconds", "The slowest query of the newest poll.", lambda c: c.seconds),
+    (
+        "events_followed",
+        "1 while Events of Kubernetes are heard, 0 while they are not.",
+        lambda c: float(c.events.following) if c.events else None,
+    ),
+    ("events", "Events of Kubernetes that may explain an incident.", lambda c: c.events.kept if c.events else None),
 )
 _COUNTED: tuple[tuple[str, str, str, Callable[[Collected], Mapping[str, int]]], ...] = (
     ("polls", "outcome", "Instants asked for: taken, empty, failed, refused, given_up.", lambda c: c.polls),
     ("query_failures", "why", "Queries without an answer.", lambda c: c.failures),
+    (
+        "event_watches",
+        "outcome",
+        "Requests for Events of Kubernetes: listed, watched, gone, and why they failed; unreadable: events left out.",
+        lambda c: c.events.outcomes if c.events else {},
+    ),
 )
 _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("score", "Strongest evidence, decades of improbability.", lambda m: m.score),

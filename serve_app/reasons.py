@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from model.snapshot import RATIOS
-from model.verdict import LOST, MOVED, NEW, VANISHED, NearbyChange, Reason
+from model.verdict import LOST, MOVED, NEW, VANISHED, ClusterEvent, NearbyChange, Reason
 
 LOAD_TOLD = 0.1  # change of the load from which on it is told
 _NAMES = {
@@ -99,6 +99,19 @@ def change_text(near: NearbyChange, since: datetime) -> str:
     if ahead < 0:
         return f"{what} came {_span(-ahead)} after it began"
     return f"began {_span(ahead)} after {what}" if ahead > 0 else f"began with {what}"
+
+
+def event_text(event: ClusterEvent, since: datetime) -> str:
+    """``BackOff of shop/cart (Back-off restarting failed container), 12 times since 40 s before it began``.
+
+    Args:
+        event: that Kubernetes told.
+        since: when the incident began.
+    """
+    what = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
+    ahead = (since - event.first).total_seconds()
+    when = "as it began" if not ahead else f"{_span(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"
+    return f"{what}, {event.count} times since {when}" if event.count > 1 else f"{what}, {when}"
 
 
 def reads_as_expected(reason: Reason) -> bool:

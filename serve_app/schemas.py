@@ -65,9 +65,7 @@ class ServiceMetrics(TypedDict):
     p99_latency: NotRequired[Annotated[Number | None, Field(description="99th percentile of latency, s")]]
     cpu_utilization: NotRequired[Annotated[Ratio | None, Field(description="used CPU over the limit, 0 to 1")]]
     memory_utilization: NotRequired[Annotated[Ratio | None, Field(description="used memory over the limit, 0 to 1")]]
-    active_connections: NotRequired[
-        Annotated[Number | None, Field(description="open connections or requests in flight")]
-    ]
+    active_connections: NotRequired[Annotated[Number | None, Field(description="open ones, or requests in flight")]]
 
 
 @with_config(_STRICT)
@@ -162,9 +160,7 @@ class ReasonDocument(Document):
     observed: float | None = Field(description="value now, in the metric's unit")
     expected: float | None = Field(description="value expected from the past and the neighbours, same unit")
     since: Instant
-    load: float = Field(
-        1.0, description="the suspect's requests now over the usual; 1: as usual, not known, or another reason has it"
-    )
+    load: float = Field(1.0, description="suspect's requests over the usual; 1: as usual, unknown, or told elsewhere")
     text: str = Field(description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"])
 
 
@@ -183,6 +179,19 @@ class NearbyChangeDocument(ChangeDocument):
     text: str = Field(description="the same in words", examples=["began 40 s after deploy of shop/cart (v1.4.2)"])
 
 
+class ClusterEventDocument(Document):
+    """What Kubernetes tells of a service and nobody planned: context, neither evidence nor excuse."""
+
+    kind: str = Field(examples=["BackOff"])
+    service: ServiceKey
+    object: str = Field(examples=["Pod cart-v1-5f-x7k2p"])
+    message: str
+    first: Instant
+    last: Instant
+    count: int = Field(ge=1)
+    text: str = Field(description="the same in words", examples=["BackOff of shop/cart, 40 s before it began"])
+
+
 class IncidentDocument(Document):
     """Anomalous services and calls that hang together, under one id for as long as it is open."""
 
@@ -195,6 +204,7 @@ class IncidentDocument(Document):
     changes: list[NearbyChangeDocument] = Field(
         description="planned changes at its services, shortly before it or since, newest first"
     )
+    events: list[ClusterEventDocument] = Field([], description="what Kubernetes told of its services, newest first")
 
 
 class MuteInForceDocument(Document):

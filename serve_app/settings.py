@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -29,6 +28,7 @@ from pydantic_settings import (
 )
 
 from serve_app.alert_settings import AlertSettings, MeshName, Subject
+from serve_app.endpoint import Endpoint, address
 from serve_app.errors import BadSettings
 from serve_app.sources.prometheus.roles import Role
 
@@ -106,18 +106,7 @@ class ServeSettings(Subject):
     )
 
 
-def _address(url: str) -> str:
-    parts = urlsplit(url)  # raises ValueError for what is none
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-        raise ValueError("expected http://HOST[:PORT][/PATH] or https://...")
-    if "@" in parts.netloc:
-        raise ValueError("expected no password in the URL; give username and password_file")
-    if not url.isprintable() or " " in url or parts.fragment:
-        raise ValueError("expected a URL without spaces, control characters and fragment")
-    return url
-
-
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(address)]
 
 
 class AccessSettings(Subject):
@@ -127,6 +116,10 @@ class AccessSettings(Subject):
     password_file: Location | None = None
     bearer_token_file: Location | None = Field(None, description="instead of basic auth")
     ca_file: Location | None = Field(None, description="certificates to trust; none: the system's")
+
+    def endpoint(self, url: str) -> Endpoint:
+        """What is there, and how we are let in."""
+        return Endpoint(url, self.username, self.password_file, self.bearer_token_file, self.ca_file)
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
@@ -165,10 +158,20 @@ class GenericSettings(Subject):
         return self
 
 
+class KubernetesSettings(AccessSettings):
+    """An API server whose Events are shown beside incidents. The rights it takes: deploy/kubernetes/events.yaml."""
+
+    url: Address = "https://kubernetes.default.svc"
+    bearer_token_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+    ca_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+    namespace: str = Field("", description="of which alone; empty: all")
+
+
 class MeshSettings(AccessSettings):
     """A mesh that is collected, and the Prometheus that knows it."""
 
     prometheus: Address = Field(description="its base URL")
+    kubernetes: KubernetesSettings | None = Field(None, description="none: no Events; {} is that of the pod's cluster")
     source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
     generic: GenericSettings | None = Field(None, description="queries, for the source of that name")
     compressed: bool = Field(False, description="gzip from Prometheus: a tenth of the bytes, more work at both ends")

@@ -25,7 +25,7 @@ from serve_app.alerts.webhook import Queue, Webhook
 from serve_app.alerts.wording import Place
 from serve_app.endpoint import Endpoint
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
-from serve_app.settings import NotifySettings, ReceiverSettings, Settings
+from serve_app.settings import NotifySettings, Settings
 
 DIRECTORY = "notify"
 FORGOTTEN = timedelta(hours=24)  # without a verdict, after which a mesh is taken for gone
@@ -64,8 +64,8 @@ class Receivers:
 def receivers(settings: NotifySettings) -> Receivers:
     """As the settings say."""
     return Receivers(
-        tuple(_endpoint(one, one.url.rstrip("/") + PATH) for one in settings.alertmanagers),
-        tuple((_endpoint(one, one.url), one.secret_file) for one in settings.webhooks),
+        tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in settings.alertmanagers),
+        tuple((one.endpoint(one.url), one.secret_file) for one in settings.webhooks),
         Place(settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""),
         Pace(resend=timedelta(seconds=settings.resend_seconds)),
         backoff=Backoff(longest_seconds=settings.longest_backoff_seconds),
@@ -232,7 +232,3 @@ class Notifier:
             if count:
                 self._instruments.count(NOTICES_DROPPED, count, receiver=receiver, reason=reason)
                 log.error("%s: %d given up: %s", receiver, count, reason)
-
-
-def _endpoint(settings: ReceiverSettings, url: str) -> Endpoint:
-    return Endpoint(url, settings.username, settings.password_file, settings.bearer_token_file, settings.ca_file)

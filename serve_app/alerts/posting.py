@@ -2,18 +2,15 @@
 
 import asyncio
 import random
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Literal
 
 import httpx
 
-from serve_app.endpoint import Endpoint, SecretUnreadable
-from serve_app.errors import BadSettings
+from serve_app.endpoint import Endpoint, SecretUnreadable, trust
 
 Failed = Literal["unreachable", "late", "broken", "overloaded", "failed", "forbidden", "refused", "secret"]
 _TOLD = 300  # bytes of an answer, for the log
@@ -64,7 +61,7 @@ class Poster:
         self.endpoint = endpoint
         self._deadline = deadline_seconds
         self._http = httpx.AsyncClient(
-            verify=_trust(endpoint.ca_file),
+            verify=trust(endpoint.ca_file),
             timeout=None,
             follow_redirects=False,
             limits=httpx.Limits(max_connections=1),
@@ -101,15 +98,6 @@ class Poster:
         return _reply(response, content)
 
 
-def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
-    if ca_file is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise BadSettings(f"ca_file {ca_file}: expected certificates in PEM, came {error}") from None
-
-
 def _reply(response: httpx.Response, content: bytes) -> Reply:
     status = response.status_code
     if response.is_success:
@@ -117,10 +105,10 @@ def _reply(response: httpx.Response, content: bytes) -> Reply:
     failed: Failed = "failed" if status >= 500 or status in _PASSING else "refused"
     failed = "overloaded" if status in _OVERLOADED else "forbidden" if status in _FORBIDDEN else failed
     said = " ".join(content.decode("utf-8", "replace").split())
-    return Reply(failed, status, f"{status} {said}".strip(), _retry_after(response.headers.get("retry-after", "")))
+    return Reply(failed, status, f"{status} {said}".strip(), retry_after(response.headers.get("retry-after", "")))
 
 
-def _retry_after(given: str) -> float:
+def retry_after(given: str) -> float:
     """Seconds, given as such or as a date (RFC 9110); 0 for what is neither."""
     if given.isascii() and given.isdigit() and len(given) < 10:
         return float(given)

@@ -5,12 +5,12 @@ from datetime import datetime
 from urllib.parse import quote
 
 from model.verdict import Incident, Severity, Suspect, Verdict
-from serve_app.reasons import change_text, reads_as_expected, reason_text
+from serve_app.reasons import change_text, event_text, reads_as_expected, reason_text
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; Kubernetes' names have 253 at most
 TEXT_LENGTH = 4096
-SUSPECTS, REASONS, AFFECTED, CHANGES = 5, 3, 20, 5  # told of each at most; the rest is on the page
+SUSPECTS, REASONS, AFFECTED, CHANGES, EVENTS = 5, 3, 20, 5, 5  # told of each at most; the rest is on the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ def summary(incident: Incident, verdict: Verdict) -> str:
 
 
 def description(mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> str:
-    """Ranked suspects with their share and reasons, whom it affects, what was planned near it: one line each."""
+    """Ranked suspects with their share and reasons, whom it affects, what was planned near it and what Kubernetes told
+    of its services: one line each."""
     lines = [f"{severity.value.capitalize()} incident in mesh {mesh} since {moment(incident.since)}."]
     for rank, suspect in enumerate(incident.suspects[:SUSPECTS], 1):
         why = "; ".join(_reasons(suspect, verdict.observed_at)[:REASONS])
@@ -95,6 +96,7 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
         named = ", ".join(incident.affected[:AFFECTED])
         lines.append(f"Affected: {named}{f' and {more} more' if more > 0 else ''}.")
     lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:CHANGES]]
+    lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:EVENTS]]
     return "\n".join(lines)
 
 

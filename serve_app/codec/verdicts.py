@@ -6,9 +6,20 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from model.verdict import Incident, MuteInForce, NearbyChange, Reason, Severity, Status, Suspect, Verdict
-from serve_app.reasons import change_text, reads_as_expected, reason_text
+from model.verdict import (
+    ClusterEvent,
+    Incident,
+    MuteInForce,
+    NearbyChange,
+    Reason,
+    Severity,
+    Status,
+    Suspect,
+    Verdict,
+)
+from serve_app.reasons import change_text, event_text, reads_as_expected, reason_text
 from serve_app.schemas import (
+    ClusterEventDocument,
     IncidentDocument,
     MuteInForceDocument,
     NearbyChangeDocument,
@@ -86,6 +97,7 @@ def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocume
         suspects=_suspects(incident.suspects, observed_at),
         affected=list(incident.affected),
         changes=[_change(near, incident.since) for near in incident.changes],
+        events=[_event(event, incident.since) for event in incident.events],
     )
 
 
@@ -110,10 +122,24 @@ def _mute(mute: MuteInForce) -> MuteInForceDocument:
     )
 
 
+def _event(event: ClusterEvent, since: datetime) -> ClusterEventDocument:
+    return ClusterEventDocument(
+        kind=event.kind,
+        service=event.service,
+        object=event.object,
+        message=event.message,
+        first=event.first,
+        last=event.last,
+        count=event.count,
+        text=event_text(event, since),
+    )
+
+
 def decode_verdict_line(line: str) -> Verdict:
     """A line of ``tagae score --output``, or of any other detector that writes such lines, for whoever judges it.
 
-    Only the time is required: a missing status is normal, a missing number NaN. Reasons and changes are left out.
+    Only the time is required: a missing status is normal, a missing number NaN. Reasons, changes and events are left
+    out.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError: it is not such a line.

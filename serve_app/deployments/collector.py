@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -13,14 +14,16 @@ from serve_app.collecting import Collected, Collecting, Push, rhythm
 from serve_app.deployments.calling import ask
 from serve_app.deployments.messages import Judged
 from serve_app.errors import ServeError, UnknownMesh
-from serve_app.settings import Settings
+from serve_app.settings import CollectorSettings, MeshSettings, Settings
+from serve_app.sources.kubernetes.watch import EventWatch, Watched
 from serve_app.sources.prometheus.opening import MeshSource
 
 log = logging.getLogger("ray.serve")
 
 
 class Collector:
-    """One replica, which collects all meshes: each has a loop of its own, and waits for none but its own Prometheus.
+    """One replica, which collects all meshes: each has a loop of its own, and waits for none but its own Prometheus;
+    another one listens to the Events of its cluster, where the settings say so.
 
     Args:
         settings: its ``collector``, and ``serve.deadline_seconds`` for a push.
@@ -31,10 +34,12 @@ class Collector:
         collector = settings.collector
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = sessions
-        self._loops = [
-            Collecting(name, MeshSource(mesh, collector), self._push_of(name), rhythm(name, collector))
+        self._watches = {
+            name: EventWatch(name, mesh.kubernetes.endpoint(mesh.kubernetes.url), mesh.kubernetes.namespace)
             for name, mesh in collector.meshes.items()
-        ]
+            if mesh.kubernetes
+        }
+        self._loops = [self._loop(name, mesh, collector) for name, mesh in collector.meshes.items()]
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check_health(self) -> None:
@@ -45,20 +50,32 @@ class Collector:
         """
         if not self._tasks:
             self._tasks = {asyncio.create_task(self._collect(one)) for one in self._loops}
+            self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
         ended = [task for task in self._tasks if task.done()]
         if ended:
             raise RuntimeError(f"collecting a mesh has ended: {ended[0].exception()!r}")
 
     async def collected(self) -> list[Collected]:
         """How it goes, mesh by mesh."""
-        return [one.state for one in self._loops]
+        return [replace(one.state, events=self._watched(one.state.mesh)) for one in self._loops]
 
-    def _push_of(self, mesh: str) -> Push:
-        owner = self._sessions.options(session_id=mesh)
+    def _watched(self, mesh: str) -> Watched | None:
+        watch = self._watches.get(mesh)
+        return watch.state if watch else None
+
+    def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> Collecting:
+        source = MeshSource(mesh, collector)
+        return Collecting(name, source, self._push_of(name, source), rhythm(name, collector))
+
+    def _push_of(self, mesh: str, source: MeshSource) -> Push:
+        owner, watch = self._sessions.options(session_id=mesh), self._watches.get(mesh)
 
         async def push(snapshot: MeshSnapshot) -> None:
+            events = watch.of(frozenset(snapshot.node_ids), source.serves) if watch else ()
             expires_at = time.time() + self._deadline_seconds
-            judged: Judged = await ask(owner.push, mesh, pack_snapshot(snapshot), expires_at, expires_at=expires_at)
+            judged: Judged = await ask(
+                owner.push, mesh, pack_snapshot(snapshot), expires_at, events, expires_at=expires_at
+            )
             log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, judged.status)
 
         return push

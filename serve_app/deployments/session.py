@@ -21,7 +21,7 @@ from model.incidents import IncidentMemory
 from model.scoring import PartitionTask
 from model.snapshot import MeshSnapshot
 from model.state import MeshState
-from model.verdict import Verdict
+from model.verdict import ClusterEvent, Verdict
 from serve_app.adapting import taken_back as adapter_taken_back
 from serve_app.alert_settings import AlertSettings
 from serve_app.codec import (
@@ -44,6 +44,7 @@ from serve_app.errors import (
     ServeError,
     StoreConflict,
 )
+from serve_app.explaining import explained
 from serve_app.feedback import taken_back, told
 from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, MeshGauges
 from serve_app.muting import lifted, muted
@@ -109,15 +110,15 @@ class MeshSession:
         self._settings = self._settings.model_copy(update={"alert": alert})
         self._options = options(self._settings)
 
-    async def push(self, mesh: str, packed: bytes, expires_at: float) -> Judged:
-        """Count a snapshot and judge it. A failed push changes nothing.
+    async def push(self, mesh: str, packed: bytes, expires_at: float, events: tuple[ClusterEvent, ...] = ()) -> Judged:
+        """Count a snapshot and judge it; ``events`` are told beside its incidents. A failed push changes nothing.
 
         Raises:
             SameTimeOtherContent: another snapshot of this instant was judged.
             StaleSnapshot: it is older than the newest one.
             ServeError: it could not be judged, or not in time.
         """
-        return await self._advance(Push(mesh, packed, expires_at))
+        return await self._advance(Push(mesh, packed, expires_at, events=events))
 
     async def baseline(self, mesh: str, packed: bytes, expires_at: float) -> None:
         """Let a snapshot set baselines and calibration; neither the mesh's clock nor its verdict move."""
@@ -369,6 +370,7 @@ class MeshSession:
         with watch.stage("combine"):
             verdict, memory = await self._combine(case, push.expires_at, lost)
         push.in_time()
+        verdict = explained(verdict, push.events)
         after = settled(laid.mesh, memory, counted=push.counted)
         document = encode_verdict(verdict).model_dump_json().encode()
         record = Record(snapshot.num_nodes, document, deviations.pack())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from model.verdict import Verdict
+from model.verdict import ClusterEvent, Verdict
 from serve_app.deployments.calling import remaining_seconds
 from serve_app.deployments.messages import Judged
 from serve_app.deployments.scorer import Scored
@@ -23,12 +23,14 @@ class Push:
         packed: the snapshot as the store keeps it.
         expires_at: deadline, Unix time.
         counted: False for a baseline.
+        events: what Kubernetes told of the mesh's services lately, newest first.
     """
 
     mesh: str
     packed: bytes
     expires_at: float
     counted: bool = True
+    events: tuple[ClusterEvent, ...] = ()
 
     def in_time(self) -> None:
         """Go on only while there is time left.

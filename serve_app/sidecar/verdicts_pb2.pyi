@@ -154,7 +154,7 @@ class Reason(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ..., observed: _Optional[float] = ..., expected: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., load: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +162,7 @@ class Incident(_message.Message):
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
     AFFECTED_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -169,7 +170,8 @@ class Incident(_message.Message):
     suspects: _containers.RepeatedCompositeFieldContainer[Suspect]
     affected: _containers.RepeatedScalarFieldContainer[str]
     changes: _containers.RepeatedCompositeFieldContainer[NearbyChange]
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ...) -> None: ...
+    events: _containers.RepeatedCompositeFieldContainer[ClusterEvent]
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ...) -> None: ...
 
 class NearbyChange(_message.Message):
     __slots__ = ("kind", "service", "reason", "at", "text")
@@ -184,6 +186,26 @@ class NearbyChange(_message.Message):
     at: _timestamp_pb2.Timestamp
     text: str
     def __init__(self, kind: _Optional[str] = ..., service: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+
+class ClusterEvent(_message.Message):
+    __slots__ = ("kind", "service", "object", "message", "first", "last", "count", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    service: str
+    object: str
+    message: str
+    first: _timestamp_pb2.Timestamp
+    last: _timestamp_pb2.Timestamp
+    count: int
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., service: _Optional[str] = ..., object: _Optional[str] = ..., message: _Optional[str] = ..., first: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., count: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
 
 class MuteInForce(_message.Message):
     __slots__ = ("id", "origin", "services", "reason", "until", "hides")

@@ -35,6 +35,14 @@ class MeshRun:
     restarted: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A snapshot, and what nobody announces: how many replicas the controllers of its services want."""
+
+    snapshot: MeshSnapshot
+    wanted: dict[str, int]
+
+
 class Simulator:
     """A mesh that can be watched: a :class:`~serve_app.sources.base.SnapshotSource`.
 
@@ -115,6 +123,10 @@ class Simulator:
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
         """The snapshots from the first one on; each call begins the run anew."""
+        return (instant.snapshot for instant in self.instants())
+
+    def instants(self) -> Iterator[Instant]:
+        """Likewise, with what the controllers want."""
         noise_rng, measurement_rng = self.spec.stream(4), self.spec.stream(5)
         run = MeshRun(
             first_fleet(self.mesh, noise_rng),
@@ -131,9 +143,13 @@ class Simulator:
             if index >= 0:
                 snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
                 if not self._lost_at(index).lost[index - self._losses.first]:
-                    yield snapshot
+                    yield Instant(snapshot, self._wanted(run.fleet, snapshot))
                     announced = ()
             index += 1
+
+    def _wanted(self, fleet: Fleet, snapshot: MeshSnapshot) -> dict[str, int]:
+        wanted = np.where(fleet.due > 0, fleet.ordered, fleet.replicas)
+        return {name: round(float(wanted[self._position[name]])) for name in snapshot.node_ids}
 
     def _lost_at(self, index: int) -> Losses:
         """What is lost in the hour of a snapshot."""

@@ -7,26 +7,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from model.snapshot import MeshSnapshot
+from serve_app.sources.prometheus.decisions import Controllers
 from tests.live.monitor import Monitor
-from tests.live.openmetrics import Export, write
+from tests.live.openmetrics import write
 from tests.live.programs import where
+from tests.live.series import Export
 
 
 @contextmanager
-def remembering(snapshots: Sequence[MeshSnapshot], folder: Path, export: Export) -> Iterator[Monitor]:
-    """A running Prometheus whose history is these snapshots.
+def remembering(
+    snapshots: Sequence[MeshSnapshot],
+    folder: Path,
+    export: Export,
+    cluster: Sequence[Controllers] | None = None,
+) -> Iterator[Monitor]:
+    """A running Prometheus whose history is these snapshots, and what controllers wanted meanwhile.
 
     Raises:
         CalledProcessError: promtool refuses the text.
         NotReady: Prometheus refuses the blocks.
     """
     text = folder / "openmetrics.txt"
-    write(snapshots, text, export)
+    write(snapshots, text, export, cluster)
     load = [where("promtool") or "promtool", "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=24h"]
     subprocess.run([*load, str(text), str(folder / "data")], check=True, capture_output=True, text=True)
     text.unlink()  # several times the blocks' size
     age = datetime.now(UTC) - snapshots[0].observed_at
-    monitor = Monitor(folder, retention=f"{max(age.days, 0) + 30}d")
+    apart = round(export.interval_seconds / export.reads * 1000)  # what has no sample a read later has ended
+    monitor = Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 5 // 4}ms")
     try:
         monitor.wait()
         yield monitor

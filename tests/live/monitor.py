@@ -15,7 +15,12 @@ class Monitor:
     """A running Prometheus."""
 
     def __init__(
-        self, folder: Path, scrapes: Sequence[dict[str, Any]] = (), retention: str = "1d", rules: Sequence[Path] = ()
+        self,
+        folder: Path,
+        scrapes: Sequence[dict[str, Any]] = (),
+        retention: str = "1d",
+        rules: Sequence[Path] = (),
+        lookback: str = "5m",
     ) -> None:
         """
         Args:
@@ -23,6 +28,8 @@ class Monitor:
             scrapes: ``scrape_configs``.
             retention: longer than the oldest sample is old.
             rules: files of rules.
+            lookback: for which a series that has no newer sample is still there; a scrape that misses it ends it at
+                once, which text cannot tell.
         """
         self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
         config = folder / "prometheus.yml"
@@ -33,6 +40,7 @@ class Monitor:
             f"--config.file={config}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--storage.tsdb.retention.time={retention}",
+            f"--query.lookback-delta={lookback}",
             f"--web.listen-address={self.url.removeprefix('http://')}",
         ]
         self.program = Program("prometheus", command, folder / "prometheus.log")

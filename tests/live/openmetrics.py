@@ -8,40 +8,24 @@ p50 and p99, cut into buckets: what is read back lies within a bucket's width. W
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.sources.prometheus.decisions import Controllers
+from tests.live.kubernetes_series import write_cluster
+from tests.live.series import Export, Numbers, counted, write_series
+from tests.serve_app.sources.prometheus.cluster import workload_of
 
-Numbers = NDArray[np.float64]  # [..., T] where T are instants at which counters are read
-
-COARSE_MS = (0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
-FINE_MS = tuple(float(f"{bound:.3g}") for bound in np.geomspace(0.5, 30000, 70))
 Z99 = 2.3263478740408408  # of the standard normal distribution, 0.99
 REQUESTS, DURATION = "istio_requests", "istio_request_duration_milliseconds"
 RATE, ERRORS, P50, P99 = (EDGE_METRICS.index(m) for m in EDGE_METRICS)
 IN_USE = NODE_METRICS.index("active_connections")
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """How snapshots are written.
-
-    Attributes:
-        interval_seconds: between two snapshots.
-        reads: of each counter in an interval; a rate window shorter than it needs two.
-        bounds_ms: of the buckets, without the infinite one.
-    """
-
-    interval_seconds: float = 15.0
-    reads: int = 1
-    bounds_ms: tuple[float, ...] = FINE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +45,19 @@ class Observed:
     in_use: Numbers
 
 
-def write(snapshots: Sequence[MeshSnapshot], file: Path, export: Export | None = None) -> int:
+def write(
+    snapshots: Sequence[MeshSnapshot],
+    file: Path,
+    export: Export | None = None,
+    cluster: Sequence[Controllers] | None = None,
+) -> int:
     """All snapshots, oldest first and an interval apart, as OpenMetrics text.
+
+    Args:
+        snapshots: of the mesh.
+        file: to write.
+        export: how.
+        cluster: the controllers at each of them; None: what Kubernetes knows is left out, processors and memory too.
 
     Returns:
         How many samples there are.
@@ -75,6 +70,8 @@ def write(snapshots: Sequence[MeshSnapshot], file: Path, export: Export | None =
     sides = [services(snapshots), calls(snapshots)]
     with file.open("w", encoding="ascii") as out:
         samples = _write_requests(out, sides, times, export) + _write_durations(out, sides, times, export)
+        if cluster is not None:
+            samples += write_cluster(out, snapshots, cluster, times, export)
         out.write("# EOF\n")
     return samples
 
@@ -101,7 +98,7 @@ def services(snapshots: Sequence[MeshSnapshot]) -> Observed:
     for s, snapshot in enumerate(snapshots):
         rows = [row_of[name] for name in snapshot.node_ids]
         values[rows, s] = np.where(snapshot.node_observed, snapshot.node_features, np.nan)
-    labels = [f'reporter="destination",{_callee(name)}' for name in row_of]
+    labels = [f'reporter="destination",{_workload(name)},{_callee(name)}' for name in row_of]
     return Observed(labels, *(values[:, :, column] for column in (RATE, ERRORS, P50, P99, IN_USE)))
 
 
@@ -126,6 +123,11 @@ def _caller(node_id: str) -> str:
     return f'source_workload_namespace="{namespace}",source_canonical_service="{name}"'
 
 
+def _workload(node_id: str) -> str:
+    namespace, workload = workload_of(node_id)
+    return f'destination_workload_namespace="{namespace}",destination_workload="{workload}"'
+
+
 def _callee(node_id: str) -> str:
     namespace, name = node_id.split("/", 1)
     return f'destination_service_namespace="{namespace}",destination_service_name="{name}"'
@@ -138,7 +140,7 @@ def _write_requests(out: IO[str], sides: Sequence[Observed], times: Sequence[str
         failed = side.rate * np.nan_to_num(side.errors)
         for code, rate in (("200", side.rate - failed), ("503", failed)):
             names = [f'{REQUESTS}_total{{{labels},response_code="{code}"}}' for labels in side.labels]
-            samples += _write_counters(out, names, _counted(rate, export), times)
+            samples += write_series(out, names, counted(rate, export), times)
     return samples
 
 
@@ -150,13 +152,13 @@ def _write_durations(out: IO[str], sides: Sequence[Observed], times: Sequence[st
     for side in sides:
         for bound, text in zip(bounds, texts, strict=True):
             names = [f'{DURATION}_bucket{{{labels},le="{text}"}}' for labels in side.labels]
-            samples += _write_counters(out, names, _counted(side.rate * share_below(side, bound), export), times)
-        counted = np.where(np.isnan(side.p50), np.nan, side.rate)
+            samples += write_series(out, names, counted(side.rate * share_below(side, bound), export), times)
+        timed = np.where(np.isnan(side.p50), np.nan, side.rate)
         names = [f"{DURATION}_count{{{labels}}}" for labels in side.labels]
-        samples += _write_counters(out, names, _counted(counted, export), times)
+        samples += write_series(out, names, counted(timed, export), times)
         # By Little's law the sum grows as fast as requests are under way, whatever the distribution.
         names = [f"{DURATION}_sum{{{labels}}}" for labels in side.labels]
-        samples += _write_counters(out, names, _counted(side.in_use * 1000, export), times)
+        samples += write_series(out, names, counted(side.in_use * 1000, export), times)
     return samples
 
 
@@ -176,29 +178,3 @@ def _normal(z: Numbers) -> Numbers:
     series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     upper = np.exp(-z * z / 2) / math.sqrt(2 * math.pi) * series
     return np.where(z > 0, 1 - upper, upper)
-
-
-def _counted(rate: Numbers, export: Export) -> Numbers:
-    """``[R, T]`` a counter that grows at these rates, read where an observed interval begins or ends; else NaN."""
-    step = np.repeat(rate, export.reads, axis=1) * (export.interval_seconds / export.reads)
-    known, edge = ~np.isnan(step), np.zeros((len(rate), 1), bool)
-    total = np.cumsum(np.where(known, step, 0.0), axis=1)
-    read = np.hstack([known, edge]) | np.hstack([edge, known])
-    return np.where(read, np.hstack([np.zeros((len(rate), 1)), total]), np.nan)
-
-
-def _write_counters(out: IO[str], names: Sequence[str], totals: Numbers, times: Sequence[str]) -> int:
-    """A line for each series and time, but where there is nothing; one format of all a series' lines at once."""
-    seen = ~np.isnan(totals)
-    whole, some = seen.all(axis=1), seen.any(axis=1)
-    ending = [f" %.6f {time}\n" for time in times]
-    for name, row, all_there in zip(names, totals.tolist(), whole.tolist(), strict=True):
-        if all_there:
-            out.write((name + name.join(ending)) % tuple(row))
-    for i in np.flatnonzero(some & ~whole).tolist():
-        out.writelines(_partly(names[i], totals[i].tolist(), ending))
-    return int(seen.sum())
-
-
-def _partly(name: str, row: Sequence[float], ending: Sequence[str]) -> Iterator[str]:
-    return (name + end % value for value, end in zip(row, ending, strict=True) if not math.isnan(value))

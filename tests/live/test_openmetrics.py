@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
-from tests.live.openmetrics import Export, write
+from tests.live.openmetrics import write
+from tests.live.series import Export
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 LINE = re.compile(r'^(\w+)\{((?:\w+="[^"]*",?)+)\} (\d+\.\d{6}) (\d+\.\d{3})$')
@@ -45,7 +46,10 @@ def test_counters_grow_by_what_a_snapshot_says(tmp_path: Path) -> None:
     count = write([snapshot(AT), snapshot(AT + timedelta(seconds=10), rate=20)], file, Export(10.0, 1, (100.0, 400.0)))
     found = samples(file)
     assert count == sum(len(series) for series in found.values())
-    web = 'reporter="destination",destination_service_namespace="shop",destination_service_name="web"'
+    web = (
+        'reporter="destination",destination_workload_namespace="shop",destination_workload="web-v1",'
+        'destination_service_namespace="shop",destination_service_name="web"'
+    )
     t = AT.timestamp()
     for code, counts in (("200", [0, 80, 240]), ("503", [0, 20, 60])):
         times, values = zip(*found["istio_requests_total", f'{web},response_code="{code}"'], strict=True)

@@ -9,7 +9,7 @@ import pytest
 from serve_app.endpoint import Endpoint
 from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import KNOWN, Query
-from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, RESOURCES
+from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
 from tests.live.monitor import Monitor
 from tests.live.programs import missing
 
@@ -37,7 +37,7 @@ def everything() -> Iterator[tuple[str, Query]]:
             yield from ((f"{dialect.name} {of} {role}", query) for role, query in queries.items())
         if dialect.serves is not None:
             yield f"{dialect.name} serves", dialect.serves
-    yield from {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}.items()
+    yield from {**RESOURCES, **CONTROLLERS, **MORE, **ANNOTATIONS}.items()
 
 
 @pytest.mark.parametrize("window", [60.0, 7.5])

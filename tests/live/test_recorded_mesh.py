@@ -16,8 +16,8 @@ from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from tests.live.history import remembering
-from tests.live.openmetrics import FINE_MS, Export
 from tests.live.programs import missing
+from tests.live.series import FINE_MS, Export
 
 NEEDS = ("prometheus", "promtool")
 pytestmark = [

@@ -18,8 +18,8 @@ from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from tests.live.exporter import exporting
 from tests.live.monitor import Monitor, every
-from tests.live.openmetrics import FINE_MS
 from tests.live.programs import missing
+from tests.live.series import FINE_MS
 
 NEEDS = ("prometheus",)
 pytestmark = [

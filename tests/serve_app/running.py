@@ -66,9 +66,15 @@ def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -
     """A recording of a simulated mesh; a busy service in the middle fails from one snapshot on."""
     simulator = Simulator(spec, snapshots=snapshots)
     if fault_from is not None:
-        able = candidates(simulator.mesh, "error_burst")
-        simulator.schedule(Fault("error_burst", simulator.node_ids[able[len(able) // 2]], fault_from, snapshots, 0.9))
+        simulator.schedule(Fault("error_burst", failing(spec), fault_from, snapshots, 0.9))
     return list(simulator.snapshots())
+
+
+def failing(spec: MeshSpec) -> str:
+    """The service that fails in a recording of this mesh."""
+    simulator = Simulator(spec)
+    able = candidates(simulator.mesh, "error_burst")
+    return simulator.node_ids[able[len(able) // 2]]
 
 
 def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:

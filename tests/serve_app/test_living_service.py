@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from running import Alertmanager, recorded, serving
+from running import Alertmanager, failing, recorded, serving
 
 from serve_app.sources.topology import MeshSpec
+from tests.serve_app.sources.kubernetes.api_server import ApiServer, event, running
 from tests.serve_app.sources.prometheus import standin
 from tests.serve_app.sources.prometheus.istio_standin import IstioMesh
 
@@ -19,50 +20,74 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 QUIET = 25  # snapshots before the fault
 
 
-def settings(prometheus: ThreadingHTTPServer, alertmanager: ThreadingHTTPServer, folder: Path) -> str:
-    """A second stands for fifteen."""
+def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: ThreadingHTTPServer, folder: Path) -> str:
+    """A second stands for fifteen; such a day has room for many pages, one of them soon after a deploy."""
+    (folder / "token").write_text(api.token)
     return f"""
         serve.port = 0
         store.path = "{folder / "state"}"
         scorer.device = "cpu"
+        alert.false_pages_per_day = 300
         [collector]
         interval_seconds = 1
         behind_seconds = 1
         deadline_seconds = 60
         [collector.meshes.shop]
         prometheus = "{standin.url_of(prometheus)}"
+        kubernetes = {{ url = "{api.url}", bearer_token_file = "{folder / "token"}" }}
         [[notify.alertmanagers]]
         url = "{standin.url_of(alertmanager)}"
     """
 
 
-def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit(tmp_path: Path) -> None:
-    snapshots = recorded(MeshSpec(services=40, calls_per_service=3.0, seed=4), 60, fault_from=QUIET)
+def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_near(tmp_path: Path) -> None:
+    spec = MeshSpec(services=40, calls_per_service=3.0, seed=4)
+    snapshots, culprit = recorded(spec, 60, fault_from=QUIET), failing(spec)
     began: list[float] = []
 
     def at(instant: float) -> Any:
         began.append(instant)
-        return snapshots[min(int(instant - began[0]), len(snapshots) - 1)]
+        index = int(instant - began[0])
+        mesh.replicas = {f"{culprit}-v1": (2, 2 if index >= QUIET - 2 else 1)}
+        return snapshots[min(index, len(snapshots) - 1)]
 
-    manager = Alertmanager()
-    with standin.running(IstioMesh(at)) as prometheus, standin.running(manager) as alertmanager:
+    manager, mesh, api = Alertmanager(), IstioMesh(at), ApiServer()
+    namespace, service = culprit.split("/")
+    api.tell(event("Unhealthy", f"{service}-v1-5f7c9d8b64-x7k2p", namespace=namespace, message="Probe failed"))
+    with standin.running(mesh) as prometheus, running(api), standin.running(manager) as alertmanager:
         config = tmp_path / "tagae.toml"
-        config.write_text(settings(prometheus, alertmanager, tmp_path))
+        config.write_text(settings(prometheus, api, alertmanager, tmp_path))
         with serving("--config", str(config)) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
             alert = manager.until(lambda one: one["labels"]["mesh"] == "shop")
             verdict = http.get("/v1/meshes/shop/verdict").json()
-            metrics = http.get("/metrics").text
-            polls = re.search(r'tagae_collector_polls_total\{mesh="shop",outcome="taken"\} (\S+)', metrics)
+            (incident,) = [one for one in verdict["incidents"] if one["id"] == alert["labels"]["incident"]]
+            metrics = collecting(http)
             http.delete("/v1/meshes/shop")
             manager.until(
                 lambda one: one["labels"] == alert["labels"] and _seconds(one["endsAt"]) <= time.time(), within=60
             )
+    polls = re.search(r'tagae_collector_polls_total\{mesh="shop",outcome="taken"\} (\S+)', metrics)
     assert polls is not None
     assert float(polls.group(1)) >= QUIET
     assert alert["labels"]["alertname"] == "TagaeIncident"
-    assert alert["labels"]["incident"] in {incident["id"] for incident in verdict["incidents"]}
+    assert (alert["labels"]["namespace"], alert["labels"]["service"]) == (namespace, service)
+    told = alert["annotations"]["description"]
+    assert re.search(rf"Planned: began .* deploy of {culprit} \({service}-v1: generation 1 to 2\)", told)
+    assert f"Kubernetes: Unhealthy of {culprit} (Probe failed), " in told
+    assert ("deploy", culprit) in {(near["kind"], near["service"]) for near in incident["changes"]}
+    assert ("Unhealthy", culprit) in {(near["kind"], near["service"]) for near in incident["events"]}
+    assert 'tagae_collector_events_followed{mesh="shop"} 1.0' in metrics
     assert alert["startsAt"] < alert["endsAt"]
     assert 'tagae_collector_masked_queries{mesh="shop"} 0.0' in metrics
+
+
+def collecting(http: httpx.Client, within: float = 60) -> str:
+    """Metrics with those of the collector, which a busy machine may keep from answering in time."""
+    until = time.monotonic() + within
+    while "tagae_collector" not in (text := http.get("/metrics").text):
+        assert time.monotonic() < until, text
+        time.sleep(0.5)
+    return text
 
 
 def _seconds(instant: str) -> float:

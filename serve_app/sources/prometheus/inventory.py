@@ -28,12 +28,16 @@ COSTS: dict[Role, str] = {
     (KUBERNETES, "desired"): "scaling and retirements are not known as planned, and may page; kube-state-metrics tells",
     (KUBERNETES, "generation"): "deploys are not known as planned, and page more often; kube-state-metrics tells",
     (KUBERNETES, "annotations"): "mutes and sensitivity by annotation are not known; kube-state-metrics tells them",
+    (KUBERNETES, "autoscaled"): "whether an autoscaler or somebody else has scaled is not told",
+    (KUBERNETES, "cordoned"): "nodes that are drained are not known as planned; kube-state-metrics tells",
     (KUBERNETES, "serves"): "a workload counts for the service of its own name",
 }
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {  # where nothing fails, and where nobody annotated anything
+MAY_BE_EMPTY = {  # where nothing fails, nobody annotated or autoscales anything, no node is drained
     (SERVICES, "failures"),
     (CALLS, "failures"),
+    (KUBERNETES, "autoscaled"),
+    (KUBERNETES, "cordoned"),
     (KUBERNETES, "annotations"),
 }
 

@@ -6,19 +6,17 @@ by workload (deployment, stateful set, daemon set) and laid on services by who s
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from model.muting import LEVELS
-from model.snapshot import IntArray, PlannedChange, Sensitivity, ServicePolicy
+from model.snapshot import IntArray, Sensitivity, ServicePolicy
 from serve_app.schemas import MOST_REASON
+from serve_app.sources.prometheus.decisions import Controller, Served
 from serve_app.sources.prometheus.dialects import Query
 from serve_app.sources.prometheus.table import Column, Key, Keys
 
 WORKLOAD = ("namespace", "workload")
-RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
-NEW_SERVICE, DEPLOY = "new_service", "deploy"
 
 _BY = "sum by (namespace, workload)"
 _OWNED_BY_REPLICAS = (
@@ -85,25 +83,33 @@ ANNOTATIONS = {
     )
 }
 NO_REASONS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})  # nobody knows which way they are meant
-
-
-class Controller(NamedTuple):
-    """What somebody decided of a workload: how many replicas, and how often the decision was changed."""
-
-    desired: int
-    generation: int
-
-
-Controllers = Mapping[Key, Controller]  # by (namespace, workload)
+_AUTOSCALED = (
+    'label_replace(kube_horizontalpodautoscaler_info{scaletargetref_kind=~"Deployment|StatefulSet"}, "workload", "$1",'
+    ' "scaletargetref_name", "(.*)") * on (namespace, horizontalpodautoscaler) group_left ()'
+    " kube_horizontalpodautoscaler_status_desired_replicas"
+)
+_CORDONED = "kube_pod_info * on (node) group_left () (max by (node) (kube_node_spec_unschedulable) == 1)"
+MORE = {  # of decisions, where it is known
+    "autoscaled": Query(f"max by (namespace, workload) ({_AUTOSCALED})", WORKLOAD),
+    "cordoned": Query(_of_workloads(_CORDONED), WORKLOAD),
+}
 
 
 def controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
-    """Workloads of which both numbers are known."""
-    desired, generation = (
-        dict(zip(columns[role].keys, columns[role].values.tolist(), strict=True)) for role in CONTROLLERS
-    )
+    """Workloads of which replicas and generation are known."""
+    desired, generation = (_by_key(columns[role]) for role in CONTROLLERS)
+    scaled = _by_key(columns["autoscaled"]) if "autoscaled" in columns else {}
     known = (key for key in desired if key in generation and np.isfinite(desired[key] + generation[key]))
-    return {key: Controller(int(desired[key]), int(generation[key])) for key in known}
+    return {key: Controller(int(desired[key]), int(generation[key]), scaled.get(key) == desired[key]) for key in known}
+
+
+def cordoned(columns: Mapping[str, Column]) -> frozenset[Key] | None:
+    """Workloads with pods on nodes that take no new ones; None: not known."""
+    return frozenset(columns["cordoned"].keys) if "cordoned" in columns else None
+
+
+def _by_key(column: Column) -> dict[Key, float]:
+    return dict(zip(column.keys, column.values.tolist(), strict=True))
 
 
 class Serving:
@@ -134,37 +140,12 @@ class Serving:
         theirs = self._told[1][self._told[0] == self.workloads.of(workload)]
         return [self.services.seen[i] for i in theirs.tolist()] or [workload]
 
-
-def planned(before: Controllers, now: Controllers, serving: Serving) -> list[PlannedChange]:
-    """What somebody decided between two instants, service by service.
-
-    A replica count that is changed is a scaling, to nothing a retirement; another change of the same object a deploy;
-    an object that is gone a deletion. Pods that die, restart or are evicted change none of these: what they do to
-    traffic is nobody's plan. Where no controller at all is known now, kube-state-metrics is away.
-
-    Args:
-        before, now: controllers at the two instants.
-        serving: which services a workload serves.
-    """
-    if not before or not now:
-        return []
-    changes = []
-    for workload in sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key)):
-        kind, reason = _decided(before.get(workload), now.get(workload))
-        text = f"{workload[1]}: {reason}"
-        changes += [PlannedChange(kind, "/".join(service), text) for service in serving.of(workload)]
-    return changes
-
-
-def _decided(before: Controller | None, now: Controller | None) -> tuple[str, str]:
-    if now is None:
-        return DELETION, "its controller was deleted"
-    if before is None:
-        return NEW_SERVICE, f"a new controller wants {now.desired} replicas"
-    if now.desired != before.desired:
-        kind = RETIREMENT if not now.desired else SCALE_OUT if now.desired > before.desired else SCALE_IN
-        return kind, f"replicas wanted, from {before.desired} to {now.desired}"
-    return DEPLOY, f"generation {before.generation} to {now.generation}"
+    def told(self) -> Served:
+        """Services of the workloads of which somebody says whom they serve."""
+        found: dict[Key, list[Key]] = {}
+        for workload, service in self._told.T.tolist():
+            found.setdefault(self.workloads.seen[workload], []).append(self.services.seen[service])
+        return found
 
 
 def annotated(found: Column, serving: Serving) -> tuple[list[ServicePolicy], list[str]]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from serve_app.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
 from serve_app.sources.prometheus.client import Answer, Prometheus
+from serve_app.sources.prometheus.decisions import Served
 from serve_app.sources.prometheus.dialects import KNOWN, Dialect, Query
 from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource, Role
 
@@ -16,7 +16,8 @@ class MeshSource:
     """The snapshots of one configured mesh."""
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings) -> None:
-        self._prometheus = Prometheus(_endpoint(mesh), collector.queries_at_once, compressed=mesh.compressed)
+        endpoint = mesh.endpoint(mesh.prometheus)
+        self._prometheus = Prometheus(endpoint, collector.queries_at_once, compressed=mesh.compressed)
         self._asking = _asking(collector)
         dialect = generic(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
         self._source = PrometheusSource(self._prometheus, dialect, self._asking) if dialect else None
@@ -29,6 +30,11 @@ class MeshSource:
                 return Poll(at, None, answers, why=_nothing_found(answers))
             self._source = PrometheusSource(self._prometheus, dialect, self._asking)
         return self._source.poll(at)
+
+    @property
+    def serves(self) -> Served:
+        """Services of each workload, as far as it is known."""
+        return self._source.serves if self._source else {}
 
     def close(self) -> None:
         """Give up what still runs."""
@@ -74,7 +80,3 @@ def _asking(collector: CollectorSettings) -> Asking:
         collector.keep_seconds,
         collector.recorded_from_calls,
     )
-
-
-def _endpoint(mesh: MeshSettings) -> Endpoint:
-    return Endpoint(mesh.prometheus, mesh.username, mesh.password_file, mesh.bearer_token_file, mesh.ca_file)

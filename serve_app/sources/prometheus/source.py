@@ -10,17 +10,18 @@ from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, ServicePolicy
 from serve_app.sources.prometheus.assembly import assemble
 from serve_app.sources.prometheus.client import Answer, Prometheus, Samples
+from serve_app.sources.prometheus.decisions import Decided, Served
 from serve_app.sources.prometheus.dialects import KNOWN, Dialect, Query
 from serve_app.sources.prometheus.kubernetes import (
     ANNOTATIONS,
     CONTROLLERS,
+    MORE,
     RESOURCES,
     WORKLOAD,
-    Controllers,
     Serving,
     annotated,
     controllers,
-    planned,
+    cordoned,
     utilisation,
 )
 from serve_app.sources.prometheus.roles import SHARES
@@ -31,6 +32,7 @@ SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
 MOST_NAMES = 500_000  # label sets that are kept; beyond, all are read anew
 
 Role = tuple[str, str]  # of what, and what of it
+DECISIONS = {(KUBERNETES, role) for role in (*CONTROLLERS, *MORE, "serves")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class PrometheusSource:
         self._rules = recorded(dialect, self.asking.interval_seconds, self.asking.window_seconds) if known else None
         self._recorded = _queries(self._rules.dialect) if self._rules else {}
         self._reads_rules = False
-        self._controllers: Controllers = {}
+        self._decided: Decided | None = None  # not asked yet
         self._policies: list[ServicePolicy] = []
         self._unheeded: list[str] = []
         self._names = _Names()
@@ -114,6 +116,11 @@ class PrometheusSource:
     def interval_seconds(self) -> float:
         """Expected time between two snapshots, s."""
         return self.asking.interval_seconds
+
+    @property
+    def serves(self) -> Served:
+        """Services of each workload, as far as it is known."""
+        return self._decided.serves if self._decided else {}
 
     def poll(self, at: datetime) -> Poll:
         """The snapshot of one instant."""
@@ -127,6 +134,8 @@ class PrometheusSource:
         answers = {role: said["/".join(role)] for role in queries}
         found, stale, masked = self._columns(queries, answers, at)
         poll = Poll(at, None, answers, stale, masked, recorded=self._reads_rules)
+        if self._decided is None:
+            self._decided = self._decided_before(at)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
         if missing:
             reasons = "; ".join(f"{'/'.join(r)}: {a.failed} ({a.detail})" for r, a in answers.items() if a.failed)
@@ -148,28 +157,48 @@ class PrometheusSource:
 
     def _assembled(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
         known, services = found[KUBERNETES], found[SERVICES]
-        serving = Serving(self._names.keys(WORKLOAD), services["requests"].of, known.get("serves"))
+        serving = self._serving(known.get("serves"))
         now = controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
+        changes, decided = (self._decided or Decided()).after(now, serving.told(), cordoned(known))
         resources = {
             role: utilisation(known[f"{role}_usage"], known[f"{role}_capacity"], serving)
             for role in ("cpu", "memory")
             if {f"{role}_usage", f"{role}_capacity"} <= known.keys()
         }
         said = known.get("annotations")
-        if said is not None and (
-            len(said.numbers) or now
-        ):  # else kube-state-metrics is away, and what it said last holds
+        # Nothing said, and no controllers: kube-state-metrics is away, and what it said last holds.
+        if said is not None and (len(said.numbers) or now):
             self._policies, self._unheeded = annotated(said, serving)
         snapshot = assemble(
             {**services, **resources},
             found[CALLS],
             at,
             external=self._dialect.external,
-            changes=planned(self._controllers, now, serving),
+            changes=changes,
             policies=self._policies,
         )
-        self._controllers = now or self._controllers  # told of once, and only with a snapshot
+        self._decided = decided  # told of once, and only with a snapshot
         return snapshot
+
+    def _serving(self, pairs: Column | None) -> Serving:
+        services = self._dialect.services["requests"].labels
+        return Serving(self._names.keys(WORKLOAD), self._names.keys(services), pairs)
+
+    def _decided_before(self, at: datetime) -> Decided:
+        """What was known an interval before the first instant that is asked for: what was decided in between is news,
+        after a restart as in a past period."""
+        queries = {role: query for role, query in self._queries.items() if role in DECISIONS}
+        texts = {"/".join(role): query.at(self.asking.window_seconds) for role, query in queries.items()}
+        before = at - timedelta(seconds=self.asking.interval_seconds)
+        said = self._prometheus.ask(texts, before, self.asking.within_seconds)
+        known: dict[str, Column] = {}
+        for role, query in queries.items():
+            if not (answer := said["/".join(role)]).failed:
+                known |= self._names.read(role, query, answer.samples)
+        if not CONTROLLERS.keys() <= known.keys():
+            return Decided()
+        serving = self._serving(known.get("serves"))
+        return Decided().after(controllers(known), serving.told(), cordoned(known))[1]
 
     def between(self, first: datetime, last: datetime) -> Iterator[Poll]:
         """Every instant of a past period, an interval apart."""
@@ -236,7 +265,7 @@ class _Names:
 
 def _queries(dialect: Dialect) -> Queries:
     """All that is asked."""
-    kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}
+    kubernetes: dict[str, Query] = {**RESOURCES, **CONTROLLERS, **MORE, **ANNOTATIONS}
     if dialect.serves is not None:
         kubernetes["serves"] = dialect.serves
     asked: dict[str, Mapping[Any, Query]] = {SERVICES: dialect.services, CALLS: dialect.calls, KUBERNETES: kubernetes}

@@ -7,7 +7,7 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.sources.prometheus.dialects import KNOWN, Query
-from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, RESOURCES
+from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
 from serve_app.sources.prometheus.rules import recorded
 from serve_app.sources.prometheus.source import CALLS, KUBERNETES, SERVICES, Asking, Role
 from tests.serve_app.sources.prometheus.standin import Request, Samples, fails, vector
@@ -21,7 +21,7 @@ RULES = recorded(ISTIO, Asking().interval_seconds, Asking().window_seconds)
 
 def texts(window_seconds: float = Asking().window_seconds) -> dict[str, Role]:
     """Which query is which."""
-    kubernetes = {**RESOURCES, **CONTROLLERS, **ANNOTATIONS}
+    kubernetes = {**RESOURCES, **CONTROLLERS, **MORE, **ANNOTATIONS}
     asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves
@@ -43,6 +43,8 @@ class IstioMesh:
         replicas: by workload: how many are wanted, and the generation of that decision.
         annotations: by workload: ``mute`` and ``sensitivity``, as kube-state-metrics tells them.
         recorded: calls that its recording rules have; None: there are no rules, or they are behind.
+        autoscaled: workloads whose number is an autoscaler's.
+        cordoned: workloads with a pod on a node that takes no new ones.
     """
 
     at: Callable[[float], MeshSnapshot | None]
@@ -51,6 +53,8 @@ class IstioMesh:
     replicas: dict[str, tuple[int, int]] = field(default_factory=dict)
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
     recorded: int | None = None
+    autoscaled: set[str] = field(default_factory=set)
+    cordoned: set[str] = field(default_factory=set)
     asked: list[Role] = field(default_factory=list)
 
     def __call__(self, request: Request) -> None:
@@ -85,7 +89,7 @@ class IstioMesh:
                 yield labels, str(values[6] * scale)
             elif what in ("p50", "p99"):
                 yield labels, str(values[P50 if what == "p50" else P99])
-            elif what == "buckets" and not np.isnan(values[P50]):
+            elif what == "buckets" and not np.isnan(values[[P50, P99]]).any():
                 apart = max(values[P99], values[P50] * 1.00001)  # one request has one latency, and bounds differ
                 for bound, share in ((values[P50], 0.5), (apart, 0.99), (np.inf, 1.0)):
                     yield {**labels, "le": str(bound * 1e3).replace("inf", "+Inf")}, str(share * values[REQUESTS])
@@ -108,10 +112,15 @@ class IstioMesh:
                 yield labels, str(values[4 if what == "cpu_usage" else 5] * 2)
             elif what in ("cpu_capacity", "memory_capacity"):
                 yield labels, "2"
-        for workload, decided in self.replicas.items():
+        for workload, (desired, generation) in self.replicas.items():
             namespace, name = workload.split("/")
+            labels = {"namespace": namespace, "workload": name}
             if what in ("desired", "generation"):
-                yield {"namespace": namespace, "workload": name}, str(decided[what == "generation"])
+                yield labels, str(desired if what == "desired" else generation)
+            elif what == "autoscaled" and workload in self.autoscaled:
+                yield labels, str(desired)
+            elif what == "cordoned" and workload in self.cordoned:
+                yield labels, "1"
         for workload, said in self.annotations.items() if what == "annotations" else ():
             namespace, name = workload.split("/")
             for annotation, value in said.items():

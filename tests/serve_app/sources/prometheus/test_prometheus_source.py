@@ -168,9 +168,9 @@ def test_a_dead_service_is_seen_by_those_who_call_it() -> None:
 
 
 def test_decisions_become_planned_changes_of_the_services_and_are_told_once() -> None:
-    service = SNAPSHOTS[0].node_ids[3]
+    service, leaving = SNAPSHOTS[0].node_ids[3:5]
     workload = f"{service}-v1"
-    mesh = IstioMesh(of(SNAPSHOTS), replicas={workload: (2, 1), "shop/other": (1, 1)})
+    mesh = IstioMesh(of(SNAPSHOTS), replicas={workload: (2, 1), "shop/other": (1, 1), f"{leaving}-v1": (2, 1)})
     story = [(2, 1), (4, 2), (4, 2), (4, 3), (1, 4), (0, 5)]
     told = []
     with polled(mesh) as source:
@@ -188,7 +188,22 @@ def test_decisions_become_planned_changes_of_the_services_and_are_told_once() ->
     assert away.snapshot is not None
     assert back.snapshot is not None
     assert away.snapshot.changes == ()
-    assert [(c.kind, c.service) for c in back.snapshot.changes] == [("deletion", service)]
+    assert [(c.kind, c.service) for c in back.snapshot.changes] == [("deletion", leaving)]  # the other ran nothing
+
+
+def test_what_was_decided_just_before_the_first_instant_is_told() -> None:
+    """As after a restart of the collector, which goes on where it ended."""
+    service, decided_at = SNAPSHOTS[0].node_ids[3], SNAPSHOTS[4].observed_at
+
+    def at(instant: float) -> MeshSnapshot | None:
+        mesh.replicas[f"{service}-v1"] = (2, 2 if instant >= decided_at.timestamp() else 1)
+        return of(SNAPSHOTS)(instant)
+
+    mesh = IstioMesh(at)
+    with polled(mesh) as source:
+        first = source.poll(decided_at)
+    assert first.snapshot is not None
+    assert [(c.kind, c.service) for c in first.snapshot.changes] == [("deploy", service)]
 
 
 def test_pods_that_die_are_nobodys_plan() -> None:

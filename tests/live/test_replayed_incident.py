@@ -1,0 +1,217 @@
+"""A recorded incident through a real Prometheus: judged as the recording itself is, within what telemetry loses.
+
+``pytest -m live -s tests/live/test_replayed_incident.py`` prints the figures that serve_app/sources/README.md has.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from model.snapshot import MeshSnapshot
+from serve_app.cli import app
+from serve_app.recording import RecordingReader, RecordingWriter
+from serve_app.sources.scenario import plan_scenario
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.live.history import remembering
+from tests.live.programs import missing
+from tests.live.series import COARSE_MS, FINE_MS, Export
+from tests.serve_app.sources.prometheus.cluster import Cluster
+
+NEEDS = ("prometheus", "promtool")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+]
+BOUTIQUE = Path(__file__).parents[3] / "shared" / "recordings" / "nezha-onlineboutique" / "2022-08-22"
+USUAL_TAIL = 3.2  # p99 over p50
+SNAPSHOTS = 200
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a replay may be from its recording.
+
+    Attributes:
+        status: least share of snapshots with the same status.
+        suspect: least share of snapshots, of those in which both have an incident, with the same first suspect.
+        late: most snapshots by which an incident begins or ends at another time.
+        score: the most by which half of the mesh scores differ, over the larger of score and 1.
+    """
+
+    status: float
+    suspect: float
+    late: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Of a replay to its recording; as ``Tolerance``."""
+
+    status: float
+    suspect: float
+    late: int
+    score: float
+    score_of_nine_in_ten: float
+
+    def __str__(self) -> str:
+        return (
+            f"status equal {self.status:.3f}, first suspect {self.suspect:.3f}, at most {self.late} snapshots off, "
+            f"mesh score differs by {self.score:.1%} at the median, {self.score_of_nine_in_ten:.1%} at nine in ten"
+        )
+
+    def within(self, tolerance: Tolerance) -> bool:
+        least = self.status >= tolerance.status and self.suspect >= tolerance.suspect
+        return least and self.late <= tolerance.late and self.score <= tolerance.score
+
+
+def tagae(*arguments: object) -> None:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.stderr
+
+
+def lines(file: Path) -> list[Line]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def incidents(verdicts: list[Line]) -> list[tuple[int, int]]:
+    """First and last snapshot of each."""
+    found: dict[str, tuple[int, int]] = {}
+    for i, verdict in enumerate(verdicts):
+        for incident in verdict["incidents"]:
+            found[incident["id"]] = (found.get(incident["id"], (i, i))[0], i)
+    return list(found.values())
+
+
+def likeness(recorded: list[Line], replayed: list[Line]) -> Likeness:
+    """Of verdicts of the same instants; the same incidents must be there."""
+    assert [line["observed_at"] for line in recorded] == [line["observed_at"] for line in replayed]
+    wanted, came = incidents(recorded), incidents(replayed)
+    assert len(came) == len(wanted), (wanted, came)
+    late = max((abs(a[end] - b[end]) for a, b in zip(wanted, came, strict=True) for end in (0, 1)), default=0)
+    pairs = list(zip(recorded, replayed, strict=True))
+    suspected = [
+        a["incidents"][0]["suspects"][0]["service"] == b["incidents"][0]["suspects"][0]["service"]
+        for a, b in pairs
+        if a["incidents"] and b["incidents"]
+    ]
+    scores = np.array([(a["mesh_score"], b["mesh_score"]) for a, b in pairs if a["status"] != "warming_up"])
+    apart = np.abs(scores[:, 1] - scores[:, 0]) / np.maximum(scores[:, 0], 1)
+    return Likeness(
+        float(np.mean([a["status"] == b["status"] for a, b in pairs])),
+        float(np.mean(suspected)) if suspected else 1.0,
+        late,
+        float(np.median(apart)),
+        float(np.quantile(apart, 0.9)),
+    )
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 60 services, amid changes that kube-state-metrics can tell; a slow service, then one that fails."""
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
+    spec = MeshSpec(services=60, seed=7, start=start)
+    faults, changes = plan_scenario(
+        spec,
+        ("latency_injection", "error_burst"),
+        seed=7,
+        snapshots=240,
+        first=100,
+        quiet=(20, 30),
+        minimum_rate=10.0,
+        levels=("major", "critical"),
+    )
+    told = [change for change in changes if change.kind not in ("canary", "node_drain")]
+    folder = tmp_path_factory.mktemp("recording") / "mesh"
+    with RecordingWriter(folder, spec.interval_seconds) as writer:
+        for snapshot in Simulator(spec, faults, told, SNAPSHOTS).snapshots():
+            writer.write(snapshot)
+    return folder
+
+
+def replayed(
+    snapshots: list[MeshSnapshot], folder: Path, export: Export, windows: tuple[float, ...]
+) -> Iterator[list[Line]]:
+    """Verdicts of the period as Prometheus remembers it, for each width of the window over which rates are taken."""
+    cluster, output = Cluster(), folder / "verdicts.jsonl"
+    with remembering(snapshots, folder, export, [cluster.after(one) for one in snapshots]) as monitor:
+        period = ("--from", snapshots[0].observed_at.isoformat(), "--to", snapshots[-1].observed_at.isoformat())
+        for window in windows:
+            asking = (f"interval_seconds={export.interval_seconds}", f"window_seconds={window}", "deadline_seconds=60")
+            sets = [part for one in asking for part in ("--set", f"collector.{one}")]
+            tagae("score", "--prometheus", monitor.url, *period, *sets, "-o", output)
+            yield lines(output)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "windows", "tolerances"),
+    [
+        pytest.param(FINE_MS, (16.0,), (Tolerance(0.99, 0.95, 1, 0.05),), id="fine buckets"),
+        pytest.param(
+            COARSE_MS, (16.0, 60.0), (Tolerance(0.98, 0.9, 1, 0.25), Tolerance(0.95, 0.8, 3, 0.5)), id="Istio's buckets"
+        ),
+    ],
+)
+def test_a_replayed_incident_is_judged_as_it_was(
+    recording: Path,
+    tmp_path: Path,
+    bounds: tuple[float, ...],
+    windows: tuple[float, ...],
+    tolerances: tuple[Tolerance, ...],
+) -> None:
+    tagae("score", recording, "-o", tmp_path / "recorded.jsonl")
+    recorded = lines(tmp_path / "recorded.jsonl")
+    assert len(incidents(recorded)) == 2
+    snapshots = list(RecordingReader(recording).snapshots())
+    for window, tolerance, verdicts in zip(
+        windows, tolerances, replayed(snapshots, tmp_path, Export(15.0, 1, bounds), windows), strict=True
+    ):
+        found = likeness(recorded, verdicts)
+        print(f"\n{len(bounds)} buckets, rates over {window:g} s: {found}")
+        assert found.within(tolerance), found
+
+
+def as_measured(snapshot: MeshSnapshot) -> MeshSnapshot:
+    """What a mesh would have of it: where no failures are known there were none, and beside a median there is a p99."""
+    nodes, calls = (
+        np.where(seen, values, np.nan)
+        for seen, values in (
+            (snapshot.node_observed, snapshot.node_features),
+            (snapshot.edge_observed, snapshot.edge_features),
+        )
+    )
+    nodes[:, 1] = np.where(np.isnan(nodes[:, 0]), np.nan, np.nan_to_num(nodes[:, 1]))
+    calls[:, 1] = np.nan_to_num(calls[:, 1])
+    calls[:, 3] = np.where(np.isnan(calls[:, 3]), calls[:, 2] * USUAL_TAIL, calls[:, 3])
+    made = calls[:, 0] > 0
+    return MeshSnapshot.create(
+        node_ids=snapshot.node_ids,
+        edge_index=snapshot.edge_index[:, made],
+        node_features=nodes,
+        edge_features=calls[made],
+        observed_at=snapshot.observed_at,
+    )
+
+
+@pytest.mark.skipif(not BOUTIQUE.is_dir(), reason="no recording of Online Boutique in ../shared/recordings")
+def test_four_hours_of_a_real_system_are_judged_as_they_were(tmp_path: Path) -> None:
+    """Of Online Boutique, a snapshot a minute, faults every eight minutes."""
+    snapshots = [as_measured(one) for one in list(RecordingReader(BOUTIQUE).snapshots())[:240]]
+    with RecordingWriter(tmp_path / "slice", 60.0) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+    tagae("score", tmp_path / "slice", "-o", tmp_path / "recorded.jsonl")
+    recorded = lines(tmp_path / "recorded.jsonl")
+    (verdicts,) = replayed(snapshots, tmp_path, Export(60.0, 1, FINE_MS), (64.0,))
+    found = likeness(recorded, verdicts)
+    print(f"\nOnline Boutique, {len(incidents(recorded))} incidents: {found}")
+    assert found.within(Tolerance(0.95, 0.85, 2, 0.1)), found

@@ -1,0 +1,231 @@
+"""An API server that knows Events and nothing else: lists in pages, watches from a version, bookmarks, and forgets.
+
+It speaks the protocol that client-go speaks (https://kubernetes.io/docs/reference/using-api/api-concepts/): a list has
+a version, a watch goes on from one, line by line, and a version that is too old is 410, as a status or as a line.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+TOKEN = "let-me-in"
+PAGES = "/api/v1/events"
+
+
+def event(
+    reason: str = "BackOff",
+    pod: str = "cart-v1-5f7c9d8b64-x7k2p",
+    *,
+    namespace: str = "shop",
+    uid: str = "",
+    message: str = "Back-off restarting failed container",
+    age_seconds: float = 30.0,
+    count: int = 1,
+    kind: str = "Pod",
+) -> dict[str, Any]:
+    """As a kubelet writes it."""
+    last = datetime.now(UTC) - timedelta(seconds=age_seconds)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{pod}.17", "namespace": namespace, "uid": uid or f"{reason}-{pod}"},
+        "involvedObject": {"kind": kind, "namespace": namespace, "name": pod, "apiVersion": "v1"},
+        "reason": reason,
+        "message": message,
+        "type": "Warning",
+        "count": count,
+        "firstTimestamp": _second(last - timedelta(seconds=60)),
+        "lastTimestamp": _second(last),
+        "eventTime": None,
+        "source": {"component": "kubelet"},
+    }
+
+
+def _second(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@dataclass
+class ApiServer:
+    """What it has, and how it behaves.
+
+    Attributes:
+        token: that it lets in.
+        allowed: whoever is let in may read Events.
+        page: most events in one reply.
+        gone_as_status: a version that is too old is told by HTTP's status, else by a line.
+        bodies: whole bodies that the next requests get, whatever they ask for.
+        asked: query of each request that was let in.
+        said: what is sent to watchers: version and line; None ends the connection where it stands.
+    """
+
+    token: str = TOKEN
+    allowed: bool = True
+    page: int = 2
+    gone_as_status: bool = False
+    bodies: list[tuple[int, bytes]] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
+    said: list[tuple[int, bytes | None]] = field(default_factory=list)
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    version: int = 100
+    oldest: int = 0
+    url: str = ""
+    more: threading.Condition = field(default_factory=threading.Condition)
+    watchers: int = 0
+
+    def tell(self, one: dict[str, Any], what: str = "ADDED") -> None:
+        """An event happens; every watcher hears of it."""
+        with self.more:
+            self.version += 1
+            one = {**one, "metadata": {**one["metadata"], "resourceVersion": str(self.version)}}
+            self.events[one["metadata"]["uid"]] = one
+            self._say(json.dumps({"type": what, "object": one}).encode() + b"\n")
+
+    def bookmark(self) -> None:
+        """Nothing happened that a watcher would hear of, but time has gone on."""
+        with self.more:
+            self.version += 50
+            mark = {"kind": "Event", "apiVersion": "v1", "metadata": {"resourceVersion": str(self.version)}}
+            self._say(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
+
+    def say(self, line: bytes | None) -> None:
+        """These bytes to whoever watches; None: the connection breaks."""
+        with self.more:
+            self._say(line)
+
+    def forget(self) -> None:
+        """What was before is compacted away."""
+        with self.more:
+            self.version += 1
+            self.oldest = self.version
+
+    def _say(self, line: bytes | None) -> None:
+        self.said.append((self.version, line))
+        self.more.notify_all()
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"
+
+    def do_GET(self) -> None:
+        api = self.server.api
+        if self.headers.get("Authorization") != f"Bearer {api.token}":
+            self._refuse(401, "Unauthorized")
+            return
+        if not api.allowed:
+            self._refuse(403, 'events is forbidden: User "tagae" cannot list resource "events" in API group ""')
+            return
+        parts = urlsplit(self.path)
+        if parts.path not in (PAGES, "/api/v1/namespaces/shop/events"):
+            self._refuse(404, "the server could not find the requested resource")
+            return
+        asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        api.asked.append(asked)
+        if api.bodies:
+            status, body = api.bodies.pop(0)
+            self._send(status, body)
+        elif asked.get("watch"):
+            self._watch(api, int(asked["resourceVersion"]))
+        else:
+            self._list(api, asked)
+
+    def _list(self, api: ApiServer, asked: dict[str, str]) -> None:
+        with api.more:
+            version, events = api.version, list(api.events.values())
+        first = int(asked.get("continue", "0"))
+        size = min(api.page, int(asked.get("limit", str(len(events)))))
+        more = {"continue": str(first + size)} if first + size < len(events) else {}
+        items = [{key: one[key] for key in one if key not in ("kind", "apiVersion")} for one in events]
+        body = {
+            "kind": "EventList",
+            "metadata": {"resourceVersion": str(version), **more},
+            "items": items[first:][:size],
+        }
+        self._send(200, json.dumps(body).encode())
+
+    def _watch(self, api: ApiServer, version: int) -> None:
+        gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+        if version < api.oldest and api.gone_as_status:
+            self._refuse(410, "too old resource version")
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if version < api.oldest:
+            self._chunk(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+            self._chunk(b"")
+            return
+        with api.more:
+            api.watchers += 1
+            api.more.notify_all()
+        try:
+            self._follow(api, version)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # whoever watched has gone
+        finally:
+            with api.more:
+                api.watchers -= 1
+
+    def _follow(self, api: ApiServer, version: int) -> None:
+        with api.more:
+            place = next((i for i, (at, _) in enumerate(api.said) if at > version), len(api.said))
+        while (line := self._said(api, place)) is not None:
+            self._chunk(line)
+            place += 1
+        self.close_connection = True  # no last chunk: it breaks
+
+    def _said(self, api: ApiServer, place: int) -> bytes | None:
+        """What is said there, as soon as it is."""
+        with api.more:
+            api.more.wait_for(lambda: len(api.said) > place or self.server.ending)
+            return None if self.server.ending else api.said[place][1]
+
+    def _chunk(self, part: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        self.wfile.flush()
+
+    def _refuse(self, code: int, message: str) -> None:
+        self._send(code, json.dumps({"kind": "Status", "code": code, "message": message}).encode())
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Not into the output of the tests."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    api: ApiServer
+    ending = False
+
+
+@contextmanager
+def running(api: ApiServer, port: int = 0) -> Iterator[ApiServer]:
+    """It answers at ``api.url``, on a free port or on this one."""
+    server = _Server(("127.0.0.1", port), _Request)
+    server.api = api
+    api.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield api
+    finally:
+        with api.more:
+            server.ending = True
+            api.more.notify_all()
+        server.shutdown()
+        server.server_close()
+        thread.join()
