@@ -1,6 +1,6 @@
 """Time to collect one snapshot of a large mesh from a real Prometheus, which scrapes and evaluates rules meanwhile.
 
-    python -m benchmarks.bench_collect [--services 2000] [--calls 12000] [--polls 15] [--json FILE]
+    python -m benchmarks.bench_collect [--services 2000] [--calls 12000] [--polls 8] [--json FILE]
 
 The mesh is made up: requests by response code, nine buckets and ``+Inf`` of each service and call, cpu, memory,
 kube-state-metrics. One process exports it, a Prometheus scrapes that every 15 s and evaluates the shipped recording
@@ -35,8 +35,8 @@ from serve_app.endpoint import Endpoint
 from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import istio
 from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
-from tests.live.exporter import exporting
-from tests.live.monitor import Monitor, every
+from tests.live.exporter import exporting, scraping
+from tests.live.monitor import Monitor
 from tests.live.openmetrics import calls, services, share_below
 from tests.live.programs import missing, own_share, where
 
@@ -111,11 +111,9 @@ def _quantile(shares: np.ndarray, wanted: float) -> float:
 @contextmanager
 def watched(made: MeshSnapshot, folder: Path) -> Iterator[str]:
     """A Prometheus that has scraped the mesh for longer than the rate window; its URL."""
-    exporter, url = exporting(made, BOUNDS_MS, folder)
+    exporter, address = exporting(made, BOUNDS_MS, folder)
     try:
-        exporter.wait_for(f"{url}/")
-        target = {"job_name": "mesh", **every(INTERVAL), "static_configs": [{"targets": [url.removeprefix("http://")]}]}
-        monitor = Monitor(folder, [target], rules=[RULES])
+        monitor = Monitor(folder, [scraping(address, INTERVAL)], rules=[RULES])
         try:
             monitor.wait()
             time.sleep(Asking().window_seconds + 3 * INTERVAL)  # until rates and rules are of a whole window
@@ -146,7 +144,7 @@ def times(url: str, expected: Expected, polls: int) -> list[dict[str, object]]:
             last[way] = poll
             if turn:
                 taken[way].append(spent)
-            time.sleep(0.5)
+            time.sleep(1)  # one mesh is asked once an interval: what it leaves behind is done by then
     for source in sources.values():
         source.close()
     return [_row(way, expected.made, taken[way], last[way]) for way in WAYS]
@@ -179,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--services", type=int, default=2000)
     parser.add_argument("--calls", type=int, default=12_000)
-    parser.add_argument("--polls", type=int, default=15)
+    parser.add_argument("--polls", type=int, default=8)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if gone := missing("prometheus"):

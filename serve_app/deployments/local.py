@@ -9,6 +9,8 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.schema import LoggingConfig
 
+from serve_app.errors import BadSettings
+
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 LEAST_CPUS = 2  # that the application claims; fewer real ones share the time
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -47,7 +49,14 @@ def up(host: str, port: int, metrics_port: int = 0) -> str:
 
     Returns:
         The URL of the front.
+
+    Raises:
+        BadSettings: the metrics' port is taken: Ray would start, and nobody would see its metrics.
     """
+    if metrics_port and not _is_free(metrics_port):
+        raise BadSettings(
+            f"serve.metrics_port: expected a free port, {metrics_port} is taken; take another, or 0 for any"
+        )
     # Our workers inherit it: a runtime environment would cost them a process each that is started and thrown away.
     for name, value in (RAY_ENVIRONMENT | WORKER_ENVIRONMENT).items():
         os.environ.setdefault(name, value)
@@ -71,6 +80,15 @@ def down() -> None:
         for name in serve.status().applications:
             serve.delete(name)
         ray.shutdown()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def _free_port(host: str) -> int:

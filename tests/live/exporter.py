@@ -1,9 +1,10 @@
-"""A whole mesh's metrics as one page to scrape: Istio's, cAdvisor's and kube-state-metrics', as one snapshot says.
+"""A whole mesh's metrics as pages to scrape: Istio's, cAdvisor's and kube-state-metrics', as one snapshot says.
 
     python -m tests.live.exporter SNAPSHOT PORT BOUND_MS...
 
 Counters grow at the snapshot's rates, and every sample carries its own time: what a Prometheus computes from them is
-what was exported, however late its scrapes are. A service has one workload of its name with ``-v1`` and ``PODS`` pods.
+what was exported, to the millisecond. A service has one workload of its name with ``-v1`` and ``PODS`` pods. As in a
+cluster there are many pages, which Prometheus spreads over the interval: one of all would be seconds late each time.
 """
 
 import math
@@ -13,15 +14,18 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from serve_app.codec import pack_snapshot, unpack_snapshot
+from tests.live.monitor import every
 from tests.live.openmetrics import Observed, calls, services, share_below
-from tests.live.programs import LOOPBACK, Program, free_ports
+from tests.live.programs import LOOPBACK, NotReady, Program, free_ports
 
 PODS = 2
+PAGES = 16
 AGE = 86_400.0  # s that counters have grown before the first scrape
 LIMITS = {"cpu": 2.0, "memory": 512e6}  # of a pod: cores, bytes
 RESERVED = {"cpu": 1.0, "memory": 256e6}
@@ -29,7 +33,11 @@ Series = tuple[str, float, float]  # name with labels; what it grows by, 1/s, an
 
 
 def exporting(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: Path) -> tuple[Program, str]:
-    """A child that exports the snapshot, and its URL; the caller waits for it, and ends it."""
+    """A child that exports the snapshot, and its address; the caller ends it.
+
+    Raises:
+        NotReady: it does not answer.
+    """
     file, port = folder / "snapshot.packed", free_ports(1)[0]
     file.write_bytes(pack_snapshot(snapshot))
     command = [
@@ -40,7 +48,21 @@ def exporting(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: Path) 
         str(port),
         *(f"{bound:g}" for bound in bounds_ms),
     ]
-    return Program("exporter", command, folder / "exporter.log"), f"http://{LOOPBACK}:{port}"
+    program = Program("exporter", command, folder / "exporter.log")
+    try:
+        program.wait_for(f"http://{LOOPBACK}:{port}/", 120)
+    except NotReady:
+        program.end()
+        raise
+    return program, f"{LOOPBACK}:{port}"
+
+
+def scraping(address: str, seconds: float) -> dict[str, Any]:
+    """A scrape config of all pages."""
+    pages = [
+        {"targets": [address], "labels": {"__metrics_path__": f"/{page}", "page": str(page)}} for page in range(PAGES)
+    ]
+    return {"job_name": "mesh", **every(seconds), "static_configs": pages}
 
 
 def series(snapshot: MeshSnapshot, bounds_ms: Sequence[float]) -> list[Series]:
@@ -139,11 +161,12 @@ class Page:
 
 def main() -> None:
     file, port, *bounds = sys.argv[1:]
-    page = Page(series(unpack_snapshot(Path(file).read_bytes()), [float(bound) for bound in bounds]))
+    told = series(unpack_snapshot(Path(file).read_bytes()), [float(bound) for bound in bounds])
+    pages = {f"/{i}": Page(told[i::PAGES]) for i in range(PAGES)}
 
     class Request(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = page.at(time.time()) if self.path == "/metrics" else b"ready\n"
+            body = pages[self.path].at(time.time()) if self.path in pages else b"ready\n"
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

@@ -16,8 +16,8 @@ from serve_app.sources.prometheus.rules import document
 from serve_app.sources.prometheus.source import CALLS, SERVICES, Asking, Poll, PrometheusSource
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
-from tests.live.exporter import exporting
-from tests.live.monitor import Monitor, every
+from tests.live.exporter import exporting, scraping
+from tests.live.monitor import Monitor
 from tests.live.programs import missing
 from tests.live.series import FINE_MS
 
@@ -47,11 +47,9 @@ def polled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polled]:
     folder = tmp_path_factory.mktemp("rules")
     rules = folder / "recording.rules.yaml"
     rules.write_text(document({"istio": KNOWN["istio"]}, INTERVAL, WINDOW))
-    exporter, url = exporting(MADE, FINE_MS, folder)
+    exporter, address = exporting(MADE, FINE_MS, folder)
     try:
-        exporter.wait_for(f"{url}/")
-        scrape = {"job_name": "mesh", **every(SCRAPE), "static_configs": [{"targets": [url.removeprefix("http://")]}]}
-        monitor = Monitor(folder, [scrape], rules=[rules])
+        monitor = Monitor(folder, [scraping(address, SCRAPE)], rules=[rules])
         try:
             monitor.wait()
             full = f"min(count_over_time(istio_requests_total[{WINDOW:g}s] offset {2 * INTERVAL:g}s))"
