@@ -25,7 +25,7 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "pydantic_core": ("serve_app/settings.py", "serve_app/codec/"),
     "pydantic_settings": ("serve_app/settings.py",),
     "torch": ("kernels/", "model/", "serve_app/"),
-    "msgspec": ("serve_app/codec/", "serve_app/sources/prometheus/"),
+    "msgspec": ("serve_app/codec/", "serve_app/sources/prometheus/", "serve_app/sources/kubernetes/"),
     "pyarrow": ("serve_app/recording.py", "serve_app/codec/arrow", "serve_app/codec/columns.py"),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),
