@@ -25,6 +25,7 @@ from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state import MeshState, Observation, observe
 from model.verdict import Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
+from serve_app.explaining import explained
 from serve_app.settings import Settings
 
 
@@ -123,6 +124,7 @@ def advance(
     laid = lay(checkpoint, mesh, snapshot, options, counted=counted)
     case = weigh(checkpoint, laid, score(checkpoint.network, laid.tasks), snapshot, options)
     verdict, memory = combine(checkpoint, case, options.policy)
+    verdict = explained(verdict, laid.mesh.state.window)
     after = settled(laid.mesh, memory, counted=counted)
     if counted and adapts(after.state.sequence, options):
         candidate = fit(after.state)

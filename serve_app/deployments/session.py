@@ -370,7 +370,7 @@ class MeshSession:
         with watch.stage("combine"):
             verdict, memory = await self._combine(case, push.expires_at, lost)
         push.in_time()
-        verdict = explained(verdict, push.events)
+        verdict = explained(verdict, laid.mesh.state.window, push.events)
         after = settled(laid.mesh, memory, counted=push.counted)
         document = encode_verdict(verdict).model_dump_json().encode()
         record = Record(snapshot.num_nodes, document, deviations.pack())

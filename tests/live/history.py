@@ -29,12 +29,26 @@ def remembering(
     """
     text = folder / "openmetrics.txt"
     write(snapshots, text, export, cluster)
+    with loaded(text, folder, snapshots[0].observed_at, export) as monitor:
+        yield monitor
+
+
+@contextmanager
+def loaded(text: Path, folder: Path, first: datetime, export: Export) -> Iterator[Monitor]:
+    """A running Prometheus whose history is this text, which is removed. Errors as of :func:`remembering`.
+
+    Args:
+        text: OpenMetrics.
+        folder: for its data.
+        first: the oldest sample.
+        export: how often a series is read: what has no newer sample has ended.
+    """
     load = [where("promtool") or "promtool", "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=24h"]
     subprocess.run([*load, str(text), str(folder / "data")], check=True, capture_output=True, text=True)
     text.unlink()  # several times the blocks' size
-    age = datetime.now(UTC) - snapshots[0].observed_at
-    apart = round(export.interval_seconds / export.reads * 1000)  # what has no sample a read later has ended
-    monitor = Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 5 // 4}ms")
+    age = datetime.now(UTC) - first
+    apart = round(export.interval_seconds / export.reads * 1000)
+    monitor = Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 4 // 5}ms")
     try:
         monitor.wait()
         yield monitor

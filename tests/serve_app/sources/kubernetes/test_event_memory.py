@@ -1,11 +1,14 @@
 """Which Events are kept, for how long, and whose they are."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+import numpy as np
 import pytest
 
-from model.verdict import ClusterEvent, Incident, Severity, Status, Suspect, Verdict
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Status, Suspect, Verdict
 from serve_app.alerts.wording import Place, annotations
 from serve_app.codec.verdicts import encode_verdict
 from serve_app.explaining import BEFORE, MOST, explained
@@ -20,7 +23,7 @@ SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db", "shop/web-2"})
 def noted(*documents: dict[str, object], most: int = 100) -> EventMemory:
     memory = EventMemory(most)
     for document in documents:
-        memory.note(msgspec.json.decode(msgspec.json.encode(document), type=Event), NOW)
+        memory.note(msgspec.json.decode(msgspec.json.encode(document), type=Event), datetime.now(UTC))
     return memory
 
 
@@ -38,9 +41,10 @@ def test_what_somebody_planned_and_what_says_nothing_is_not(kind: str) -> None:
 def test_old_ones_are_not_kept_and_grow_old() -> None:
     memory = noted(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
     assert len(memory) == 1
-    assert len(memory.of(SHOP, {}, NOW + KEPT_FOR - timedelta(seconds=60))) == 0  # cart-v1 is nobody's here
+    now = datetime.now(UTC)
+    assert memory.of(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 is nobody's here
     assert len(memory) == 1
-    memory.of(SHOP, {}, NOW + KEPT_FOR)
+    memory.of(SHOP, {}, now + KEPT_FOR)
     assert len(memory) == 0
 
 
@@ -103,19 +107,45 @@ def an_incident(minutes: float, *services: str) -> Incident:
 def test_an_incident_is_told_what_befell_its_services_and_nothing_else_changes() -> None:
     events = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
     before = a_verdict(an_incident(5, "shop/cart", "shop/web"), an_incident(5, "shop/search"))
-    after = explained(before, events)
+    after = explained(before, [], events)
     assert [one.events for one in after.incidents] == [tuple(events[:2]), ()]
-    assert explained(before, []) is before
+    assert explained(before, []) == before
     assert after.incidents[0].changes == ()
     early = an_event("shop/cart", 5 + BEFORE.total_seconds() / 60 - 0.1)
-    assert explained(before, [early]).incidents[0].events == (early,)
+    assert explained(before, [], [early]).incidents[0].events == (early,)
     many = [an_event("shop/cart", i / 10) for i in range(50)]
-    assert explained(before, many).incidents[0].events == tuple(many[:MOST])
+    assert explained(before, [], many).incidents[0].events == tuple(many[:MOST])
+
+
+def test_changes_that_the_detector_no_longer_weighs_are_told_of_suspects_too() -> None:
+    def decided(minutes: float, *services: str) -> MeshSnapshot:
+        return MeshSnapshot.create(
+            node_ids=["shop/cart"],
+            edge_index=[[], []],
+            node_features=np.full((1, 7), np.nan),
+            edge_features=np.empty((0, 4)),
+            observed_at=NOW - timedelta(minutes=minutes),
+            changes=[PlannedChange("deploy", service, f"{minutes:g}") for service in services],
+        )
+
+    known = NearbyChange(PlannedChange("deploy", "shop/web", "6"), NOW - timedelta(minutes=6))
+    incident = replace(an_incident(5, "shop/cart", "shop/web"), changes=(known,))
+    window = [decided(m, "shop/cart", "shop/web", "shop/search") for m in (25, 9, 6, 1)]
+    (after,) = explained(a_verdict(incident), window).incidents
+    assert [(near.change.service, near.change.reason) for near in after.changes] == [
+        ("shop/cart", "1"),
+        ("shop/web", "1"),
+        ("shop/web", "6"),
+        ("shop/cart", "6"),
+        ("shop/cart", "9"),
+        ("shop/web", "9"),
+    ]
+    assert after.changes[2] == known
 
 
 def test_it_is_on_the_wire_and_in_the_alert_and_is_called_what_it_is() -> None:
     incident = an_incident(5, "shop/cart")
-    verdict = explained(a_verdict(incident), [an_event("shop/cart", 6)])
+    verdict = explained(a_verdict(incident), [], [an_event("shop/cart", 6)])
     (document,) = encode_verdict(verdict).incidents
     (told,) = document.events
     text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"
