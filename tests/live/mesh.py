@@ -7,6 +7,7 @@ switched by ``curl``.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -170,6 +171,7 @@ def main() -> int:
         print(f"Prometheus  {mesh.prometheus}\ncontrol     {mesh.control}", flush=True)
         print(f"""curl -X PUT {mesh.control}/faults/payment -d '{{"delay_seconds": 0.2}}'""")
         print(f"curl -X DELETE {mesh.control}/faults", flush=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nobody is left behind
         try:
             while mesh.loaded:
                 time.sleep(1)
