@@ -11,13 +11,13 @@ TESTS = Path(__file__).parent
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Live tests run where somebody asks for them, by ``-m live`` or by their place: they want programs that a
-    checkout does not bring, and time that other tests on the same processors take from them."""
-    asked = re.search(r"\blive\b", config.option.markexpr or "") or any("tests/live" in arg for arg in config.args)
-    if asked:
-        return
-    live = [item for item in items if item.get_closest_marker("live")]
-    config.hook.pytest_deselected(items=live)
-    items[:] = [item for item in items if item not in live]
+    checkout does not bring, and time that other tests on the same processors take from them. So do whole days."""
+    asked = set(re.findall(r"\b(?:live|days)\b", config.option.markexpr or ""))
+    if any("tests/live" in arg for arg in config.args):
+        asked.add("live")
+    unasked = [item for item in items if any(item.get_closest_marker(name) for name in {"live", "days"} - asked)]
+    config.hook.pytest_deselected(items=unasked)
+    items[:] = [item for item in items if item not in unasked]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,6 @@
 """What people plan pages nobody, and what nobody planned pages at once: from kube-state-metrics to alerts.
 
-``pytest -m live -s tests/serve_app/sources/test_planned_day.py`` lives whole days and prints the figures that
+``pytest -m days -s tests/serve_app/sources/test_planned_day.py`` lives whole days and prints the figures that
 serve_app/sources/README.md has; it needs minutes, and no program.
 """
 
@@ -80,8 +80,7 @@ def test_a_page_beside_a_change_names_it() -> None:
     assert "Planned: began" in told
 
 
-@pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.days
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_day_of_planned_changes_pages_nobody(seed: int) -> None:
     spec = replace(SPEC, services=40, seed=seed)
