@@ -6,7 +6,7 @@ All of the service's own path but HTTP, which other tests go: a day is 5,760 sna
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -22,7 +22,7 @@ from serve_app.alerts.wording import Place
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.sources.faults import Fault
 from serve_app.sources.operations import Change
-from serve_app.sources.prometheus.client import Answer, Prometheus, Sample
+from serve_app.sources.prometheus.client import Answer, Prometheus, Samples
 from serve_app.sources.prometheus.source import Asking, PrometheusSource
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
@@ -78,15 +78,16 @@ class _Answering(Prometheus):
 
     def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, Answer]:
         snapshot = self._mesh.at(at.timestamp())
-        return {name: Answer(list(self._samples(name, snapshot))) for name in queries}
+        return {name: Answer(self._samples(name, snapshot)) for name in queries}
 
     def close(self) -> None:
         """Nothing runs."""
 
-    def _samples(self, name: str, snapshot: MeshSnapshot | None) -> Iterator[Sample]:
-        of, what = name.split("/")
-        for labels, value in self._mesh.samples(snapshot, (of, what)) if snapshot else ():
-            yield Sample(msgspec.Raw(msgspec.json.encode(labels)), (0.0, value))
+    def _samples(self, name: str, snapshot: MeshSnapshot | None) -> Samples:
+        of, _, what = name.partition("/")
+        found = list(self._mesh.samples(snapshot, (of, what))) if snapshot and what else []  # it has no rules
+        labels = [msgspec.json.encode(labels) for labels, _ in found]
+        return Samples(labels, np.array([float(value) for _, value in found]))
 
 
 def lived(
