@@ -25,7 +25,9 @@ DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
 AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
 STRUCTURE = KINDS.index("structure")
-PAGE_NATS = 0.5  # per decade of page score, in the ranking: what is strange by itself needs no lesson
+# In the ranking: nats for each decade of page score, since what is strange by itself needs no lesson, up to what a
+# disappearance is worth: beyond, more decades say how much is suffered, not whose doing it is.
+PAGE_NATS, MOST_DECADES = 1.0, UNHEARD_OF
 
 
 class Ranking(nn.Module):
@@ -235,7 +237,8 @@ def suspects(
         return ()
     with torch.inference_mode():
         learned = meta.rank(rank_inputs(evidence, rows)).squeeze(1)
-        scores = learned + torch.from_numpy(PAGE_NATS * evidence.page[rows] + preferred[rows])
+        strange = PAGE_NATS * np.minimum(evidence.page[rows], MOST_DECADES)
+        scores = learned + torch.from_numpy(strange + preferred[rows])
         share = torch.softmax(scores, 0).numpy()
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
     return tuple(

@@ -16,7 +16,7 @@ from torch import Tensor
 from model.autoencoder import C_EDGE, Autoencoder, Decoding, MeshGraph
 from model.calibration import SeriesTail, Tail
 from model.checkpoint import Checkpoint
-from model.evidence import KINDS, K
+from model.evidence import KINDS, K, page_score
 from model.features import Array
 from model.filters import Deviation
 from model.layers import Neighbourhoods
@@ -106,7 +106,7 @@ def without_structure(checkpoint: Checkpoint) -> Checkpoint:
 
 def with_maximum(checkpoint: Checkpoint) -> Checkpoint:
     """Ranked by the page score alone, and as probable as the highest page score makes it."""
-    checkpoint.meta.rank.register_forward_hook(_zeros)
+    checkpoint.meta.rank.register_forward_hook(_highest)
     checkpoint.meta.detect.register_forward_pre_hook(_first_alone)
     return checkpoint
 
@@ -174,6 +174,11 @@ def _without_neighbours(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...
     table = table.clone()
     table[:, rank_columns(OF_NEIGHBOURS)] = 0
     return (table,)
+
+
+def _highest(_: Any, inputs: tuple[Tensor, ...], __: Any) -> Tensor:
+    kinds = inputs[0][:, :K].detach().numpy() * 5  # as in rank_inputs; the sign of ``callees`` does not matter here
+    return torch.from_numpy(page_score(kinds))[:, None]
 
 
 def _first_alone(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -8,6 +8,7 @@ from model_cases import at, network
 from model.evidence import KINDS, Evidence, K
 from model.incidents import AlertPolicy, IncidentMemory
 from model.meta import (
+    MOST_DECADES,
     PAGE_NATS,
     STRUCTURE,
     Circumstances,
@@ -145,12 +146,13 @@ def test_suspects_are_filled_without_any_incident() -> None:
 
 
 def test_what_is_strange_by_itself_is_suspected_whatever_the_ranking_learned() -> None:
-    """Of two services with the same evidence, the one whose page score is a decade higher is e times as suspect."""
-    scene = replace(evidence(4.0, 4.0), page=np.array([4.0, 5.0], np.float32))
+    """Of two services with the same evidence, the one whose page score is a decade higher is e times as suspect, but
+    where both are as strange as can be."""
     nobody = np.zeros(2, np.float32)
-    best, other = suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)
-    assert (best.service, other.service) == ("a/s1", "a/s0")
-    assert best.score / other.score == pytest.approx(np.exp(PAGE_NATS), rel=1e-4)
+    for lower, told in ((4.0, PAGE_NATS), (MOST_DECADES, 0.0)):
+        scene = replace(evidence(4.0, 4.0), page=np.array([lower, lower + 1], np.float32))
+        found = {s.service: s.score for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)}
+        assert found["a/s1"] / found["a/s0"] == pytest.approx(np.exp(told), rel=1e-4)
 
 
 def test_reasons_are_in_the_metrics_unit() -> None:
