@@ -57,7 +57,7 @@ def numbers() -> str:
         f"a replica, tuned glibc, ops in their {about['backend']} form (plain torch {about['torch']}); `make bench` "
         f"measures anew. In process:\n\n{in_process}\n\nOver HTTP from POST to verdict, one client, beside an "
         "application with the same hops and nothing in them (throughput mode: `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`):"
-        f"\n\n{over_http}\n\nFrom bytes to a checked snapshot, one thread, median:\n\n{decode}\n\n{collect()}"
+        f"\n\n{over_http}\n\nFrom bytes to a checked snapshot, one thread, median:\n\n{decode}{collect()}"
     )
 
 
@@ -69,7 +69,9 @@ WAYS = {
 
 
 def collect() -> str:
-    """Collecting from a Prometheus, by way."""
+    """Collecting from a Prometheus, by way; nothing where it was not measured: it needs one, and minutes."""
+    if not (ROOT / "benchmarks" / "results" / "collect.jsonl").exists():
+        return ""
     found = {r["way"]: r for r in rows("collect")}
     about = found["rules"]
     body = [
@@ -78,11 +80,11 @@ def collect() -> str:
         for way, title in WAYS.items()
     ]
     return (
-        f"Collecting one snapshot of {about['services']:,} services and {about['calls']:,} calls ({about['buckets']} "
-        f"buckets each) from a Prometheus {about['prometheus']} that scrapes them and evaluates rules meanwhile on the "
-        f"same {about['cores']} cores, of which a busy process got {about['own_share']:.0%} of one before it began "
-        f"(`python -m benchmarks.bench_collect`), medians of {about['polls']} polls (10th to 90th percentile):\n\n"
-        + table("| from | a poll | of it our own CPU | samples | unpacked |", body)
+        f"\n\nCollecting one snapshot of {about['services']:,} services and {about['calls']:,} calls "
+        f"({about['buckets']} buckets each) from a Prometheus {about['prometheus']} that scrapes them and evaluates "
+        f"rules meanwhile on the same {about['cores']} cores, of which a busy process got {about['own_share']:.0%} of "
+        f"one before it began (`python -m benchmarks.bench_collect`), medians of {about['polls']} polls (10th to 90th "
+        f"percentile):\n\n{table('| from | a poll | of it our own CPU | samples | unpacked |', body)}"
     )
 
 
