@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.autoencoder import Autoencoder
-from model.evidence import KINDS, Evidence, K, excess, lessened, unlikelihood
+from model.evidence import KINDS, UNHEARD_OF, Evidence, K, excess, lessened, unlikelihood
 from model.features import Array
 from model.feedback import preference
 from model.incidents import AlertPolicy, Group, IncidentMemory, audible, follow, groups, warmed
