@@ -16,7 +16,7 @@ FLOORS = {
     "model": {"model", "kernels"},
     "serve_app": {"serve_app", "model", "partitioning", "kernels"},
 }
-HTTP = tuple(f"serve_app/deployments/{name}.py" for name in ("ingress", "interface", "bodies", "problems"))
+HTTP = tuple(f"serve_app/deployments/{name}.py" for name in ("ingress", "interface", "bodies", "page", "problems"))
 ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
     "fastapi": HTTP,
@@ -28,11 +28,18 @@ ROOMS = {  # who may import what; a folder ends with a slash
         "serve_app/spoken.py",
         "serve_app/codec/",
         "serve_app/app.py",
+        "serve_app/web/documents.py",
     ),
     "pydantic_core": ("serve_app/settings.py", "serve_app/codec/"),
     "pydantic_settings": ("serve_app/settings.py",),
     "torch": ("kernels/", "model/", "serve_app/"),
-    "msgspec": ("serve_app/codec/", "serve_app/sources/prometheus/", "serve_app/sources/kubernetes/"),
+    "msgspec": (
+        "serve_app/codec/",
+        "serve_app/web/",
+        "serve_app/deployments/page.py",
+        "serve_app/sources/prometheus/",
+        "serve_app/sources/kubernetes/",
+    ),
     "pyarrow": ("serve_app/recording.py", "serve_app/codec/arrow", "serve_app/codec/columns.py"),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),
