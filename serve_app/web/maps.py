@@ -95,11 +95,12 @@ def gone_services(moment: Moment) -> list[str]:
 
 
 def _incidents(verdict: VerdictDocument) -> dict[str, str]:
-    """Services by the id of the open incident that they are part of, the worst one."""
+    """Services by the id of the open incident that they are part of, the worst one: whom it affects and whose doing it
+    is. Who is suspected after the first may have nothing to do with it."""
     return {
         service: incident.id
         for incident in reversed(verdict.incidents)
-        for service in (*incident.affected, *(suspect.service for suspect in incident.suspects))
+        for service in (*incident.affected, *(suspect.service for suspect in incident.suspects[:1]))
     }
 
 

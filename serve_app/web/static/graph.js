@@ -2,11 +2,10 @@
 /* global Sigma, graphology */
 import { by, colour } from "./dom.js";
 import { namespace, plural, short } from "./words.js";
-import { spread } from "./spread.js";
+import { QUIET, spread } from "./spread.js";
 
-const QUIET = 3, BAD = 6; // decades of improbability: below the first as usual, from the second on at its worst colour
+const BAD = 6; // decades of improbability from which on a colour is at its worst
 const MANY = 2000; // calls from which on they are not drawn while the picture moves
-const LABELLED = 40; // services of a neighbourhood that all have their names
 const EVERYTHING = "/*"; // after a namespace that is drawn as one
 
 /** @param on {select(service), expand(namespace)} what a click asks for. */
@@ -44,7 +43,7 @@ export function graphView(on) {
     }
     const before = drawn;
     drawn = { ...next, index: new Map(next.map.nodes.name.map((name, i) => [name, i])) };
-    drawn.path = spread(next.incident, next.map.edges, drawn.index);
+    drawn.path = spread(next.incident, next.map, drawn.index);
     focus = neighbourhood(drawn);
     fill(drawn.map);
     const moved = !before || before.near !== drawn.near || before.incident?.id !== drawn.incident?.id || before.service !== drawn.service || before.mesh !== drawn.mesh || before.map.collapsed.length !== drawn.map.collapsed.length;
@@ -97,7 +96,7 @@ export function graphView(on) {
     return mixed(nodes.incident[i] ? Math.max(nodes.deviation[i] ?? 0, 0.6 * (QUIET + BAD)) : nodes.deviation[i], colours.node);
   }
 
-  const edgeShade = (edges, i) => mixed(edges.deviation[i], colours.edge);
+  const edgeShade = (edges, i) => mixed(edges.deviation[i], edges.source.length > MANY ? blend(colours.edge, colours.paper, 0.7) : colours.edge);
 
   function mixed(deviation, quiet) {
     if (deviation === null || deviation <= QUIET) return quiet;
@@ -106,7 +105,7 @@ export function graphView(on) {
 
   function nodeReducer(name, node) {
     if (focus === null || focus.has(name)) {
-      const forced = drawn.service === name || (focus !== null && focus.size <= LABELLED) || isFirst(name) || Boolean(drawn.map.nodes.incident[node.at]);
+      const forced = drawn.service === name || isFirst(name) || Boolean(drawn.map.nodes.incident[node.at]);
       return { ...node, forceLabel: forced, highlighted: drawn.service === name };
     }
     return { ...node, color: colours.edge, size: 0.6 * node.size, label: "", zIndex: 0 };
@@ -118,8 +117,14 @@ export function graphView(on) {
     return focus.has(source) && focus.has(destination) ? { ...call, size: call.size + 0.6 } : { ...call, hidden: true };
   }
 
+  /** Of a neighbourhood those of the namespaces it is about: who is far away is drawn, but need not be in sight. */
+  function closeBy(names) {
+    const centre = new Set(names.filter((name) => name === drawn.service || drawn.map.nodes.incident[drawn.index.get(name)] || isFirst(name)).map(namespace));
+    return names.filter((name) => centre.has(namespace(name)));
+  }
+
   function fit(atOnce) {
-    const names = focus === null ? graph.nodes() : [...focus];
+    const names = focus === null ? graph.nodes() : closeBy([...focus]);
     if (!names.length) return;
     const camera = renderer.getCamera(), state = camera.getState();
     const points = names.map((name) => renderer.getNodeDisplayData(name));
@@ -243,7 +248,7 @@ export function graphView(on) {
 /** The services to look at: those of the incident and what is selected, with who calls them and whom they call; null: all. */
 function neighbourhood({ map, near, incident, service, index }) {
   if (!near) return null;
-  const centre = new Set([...(incident ? [...incident.affected, ...incident.suspects.slice(0, 3).map((one) => one.service)] : []), ...(service ? [service] : [])].filter((name) => index.has(name)).map((name) => index.get(name)));
+  const centre = new Set([...(incident ? [...incident.affected, ...incident.suspects.slice(0, 1).map((one) => one.service)] : []), ...(service ? [service] : [])].filter((name) => index.has(name)).map((name) => index.get(name)));
   if (!centre.size) return null;
   const found = new Set(centre);
   map.edges.source.forEach((source, i) => {

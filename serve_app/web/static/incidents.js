@@ -3,7 +3,8 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { clock, ends, metricName, metricValue, plural, span } from "./words.js";
 
-const SUSPECTS = 5, CHARTS = 2; // of an incident at most; of the first suspect and of the selected one
+const SUSPECTS = 5, LIKELY = 0.02; // of an incident at most; below this share only who comes first is told
+const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // series that are remembered
 
 /** @param on {select(service), changed()}: what a click asks for; that something was told. */
@@ -42,7 +43,7 @@ export function incidentsView(on) {
       el("p", { class: "when" }, `since ${clock(incident.since)} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`),
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
-      ...incident.suspects.slice(0, SUSPECTS).map((one, i) => suspect(one, i, incident, number)),
+      ...incident.suspects.slice(0, SUSPECTS).filter((one, i) => i === 0 || one.score >= LIKELY).map((one, i) => suspect(one, i, incident, number)),
       el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ")}`),
       deeds(incident));
   }

@@ -33,7 +33,7 @@ export function timelineView(on) {
     plot = new uPlot({
       width: Math.max(200, place.clientWidth), height: 150, tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"), padding: [8, 8, 0, 0],
       series: [{}, score, threshold], scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
-      axes: [{ ...axis, space: 70, values: (_, times) => times.map((s) => clock(s * 1000)) }, { ...axis, size: 46, space: 36 }],
+      axes: [{ ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000)) }, { ...axis, size: 46, space: 36 }],
       cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       hooks: { drawClear: [shades], draw: [marks], setSelect: [selected], ready: [clicks] },
     }, [[], [], []], place);
