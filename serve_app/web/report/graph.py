@@ -32,9 +32,10 @@ def graph(case: Case) -> str:
     at, width, height = _pixels(shown.layout.positions)
     radius = np.where(np.arange(len(at)) < shown.involved, 9.0, 5.0)
     radius[0] = 15.0
-    marks = [_ARROW, *_spaces(shown, at, radius), *_calls(shown, at), *_hops(case, shown, at, radius)]
+    hops, ways = _hops(case, shown, at, radius)
+    marks = [_ARROW, *_spaces(shown, at, radius), *_calls(shown, at), *hops]
     marks += [_service(case, shown, i, at[i], float(radius[i])) for i in reversed(range(len(at)))]
-    marks += _labels(shown, at, radius, width)
+    marks += _labels(shown, at, radius, width, ways)
     reached = ", ".join(f"{hop.caller} through {hop.callee}" for hop in case.hops) or "no other service"
     about = f"First suspect: {case.first or 'none'}. It reached {reached}."
     return picture(width, height, "How it spread", about, "graph", *marks)
@@ -90,10 +91,11 @@ def _calls(shown: Scene, at: Floats) -> list[str]:
     return marks
 
 
-def _hops(case: Case, shown: Scene, at: Floats, radius: Floats) -> list[str]:
-    """The way it went, as bent arrows with their distance from the first suspect."""
+def _hops(case: Case, shown: Scene, at: Floats, radius: Floats) -> tuple[list[str], list[Box]]:
+    """The way it went, as bent arrows with their distance from the first suspect; and what they cover."""
     row = {name: i for i, name in enumerate(shown.layout.names)}
-    marks = []
+    marks: list[str] = []
+    ways: list[Box] = []
     for hop in case.hops:
         if hop.caller not in row or hop.callee not in row:
             continue
@@ -109,7 +111,12 @@ def _hops(case: Case, shown: Scene, at: Floats, radius: Floats) -> list[str]:
         )
         marks.append(tag("circle", cx=mx, cy=my, r=8.0, class_="badge"))
         marks.append(words(f"{hop.distance}", mx, my + 4, "number", "middle"))
-    return marks
+        ways.append((mx - 8, my - 8, mx + 8, my + 8))
+        for t in np.linspace(0.1, 0.9, 9).tolist():
+            x = (1 - t) ** 2 * x1 + 2 * t * (1 - t) * cx + t**2 * x2
+            y = (1 - t) ** 2 * y1 + 2 * t * (1 - t) * cy + t**2 * y2
+            ways.append((x - 3, y - 3, x + 3, y + 3))
+    return marks, ways
 
 
 def _service(case: Case, shown: Scene, i: int, at: Floats, radius: float) -> str:
@@ -122,7 +129,7 @@ def _service(case: Case, shown: Scene, i: int, at: Floats, radius: float) -> str
     return tag("circle", tag("title", escape(f"{name}: {told}")), cx=x, cy=y, r=radius, class_=class_)
 
 
-def _labels(shown: Scene, at: Floats, radius: Floats, width: float) -> list[str]:
+def _labels(shown: Scene, at: Floats, radius: Floats, width: float, ways: Sequence[Box]) -> list[str]:
     """Names, those involved wherever there is most room, their neighbours' only where nothing is hidden by them."""
     room = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(at.tolist(), radius.tolist(), strict=True)]
     marks = []
@@ -131,7 +138,7 @@ def _labels(shown: Scene, at: Floats, radius: Floats, width: float) -> list[str]
         wide = len(text) * LETTER * (1.25 if i == 0 else 1.0)
         places = _places(wide, float(at[i, 0]), float(at[i, 1]), float(radius[i]))
         inside = [place for place in places if place[2][0] >= 0 and place[2][2] <= width]
-        taken = [box for j, box in enumerate(room) if j != i]
+        taken = [*ways, *(box for j, box in enumerate(room) if j != i)]
         x, y, box, anchor = min(inside or places, key=lambda place: _hidden(place[2], taken))
         if i >= shown.involved and _hidden(box, taken):
             continue

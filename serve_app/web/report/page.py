@@ -10,7 +10,7 @@ from serve_app.web.moments import Moment
 from serve_app.web.report.case import Case, find
 from serve_app.web.report.graph import SHADES, graph
 from serve_app.web.report.style import STYLE
-from serve_app.web.report.suspects import suspects
+from serve_app.web.report.suspects import arrows, suspects
 from serve_app.web.report.timeline import timeline
 
 
@@ -50,13 +50,13 @@ def _head(case: Case) -> str:
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
         ("lasted" if case.ended else "lasts", lasted, until),
         ("affected", f"{len(incident.affected)}", "service" if len(incident.affected) == 1 else "services"),
-        ("probability", f"{case.worst.verdict.probability:.0%}", "that it is a real incident"),
+        ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at its worst"),
     )
     cells = "".join(f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles)
     return (
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"incident of mesh {escape(case.mesh)}</p>"
-        f'<h1>{escape(case.first or "No single suspect")}</h1><p class="why">{escape(why)}</p>'
+        f'<h1>{escape(case.first or "No single suspect")}</h1><p class="why">{escape(arrows(why))}</p>'
         f"<p>{escape(_way(case))}</p><dl>{cells}</dl>{_planned(case)}</header>"
     )
 
@@ -67,8 +67,9 @@ def _way(case: Case) -> str:
     if not direct:
         return "Nobody affected calls it."
     named = ", ".join(direct[:3]) + (f" and {len(direct) - 3} more" if len(direct) > 3 else "")
+    whom = "its caller" if len(direct) == 1 else "its callers"
     beyond = len(case.hops) - len(direct)
-    return f"It reached its callers {named}" + (f", and through them {beyond} more." if beyond else ".")
+    return f"It reached {whom} {named}" + (f", and through them {beyond} more." if beyond else ".")
 
 
 def _planned(case: Case) -> str:

@@ -12,29 +12,40 @@ from serve_app.web.report.series import observed
 from serve_app.web.report.timeline import pixels, seconds, shaded, time_scale
 
 MOST = 5  # suspects that are told
+LEAST = 0.01  # score of one that is told though there is no reason to tell
 CHARTED = 3  # of them with charts
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 52.0, 334.0, 18.0, 74.0
 
 
 def suspects(case: Case) -> str:
     """A card for each of the first suspects."""
-    told = case.incident.suspects[:MOST]
-    cards = "".join(_card(case, place, suspect) for place, suspect in enumerate(told, 1))
-    more = len(case.incident.suspects) - len(told)
-    return f'<ol class="suspects">{cards}</ol>' + (f'<p class="about">and {more} more</p>' if more > 0 else "")
+    ranked = list(enumerate(case.incident.suspects, 1))
+    told = [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
+    cards = "".join(_card(case, place, suspect) for place, suspect in told)
+    others = ", ".join(one.service for place, one in ranked if (place, one) not in told)
+    return f'<ol class="suspects">{cards}</ol>' + (
+        f'<p class="about">Less likely: {escape(others)}.</p>' if others else ""
+    )
+
+
+def arrows(text: str) -> str:
+    """The words of a reason with calls as people write them, which do not break before the arrow."""
+    return text.replace(" -> ", "\u00a0→ ")
 
 
 def _card(case: Case, place: int, suspect: SuspectDocument) -> str:
     share = f"{suspect.score:.0%}"
+    said = share if suspect.score >= LEAST or not suspect.score else "below 1%"
     charts = place <= CHARTED
     reasons = "".join(
-        f"<li><p>{escape(reason.text)}</p>{_chart(case, place, i, suspect.service, reason) if charts else ''}</li>"
+        f"<li><p>{escape(arrows(reason.text))}</p>"
+        f"{_chart(case, place, i, suspect.service, reason) if charts else ''}</li>"
         for i, reason in enumerate(suspect.reasons, 1)
     )
     return (
         f'<li class="suspect"><h3><span class="place">{place}</span> {escape(suspect.service)} '
         f'<span class="bar" title="score as a suspect"><span style="width:{share}"></span></span>'
-        f'<span class="share">{share}</span></h3><ul class="reasons">{reasons}</ul></li>'
+        f'<span class="share">{said}</span></h3><ul class="reasons">{reasons}</ul></li>'
     )
 
 
