@@ -103,6 +103,16 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True)
+class Advanced:
+    """A snapshot's verdict and the mesh after it, with what was laid and how strange each series was."""
+
+    verdict: Verdict
+    mesh: Mesh
+    laid: Laid
+    calibrated: Calibrated
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """What the meta-model is asked: everything :func:`combine` needs."""
 
@@ -121,15 +131,24 @@ def advance(
     Raises:
         OutOfOrder: the snapshot is not newer than the last one counted.
     """
+    advanced = advance_shown(checkpoint, mesh, snapshot, options, counted=counted)
+    return advanced.verdict, advanced.mesh
+
+
+def advance_shown(
+    checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
+) -> Advanced:
+    """As :func:`advance`, with what it saw on its way."""
     laid = lay(checkpoint, mesh, snapshot, options, counted=counted)
-    case = weigh(checkpoint, laid, score(checkpoint.network, laid.tasks), snapshot, options)
+    calibrated = calibrate(checkpoint, laid, score(checkpoint.network, laid.tasks))
+    case = case_of(checkpoint, laid, calibrated, snapshot, options)
     verdict, memory = combine(checkpoint, case, options.policy)
     verdict = explained(verdict, laid.mesh.state.window)
     after = settled(laid.mesh, memory, counted=counted)
     if counted and adapts(after.state.sequence, options):
         candidate = fit(after.state)
         after = replace(after, state=adopted(after.state, candidate)) if candidate else after
-    return verdict, after
+    return Advanced(verdict, after, laid, calibrated)
 
 
 def adapts(sequence: int, options: Options) -> bool:

@@ -81,7 +81,7 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     if reason.metric == LOST:
         told = f"fell to {_words(reason, reason.observed)}, expected {_words(reason, reason.expected)}"
         return f"{calls} {told}: they go elsewhere{since}"
-    name = _NAMES.get(reason.metric, reason.metric.replace("_", " "))
+    name = metric_words(reason.metric)
     observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
     where = f", in {calls}" if reason.source else ""
     return f"{name} {observed}, expected {_words(reason, reason.expected)}{since}{where}{_load(reason)}"
@@ -114,6 +114,20 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
     return f"{what}, {event.count} times since {when}" if event.count > 1 else f"{what}, {when}"
 
 
+def unit(metric: str, largest: float) -> Unit:
+    """How values of a metric up to ``largest`` are shown."""
+    if metric in RATIOS:
+        return PERCENT
+    if metric in _TIMES:
+        return SECONDS if largest >= 1.0 else MILLISECONDS
+    return PER_SECOND if metric in _TRAFFIC else COUNT
+
+
+def metric_words(metric: str) -> str:
+    """``p99 latency``, ``own time without callees``."""
+    return _NAMES.get(metric, metric.replace("_", " "))
+
+
 def reads_as_expected(reason: Reason) -> bool:
     """Whether observed and expected are the same at the precision shown, so that its text would say nothing."""
     unit = _unit(reason)
@@ -142,12 +156,7 @@ def _words(reason: Reason, value: float) -> str:
 
 def _unit(reason: Reason) -> Unit:
     """One unit for both values of a reason, so that they can be compared at a glance."""
-    if reason.metric in RATIOS:
-        return PERCENT
-    if reason.metric in _TIMES:
-        largest = max(filter(math.isfinite, (reason.observed, reason.expected)), default=0.0)
-        return SECONDS if largest >= 1.0 else MILLISECONDS
-    return PER_SECOND if reason.metric in _TRAFFIC else COUNT
+    return unit(reason.metric, max(filter(math.isfinite, (reason.observed, reason.expected)), default=0.0))
 
 
 def _since(since: datetime, observed_at: datetime) -> str:

@@ -12,6 +12,7 @@ from serve_app.cli import (
     doctor,
     evaluate,
     record,
+    report,
     rules,
     score,
     serve,
@@ -79,6 +80,7 @@ app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("record")(record.record)
+app.command("report")(report.report)
 app.command("rules")(rules.rules)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("train")(train.train)

@@ -2,7 +2,7 @@
 
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import Tally, for_people, progress
+from serve_app.cli.console import Tally, for_people
 from serve_app.cli.live import PrometheusUrl, instant, mesh_of
+from serve_app.cli.reading import judged, notes, read, recorded
 
 if TYPE_CHECKING:
-    from model.snapshot import MeshSnapshot
-    from serve_app.recorder import SegmentReader
+    from serve_app.cli.reading import Source
     from serve_app.recording import RecordingReader
     from serve_app.schemas import VerdictDocument
     from serve_app.settings import Settings
     from serve_app.sources.prometheus.period import PastPeriod
-
-    Source = RecordingReader | SegmentReader | PastPeriod
 
 
 def score(
@@ -75,28 +73,20 @@ def score(
         )
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     warmups = [RecordingReader(path) for path in warmup or ()]
-    source: Source = _recorded(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
+    source: Source = recorded(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
     with ExitStack() as stack:
         if url:
             verdicts = stack.enter_context(_through_service(url, mesh, warmups, source))
         else:
-            verdicts = _in_process(chosen, mesh or "", warmups, source)
+            verdicts = (moment.verdict for moment in judged(chosen, mesh or "", warmups, source))
         lines = stack.enter_context(_opened(output))
         tally = Tally()
         for verdict in verdicts:
             lines.write(verdict.model_dump_json() + "\n")
             tally.add(verdict)
-    for note in _notes([*warmups, source]):
+    for note in notes([*warmups, source]):
         for_people().print(note)
     tally.show()
-
-
-def _recorded(path: Path) -> "RecordingReader | SegmentReader":
-    """A recording, or a folder of them as ``tagae record`` writes it."""
-    from serve_app.recorder import SegmentReader, segments
-    from serve_app.recording import RecordingReader
-
-    return SegmentReader(path) if segments(path) else RecordingReader(path)
 
 
 def _past(
@@ -112,25 +102,6 @@ def _past(
     return PastPeriod(MeshSource(asked, collector), instant(begin or ""), last, collector.interval_seconds)
 
 
-def _in_process(
-    settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
-) -> Iterator["VerdictDocument"]:
-    import torch
-
-    from model.checkpoint import SHIPPED, load
-    from serve_app.codec import encode_verdict
-    from serve_app.pipeline import Mesh, advance, options
-
-    torch.set_num_threads(settings.model.threads)
-    checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings, name), Mesh()
-    for quiet in warmups:
-        for snapshot in _read(quiet, "warming up"):
-            _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
-    for snapshot in _read(source, "scoring"):
-        verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
-        yield encode_verdict(verdict)
-
-
 @contextmanager
 def _through_service(
     url: str, mesh: str | None, warmups: Iterable["RecordingReader"], source: "Source"
@@ -144,9 +115,9 @@ def _through_service(
         client.meshes()  # nobody there: say so before anything else happens
         try:
             for quiet in warmups:
-                for snapshot in _read(quiet, "warming up"):
+                for snapshot in read(quiet, "warming up"):
                     client.baseline(name, snapshot)
-            yield (client.push(name, snapshot) for snapshot in _read(source, "scoring"))
+            yield (client.push(name, snapshot) for snapshot in read(source, "scoring"))
         finally:
             if not mesh:
                 with suppress(UnknownMesh):  # nothing came so far
@@ -155,39 +126,3 @@ def _through_service(
 
 def _opened(output: Path) -> AbstractContextManager[TextIO]:
     return nullcontext(sys.stdout) if str(output) == "-" else output.open("w", encoding="utf-8")
-
-
-def _read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
-    from serve_app.sources.prometheus.period import PastPeriod
-
-    if isinstance(source, PastPeriod):
-        return progress(source.snapshots(), what, len(source))
-    counts = [reader.meta.get("counts", {}).get("snapshots") for reader in _readers([source])]
-    total = None if None in counts else sum(counts)
-    return progress(source.snapshots(), f"{what} {source.path.name}", total)
-
-
-def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
-    from serve_app.recorder import SegmentReader
-    from serve_app.recording import RecordingReader
-
-    for source in sources:
-        if isinstance(source, SegmentReader):
-            yield from source.readers
-        elif isinstance(source, RecordingReader):
-            yield source
-
-
-def _notes(sources: Sequence["Source"]) -> Iterator[str]:
-    from serve_app.sources.prometheus.period import PastPeriod
-
-    for reader in _readers(sources):
-        if reader.dropped_calls or reader.unmeasured_calls:
-            yield (
-                f"{reader.path.name}: left out {reader.dropped_calls} calls with an end that has no row and "
-                f"{reader.unmeasured_calls} without a rate"
-            )
-    for source in sources:
-        if isinstance(source, PastPeriod) and source.missing:
-            at, why = source.missing[0]
-            yield f"{len(source.missing)} of {len(source)} instants have no snapshot, the first {at.isoformat()}: {why}"

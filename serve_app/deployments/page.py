@@ -21,6 +21,7 @@ from serve_app.errors import (
     NoCapacity,
     Overloaded,
     ServeError,
+    UnknownIncident,
     UnknownInstant,
     UnknownMesh,
 )
@@ -36,6 +37,7 @@ STREAM_SECONDS = 600.0  # then it ends and the page connects anew: to another re
 RECONNECT = b"retry: 2000\n\n"  # ms
 MOST_AT_ONCE = 200  # verdicts, to who comes back after a while
 MOST_EXPANDED = 50  # namespaces
+REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 ALWAYS = (BadMeshName, InvalidParameter, UnknownMesh, Overloaded, NoCapacity, DeadlineExceeded)
 At = Annotated[Instant | None, Query(description="of a kept snapshot; by default the newest")]
 
@@ -146,6 +148,18 @@ class PageRoutes:
         """What differs between two periods of the kept time, the strongest differences first."""
         periods = (first_from, first_to), (second_from, second_to)
         return _json(await ask(self._owner(mesh).comparison, mesh, *periods, expires_at=self._expires_at()))
+
+    @http.get(
+        "/v1/meshes/{mesh}/report",
+        response_class=Response,
+        responses={**_text("text/html"), **problems.documented(*ALWAYS, UnknownIncident)},
+    )
+    async def report(
+        self, mesh: MeshName, incident: Annotated[str | None, Query(description="id; by default the worst")] = None
+    ) -> Response:
+        """One HTML file of an incident of the kept time, to be read, sent and printed."""
+        html: str = await ask(self._owner(mesh).report, mesh, incident, expires_at=self._expires_at())
+        return Response(html, media_type="text/html", headers=HEADERS | REPORT_POLICY)
 
     async def _events(self, owner: Any, mesh: str, seen: datetime | None, found: list[bytes]) -> AsyncIterator[bytes]:
         ends = time.monotonic() + STREAM_SECONDS

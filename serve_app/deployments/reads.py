@@ -13,6 +13,7 @@ from serve_app.spoken import FeedbackListDocument, MuteListDocument
 from serve_app.stores.meshes import Meshes
 from serve_app.stores.record import Seen
 from serve_app.views import model_document, plan_document
+from serve_app.web.report import report
 from serve_app.web.viewing import Viewing
 
 Period = tuple[datetime, datetime]
@@ -112,6 +113,14 @@ class Reads:
             InvalidParameter: a period without a snapshot.
         """
         return await asyncio.to_thread(self._viewing.comparison, mesh, first, second)
+
+    async def report(self, mesh: str, incident: str | None) -> str:
+        """HTML of an incident, the worst one where none is named.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+        """
+        return await asyncio.to_thread(lambda: report(mesh, self._viewing.moments(mesh), incident))
 
     async def model(self) -> bytes:
         """JSON of what is known of the weights."""

@@ -10,24 +10,18 @@ from model.evaluate.judged import Judged
 from model.evaluate.located import outcomes
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import Form, GroundTruth
+from serve_app import html
 from serve_app.evaluation import plots
 from serve_app.evaluation.judgements import Pool, Sheet
 from serve_app.evaluation.measures import Block, blocks, by_kind, difference, headline, headline_words
 from serve_app.evaluation.words import NOTHING
+from serve_app.html import figure, key
 
 STYLE = """
-:root { --ink: #1b1f24; --soft: #656d76; --paper: #fff; --rule: #d8dee4; --score: #0b62a8; --mark: #1b1f24;
-  --shade: #f6d98a; --missed: #e9b7b0; --alarm: #0b62a8; --false: #c2410c; --idle: #c9ced4; --best: #06632f;
-  --first: #0b62a8; --third: #7fb2dc; --fifth: #cfe1f1 }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --soft: #9aa3ad; --paper: #14171b;
-  --rule: #31373e; --score: #6cb6f5; --mark: #e6e8eb; --shade: #574a1e; --missed: #6b2f2a; --alarm: #6cb6f5;
-  --false: #ff8a4c; --idle: #4a525b; --best: #6fcf97; --first: #8cc8ff; --third: #3f79ab; --fifth: #24435f } }
-* { box-sizing: border-box }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1.2rem; max-width: 1180px; color: var(--ink);
-  background: var(--paper) }
-h1 { font-size: 1.6rem } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--rule) } h3 { margin-top: 2rem }
-.wide { overflow-x: auto } figure { margin: 1rem 0 1.6rem } figcaption, .about { color: var(--soft); font-size: .9rem }
-figure.plot svg { display: block; width: 100%; min-width: 640px; height: auto }
+:root { --missed: #e9b7b0; --alarm: #0b62a8; --false: #c2410c; --idle: #c9ced4; --best: #06632f; --first: #0b62a8;
+  --third: #7fb2dc; --fifth: #cfe1f1 }
+@media screen and (prefers-color-scheme: dark) { :root { --missed: #6b2f2a; --alarm: #6cb6f5; --false: #ff8a4c;
+  --idle: #4a525b; --best: #6fcf97; --first: #8cc8ff; --third: #3f79ab; --fifth: #24435f } }
 .several { display: flex; flex-wrap: wrap; gap: 1.5rem } .several figure { width: 300px; margin: 0 }
 .several svg { display: block; width: 100%; height: auto }
 table { border-collapse: collapse; font-size: .9rem }
@@ -36,11 +30,6 @@ th, td { padding: .1rem .7rem; white-space: pre; text-align: left }
 th { font-weight: 400 } thead th { border-bottom: 1px solid var(--soft); font-weight: 600 }
 tr.block th { color: var(--soft); padding-top: .7rem } td.best { font-weight: 700; color: var(--best) }
 tr.missed { color: var(--false) }
-svg text { font: 11px system-ui, sans-serif; fill: var(--ink) } svg path { fill: none; stroke: var(--ink) }
-svg .grid { stroke: var(--rule); stroke-width: .7 } svg .axis { stroke: var(--soft) }
-svg .score { stroke: var(--score); stroke-width: 1.3; stroke-linejoin: round }
-svg .threshold { stroke: var(--mark); stroke-width: 1; stroke-dasharray: 4 3 }
-svg .incident, .key.incident { fill: var(--shade); background: var(--shade) }
 svg .incident.missed, .key.missed { fill: var(--missed); background: var(--missed) }
 svg text.missed { fill: var(--false); font-weight: 700 }
 svg .alarm, .key.alarm { fill: var(--alarm); background: var(--alarm) }
@@ -54,14 +43,8 @@ svg .first, .key.first { fill: var(--first); background: var(--first) }
 svg .third, .key.third { fill: var(--third); background: var(--third) }
 svg .fifth, .key.fifth { fill: var(--fifth); background: var(--fifth) }
 svg .culprit { fill: none; stroke: var(--false); stroke-width: 1.4 }
-.key { display: inline-block; width: 1.1em; height: .7em; margin: 0 .15em }
 .key.culprit { border: 1.5px solid var(--false) }
-.key.line { height: 0; border-top: 2px solid var(--score); vertical-align: middle }
-.key.dashed { height: 0; border-top: 1.5px dashed var(--mark); vertical-align: middle }
 .true-page { color: var(--alarm) } .false-page { color: var(--false) }
-@media print { body { max-width: none; padding: 0; font-size: 11px } figure, tr { break-inside: avoid }
-  figure.plot svg { min-width: 0 } .wide { overflow: visible }
-  * { -webkit-print-color-adjust: exact; print-color-adjust: exact } }
 """
 
 
@@ -73,19 +56,14 @@ def page(found: Sequence[Pool], reference: str) -> str:
 
 def document(title: str, body: str) -> str:
     """A page with our style and nothing else."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
-    )
+    return html.document(title, f"<h1>{escape(title)}</h1>{body}", STYLE)
 
 
 def drawn(detector: str, truth: GroundTruth, series: VerdictSeries, judged: Judged) -> str:
     """The pictures of one detector on one recording, with how to read them."""
     name = re.sub(r"[^a-z0-9]+", "-", f"{truth.name}-{detector}".lower())
-    figures = [_figure(plots.scores(truth, series, judged, name), _of_scores(truth, judged))]
-    figures += [_figure(svg, _OF_SUSPECTS) for svg in plots.suspects(truth, series, judged, name)]
+    figures = [figure(plots.scores(truth, series, judged, name), _of_scores(truth, judged))]
+    figures += [figure(svg, _OF_SUSPECTS) for svg in plots.suspects(truth, series, judged, name)]
     return "".join(figures)
 
 
@@ -151,7 +129,7 @@ def _compared(reference: str, compared: dict[str, dict[str, Difference]]) -> str
 def reliabilities(pool: Pool) -> str:
     """How the probabilities of each detector came true; empty where there was no incident, or nobody said any."""
     drawn = [
-        _figure(
+        figure(
             plots.reliability(one.forecast, f"Reliability of {name}", re.sub(r"\W+", "-", f"{pool.form}-{name}")),
             f"<b>{escape(name)}</b>: Brier score {one.forecast.brier:.3f}; the base rate alone has "
             f"{one.forecast.brier_of_base_rate:.3f}.",
@@ -220,20 +198,16 @@ def _table(class_: str, head: str, body: str) -> str:
     return f'<div class="wide"><table class="{class_}"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
-def _figure(svg: str, caption: str, class_: str = "plot") -> str:
-    return f'<figure class="{class_}"><div class="wide">{svg}</div><figcaption>{caption}</figcaption></figure>'
-
-
 def _of_scores(truth: GroundTruth, judged: Judged) -> str:
     """How to read the scores."""
     told = [
-        f"{_key('line')} the strangest thing in the mesh at each snapshot, {_key('dashed')} the threshold then.",
-        f"{_key('incident')} incidents by number, {_key('missed')} those that were not found."
+        f"{key('line')} the strangest thing in the mesh at each snapshot, {key('dashed')} the threshold then.",
+        f"{key('incident')} incidents by number, {key('missed')} those that were not found."
         if judged.outcomes
         else "No incident.",
-        f"Below, {_key('alarm')} the detector said anomalous"
-        + (f", {_key('false')} so where nothing was wrong" if truth.form is not Form.LOCATED else "")
-        + f"; {_key('unknown')} it was warming up. {_key('doubt')} Not judged.",
+        f"Below, {key('alarm')} the detector said anomalous"
+        + (f", {key('false')} so where nothing was wrong" if truth.form is not Form.LOCATED else "")
+        + f"; {key('unknown')} it was warming up. {key('doubt')} Not judged.",
     ]
     if truth.form is Form.STREAM:
         told.append("What follows the last incident is drawn closer together.")
@@ -245,12 +219,8 @@ def _of_scores(truth: GroundTruth, judged: Judged) -> str:
     return " ".join(told)
 
 
-def _key(class_: str) -> str:
-    return f'<span class="key {class_}"></span>'
-
-
 _OF_SUSPECTS = (
     "A column is an incident by its number, with its time running to the right; a row is a service, culprits on top. "
-    f"{_key('first')} ranked first, {_key('third')} second or third, {_key('fifth')} fourth or fifth; "
-    f"{_key('culprit')} the culprit. The more of a frame is filled with the first shade, the better."
+    f"{key('first')} ranked first, {key('third')} second or third, {key('fifth')} fourth or fifth; "
+    f"{key('culprit')} the culprit. The more of a frame is filled with the first shade, the better."
 )

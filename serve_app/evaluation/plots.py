@@ -16,7 +16,7 @@ from model.evaluate.judged import Judged
 from model.evaluate.located import Page, is_true, outcomes
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import NORMAL, TAIL, TICK, UNSCORED, Flags, Floats, Form, GroundTruth, Span
-from serve_app.evaluation.svg import Scale, curve, instants, line, picture, rectangle, tag, thinned, words
+from serve_app.svg import Scale, curve, instants, line, picture, rectangle, score_scale, tag, thinned, words
 
 WIDTH, LEFT, RIGHT = 900.0, 46.0, 892.0
 TOP, BOTTOM = 30.0, 200.0  # of the scores
@@ -30,7 +30,6 @@ MOST_COLUMNS = 40  # incidents in one picture of suspects
 CELLS = 24  # of an incident at most; of several snapshots in one cell the best place counts
 SHADES = {1: "first", 2: "third", 3: "third", 4: "fifth", 5: "fifth"}  # class by place among the suspects
 OFTEN = 0.2  # of an incident: who was ranked first for so long has a row
-DWARFED = 30.0  # times the usual score, from which on the axis is logarithmic
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Column:
 def scores(truth: GroundTruth, series: VerdictSeries, judged: Judged, name: str) -> str:
     """Score against threshold over time, incidents shaded, alarms and pages marked."""
     axis = _axis(truth)
-    scale = _score_scale(series)
+    scale = score_scale(series.score, series.threshold, BOTTOM, TOP)
     found = found_incidents(judged)
     marks = [
         *_incidents(truth, axis, found),
@@ -134,17 +133,6 @@ def _axis(truth: GroundTruth) -> Axis:
     place = np.cumsum(strides)
     x = Scale(0.0, max(float(place[-1]), 1.0), LEFT, RIGHT).at(place)
     return Axis(x, tuple(breaks.tolist()), tuple(truth.instant(i) for i in range(len(truth.times))))
-
-
-def _score_scale(series: VerdictSeries) -> Scale:
-    """From zero, unless a few scores dwarf all others."""
-    known = np.concatenate([series.score, series.threshold[np.isfinite(series.threshold)]])
-    high, usual = float(known.max()), float(np.median(known[known > 0])) if (known > 0).any() else 0.0
-    if usual and high > DWARFED * usual:
-        lowest = float(known[known > 0].min())
-        return Scale(max(lowest, usual / 100), high * 1.1, BOTTOM, TOP, log=True)
-    low = min(0.0, float(known.min()))
-    return Scale(low, max(high * 1.05, low + 1e-9), BOTTOM, TOP)
 
 
 def _grid(scale: Scale, axis: Axis) -> list[str]:

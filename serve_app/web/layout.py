@@ -166,7 +166,7 @@ def _evened(at: Floats, radii: Floats) -> Floats:
     order = np.argsort(distance, kind="stable")
     area = radii[order] ** 2
     even = np.empty(len(at))
-    even[order] = np.sqrt((np.cumsum(area) - area / 2) * 1.2)
+    even[order] = np.sqrt((np.cumsum(area) - area) * 1.2)  # the area further inside, and a fifth for holes
     evened: Floats = at * (even / np.maximum(distance, 1e-9))[:, None]
     return evened
 

@@ -9,7 +9,7 @@ import pytest
 
 from model.evaluate.curves import forecast
 from serve_app.evaluation.plots import reliability
-from serve_app.evaluation.svg import LABEL_WIDTH, Scale, instants, thinned
+from serve_app.svg import LABEL_WIDTH, Scale, instants, thinned
 
 START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Marks and axes: the little SVG that the plots need, as text. Colours are classes, which the page's style fills."""
+"""Marks and axes: the little SVG that we need, as text. Colours are classes, which the page's style fills."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,6 +14,7 @@ NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 7
     timedelta(days=d) for d in (1, 2, 7, 14, 28)
 ]
 LABEL_WIDTH = 52.0  # pixels that the label of an instant takes, with room around it
+DWARFED = 30.0  # times the usual score, from which on the axis is logarithmic
 ROOMY = 0.7  # share of an axis on which labels must have room
 _START = datetime.min.replace(tzinfo=UTC)
 
@@ -97,6 +98,23 @@ def picture(width: float, height: float, title: str, about: str, name: str, *con
         role="img",
         aria_labelledby=f"{name}-t {name}-d",
     )
+
+
+def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> Scale:
+    """From zero, unless a few scores dwarf all others: then by logarithms.
+
+    Args:
+        score: ``[T]``.
+        threshold: ``[T]``, NaN where there is none.
+        bottom, top: pixels.
+    """
+    known = np.concatenate([score, threshold[np.isfinite(threshold)]])
+    high, usual = float(known.max()), float(np.median(known[known > 0])) if (known > 0).any() else 0.0
+    if usual and high > DWARFED * usual:
+        lowest = float(known[known > 0].min())
+        return Scale(max(lowest, usual / 100), high * 1.1, bottom, top, log=True)
+    low = min(0.0, float(known.min()))
+    return Scale(low, max(high * 1.05, low + 1e-9), bottom, top)
 
 
 def thinned(x: Floats, y: Floats, breaks: Sequence[int]) -> Ints:

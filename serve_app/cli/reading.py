@@ -1,0 +1,87 @@
+"""What commands that judge in this process share: reading recordings, judging them one by one, what to say of it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from serve_app.cli.console import progress
+
+if TYPE_CHECKING:
+    from model.snapshot import MeshSnapshot
+    from serve_app.recorder import SegmentReader
+    from serve_app.recording import RecordingReader
+    from serve_app.settings import Settings
+    from serve_app.sources.prometheus.period import PastPeriod
+    from serve_app.web.moments import Moment
+
+    Source = RecordingReader | SegmentReader | PastPeriod
+
+
+def recorded(path: Path) -> "RecordingReader | SegmentReader":
+    """A recording, or a folder of them as ``tagae record`` writes it."""
+    from serve_app.recorder import SegmentReader, segments
+    from serve_app.recording import RecordingReader
+
+    return SegmentReader(path) if segments(path) else RecordingReader(path)
+
+
+def judged(
+    settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
+) -> Iterator["Moment"]:
+    """Every snapshot judged in this process, in order, after those that only set baselines."""
+    import torch
+
+    from model.checkpoint import SHIPPED, load
+    from serve_app.codec import encode_verdict
+    from serve_app.pipeline import Mesh, advance, advance_shown, options
+    from serve_app.views import Deviations
+    from serve_app.web.moments import Moment
+
+    torch.set_num_threads(settings.model.threads)
+    checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings, name), Mesh()
+    for quiet in warmups:
+        for snapshot in read(quiet, "warming up"):
+            _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
+    for snapshot in read(source, "scoring"):
+        advanced = advance_shown(checkpoint, mesh, snapshot, chosen)
+        mesh = advanced.mesh
+        deviations = Deviations.of(advanced.laid, advanced.calibrated, snapshot)
+        yield Moment(snapshot, deviations, encode_verdict(advanced.verdict))
+
+
+def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
+    """The snapshots, with a bar."""
+    from serve_app.sources.prometheus.period import PastPeriod
+
+    if isinstance(source, PastPeriod):
+        return progress(source.snapshots(), what, len(source))
+    counts = [reader.meta.get("counts", {}).get("snapshots") for reader in _readers([source])]
+    total = None if None in counts else sum(counts)
+    return progress(source.snapshots(), f"{what} {source.path.name}", total)
+
+
+def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
+    from serve_app.recorder import SegmentReader
+    from serve_app.recording import RecordingReader
+
+    for source in sources:
+        if isinstance(source, SegmentReader):
+            yield from source.readers
+        elif isinstance(source, RecordingReader):
+            yield source
+
+
+def notes(sources: Sequence["Source"]) -> Iterator[str]:
+    """What people should know of what was read."""
+    from serve_app.sources.prometheus.period import PastPeriod
+
+    for reader in _readers(sources):
+        if reader.dropped_calls or reader.unmeasured_calls:
+            yield (
+                f"{reader.path.name}: left out {reader.dropped_calls} calls with an end that has no row and "
+                f"{reader.unmeasured_calls} without a rate"
+            )
+    for source in sources:
+        if isinstance(source, PastPeriod) and source.missing:
+            at, why = source.missing[0]
+            yield f"{len(source.missing)} of {len(source)} instants have no snapshot, the first {at.isoformat()}: {why}"

@@ -1,0 +1,96 @@
+"""The incident that a report is of, found among the moments that are kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from model.snapshot import MeshSnapshot
+from model.verdict import Severity
+from serve_app.errors import UnknownIncident
+from serve_app.schemas import IncidentDocument
+from serve_app.web.moments import Moment
+from serve_app.web.spread import Hop, spread
+
+_SEVERITIES = [severity.value for severity in Severity]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """An incident and what is known of its time.
+
+    Attributes:
+        mesh: its name.
+        moments: all that are kept, oldest first.
+        worst: the moment of the incident's highest score.
+        incident: as it was then.
+        ended: the first moment without it; None: it is open in the last one.
+        last: the last moment with it.
+        hops: how it spread.
+        calling: the newest snapshot up to then that has the first suspect, who may have vanished.
+    """
+
+    mesh: str
+    moments: tuple[Moment, ...]
+    worst: Moment
+    incident: IncidentDocument
+    ended: datetime | None
+    last: datetime
+    hops: tuple[Hop, ...]
+    calling: MeshSnapshot
+
+    @property
+    def first(self) -> str | None:
+        """The first suspect."""
+        return self.incident.suspects[0].service if self.incident.suspects else None
+
+
+def rank(incident: IncidentDocument) -> tuple[int, float]:
+    """How bad an incident is; the worse one is greater."""
+    return _SEVERITIES.index(incident.severity), incident.score
+
+
+def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> Case:
+    """The incident of this id; without one the worst of those that were open last.
+
+    Raises:
+        UnknownIncident: no moment has one, or this one.
+    """
+    chosen = incident or _last_open(mesh, moments)
+    told = [(i, one) for i, moment in enumerate(moments) for one in moment.verdict.incidents if one.id == chosen]
+    if not told:
+        known = dict.fromkeys(one.id for moment in moments for one in moment.verdict.incidents)
+        raise UnknownIncident(
+            f"expected an incident of the {len(moments)} snapshots kept of mesh {mesh!r} "
+            f"({', '.join(known) or 'there was none'}), came {chosen!r}"
+        )
+    worst, strongest = max(told, key=lambda one: one[1].score)
+    last = told[-1][0]
+    calling = _calling(moments[: worst + 1], strongest)
+    return Case(
+        mesh,
+        tuple(moments),
+        moments[worst],
+        strongest,
+        moments[last + 1].verdict.observed_at if last + 1 < len(moments) else None,
+        moments[last].verdict.observed_at,
+        spread(calling, strongest),
+        calling,
+    )
+
+
+def _last_open(mesh: str, moments: Sequence[Moment]) -> str:
+    for moment in reversed(moments):
+        if moment.verdict.incidents:
+            return max(moment.verdict.incidents, key=rank).id
+    raise UnknownIncident(
+        f"expected an incident in the {len(moments)} snapshots kept of mesh {mesh!r}, came none; there is "
+        "nothing to report"
+    )
+
+
+def _calling(moments: Sequence[Moment], incident: IncidentDocument) -> MeshSnapshot:
+    newest = moments[-1].snapshot
+    if not incident.suspects:
+        return newest
+    first = incident.suspects[0].service
+    return next((m.snapshot for m in reversed(moments) if first in m.snapshot.node_ids), newest)

@@ -1,0 +1,94 @@
+"""Who is drawn of an incident: the first suspect, who is affected, and whom they talk to; not the whole mesh."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve_app.web.layout import Ints, Layout, arrange
+from serve_app.web.report.case import Case
+
+MOST_INVOLVED, MOST_NEIGHBOURS = 40, 20
+SUSPECTS = 3  # that are drawn though nothing deviates in them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """Services and calls to be drawn.
+
+    Attributes:
+        layout: of N services, those involved before their neighbours.
+        involved: how many are.
+        services: ``[N]`` how strange each is, decades; NaN: not scored, or not there.
+        gone: bool ``[N]``: not in the snapshot.
+        edge_index: int64 ``[2, E]``, rows of the layout.
+        calls: ``[E]`` how strange each is.
+        left_out: involved services that are not drawn.
+    """
+
+    layout: Layout
+    involved: int
+    services: NDArray[np.float32]
+    gone: NDArray[np.bool_]
+    edge_index: Ints
+    calls: NDArray[np.float32]
+    left_out: int
+
+
+def scene(case: Case) -> Scene:
+    """What to draw of an incident at its worst."""
+    strange = dict(zip(case.worst.snapshot.node_ids, case.worst.deviations.services.tolist(), strict=True))
+    calls = _calls(case)
+    touched = _involved(case, strange)
+    involved = touched[:MOST_INVOLVED]
+    names = (*involved, *_neighbours(involved, set(touched), calls))
+    row = {name: i for i, name in enumerate(names)}
+    drawn = [(row[a], row[b], *told) for (a, b), told in calls.items() if a in row and b in row]
+    # Between neighbours nothing is told, and lines only hide what is.
+    drawn = [one for one in drawn if min(one[0], one[1]) < len(involved)]
+    edge_index = np.array([one[:2] for one in drawn], np.int64).reshape(-1, 2).T
+    return Scene(
+        arrange(names, edge_index, np.array([rate for *_, rate, _ in drawn])),
+        len(involved),
+        np.array([strange.get(name, np.nan) for name in names], np.float32),
+        np.array([name not in strange for name in names], bool),
+        edge_index,
+        np.array([deviation for *_, deviation in drawn], np.float32),
+        len(touched) - len(involved),
+    )
+
+
+def _involved(case: Case, strange: dict[str, float]) -> list[str]:
+    """The first suspect, whom it reached, who else is affected or suspected, the strangest first."""
+    suspects = [suspect.service for suspect in case.incident.suspects[:SUSPECTS]]
+    reached = [hop.caller for hop in case.hops]
+    others = sorted(case.incident.affected, key=lambda name: -np.nan_to_num(strange.get(name, 0.0)))
+    return list(dict.fromkeys([*suspects[:1], *reached, *others, *suspects]))
+
+
+def _calls(case: Case) -> dict[tuple[str, str], tuple[float, float]]:
+    """Rate and strangeness of each call that touches the incident; of who vanished, as last seen."""
+    touched = {*case.incident.affected, *(suspect.service for suspect in case.incident.suspects[:SUSPECTS])}
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    worst = case.worst
+    for snapshot, deviations in ((worst.snapshot, worst.deviations.calls), (case.calling, None)):
+        names = snapshot.node_ids
+        inside = np.fromiter((name in touched for name in names), bool, len(names))
+        for e in np.flatnonzero(inside[snapshot.edge_index].any(axis=0)).tolist():
+            source, destination = snapshot.edge_index[:, e].tolist()
+            rate = float(snapshot.edge_features[e, 0])
+            deviation = float("nan") if deviations is None else float(deviations[e])
+            found.setdefault((names[source], names[destination]), (rate, deviation))
+    return found
+
+
+def _neighbours(involved: list[str], touched: set[str], calls: dict[tuple[str, str], tuple[float, float]]) -> list[str]:
+    """Who calls whom is drawn or is called by them, nearest the first suspect and busiest first."""
+    place = {name: i for i, name in enumerate(involved)}
+    order: dict[str, tuple[bool, float]] = {}
+    for (a, b), (rate, _) in calls.items():
+        for one, other in ((a, b), (b, a)):
+            if one in place and other not in touched:
+                key = place[one] > 0, -rate
+                order[other] = min(order.get(other, key), key)
+    return sorted(order, key=lambda name: (order[name], name))[:MOST_NEIGHBOURS]

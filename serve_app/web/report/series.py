@@ -1,0 +1,57 @@
+"""The values over time of what a reason tells of."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from model.evaluate.truth import Floats
+from model.features import NODE_CHANNELS, channel_values
+from model.snapshot import EDGE_METRICS, MeshSnapshot
+from model.verdict import LOST, MOVED, NEW, VANISHED
+from serve_app.schemas import ReasonDocument
+
+_OF_TRAFFIC = {NEW, LOST, MOVED}
+_OWN = [channel.name for channel in NODE_CHANNELS]
+
+
+def observed(snapshots: Iterable[MeshSnapshot], service: str, reason: ReasonDocument) -> Floats:
+    """``[T]``, in the metric's unit; NaN where it was not observed.
+
+    Args:
+        snapshots: T of them.
+        service: the suspect that the reason is of.
+        reason: of its own metric, or of one call.
+    """
+    if reason.source or reason.destination:
+        ends = reason.source or service, reason.destination or service
+        return np.array([_of_call(snapshot, *ends, reason.metric) for snapshot in snapshots])
+    metric = "request_rate" if reason.metric == VANISHED else reason.metric
+    return np.array([_of_service(snapshot, service, _OWN.index(metric)) for snapshot in snapshots])
+
+
+def _of_call(snapshot: MeshSnapshot, source: str, destination: str, metric: str) -> float:
+    if source not in snapshot.node_ids or destination not in snapshot.node_ids:
+        return np.nan
+    a, b = snapshot.node_ids.index(source), snapshot.node_ids.index(destination)
+    rows = np.flatnonzero((snapshot.edge_index[0] == a) & (snapshot.edge_index[1] == b))
+    column = 0 if metric in _OF_TRAFFIC else EDGE_METRICS.index(metric)
+    if not len(rows):
+        return 0.0 if metric in _OF_TRAFFIC else np.nan  # both are there: nobody calls
+    row = int(rows[0])
+    return float(snapshot.edge_features[row, column]) if snapshot.edge_observed[row, column] else np.nan
+
+
+def _of_service(snapshot: MeshSnapshot, service: str, channel: int) -> float:
+    """As the detector sees it: what is derived from other metrics, too."""
+    if service not in snapshot.node_ids:
+        return np.nan
+    row = snapshot.node_ids.index(service)
+    calls = np.flatnonzero(snapshot.edge_index[0] == row)
+    callees = np.setdiff1d(snapshot.edge_index[1, calls], [row])
+    part = snapshot.take([row, *callees], calls)
+    values = channel_values(
+        part.node_features, part.node_observed, part.edge_features, part.edge_observed, part.edge_index, 1.0
+    )
+    if not values.node_observed[0, channel]:
+        return np.nan
+    return NODE_CHANNELS[channel].inverse(float(values.node[0, channel]))

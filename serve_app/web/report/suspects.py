@@ -1,0 +1,81 @@
+"""Who is suspected and why: each reason in words, and what was measured over time."""
+
+from html import escape
+
+import numpy as np
+
+from serve_app.reasons import metric_words, unit
+from serve_app.schemas import ReasonDocument, SuspectDocument
+from serve_app.svg import Scale, curve, line, picture, words
+from serve_app.web.report.case import Case
+from serve_app.web.report.series import observed
+from serve_app.web.report.timeline import pixels, seconds, shaded, time_scale
+
+MOST = 5  # suspects that are told
+LEAST = 0.01  # score of one that is told though there is no reason to tell
+CHARTED = 3  # of them with charts
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 52.0, 334.0, 18.0, 74.0
+
+
+def suspects(case: Case) -> str:
+    """A card for each of the first suspects."""
+    ranked = list(enumerate(case.incident.suspects, 1))
+    told = [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
+    cards = "".join(_card(case, place, suspect) for place, suspect in told)
+    others = ", ".join(one.service for place, one in ranked if (place, one) not in told)
+    return f'<ol class="suspects">{cards}</ol>' + (
+        f'<p class="about">Less likely: {escape(others)}.</p>' if others else ""
+    )
+
+
+def arrows(text: str) -> str:
+    """The words of a reason with calls as people write them, which do not break before the arrow."""
+    return text.replace(" -> ", "\u00a0→ ")
+
+
+def _card(case: Case, place: int, suspect: SuspectDocument) -> str:
+    share = f"{suspect.score:.0%}"
+    said = share if suspect.score >= LEAST or not suspect.score else "below 1%"
+    charts = place <= CHARTED
+    reasons = "".join(
+        f"<li><p>{escape(arrows(reason.text))}</p>"
+        f"{_chart(case, place, i, suspect.service, reason) if charts else ''}</li>"
+        for i, reason in enumerate(suspect.reasons, 1)
+    )
+    return (
+        f'<li class="suspect"><h3><span class="place">{place}</span> {escape(suspect.service)} '
+        f'<span class="bar" title="score as a suspect"><span style="width:{share}"></span></span>'
+        f'<span class="share">{said}</span></h3><ul class="reasons">{reasons}</ul></li>'
+    )
+
+
+def _chart(case: Case, place: int, number: int, service: str, reason: ReasonDocument) -> str:
+    """The metric over time, what was expected dashed, and since when it deviates."""
+    values = observed((moment.snapshot for moment in case.moments), service, reason)
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return '<p class="about">not measured in the time that is kept</p>'
+    expected = reason.expected
+    high = max(float(values[known].max()), expected or 0.0, 1e-9)
+    shown = unit(reason.metric, high)
+    x, y = time_scale(case, LEFT, RIGHT), Scale(0.0, high * 1.08, BOTTOM, TOP)
+    px, breaks = pixels(case, x)
+    gaps = {*breaks, *(i for i in known.tolist() if i and not np.isfinite(values[i - 1]))}
+    since = x.one(seconds(case, reason.since))
+    marks = [shaded(case, x, TOP, BOTTOM), line(LEFT, BOTTOM, RIGHT, BOTTOM, "axis")]
+    marks += [line(since, TOP - 4, since, BOTTOM, "since"), words(f"since {reason.since:%H:%M:%S}", *_beside(since))]
+    if expected is not None:
+        level = y.one(expected)
+        marks += [line(LEFT, level, RIGHT, level, "threshold")]
+        if abs(level - y.one(high)) > 11:
+            marks.append(words(shown.words(expected), LEFT - 4, level + 4, anchor="end"))
+    marks.append(words(shown.words(high), LEFT - 4, y.one(high) + 4, anchor="end"))
+    marks.append(curve(px[known], y.at(values[known]), np.flatnonzero(np.isin(known, list(gaps))).tolist(), "score"))
+    name = metric_words(reason.metric)
+    about = f"up to {shown.words(high)}" + ("" if expected is None else f", expected {shown.words(expected)}")
+    return picture(WIDTH, BOTTOM + 6, f"{name} of {service}", about, f"reason-{place}-{number}", *marks)
+
+
+def _beside(x: float) -> tuple[float, float, str, str]:
+    """Where to write beside an upright line."""
+    return (x - 3, 11.0, "label", "end") if x > (LEFT + RIGHT) / 2 else (x + 3, 11.0, "label", "start")

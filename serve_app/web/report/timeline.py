@@ -1,0 +1,106 @@
+"""The time around an incident: how strange the mesh was, when it was open, and what was planned."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from model.evaluate.truth import Floats
+from model.snapshot import PlannedChange
+from serve_app.svg import Scale, curve, instants, line, picture, rectangle, score_scale, tag, words
+from serve_app.web.report.case import Case
+
+WIDTH, LEFT, RIGHT = 900.0, 40.0, 892.0
+LANE, LANES = 15.0, 6  # of the names of planned changes, above the scores
+HEIGHT, BELOW = 150.0, 34.0
+LETTER = 6.3
+SILENCE = 2.5  # steps from which on a line is interrupted
+
+
+def time_scale(case: Case, start: float, end: float) -> Scale:
+    """All the time that is kept, in seconds after its first moment."""
+    return Scale(0.0, max(seconds(case, case.moments[-1].verdict.observed_at), 1.0), start, end)
+
+
+def seconds(case: Case, at: datetime) -> float:
+    """After the first moment."""
+    return (at - case.moments[0].verdict.observed_at).total_seconds()
+
+
+def pixels(case: Case, scale: Scale) -> tuple[Floats, list[int]]:
+    """Where each moment is drawn, ``[T]``, and before which of them a line is interrupted: nothing is known there."""
+    at = np.array([seconds(case, moment.verdict.observed_at) for moment in case.moments])
+    steps = np.diff(at, prepend=at[0])
+    usual = float(np.median(steps[1:])) if len(steps) > 1 else 1.0
+    return scale.at(at), np.flatnonzero(steps > SILENCE * usual).tolist()
+
+
+def shaded(case: Case, scale: Scale, top: float, bottom: float) -> str:
+    """The time of the incident."""
+    left = scale.one(seconds(case, case.incident.since))
+    right = scale.one(seconds(case, case.ended or case.last))
+    return rectangle(left, top, max(right - left, 2), bottom - top, "incident", "the incident")
+
+
+def timeline(case: Case) -> str:
+    """Score against threshold over all the time that is kept."""
+    scale = time_scale(case, LEFT, RIGHT)
+    x, breaks = pixels(case, scale)
+    flags, top = _changes(case, scale)
+    bottom = top + HEIGHT
+    score = np.array([moment.verdict.mesh_score for moment in case.moments])
+    told = [moment.verdict.threshold for moment in case.moments]
+    threshold = np.array([np.nan if value is None else value for value in told])
+    y = score_scale(score, threshold, bottom, top)
+    marks = [shaded(case, scale, top, bottom)]
+    for tick in y.ticks(4):
+        at = y.one(tick)
+        marks += [line(LEFT, at, RIGHT, at, "grid"), words(f"{tick:,g}", LEFT - 5, at + 4, anchor="end")]
+    known = np.flatnonzero(np.isfinite(threshold))
+    if len(known):
+        marks.append(curve(x[known], y.at(threshold[known]), [], "threshold", steps=True))
+    marks += [curve(x, y.at(score), breaks, "score"), *flags, line(LEFT, bottom, RIGHT, bottom, "axis")]
+    times = [moment.verdict.observed_at for moment in case.moments]
+    for at, label in instants(times, x):
+        marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, at, bottom + 18, anchor="middle")]
+    about = (
+        f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M} UTC; scores up to "
+        f"{score.max():.1f}; the incident began at {case.incident.since:%H:%M:%S}."
+    )
+    return picture(WIDTH, bottom + BELOW, "Score over time", about, "timeline", *marks)
+
+
+def _changes(case: Case, scale: Scale) -> tuple[list[str], float]:
+    """Flags of planned changes, those near the incident by name, others as ticks; and where the scores may begin."""
+    near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
+    planned = sorted(
+        {(change, moment.snapshot.observed_at) for moment in case.moments for change in moment.snapshot.changes} | near,
+        key=lambda one: (one not in near, one[1], one[0].service),
+    )
+    ends = [0.0] * LANES  # how far each lane is taken
+    names: list[tuple[float, int, str]] = []
+    ticks: list[tuple[float, str]] = []
+    first = case.moments[0].verdict.observed_at - timedelta(seconds=1)
+    for change, at in sorted(planned, key=lambda one: one[1]):
+        if at < first:
+            continue
+        x, text = scale.one(seconds(case, at)), f"{change.kind.replace('_', ' ')} {change.service.split('/', 1)[1]}"
+        left = min(x, WIDTH - len(text) * LETTER)
+        free = [lane for lane in range(LANES) if ends[lane] <= left]
+        if (change, at) in near and free:
+            ends[free[0]] = left + len(text) * LETTER + 8
+            names.append((x, free[0], text))
+        else:
+            ticks.append((x, f"{text}, {at:%H:%M:%S} UTC"))
+    top = 14 + LANE * (1 + max((lane for _, lane, _ in names), default=-1))
+    marks = []
+    for x, lane, text in names:
+        y = 11 + LANE * lane
+        marks += [
+            line(x, y - 8, x, top + HEIGHT, "flag"),
+            words(text, min(x + 4, WIDTH - len(text) * LETTER), y, "planned"),
+        ]
+    for x, text in ticks:
+        marks.append(
+            tag("path", tag("title", text), d=f"M{x:.1f} {top + HEIGHT - 9:.1f}V{top + HEIGHT:.1f}", class_="tick")
+        )
+    return marks, top

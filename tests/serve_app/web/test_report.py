@@ -1,0 +1,215 @@
+"""The report of an incident: of a simulated mesh that a fault befalls, through the command and through its function."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from serve_app.cli import app
+from serve_app.cli.reading import judged
+from serve_app.errors import UnknownIncident
+from serve_app.recording import RecordingReader
+from serve_app.settings import Settings
+from serve_app.web import windows
+from serve_app.web.moments import Moment
+from serve_app.web.report import report
+from serve_app.web.report.case import find
+from serve_app.web.report.scene import MOST_NEIGHBOURS, scene
+from serve_app.web.report.series import observed
+from serve_app.web.windows import worst_window
+
+VOID = {"meta"}
+MADE = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+def tagae(*args: object) -> Result:
+    """One run of the command."""
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def simulated(folder: Path, fault: str) -> Path:
+    """A mesh that this befalls after forty snapshots."""
+    told = ("--services", 30, "--snapshots", 70, "--first-fault", 40, "--seed", 3, "--severity", "critical")
+    result = tagae("simulate", folder / fault, *told, "--fault", fault)
+    assert result.exit_code == 0, result.stderr
+    return folder / fault
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulated(tmp_path_factory.mktemp("report"), "latency_injection")
+
+
+@pytest.fixture(scope="module")
+def moments(recording: Path) -> list[Moment]:
+    return list(judged(Settings(), "", [], RecordingReader(recording)))
+
+
+@pytest.fixture(scope="module")
+def vanished(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
+    folder = simulated(tmp_path_factory.mktemp("vanished"), "disappearance")
+    return list(judged(Settings(), "", [], RecordingReader(folder)))
+
+
+class Checked(HTMLParser):
+    """Reads a page and notes what is not closed, and what would be fetched or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in {"script", "link", "img", "iframe", "object", "base"}:
+            self.wrong.append(tag)
+        self.wrong += [f"{name}={value}" for name, value in attrs if name in {"href", "src"} or name.startswith("on")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.remove(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open.pop() != tag:
+            self.wrong.append(f"/{tag}")
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read(page: str) -> str:
+    """The words of a page that is closed everywhere and needs nothing."""
+    checked = Checked()
+    checked.feed(page)
+    assert checked.wrong == []
+    assert checked.open == []
+    assert not re.search(r"https?://|@import|url\((?!#)", page)
+    return " ".join(checked.text)
+
+
+def test_it_says_what_is_wrong_since_when_and_who_says_so(moments: list[Moment]) -> None:
+    text = read(report("shop", moments, made_at=MADE))
+    case = find("shop", moments)
+    assert case.first
+    assert case.hops
+    for told in (
+        case.first,
+        case.incident.suspects[0].reasons[0].text.replace(" -> ", "\u00a0→ "),
+        f"{case.incident.since:%H:%M:%S}",
+        f"{case.worst.verdict.probability:.0%}",
+        case.worst.verdict.model,
+        case.incident.id,
+        f"{len(moments)} snapshots",
+        "2026-03-02 00:00:00 UTC",
+        *(hop.caller for hop in case.hops if hop.distance == 1),
+    ):
+        assert told in text
+    for change in case.incident.changes:
+        assert change.text in text
+    assert report("shop", moments, made_at=MADE) == report("shop", moments, case.incident.id, made_at=MADE)
+
+
+def test_suspects_are_those_of_the_worst_moment_and_the_end_is_known(moments: list[Moment]) -> None:
+    case = find("shop", moments)
+    scores = [i.score for m in moments for i in m.verdict.incidents if i.id == case.incident.id]
+    assert case.incident.score == max(scores)
+    cut = [m for m in moments if m.verdict.observed_at <= case.last]
+    assert find("shop", cut).ended is None
+    assert "still open" in read(report("shop", cut, made_at=MADE))
+    quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
+    assert find("shop", [*cut, quiet]).ended == quiet.verdict.observed_at
+
+
+def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
+    verdict = moments[-1].verdict
+    case = find("shop", moments)
+    evil = "<script>alert(1)</script>"
+    change = {"kind": evil, "service": f"shop/{evil}", "reason": "", "at": case.incident.since, "text": evil}
+    incident = case.incident.model_copy(update={"id": evil}).model_dump() | {"changes": [change]}
+    told = type(verdict).model_validate(verdict.model_dump() | {"incidents": [incident]})
+    page = report(evil, [*moments[:-1], replace(moments[-1], verdict=told)], evil)
+    assert "&lt;script&gt;" in page
+    read(page)
+
+
+def test_who_vanished_is_drawn_dashed_among_those_who_called_it(vanished: list[Moment]) -> None:
+    case = find("shop", vanished)
+    shown = scene(case)
+    assert case.first not in case.worst.snapshot.node_ids
+    assert shown.gone[0]
+    assert (shown.edge_index[1] == 0).any(), "its callers as last seen"
+    page = report("shop", vanished, made_at=MADE)
+    assert "service culprit gone" in page
+    assert "gone, and missed" in read(page)
+
+
+def test_a_scene_is_of_the_incident_and_not_of_the_mesh(moments: list[Moment]) -> None:
+    case = find("shop", moments)
+    shown = scene(case)
+    names = shown.layout.names
+    assert names[0] == case.first
+    assert set(case.incident.affected) <= set(names[: shown.involved])
+    assert len(names) <= shown.involved + MOST_NEIGHBOURS
+    touching = (shown.edge_index < shown.involved).any(axis=0)
+    assert touching.all()
+    assert len(shown.calls) == len(touching)
+    assert set(shown.edge_index.ravel().tolist()) | set(range(shown.involved)) == set(range(len(names)))
+
+
+def test_what_is_charted_is_what_the_reason_tells_of(moments: list[Moment]) -> None:
+    case = find("shop", moments)
+    at = next(i for i, moment in enumerate(moments) if moment is case.worst)
+    told = [(s.service, r) for s in case.incident.suspects for r in s.reasons if r.observed is not None]
+    assert told
+    for service, reason in told:
+        values = observed((moment.snapshot for moment in moments), service, reason)
+        assert len(values) == len(moments)
+        assert values[at] == pytest.approx(reason.observed, rel=0.01, abs=1e-4), reason.text
+
+
+def test_no_incident_is_an_error_that_says_so(moments: list[Moment]) -> None:
+    quiet = [moment for moment in moments if not moment.verdict.incidents]
+    with pytest.raises(UnknownIncident, match="came none"):
+        report("shop", quiet)
+    with pytest.raises(UnknownIncident, match="came 'other'"):
+        report("shop", moments, "other")
+
+
+def test_windows_hold_little_and_the_strongest(moments: list[Moment], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "BEFORE", 5)
+    monkeypatch.setattr(windows, "AFTER", 3)
+    monkeypatch.setattr(windows, "LONGEST", 6)
+    whole = find("shop", moments)
+    window = worst_window(iter(moments))
+    assert window is not None
+    assert window.incident == whole.incident
+    assert len(window.moments) <= 14
+    assert any(one is whole.worst for one in window.moments)
+    times = [one.verdict.observed_at for one in window.moments]
+    assert times == sorted(set(times))
+    assert sum(time < whole.incident.since for time in times) >= 3
+    assert worst_window(iter(moments), lambda _: False) is None
+
+
+def test_the_command_writes_the_page(recording: Path, moments: list[Moment], tmp_path: Path) -> None:
+    case = find("shop", moments)
+    result = tagae("report", recording, "--warmup", recording, "-o", tmp_path / "new" / "page.html")
+    assert result.exit_code == 0, result.stderr
+    read((tmp_path / "new" / "page.html").read_text(encoding="utf-8"))
+    result = tagae("report", recording, "--at", case.last.isoformat(), "-o", tmp_path / "at.html")
+    assert result.exit_code == 0, result.stderr
+    assert case.incident.id in result.stderr
+    assert case.incident.id in read((tmp_path / "at.html").read_text(encoding="utf-8"))
+
+
+def test_the_command_says_what_it_saw_where_it_finds_nothing(recording: Path, moments: list[Moment]) -> None:
+    result = tagae("report", recording, "--incident", "nobody")
+    assert result.exit_code == 1
+    assert "with the id nobody" in result.stderr
+    assert find("shop", moments).incident.id in result.stderr.replace("\n", "")

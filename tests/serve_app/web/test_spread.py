@@ -1,0 +1,60 @@
+"""How an incident spreads: against the direction of calls, through affected services only."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from model.snapshot import MeshSnapshot
+from serve_app.schemas import IncidentDocument
+from serve_app.web.spread import Hop, spread
+
+AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
+
+
+def snapshot(calls: dict[tuple[str, str], float]) -> MeshSnapshot:
+    """A mesh of these calls and their rates."""
+    names = sorted({f"shop/{name}" for pair in calls for name in pair})
+    ends = [[names.index(f"shop/{pair[side]}") for pair in calls] for side in (0, 1)]
+    edges = np.full((len(calls), 4), np.nan)
+    edges[:, 0] = list(calls.values())
+    return MeshSnapshot.create(
+        node_ids=names,
+        edge_index=ends,
+        node_features=np.full((len(names), 7), np.nan),
+        edge_features=edges,
+        observed_at=AT,
+    )
+
+
+def incident(*affected: str, suspects: tuple[str, ...] = ("db",)) -> IncidentDocument:
+    """One of these services."""
+    told = [{"service": f"shop/{name}", "score": 0.5, "reasons": []} for name in suspects]
+    return IncidentDocument.model_validate(
+        {
+            "id": "x", "since": AT, "severity": "minor", "score": 5.0, "suspects": told,
+            "affected": [f"shop/{name}" for name in affected], "changes": [],
+        }
+    )  # fmt: skip
+
+
+def test_it_goes_from_the_called_to_the_calling_by_the_shortest_way() -> None:
+    calls = {("web", "cart"): 9.0, ("cart", "db"): 5.0, ("web", "orders"): 2.0, ("orders", "db"): 3.0}
+    calls |= {("edge", "web"): 1.0, ("edge", "db"): 0.1, ("db", "disk"): 4.0}
+    found = spread(snapshot(calls), incident("web", "cart", "orders", "edge", "disk"))
+    assert found == (
+        Hop("shop/cart", "shop/db", 1),
+        Hop("shop/orders", "shop/db", 1),
+        Hop("shop/edge", "shop/db", 1),
+        Hop("shop/web", "shop/cart", 2),
+    )
+
+
+def test_it_stops_where_nothing_is_wrong_and_ends_in_circles() -> None:
+    calls = {("cart", "db"): 1.0, ("web", "cart"): 1.0, ("edge", "web"): 1.0, ("db", "cart"): 1.0}
+    assert spread(snapshot(calls), incident("cart", "edge")) == (Hop("shop/cart", "shop/db", 1),)
+
+
+@pytest.mark.parametrize("suspects", [(), ("gone",)])
+def test_nobody_to_begin_with_is_no_way(suspects: tuple[str, ...]) -> None:
+    assert spread(snapshot({("cart", "db"): 1.0}), incident("cart", suspects=suspects)) == ()
