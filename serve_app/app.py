@@ -93,8 +93,12 @@ def application(settings: Settings) -> Application:
     ).bind(settings, session, collector)
 
 
-def start(settings: Settings) -> str:
+def start(settings: Settings, beside: Mapping[str, Application] | None = None) -> str:
     """Run the service on this machine alone, with a Ray of its own, until :func:`stop`.
+
+    Args:
+        settings: of the service.
+        beside: further applications by name, which is also the first word of their paths.
 
     Returns:
         Its URL, when it is ready.
@@ -112,7 +116,13 @@ def start(settings: Settings) -> str:
         if settings.scorer.device == "cuda" and not _gpus():
             raise NoCapacity("scorer.device: expected a GPU as told, Ray finds none here; use cpu or auto")
         try:
-            serve.run(application(settings), name=NAME, route_prefix="/", logging_config=local.QUIET)
+            whole = {NAME: application(settings), **(beside or {})}
+            serve.run_many(  # all at once: their processes start side by side
+                [
+                    serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
+                    for name, one in whole.items()
+                ]
+            )
         except RuntimeError as error:
             raise NoCapacity(f"the service could not start: {_why() or error}") from error
     except BaseException:
@@ -184,8 +194,8 @@ def _device(settings: Settings) -> str:
 
 def _why() -> str:
     """What the replicas that could not start said last."""
-    deployments = serve.status().applications[NAME].deployments
-    last = (d.message.strip().splitlines()[-1].strip() for d in deployments.values() if d.message.strip())
+    deployments = [d for one in serve.status().applications.values() for d in one.deployments.values()]
+    last = (d.message.strip().splitlines()[-1].strip() for d in deployments if d.message.strip())
     return "; ".join(dict.fromkeys(last))
 
 

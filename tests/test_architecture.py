@@ -16,7 +16,9 @@ FLOORS = {
     "model": {"model", "kernels"},
     "serve_app": {"serve_app", "model", "partitioning", "kernels"},
 }
-HTTP = tuple(f"serve_app/deployments/{name}.py" for name in ("ingress", "interface", "bodies", "problems"))
+HTTP = tuple(
+    f"serve_app/deployments/{name}.py" for name in ("ingress", "interface", "bodies", "problems", "remote_control")
+)
 ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
     "fastapi": HTTP,
@@ -39,7 +41,12 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "grpc": ("serve_app/sidecar/",),
     "google": ("serve_app/sidecar/",),  # protobuf
 }
-ENVIRONMENT = ("serve_app/settings.py", "serve_app/deployments/local.py", "kernels/_registry.py")
+ENVIRONMENT = (
+    "serve_app/settings.py",
+    "serve_app/deployments/local.py",
+    "serve_app/demo/browser.py",
+    "kernels/_registry.py",
+)
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "dbm"}  # code in disguise
 LONGEST = 450  # lines
