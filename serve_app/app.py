@@ -75,7 +75,7 @@ def application(settings: Settings) -> Application:
         MeshSession,
         beside_the_store,
         num_replicas=front.session_replicas,
-        max_ongoing_requests=front.max_ongoing_requests,
+        max_ongoing_requests=front.max_ongoing_requests + front.ingress_replicas * front.max_streams,
         max_queued_requests=front.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
     ).bind(settings, scorer, meta, trainer, notifier)
@@ -83,7 +83,9 @@ def application(settings: Settings) -> Application:
     if settings.collector.meshes:
         collector = _light(Collector, max_ongoing_requests=front.max_ongoing_requests).bind(settings, session)
     # More than the sessions take and queue, so that who is refused is refused in our words.
-    passing = front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + READS
+    passing = (
+        front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
+    )
     return _light(
         Ingress,
         num_replicas=front.ingress_replicas,

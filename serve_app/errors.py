@@ -9,6 +9,7 @@
     ├── DocumentTooLarge         more services, calls or bytes than the settings allow
     ├── BadMeshName              a name that cannot stand in a path, a file and a label
     ├── UnknownMesh              nothing is stored under this name
+    ├── UnknownInstant           no kept snapshot of this time
     ├── UnknownIncident          no incident of this id, or nothing said of it
     ├── UnknownMute              no mute of this id, in force or to come
     ├── NoAdapter                a mesh that has adapted to nothing, so that nothing can be taken back
@@ -83,6 +84,10 @@ class BadMeshName(ServeError):
 
 class UnknownMesh(ServeError):
     """Nothing is stored under this mesh name."""
+
+
+class UnknownInstant(ServeError):
+    """No kept snapshot is of this time."""
 
 
 class UnknownIncident(ServeError):
@@ -165,6 +170,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     MalformedDocument: Answer(400, "malformed-document", "The body is not well formed"),
     BadMeshName: Answer(400, "bad-mesh-name", "The mesh name is not allowed"),
     UnknownMesh: Answer(404, "unknown-mesh", "There is no such mesh"),
+    UnknownInstant: Answer(404, "unknown-instant", "There is no such snapshot"),
     UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
     UnknownMute: Answer(404, "unknown-mute", "There is no such mute"),
     NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to take back"),

@@ -343,6 +343,16 @@ class MeshDocument(Document):
     status: str = Field(examples=["normal"])
 
 
+class SourceDocument(Document):
+    """Where a mesh's snapshots come from, and how that goes."""
+
+    collected: bool = Field(description="from a Prometheus, by this service; false: they are pushed")
+    handed_on: Instant | None = Field(None, description="the newest snapshot that was collected")
+    stale_seconds: float = Field(0.0, ge=0, description="age of the oldest values that stand in for a failed query")
+    masked: list[str] = Field([], description="queries that the newest snapshot does without")
+    problem: str = Field("", description="of the newest poll; empty where all is well")
+
+
 class IncidentsDocument(Document):
     """The open incidents of a mesh as of its newest snapshot."""
 

@@ -98,6 +98,9 @@ class ServeSettings(Subject):
     session_replicas: int = Field(2, ge=1, description="two, so that a mesh is answered while one is replaced")
     max_ongoing_requests: int = Field(200, ge=1, description="per replica; Serve's default of 5 is too few for streams")
     max_queued_requests: int = Field(400, ge=1, description="beyond it: 429 with Retry-After")
+    max_streams: int = Field(
+        64, ge=0, description="of verdicts, to open pages, at a time in an ingress replica; then 429"
+    )
     session_resource: str | None = Field(
         None, description="custom Ray resource of the one node that has the local store, where there are several nodes"
     )

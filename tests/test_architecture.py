@@ -17,7 +17,8 @@ FLOORS = {
     "serve_app": {"serve_app", "model", "partitioning", "kernels"},
 }
 HTTP = tuple(
-    f"serve_app/deployments/{name}.py" for name in ("ingress", "interface", "bodies", "problems", "remote_control")
+    f"serve_app/deployments/{name}.py"
+    for name in ("ingress", "interface", "bodies", "page", "problems", "remote_control")
 )
 ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
@@ -30,11 +31,18 @@ ROOMS = {  # who may import what; a folder ends with a slash
         "serve_app/spoken.py",
         "serve_app/codec/",
         "serve_app/app.py",
+        "serve_app/web/documents.py",
     ),
     "pydantic_core": ("serve_app/settings.py", "serve_app/codec/"),
     "pydantic_settings": ("serve_app/settings.py",),
     "torch": ("kernels/", "model/", "serve_app/"),
-    "msgspec": ("serve_app/codec/", "serve_app/sources/prometheus/", "serve_app/sources/kubernetes/"),
+    "msgspec": (
+        "serve_app/codec/",
+        "serve_app/web/",
+        "serve_app/deployments/page.py",
+        "serve_app/sources/prometheus/",
+        "serve_app/sources/kubernetes/",
+    ),
     "pyarrow": ("serve_app/recording.py", "serve_app/codec/arrow", "serve_app/codec/columns.py"),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),

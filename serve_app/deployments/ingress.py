@@ -15,8 +15,9 @@ from serve_app.collecting import Collected
 from serve_app.deployments import problems
 from serve_app.deployments.bodies import read_feedback, read_mute, read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
-from serve_app.deployments.interface import VERSION, MeshName, interface, timing
+from serve_app.deployments.interface import VERSION, MeshName, http, timing
 from serve_app.deployments.messages import Equipment, Judged
+from serve_app.deployments.page import At, PageRoutes
 from serve_app.errors import (
     AheadOfClock,
     BadMeshName,
@@ -36,6 +37,7 @@ from serve_app.errors import (
     TooManyMutes,
     TooMuchFeedback,
     UnknownIncident,
+    UnknownInstant,
     UnknownMesh,
     UnknownMute,
     UnsupportedMediaType,
@@ -61,6 +63,7 @@ from serve_app.schemas import (
     MeshDocument,
     ModelDocument,
     PlanDocument,
+    SourceDocument,
     VerdictDocument,
     VerdictsDocument,
 )
@@ -95,8 +98,6 @@ def _json_body(*documents: str) -> dict[str, Any]:
     schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
     return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
 
-
-http = interface()
 
 # Serve copies the application as it is when the class is made: what the routes use is defined above them.
 
@@ -135,6 +136,18 @@ def _json(document: bytes, headers: Mapping[str, str] | None = None) -> Response
     return Response(document, headers=headers, media_type="application/json")
 
 
+def _source(found: Collected | None) -> SourceDocument:
+    if found is None:
+        return SourceDocument(collected=False)
+    return SourceDocument(
+        collected=True,
+        handed_on=None if found.handed_on is None else datetime.fromtimestamp(found.handed_on, UTC),
+        stale_seconds=found.stale_seconds,
+        masked=list(found.masked),
+        problem=found.problem,
+    )
+
+
 def _graph(seen: Seen) -> bytes:
     snapshot = unpack_snapshot(seen.snapshot)
     verdict = VerdictDocument.model_validate_json(seen.verdict)
@@ -143,7 +156,7 @@ def _graph(seen: Seen) -> bytes:
 
 
 @serve.ingress(http)
-class Ingress:
+class Ingress(PageRoutes):
     """The routes.
 
     Args:
@@ -153,11 +166,10 @@ class Ingress:
     """
 
     def __init__(self, settings: Settings, sessions: Any, collector: Any = None) -> None:
+        super().__init__(settings, sessions)
         self._limits = settings.limits
-        self._deadline_seconds = settings.serve.deadline_seconds
         self._score_deadline_seconds = settings.serve.score_deadline_seconds
         self._fewest_snapshots = settings.model.warm_up_snapshots
-        self._sessions = sessions
         self._collector = collector
         self._seen: Equipment | None = None  # what the scorers worked with when they last answered
 
@@ -200,11 +212,11 @@ class Ingress:
     @http.get(
         "/v1/meshes/{mesh}/verdict",
         response_model=VerdictDocument,
-        responses=problems.documented(*_ALWAYS, UnknownMesh),
+        responses=problems.documented(*_ALWAYS, UnknownMesh, UnknownInstant),
     )
-    async def verdict(self, mesh: MeshName) -> Response:
-        """The newest verdict."""
-        return _json(await ask(self._owner(mesh).verdict, mesh, expires_at=self._expires_at()))
+    async def verdict(self, mesh: MeshName, at: At = None) -> Response:
+        """The newest verdict, or a kept one."""
+        return _json(await ask(self._owner(mesh).verdict, mesh, at, expires_at=self._expires_at()))
 
     @http.get(
         "/v1/meshes/{mesh}/verdicts",
@@ -221,6 +233,12 @@ class Ingress:
         kept: list[bytes] = await ask(self._owner(mesh).verdicts, mesh, since, limit, expires_at=self._expires_at())
         return _json(b'{"verdicts":[' + b",".join(kept) + b"]}")
 
+    @http.get("/v1/meshes/{mesh}/source", responses=problems.documented(*_ALWAYS))
+    async def source(self, mesh: MeshName) -> SourceDocument:
+        """Where its snapshots come from, and how that goes."""
+        check_mesh_name(mesh)
+        return _source(next((one for one in await self._collected() if one.mesh == mesh), None))
+
     @http.get(
         "/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=problems.documented(*_ALWAYS, UnknownMesh)
     )
@@ -233,11 +251,14 @@ class Ingress:
         return _json(await ask(self._owner(mesh).plan, mesh, members, expires_at=self._expires_at()))
 
     @http.get(
-        "/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=problems.documented(*_ALWAYS, UnknownMesh)
+        "/v1/meshes/{mesh}/graph",
+        response_model=GraphDocument,
+        responses=problems.documented(*_ALWAYS, UnknownMesh, UnknownInstant),
     )
-    async def graph(self, mesh: MeshName) -> Response:
-        """The services and calls of the newest snapshot with their metrics, and how strange each is."""
-        seen: Seen = await ask(self._owner(mesh).graph, mesh, expires_at=self._expires_at())
+    async def graph(self, mesh: MeshName, at: At = None) -> Response:
+        """The services and calls of the newest snapshot, or of a kept one, with their metrics, and how strange each
+        is."""
+        seen: Seen = await ask(self._owner(mesh).graph, mesh, at, expires_at=self._expires_at())
         return _json(await asyncio.to_thread(_graph, seen))
 
     @http.get("/v1/meshes/{mesh}/incidents", responses=problems.documented(*_ALWAYS, UnknownMesh))
@@ -415,13 +436,6 @@ class Ingress:
         except ServeError:
             return []
         return found
-
-    def _owner(self, mesh: str) -> Any:
-        """Handle that routes to the session which holds the mesh, if the name can be one."""
-        return self._sessions.options(session_id=check_mesh_name(mesh))
-
-    def _expires_at(self) -> float:
-        return time.time() + self._deadline_seconds
 
     async def _equipment(self, seconds: float) -> Equipment:
         expires_at = time.time() + seconds

@@ -116,3 +116,6 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
     http.add_middleware(ServerTiming)
     problems.install(http)
     return http
+
+
+http = interface()  # of the ingress; its routes are in the classes that it is made of

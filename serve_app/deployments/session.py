@@ -34,6 +34,7 @@ from serve_app.codec import (
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment, Judged
+from serve_app.deployments.reads import Reads
 from serve_app.deployments.scorer import Scored, balanced
 from serve_app.deployments.step import Push, Step, Stopwatch
 from serve_app.errors import (
@@ -46,23 +47,21 @@ from serve_app.errors import (
 )
 from serve_app.explaining import explained
 from serve_app.feedback import taken_back, told
-from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, MeshGauges
+from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE
 from serve_app.muting import lifted, muted
-from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, plan_of, settled
+from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, settled
 from serve_app.settings import Settings
 from serve_app.spoken import (
     FeedbackDocument,
-    FeedbackListDocument,
     KeptMuteDocument,
     MissedDocument,
     MuteDocument,
-    MuteListDocument,
 )
 from serve_app.stores.cache import Known, MeshCache
 from serve_app.stores.local import LocalStore
 from serve_app.stores.meshes import Meshes
-from serve_app.stores.record import Record, Seen
-from serve_app.views import Deviations, model_document, plan_document
+from serve_app.stores.record import Record
+from serve_app.views import Deviations
 
 COMBINING_SHARE = 0.8  # of what is left then
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
@@ -76,7 +75,7 @@ def taken(state: MeshState, candidate: Candidate) -> tuple[MeshState, str]:
     return after, "refused" if after is state else "adopted"
 
 
-class MeshSession:
+class MeshSession(Reads):
     """Owner of some of the meshes.
 
     Args:
@@ -93,11 +92,11 @@ class MeshSession:
     def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None, notifier: Any = None) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        self._options = options(settings)  # of a mesh of which settings say nothing
-        self._checkpoint = load_or_shipped(settings.model.weights)
-        if self._checkpoint.refused:
-            log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
-        self._meshes = Meshes(LocalStore(settings.store.path), MeshCache(settings.serve.session_memory_bytes))
+        checkpoint = load_or_shipped(settings.model.weights)
+        if checkpoint.refused:
+            log.error("model.weights: refused, and the shipped weights are in use: %s", checkpoint.refused)
+        meshes = Meshes(LocalStore(settings.store.path), MeshCache(settings.serve.session_memory_bytes))
+        super().__init__(meshes, checkpoint, options(settings))
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._scorer, self._meta, self._trainer, self._notifier = scorer, meta, trainer, notifier
@@ -124,35 +123,6 @@ class MeshSession:
         """Let a snapshot set baselines and calibration; neither the mesh's clock nor its verdict move."""
         await self._advance(Push(mesh, packed, expires_at, counted=False))
 
-    async def verdict(self, mesh: str) -> bytes:
-        """JSON of the newest verdict.
-
-        Raises:
-            UnknownMesh: there is none.
-        """
-        stored = await asyncio.to_thread(self._meshes.stored, mesh)
-        return Record.unpack(stored.verdict).document
-
-    async def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        """JSON of the kept verdicts later than ``since``, oldest first, the first ``limit`` of them.
-
-        Raises:
-            UnknownMesh: nothing is stored.
-        """
-        return await asyncio.to_thread(self._meshes.verdicts, mesh, since, limit)
-
-    async def plan(self, mesh: str, members: bool) -> bytes:
-        """JSON of the plan that the newest snapshot was cut by. Errors as of :meth:`verdict`."""
-        return await asyncio.to_thread(self._plan, mesh, members)
-
-    async def graph(self, mesh: str) -> Seen:
-        """The newest snapshot and what is said of it. Errors as of :meth:`verdict`."""
-        return await asyncio.to_thread(self._meshes.seen, mesh)
-
-    async def model(self) -> bytes:
-        """JSON of what is known of the weights."""
-        return model_document(self._checkpoint).model_dump_json().encode()
-
     async def score(self, packed: Sequence[bytes], expires_at: float) -> Judged:
         """Judge the last of several snapshots of one mesh, in order of time, by those before it. Nothing is kept.
 
@@ -178,10 +148,6 @@ class MeshSession:
                 mesh = step.mesh
             return step.judged(watch)
 
-    async def meshes(self) -> list[MeshGauges]:
-        """All meshes, of any session."""
-        return await asyncio.to_thread(self._meshes.gauges)
-
     async def delete(self, mesh: str) -> None:
         """Forget a mesh.
 
@@ -191,6 +157,7 @@ class MeshSession:
         async with self._lock(mesh):
             self._meshes.forget(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
+            self._viewing.forget(mesh)
         if self._notifier is not None:
             self._aside(self._tell(self._notifier.gone, mesh))
 
@@ -205,16 +172,6 @@ class MeshSession:
         most = self._settings.limits.max_feedback
         kept = await self._change(mesh, lambda state: told(state, said, most))
         return encode_feedback(kept).model_dump_json().encode()
-
-    async def feedback(self, mesh: str) -> bytes:
-        """JSON of all that is kept of what people said.
-
-        Raises:
-            UnknownMesh: there is none.
-        """
-        state = await asyncio.to_thread(self._meshes.state, mesh)
-        kept = [encode_feedback(one) for one in state.memory.feedback]
-        return FeedbackListDocument(feedback=kept).model_dump_json().encode()
 
     async def take_back(self, mesh: str, incident: str) -> None:
         """As if nobody had spoken of an incident, from the next snapshot on.
@@ -239,16 +196,6 @@ class MeshSession:
 
         return (await self._change(mesh, change)).model_dump_json().encode()
 
-    async def mutes(self, mesh: str) -> bytes:
-        """JSON of the mutes in force and to come.
-
-        Raises:
-            UnknownMesh: there is none.
-        """
-        state = await asyncio.to_thread(self._meshes.state, mesh)
-        kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
-        return MuteListDocument(mutes=kept).model_dump_json().encode()
-
     async def lift(self, mesh: str, mute: str) -> None:
         """As if there were no such mute, from the next snapshot on.
 
@@ -256,15 +203,6 @@ class MeshSession:
             UnknownMesh, UnknownMute: there is none.
         """
         await self._change(mesh, lambda state: lifted(state, mute))
-
-    async def adaptation(self, mesh: str) -> bytes:
-        """JSON of what the mesh has adapted to.
-
-        Raises:
-            UnknownMesh: there is none.
-        """
-        state = await asyncio.to_thread(self._meshes.state, mesh)
-        return encode_adaptation(state.adaptation).model_dump_json().encode()
 
     async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
         """Take back the adapter of this time: the one before it, or none, is in use from the next snapshot on; JSON of
@@ -327,6 +265,8 @@ class MeshSession:
         with watch.stage("store"):
             known = Known(step.mesh, known.revision)
             self._meshes.hold(push.mesh, await asyncio.to_thread(self._keep, push, known, snapshot, step.record))
+        if push.counted:
+            self._news.put(push.mesh)
         for stage, taken in watch.seconds.items():
             self._instruments.observe(STAGE, taken, stage=stage)
         self._instruments.count(PARTS_MISSING, step.missing)
@@ -373,7 +313,7 @@ class MeshSession:
         verdict = explained(verdict, laid.mesh.state.window, push.events)
         after = settled(laid.mesh, memory, counted=push.counted)
         document = encode_verdict(verdict).model_dump_json().encode()
-        record = Record(snapshot.num_nodes, document, deviations.pack())
+        record = Record(snapshot.num_nodes, document, deviations.pack(), sum(watch.seconds.values()))
         return Step(after, record, verdict, scored, len(case.when.missing_parts), lost)
 
     async def _combine(self, case: Case, expires_at: float, lost: Counter[str]) -> tuple[Verdict, IncidentMemory]:
@@ -400,11 +340,6 @@ class MeshSession:
         chosen = options(self._settings, push.mesh)
         laid = lay(self._checkpoint, known.mesh, snapshot, chosen, counted=push.counted)
         return known, snapshot, laid
-
-    def _plan(self, name: str, members: bool) -> bytes:
-        mesh = self._meshes.newest(self._meshes.stored(name)).mesh
-        document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
-        return document.model_dump_json(exclude_none=True).encode()
 
     async def _score(self, tasks: Sequence[PartitionTask], expires_at: float, lost: Counter[str]) -> list[Scored]:
         """What the scorers answered in time; what they did not is missing, never a lost snapshot."""

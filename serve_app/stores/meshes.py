@@ -10,7 +10,7 @@ from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from model.storage import pack_state, unpack_state
 from serve_app.codec import pack_snapshot, unpack_snapshot
-from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownMesh
+from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
 from serve_app.stores.base import StateStore, StoredMesh
@@ -76,18 +76,33 @@ class Meshes:
         """
         return self.newest(self.stored(mesh)).mesh.state
 
-    def seen(self, mesh: str) -> Seen:
-        """The newest snapshot and what is said of it.
+    def record(self, mesh: str, at: datetime | None = None) -> Record:
+        """What was said of the newest snapshot, or of the one of an instant.
 
         Raises:
-            UnknownMesh: there is none.
+            UnknownMesh, UnknownInstant: there is none.
+        """
+        if at is None:
+            return Record.unpack(self.stored(mesh).verdict)
+        kept = self._store.verdict_at(mesh, at)
+        if kept is None:
+            self.stored(mesh)  # who has no mesh has no instants
+            raise unknown_instant(mesh, at)
+        return Record.unpack(kept.verdict)
+
+    def seen(self, mesh: str, at: datetime | None = None) -> Seen:
+        """The newest snapshot, or the one of an instant, and what is said of it.
+
+        Raises:
+            UnknownMesh, UnknownInstant: there is none.
         """
         stored = self.stored(mesh)
-        record = Record.unpack(stored.verdict)
+        record = Record.unpack(stored.verdict) if at is None else self.record(mesh, at)
         window = self.newest(stored).mesh.state.window
-        snapshot = next((s for s in reversed(window) if s.observed_at == stored.observed_at), None)
-        if snapshot is None:  # deleted in between
-            raise unknown(mesh)
+        at = at or stored.observed_at
+        snapshot = next((s for s in reversed(window) if s.observed_at == at), None)
+        if snapshot is None:  # deleted, or out of the window, in between
+            raise unknown(mesh) if at is None else unknown_instant(mesh, at)
         return Seen(pack_snapshot(snapshot), record.deviations, record.document)
 
     def repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
@@ -161,7 +176,11 @@ class Meshes:
         return Known(known.mesh, revision)
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        """JSON of the kept verdicts later than ``since``, oldest first, the first ``limit`` of them.
+        """JSON of the kept verdicts, as :meth:`records`."""
+        return [record.document for record in self.records(mesh, since, limit)]
+
+    def records(self, mesh: str, since: datetime | None, limit: int) -> list[Record]:
+        """What was said of kept snapshots later than ``since``, oldest first, the first ``limit`` of them.
 
         Raises:
             UnknownMesh: nothing is stored.
@@ -169,7 +188,7 @@ class Meshes:
         kept = self._store.verdicts(mesh, since, limit)
         if not kept and not self.has(mesh):
             raise unknown(mesh)
-        return [Record.unpack(verdict).document for verdict in kept]
+        return [Record.unpack(verdict) for verdict in kept]
 
     def gauges(self) -> list[MeshGauges]:
         """All meshes of the store."""
@@ -202,3 +221,11 @@ class Meshes:
 def unknown(mesh: str) -> UnknownMesh:
     """Nothing is stored under a name."""
     return UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
+
+
+def unknown_instant(mesh: str, at: datetime) -> UnknownInstant:
+    """No kept snapshot is of this time."""
+    return UnknownInstant(
+        f"mesh {mesh!r}: no kept snapshot is of {at.isoformat()}; take a time of its timeline, which reaches as far "
+        "back as the window (model.window_size)"
+    )

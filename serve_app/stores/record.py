@@ -16,27 +16,32 @@ class Record:
         services: in its snapshot.
         document: the verdict's JSON document.
         deviations: of each service and call, packed; empty where they are not known.
+        seconds: from snapshot to verdict, without decoding and storing; None where nobody measured it.
     """
 
     services: int
     document: bytes
     deviations: bytes = b""
+    seconds: float | None = None
 
     def pack(self) -> bytes:
-        """A line with the number of services, one with the document (JSON has no other line breaks), deviations."""
-        return b"%d\n%b\n%b" % (self.services, self.document, self.deviations)
+        """A line with the number of services and the microseconds, one with the document (JSON has no other line
+        breaks), deviations."""
+        took = b"" if self.seconds is None else b" %d" % round(self.seconds * 1e6)
+        return b"%d%b\n%b\n%b" % (self.services, took, self.document, self.deviations)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Record":
-        """Read what :meth:`pack` wrote."""
-        services, _, rest = packed.partition(b"\n")
+        """Read what :meth:`pack` wrote, or versions that measured no time."""
+        numbers, _, rest = packed.partition(b"\n")
         document, _, deviations = rest.partition(b"\n")
-        return cls(int(services), document, deviations)
+        services, *took = numbers.split()
+        return cls(int(services), document, deviations, int(took[0]) / 1e6 if took else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The newest snapshot of a mesh, packed, how strange its services and calls are, packed, and its verdict's JSON."""
+    """A snapshot of a mesh, packed, how strange its services and calls are, packed, and its verdict's JSON."""
 
     snapshot: bytes
     deviations: bytes

@@ -1,4 +1,4 @@
-"""One instant of a mesh as people look at it: what was measured, what was said of it, and how strange each thing was."""
+"""One instant of a mesh as people look at it: what was measured, what was said of it, how strange each thing was."""
 
 from dataclasses import dataclass
 

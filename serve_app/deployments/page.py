@@ -1,0 +1,205 @@
+"""Routes of the page: its files, and what it reads beside what everybody reads."""
+
+import time
+import zlib
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
+
+from serve_app.deployments import problems
+from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask
+from serve_app.deployments.interface import MeshName, http
+from serve_app.errors import (
+    BadMeshName,
+    DeadlineExceeded,
+    InvalidParameter,
+    NoCapacity,
+    Overloaded,
+    ServeError,
+    UnknownInstant,
+    UnknownMesh,
+)
+from serve_app.schemas import Instant, ServiceKey
+from serve_app.settings import Settings
+from serve_app.stores.base import check_mesh_name
+from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.files import FOR_GOOD, GZIP, HEADERS, File, files, page
+
+EVENTS = "text/event-stream"
+WAIT_SECONDS = 10.0  # for a verdict; then a comment says that the stream lives, to everybody on its way
+STREAM_SECONDS = 600.0  # then it ends and the page connects anew: to another replica, if this one is to go
+RECONNECT = b"retry: 2000\n\n"  # ms
+MOST_AT_ONCE = 200  # verdicts, to who comes back after a while
+MOST_EXPANDED = 50  # namespaces
+ALWAYS = (BadMeshName, InvalidParameter, UnknownMesh, Overloaded, NoCapacity, DeadlineExceeded)
+At = Annotated[Instant | None, Query(description="of a kept snapshot; by default the newest")]
+
+
+def _text(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """For OpenAPI: what a route answers."""
+    return {200: {"content": {media_type: {"schema": {"type": "string"}}}}}
+
+
+class PageRoutes:
+    """What the page asks of the ingress.
+
+    Args:
+        settings: its ``serve``.
+        sessions: handle of the sessions.
+    """
+
+    def __init__(self, settings: Settings, sessions: Any) -> None:
+        self._deadline_seconds = settings.serve.deadline_seconds
+        self._most_streams = settings.serve.max_streams
+        self._streams = 0
+        self._sessions = sessions
+
+    @http.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page(self, request: Request) -> Response:
+        """The page."""
+        return sent(page(), request, HEADERS)
+
+    @http.get("/static/{digest}/{name:path}", include_in_schema=False)
+    async def file(self, digest: str, name: str, request: Request) -> Response:
+        """A file of the page."""
+        known, found = files()
+        if digest != known or name not in found:
+            raise HTTPException(404, "no such file; reload the page")
+        return sent(found[name], request, FOR_GOOD)
+
+    @http.get(
+        "/v1/meshes/{mesh}/verdicts/stream",
+        response_class=StreamingResponse,
+        responses={**_text(EVENTS), **problems.documented(*ALWAYS)},
+    )
+    async def stream(
+        self,
+        mesh: MeshName,
+        since: Annotated[Instant | None, Query(description="begin with the verdict after this one")] = None,
+        last_event_id: Annotated[str | None, Header(description="likewise, as browsers say it")] = None,
+    ) -> Response:
+        """Verdicts as they are made: server-sent events named `verdict`, whose data is a verdict and whose id its time.
+        Begins with the newest, or with what came after the last one seen."""
+        if self._streams >= self._most_streams:
+            raise Overloaded(
+                f"ingress: {self._streams} streams are open, which is all it takes; come back later, or raise "
+                "serve.max_streams",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        seen = _instant(last_event_id) or since
+        owner = self._owner(mesh)
+        first = await self._newer(owner, mesh, seen, 0.0)  # who asks for an unknown mesh is told so
+        return StreamingResponse(self._events(owner, mesh, seen, first), media_type=EVENTS, headers=HEADERS)
+
+    @http.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=problems.documented(*ALWAYS))
+    async def timeline(
+        self,
+        mesh: MeshName,
+        since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
+        limit: Annotated[int, Query(ge=1, le=10_000, description="at most so many, the oldest")] = 1000,
+    ) -> Response:
+        """The kept verdicts as columns, with the incidents and planned changes of that time."""
+        return _json(await ask(self._owner(mesh).timeline, mesh, since, limit, expires_at=self._expires_at()))
+
+    @http.get(
+        "/v1/meshes/{mesh}/map", response_model=MapDocument, responses=problems.documented(*ALWAYS, UnknownInstant)
+    )
+    async def map(
+        self,
+        request: Request,
+        mesh: MeshName,
+        at: At = None,
+        expand: Annotated[
+            str, Query(max_length=4000, description="namespaces of a large mesh to tell service by service, by commas")
+        ] = "",
+    ) -> Response:
+        """The mesh as it is drawn, with the place of each service: it stays where it is. Of a mesh above 5,000 services
+        namespaces are one node each, but those with an incident, and those to expand."""
+        names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
+        found = await ask(self._owner(mesh).map, mesh, at, names, expires_at=self._expires_at())
+        return sent(File(found, "application/json"), request, {})
+
+    @http.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=problems.documented(*ALWAYS))
+    async def series(
+        self,
+        mesh: MeshName,
+        service: Annotated[ServiceKey, Query()],
+        source: Annotated[ServiceKey | None, Query(description="of the calls that this service makes to it")] = None,
+    ) -> Response:
+        """What was measured of a service, or of the calls to it from one caller, over the kept time."""
+        return _json(await ask(self._owner(mesh).series, mesh, service, source, expires_at=self._expires_at()))
+
+    @http.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=problems.documented(*ALWAYS))
+    async def comparison(
+        self,
+        mesh: MeshName,
+        first_from: Annotated[Instant, Query()],
+        first_to: Annotated[Instant, Query()],
+        second_from: Annotated[Instant, Query()],
+        second_to: Annotated[Instant, Query()],
+    ) -> Response:
+        """What differs between two periods of the kept time, the strongest differences first."""
+        periods = (first_from, first_to), (second_from, second_to)
+        return _json(await ask(self._owner(mesh).comparison, mesh, *periods, expires_at=self._expires_at()))
+
+    async def _events(self, owner: Any, mesh: str, seen: datetime | None, found: list[bytes]) -> AsyncIterator[bytes]:
+        ends = time.monotonic() + STREAM_SECONDS
+        self._streams += 1
+        try:
+            yield RECONNECT
+            while time.monotonic() < ends:
+                for document in found:
+                    at = msgspec.json.decode(document, type=_Dated).observed_at
+                    seen = datetime.fromisoformat(at)
+                    yield b"id: %b\nevent: verdict\ndata: %b\n\n" % (at.encode(), document)
+                found = await self._newer(owner, mesh, seen, WAIT_SECONDS)
+                if not found:
+                    yield b": nothing new\n\n"
+        except ServeError:
+            return  # the page comes back, and is told in words what is wrong
+        finally:
+            self._streams -= 1
+
+    async def _newer(self, owner: Any, mesh: str, seen: datetime | None, seconds: float) -> list[bytes]:
+        expires_at = self._expires_at() + seconds
+        found: list[bytes] = await ask(owner.newer, mesh, seen, MOST_AT_ONCE, seconds, expires_at=expires_at)
+        return found
+
+    def _owner(self, mesh: str) -> Any:
+        """Handle that routes to the session which holds the mesh, if the name can be one."""
+        return self._sessions.options(session_id=check_mesh_name(mesh))
+
+    def _expires_at(self) -> float:
+        return time.time() + self._deadline_seconds
+
+
+class _Dated(msgspec.Struct):
+    """Of a verdict, its time."""
+
+    observed_at: str
+
+
+def sent(file: File, request: Request, headers: dict[str, str]) -> Response:
+    """A compressed file, decompressed for who does not take it so."""
+    headers = headers | {"vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(file.zipped, headers=headers | {"content-encoding": "gzip"}, media_type=file.media_type)
+    return Response(zlib.decompress(file.zipped, GZIP), headers=headers, media_type=file.media_type)
+
+
+def _json(document: bytes) -> Response:
+    return Response(document, media_type="application/json")
+
+
+def _instant(text: str | None) -> datetime | None:
+    """Of an event's id; what is none of ours is as if nobody had said it."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo else None

@@ -1,0 +1,65 @@
+// What the service tells: documents by request, verdicts as they are made.
+
+export class Refused extends Error {
+  constructor(status, text) { super(text); this.status = status; }
+}
+
+const of = (mesh) => `/v1/meshes/${encodeURIComponent(mesh)}`;
+
+async function send(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch {
+    throw new Refused(0, "the service does not answer");
+  }
+  if (response.ok) return response.status === 204 ? null : response.json();
+  const problem = await response.json().catch(() => ({}));
+  throw new Refused(response.status, problem.detail ?? `${response.status} ${response.statusText}`);
+}
+
+function query(values) {
+  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+const json = (body) => ({ method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+
+export const meshes = () => send("/v1/meshes");
+export const health = () => send("/healthz");
+export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`);
+export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
+export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
+export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
+export const source = (mesh) => send(`${of(mesh)}/source`);
+export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
+export const tell = (mesh, said) => send(`${of(mesh)}/feedback`, json(said));
+export const takeBack = (mesh, incident) => send(`${of(mesh)}/feedback/${encodeURIComponent(incident)}`, { method: "DELETE" });
+export const report = (mesh, incident) => `${of(mesh)}/report${query({ incident })}`;
+
+export function comparison(mesh, first, second) {
+  return send(`${of(mesh)}/comparison${query({ first_from: first[0], first_to: first[1], second_from: second[0], second_to: second[1] })}`);
+}
+
+const PATIENCE = [1, 2, 4, 8, 15]; // seconds between tries; a browser's own tries end with the first refusal
+
+/**
+ * Verdicts of a mesh from now on; the connection is made anew as often as it is lost, and nothing in between is missed.
+ * @returns a function that ends it.
+ */
+export function follow(mesh, { on, lost, back }) {
+  let events, timer, last, failures = 0, ended = false;
+  const connect = () => {
+    events = new EventSource(`${of(mesh)}/verdicts/stream${query({ since: last })}`);
+    events.addEventListener("open", () => { failures = 0; back(); });
+    events.addEventListener("verdict", (event) => { last = event.lastEventId; on(JSON.parse(event.data)); });
+    events.addEventListener("error", () => {
+      if (ended) return;
+      lost();
+      if (events.readyState !== EventSource.CLOSED) return; // it tries by itself
+      timer = setTimeout(connect, 1000 * PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
+    });
+  };
+  connect();
+  return () => { ended = true; clearTimeout(timer); events.close(); };
+}

@@ -1,0 +1,23 @@
+// What is looked at stands in the address after the #, so that every view is a link.
+
+const FIELDS = ["mesh", "at", "service", "incident", "view", "expand", "first", "second"];
+
+/** The view of the present address: texts by field, missing where nothing is said. */
+export function read() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  return Object.fromEntries(FIELDS.filter((name) => given.get(name)).map((name) => [name, given.get(name)]));
+}
+
+/** Go to a view that differs from the present one in `changes`; null takes a field away. */
+export function go(changes, { quietly = false } = {}) {
+  const view = { ...read(), ...changes };
+  const text = new URLSearchParams(FIELDS.filter((name) => view[name]).map((name) => [name, view[name]])).toString();
+  if (text === location.hash.slice(1)) return;
+  const url = text ? `#${text}` : location.pathname + location.search;
+  if (quietly) history.replaceState(null, "", url);
+  else history.pushState(null, "", url);
+  dispatchEvent(new Event("view"));
+}
+
+addEventListener("popstate", () => dispatchEvent(new Event("view")));
+addEventListener("hashchange", () => dispatchEvent(new Event("view")));

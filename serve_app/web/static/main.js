@@ -1,0 +1,219 @@
+// The page: one view (link.js), what is known of its mesh, and the parts that draw it. Data goes one way, from feed to parts.
+import { by, el, show } from "./dom.js";
+import * as feed from "./feed.js";
+import { comparisonView, periods } from "./comparison.js";
+import { graphView } from "./graph.js";
+import { incidentsView } from "./incidents.js";
+import { go, read } from "./link.js";
+import { joined, timelineView } from "./timeline.js";
+import { watcherView } from "./watcher.js";
+import { clock, ends, plural, span } from "./words.js";
+
+const KEPT = 10000; // snapshots in the timeline at most; the service keeps fewer
+const MAP_PAUSE_MS = 400; // between two maps at least, where snapshots come faster
+const MESHES_MS = 15000; // between two looks at the list of meshes
+
+const known = { mesh: null, newest: null, timeline: null, map: null, mapOf: "", verdict: null, heard: Date.now(), lost: false, health: null, source: null };
+let leave = () => {}, mapDue = 0, mapUnderWay = false;
+
+const select = (service) => go({ service }, { quietly: true });
+const graph = graphView({ select, expand: (namespace) => go({ expand: [...new Set([...(read().expand?.split(",") ?? []), namespace])].join(",") }) });
+const timeline = timelineView({ look, select: (period, first) => go({ [first ? "first" : "second"]: period.join("~"), ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }) }) });
+const incidents = incidentsView({ select, changed: () => {} });
+const comparison = comparisonView({ select });
+const watcher = watcherView();
+
+/** The incident that is looked at: the one that is named, else the worst. */
+function incident() {
+  const named = known.verdict?.incidents.find((one) => one.id === read().incident);
+  return named ?? known.verdict?.incidents[0] ?? null;
+}
+
+function look(at) {
+  const newest = known.timeline?.observed_at.at(-1);
+  go({ at: at === newest ? null : at }, { quietly: true });
+}
+
+// What is known.
+
+async function enter(mesh) {
+  leave();
+  Object.assign(known, { mesh, newest: null, timeline: null, map: null, mapOf: "", verdict: null, source: null, lost: false, heard: Date.now() });
+  document.title = `${mesh} · TAGAE`;
+  leave = feed.follow(mesh, { on: came, lost: () => { known.lost = true; ticked(); }, back: () => { known.lost = false; ticked(); } });
+  incidents.remember(mesh);
+}
+
+async function came(verdict) {
+  const mesh = known.mesh;
+  known.heard = Date.now();
+  known.lost = false;
+  known.newest = verdict;
+  if (!read().at) known.verdict = verdict;
+  try {
+    const since = known.timeline?.observed_at.at(-1);
+    if (since === undefined || since < verdict.observed_at) {
+      const news = await feed.timeline(mesh, since);
+      if (mesh !== known.mesh) return;
+      const last = known.timeline?.observed_at.at(-1); // another answer may have been faster
+      if (last === since) known.timeline = joined(known.timeline, news, KEPT);
+    }
+  } catch (error) { failed(error); }
+  draw();
+}
+
+/** The map of the moment that is looked at, as often as it changes but not more often than anybody sees. */
+async function fetchMap() {
+  const view = read(), at = view.at ?? null, key = [known.mesh, at ?? known.newest?.observed_at, view.expand ?? ""].join(" ");
+  if (key === known.mapOf || mapUnderWay || !known.newest) return;
+  const wait = mapDue - Date.now();
+  if (wait > 0) { mapUnderWay = true; setTimeout(() => { mapUnderWay = false; fetchMap(); }, wait); return; }
+  mapUnderWay = true;
+  try {
+    const mesh = known.mesh;
+    const [map, verdict] = await Promise.all([feed.map(mesh, at, view.expand), at ? feed.verdict(mesh, at) : known.newest]);
+    if (mesh === known.mesh && (read().at ?? null) === at) Object.assign(known, { map, mapOf: key, verdict });
+  } catch (error) {
+    known.mapOf = key;
+    if (error.status === 404 && at) go({ at: null }, { quietly: true }); // it is no longer kept
+    else failed(error);
+  }
+  mapUnderWay = false;
+  mapDue = Date.now() + MAP_PAUSE_MS;
+  draw();
+}
+
+async function list() {
+  let found = [];
+  try { found = await feed.meshes(); known.lost = false; } catch (error) { failed(error); return; }
+  const view = read();
+  show(by("mesh"), ...found.map((one) => el("option", { value: one.mesh }, `${one.status === "anomalous" ? "● " : ""}${one.mesh}`)));
+  const mesh = view.mesh ?? known.mesh ?? (found.find((one) => one.status === "anomalous") ?? found[0])?.mesh;
+  if (mesh === undefined) { empty(); return; }
+  by("mesh").value = mesh;
+  if (mesh !== known.mesh) enter(mesh);
+  feed.health().then((health) => { known.health = health; }, () => {});
+  feed.source(mesh).then((source) => { known.source = source; }, () => {});
+}
+
+function empty() {
+  headline("", "No mesh yet", "Nothing was pushed or collected so far. The first snapshot shows here by itself.");
+}
+
+function failed(error) {
+  if (error.status === 0) known.lost = true;
+  else show(by("notes"), el("li", {}, error.message));
+  ticked();
+}
+
+// What is seen.
+
+function draw() {
+  const view = read();
+  if (!known.verdict) return;
+  by("mesh").value = known.mesh;
+  by("live").hidden = !view.at;
+  tell(known.verdict, view);
+  const near = view.view !== "all", open = incident();
+  by("near").setAttribute("aria-pressed", String(near));
+  by("all").setAttribute("aria-pressed", String(!near));
+  by("near").textContent = open || !view.service ? "Around the suspects" : "Around what is selected";
+  if (known.map) graph.draw({ mesh: known.mesh, map: known.map, incident: open, service: view.service, near });
+  incidents.draw({ mesh: known.mesh, verdict: known.verdict, service: view.service, live: !view.at, newest: known.newest.observed_at });
+  if (known.timeline) {
+    const [first, second] = [view.first?.split("~"), view.second?.split("~")];
+    timeline.draw(known.timeline, { at: view.at, first, second });
+    comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second });
+  }
+  ticked();
+  fetchMap();
+}
+
+function tell(verdict, view) {
+  const when = view.at ? `At ${clock(view.at, true)} UTC: ` : "";
+  const open = incident(), others = verdict.incidents.length - 1;
+  if (open) {
+    const first = open.suspects[0], age = ends(verdict.observed_at) - ends(open.since);
+    const name = first?.service ?? open.affected[0];
+    headline(verdict.status, `${when}${name} is in trouble, since ${clock(open.since)} UTC (${span(age)})`, first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.");
+    const planned = open.changes.length ? [["planned", `▲ ${open.changes[0].text}`]] : [["", "no planned change near it"]];
+    notes([["", `${open.severity}, ${plural(open.affected.length, "service")} affected`], ...planned, ["", `probability ${verdict.probability.toFixed(2)}`], ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []), ...hushed(verdict)]);
+    return;
+  }
+  const services = known.map ? plural(known.map.services, "service") : "the mesh";
+  const texts = {
+    normal: ["Nothing is wrong", `${services} as usual: score ${verdict.mesh_score.toFixed(1)}${verdict.threshold === null ? "" : `, threshold ${verdict.threshold.toFixed(1)}`}.`],
+    warming_up: ["Getting to know this mesh", `${plural(verdict.sequence, "snapshot")} so far; verdicts begin after the first ten.`],
+    partial: ["Nothing found, but not all was looked at", `${Math.round(100 * verdict.coverage)}% of the services were scored.`],
+  };
+  const [head, story] = texts[verdict.status] ?? [verdict.status.replace("_", " "), ""];
+  headline(verdict.status, when + head, story);
+  notes([["", `probability of an incident ${verdict.probability.toFixed(2)}`], ...hushed(verdict)]);
+}
+
+const hushed = (verdict) => verdict.muted.slice(0, 2).map((one) => ["planned", `muted: ${one.services.join(", ") || "the whole mesh"} (${one.reason})`]);
+
+function headline(status, head, story) {
+  by("verdict").className = status;
+  if (by("headline").textContent !== head) by("headline").textContent = head;
+  by("story").textContent = story;
+}
+
+const notes = (told) => show(by("notes"), ...told.map(([kind, text]) => el("li", { class: kind || null }, text)));
+
+function ticked() {
+  if (known.verdict) watcher.draw({ ...known, verdict: known.newest ?? known.verdict });
+  else if (known.lost) { by("pulse").className = "lost"; by("pulse").textContent = "the service does not answer, trying again"; }
+}
+
+// What people do.
+
+function theme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  by("theme").setAttribute("aria-pressed", String(dark));
+  graph.redraw();
+  timeline.redraw();
+}
+
+function compare() {
+  const view = read();
+  if (view.first || !known.timeline) { go({ first: null, second: null }); return; }
+  const both = periods(known.timeline, incident());
+  go({ first: both.first.join("~"), second: both.second.join("~") });
+}
+
+function step(by_) {
+  const times = known.timeline?.observed_at ?? [], view = read();
+  const i = (view.at ? times.indexOf(view.at) : times.length - 1) + by_;
+  if (times[i] !== undefined) look(times[i]);
+}
+
+const KEYS = {
+  ArrowLeft: () => step(-1), ArrowRight: () => step(1), Escape: () => go({ at: null, service: null }), c: compare, "/": () => by("find").focus(), "?": () => by("keys").showModal(),
+  w: () => go({ view: read().view === "all" ? null : "all" }),
+};
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea") || by("keys").open) return;
+  const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
+  const deed = KEYS[event.key] ?? (suspects[Number(event.key) - 1] && (() => select(suspects[Number(event.key) - 1].service)));
+  if (!deed) return;
+  event.preventDefault();
+  deed();
+});
+addEventListener("view", () => { const { mesh, at } = read(); if (mesh && mesh !== known.mesh) enter(mesh); else { if (!at && known.newest) known.verdict = known.newest; draw(); } });
+addEventListener("resize", () => { graph.resize(); timeline.resize(); });
+by("mesh").addEventListener("change", () => go({ mesh: by("mesh").value, at: null, service: null, incident: null, first: null, second: null, expand: null }));
+by("live").addEventListener("click", () => go({ at: null }));
+by("near").addEventListener("click", () => go({ view: null }));
+by("all").addEventListener("click", () => go({ view: "all" }));
+by("compare").addEventListener("click", compare);
+by("help").addEventListener("click", () => by("keys").showModal());
+by("theme").addEventListener("click", () => { const dark = document.documentElement.dataset.theme !== "dark"; localStorage.setItem("theme", dark ? "dark" : "light"); theme(dark); });
+by("find").addEventListener("change", () => { if (known.map?.nodes.name.includes(by("find").value)) go({ service: by("find").value }); });
+
+const preferred = localStorage.getItem("theme");
+theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+list();
+setInterval(list, MESHES_MS);
+setInterval(ticked, 1000);

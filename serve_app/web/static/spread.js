@@ -1,0 +1,31 @@
+// How an incident spreads: from the first suspect to who calls it, through the services that it affects.
+
+/**
+ * @param incident of a verdict.
+ * @param edges of a map: columns of node positions.
+ * @param index node position by name.
+ * @returns steps in order: {edge, step}; step 1 are the callers of the suspect.
+ */
+export function spread(incident, edges, index) {
+  const first = incident?.suspects[0]?.service;
+  if (first === undefined || !index.has(first)) return [];
+  const inside = new Set([first, ...incident.affected].filter((name) => index.has(name)).map((name) => index.get(name)));
+  const callers = new Map();
+  edges.source.forEach((source, edge) => {
+    const destination = edges.destination[edge];
+    if (source === destination || !inside.has(source) || !inside.has(destination)) return;
+    if (!callers.has(destination)) callers.set(destination, []);
+    callers.get(destination).push([source, edge]);
+  });
+  const reached = new Map([[index.get(first), 0]]);
+  const found = [];
+  const queue = [index.get(first)];
+  for (const node of queue) {
+    for (const [caller, edge] of callers.get(node) ?? []) {
+      if (reached.has(caller) && reached.get(caller) <= reached.get(node)) continue;
+      if (!reached.has(caller)) { reached.set(caller, reached.get(node) + 1); queue.push(caller); }
+      found.push({ edge, step: reached.get(caller) });
+    }
+  }
+  return found;
+}

@@ -1,0 +1,95 @@
+// The score against its threshold over the kept time, with incidents, planned changes and the moment that is looked at.
+/* global uPlot */
+import { by, colour, el, show } from "./dom.js";
+import { clock, ends, kind } from "./words.js";
+
+const TOLD = 8; // planned changes in words
+const COLUMNS = ["observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage", "missing_parts", "milliseconds"];
+
+/** A timeline with what came since; snapshots beyond `most` are dropped. */
+export function joined(before, news, most) {
+  if (!before) return news;
+  const told = Object.fromEntries(COLUMNS.map((name) => [name, [...before[name], ...news[name]].slice(-most)]));
+  const first = told.observed_at[0] ?? "";
+  const incidents = new Map(before.incidents.map((one) => [one.id, one]));
+  for (const one of news.incidents) incidents.set(one.id, { ...one, first: incidents.get(one.id)?.first ?? one.first });
+  told.incidents = [...incidents.values()].filter((one) => one.last >= first);
+  told.changes = [...before.changes, ...news.changes].filter((one) => one.at >= first);
+  return told;
+}
+
+/** @param on {look(at), select(period, first)}: what a click, a drag and a drag with shift ask for. */
+export function timelineView(on) {
+  let plot = null, told = null, view = {}, shifted = false;
+  const place = by("plot"), scrub = by("scrub");
+
+  scrub.addEventListener("input", () => on.look(told.observed_at[scrub.valueAsNumber]));
+  place.addEventListener("pointerdown", (event) => { shifted = event.shiftKey; });
+
+  function begin() {
+    const score = { label: "score", stroke: () => colour("score"), width: 1.8, points: { show: false } };
+    const threshold = { label: "threshold", stroke: () => colour("threshold"), width: 1.2, dash: [5, 4], points: { show: false } };
+    const axis = { stroke: () => colour("soft"), grid: { stroke: () => colour("rule"), width: 0.5 }, ticks: { show: false }, font: "11px system-ui" };
+    plot = new uPlot({
+      width: Math.max(200, place.clientWidth), height: 150, tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"), padding: [8, 8, 0, 0],
+      series: [{}, score, threshold], scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
+      axes: [{ ...axis, space: 70, values: (_, times) => times.map((s) => clock(s * 1000)) }, { ...axis, size: 46, space: 36 }],
+      cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
+      hooks: { drawClear: [shades], draw: [marks], setSelect: [selected], ready: [clicks] },
+    }, [[], [], []], place);
+  }
+
+  function clicks(u) {
+    u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.select.width < 3) on.look(told.observed_at[u.cursor.idx]); });
+  }
+
+  function selected(u) {
+    if (u.select.width < 3) return;
+    const within = [u.posToIdx(u.select.left), u.posToIdx(u.select.left + u.select.width)].map((i) => told.observed_at[i]);
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    on.select(within, shifted);
+  }
+
+  function band(u, from, to, fill) {
+    const a = Math.max(u.bbox.left, u.valToPos(from, "x", true)), b = Math.min(u.bbox.left + u.bbox.width, u.valToPos(to, "x", true));
+    u.ctx.fillStyle = fill;
+    u.ctx.fillRect(a, u.bbox.top, Math.max(2, b - a), u.bbox.height);
+  }
+
+  function shades(u) {
+    if (!told) return;
+    for (const one of told.incidents) band(u, ends(one.first), ends(one.last), colour("shade"));
+    if (view.first) band(u, ...view.first.map(ends), colour("period-a"));
+    if (view.second) band(u, ...view.second.map(ends), colour("period-b"));
+  }
+
+  function marks(u) {
+    const pen = u.ctx, dense = window.devicePixelRatio || 1, low = u.bbox.top + u.bbox.height;
+    pen.fillStyle = colour("warn");
+    for (const change of told?.changes ?? []) {
+      const x = u.valToPos(ends(change.at), "x", true);
+      pen.beginPath(); pen.moveTo(x, low - 9 * dense); pen.lineTo(x - 5 * dense, low); pen.lineTo(x + 5 * dense, low); pen.fill();
+    }
+    const at = view.at ?? told?.observed_at.at(-1);
+    if (at === undefined) return;
+    const x = u.valToPos(ends(at), "x", true);
+    pen.strokeStyle = colour("ink"); pen.lineWidth = (view.at ? 2 : 1) * dense;
+    pen.beginPath(); pen.moveTo(x, u.bbox.top); pen.lineTo(x, low); pen.stroke();
+  }
+
+  function draw(timeline, next) {
+    told = timeline; view = next;
+    if (plot === null) begin();
+    plot.setData([told.observed_at.map(ends), told.mesh_score, told.threshold]);
+    const last = told.observed_at.length - 1, i = view.at ? told.observed_at.indexOf(view.at) : last;
+    scrub.max = String(Math.max(0, last));
+    scrub.value = String(i < 0 ? last : i);
+    const at = told.observed_at[i < 0 ? last : i];
+    scrub.setAttribute("aria-valuetext", at ? `${clock(at, true)} UTC, ${told.status[i < 0 ? last : i].replace("_", " ")}` : "nothing kept");
+    by("moment").textContent = view.at ? `looking at ${clock(view.at, true)} UTC` : at ? `${clock(told.observed_at[0])} to ${clock(at)} UTC; click or drag the slider to look back` : "";
+    const shown = told.changes.slice(-TOLD).reverse();
+    show(by("changes"), ...shown.map((one) => el("li", {}, el("b", {}, "▲ "), `${clock(one.at)} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`)));
+  }
+
+  return { draw, redraw: () => told && draw(told, view), resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 150 }) };
+}
