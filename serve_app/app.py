@@ -33,6 +33,7 @@ LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole ho
 FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
+GRACE_SECONDS = 5.0  # for requests under way where an ingress ends; without it an open page would hold it for 20 s
 START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
 SHARE_OF_RESOURCE = 0.01  # that a session takes of the node it is pinned to, so that one can be replaced by another
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
@@ -91,6 +92,7 @@ def application(settings: Settings) -> Application:
         num_replicas=front.ingress_replicas,
         max_ongoing_requests=passing,
         max_queued_requests=passing,
+        graceful_shutdown_timeout_s=GRACE_SECONDS,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_SECONDS),
     ).bind(settings, session, collector)
 

@@ -24,20 +24,19 @@ function panel() {
   const faults = group("faults", "Faults: somebody should be paged");
   const changes = group("changes", "Benign changes: nobody should be paged");
   const controls = made("div", { className: "buttons controls" });
-  const meaning = made("p", { className: "meaning" });
-  const notice = made("p", { className: "notice" });
+  const meaning = made("span");
+  const notice = made("strong");
   notice.setAttribute("role", "status");
   const deeds = made("ol");
   deeds.setAttribute("aria-label", "What was done, and what came of it");
   const whole = made("details", { open: true }, summary, learning,
-    made("div", { className: "groups" }, faults.field, changes.field), controls, meaning, notice, deeds);
+    made("div", { className: "groups" }, faults.field, changes.field), controls, made("p", {}, notice, " ", meaning), deeds);
   const section = made("section", { id: "demo" }, whole);
   section.setAttribute("aria-label", "Demo");
   return { section, said, learning, faults, changes, controls, meaning, notice, deeds };
 }
 
 const parts = panel();
-const ordinary = "Point at a button to read what it does.";
 let menu = ""; // of the buttons that are there
 let asking = null; // the request under way
 
@@ -63,7 +62,7 @@ const controls = {
   faster: button(FASTER, "faster", "More time of the mesh in a second of yours."),
 };
 parts.controls.append(...Object.values(controls));
-parts.meaning.textContent = ordinary;
+parts.meaning.textContent = "Point at a button to read what it does.";
 
 function showMenu(options) {
   const services = new Map(options.map((option) => [option.key, option.service]));
