@@ -19,8 +19,8 @@ help:  ## this list
 
 setup: .venv/.stamp  ## .venv with all that is needed; PYTHON=... picks the interpreter (3.11 or 3.12)
 
-demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1
-	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once)
+demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BROWSER=0
+	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once) $(if $(filter 0,$(BROWSER)),--no-browser)
 
 test: .venv/.stamp  ## all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
 	$(BIN)/pytest -n $(JOBS) $(ARGS)

@@ -33,6 +33,7 @@ LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole ho
 FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
+GRACE_SECONDS = 5.0  # for requests under way where an ingress ends; without it an open page would hold it for 20 s
 START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
 SHARE_OF_RESOURCE = 0.01  # that a session takes of the node it is pinned to, so that one can be replaced by another
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
@@ -91,12 +92,17 @@ def application(settings: Settings) -> Application:
         num_replicas=front.ingress_replicas,
         max_ongoing_requests=passing,
         max_queued_requests=passing,
+        graceful_shutdown_timeout_s=GRACE_SECONDS,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_SECONDS),
     ).bind(settings, session, collector)
 
 
-def start(settings: Settings) -> str:
+def start(settings: Settings, beside: Mapping[str, Application] | None = None) -> str:
     """Run the service on this machine alone, with a Ray of its own, until :func:`stop`.
+
+    Args:
+        settings: of the service.
+        beside: further applications by name, which is also the first word of their paths.
 
     Returns:
         Its URL, when it is ready.
@@ -114,7 +120,13 @@ def start(settings: Settings) -> str:
         if settings.scorer.device == "cuda" and not _gpus():
             raise NoCapacity("scorer.device: expected a GPU as told, Ray finds none here; use cpu or auto")
         try:
-            serve.run(application(settings), name=NAME, route_prefix="/", logging_config=local.QUIET)
+            whole = {NAME: application(settings), **(beside or {})}
+            serve.run_many(  # all at once: their processes start side by side
+                [
+                    serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
+                    for name, one in whole.items()
+                ]
+            )
         except RuntimeError as error:
             raise NoCapacity(f"the service could not start: {_why() or error}") from error
     except BaseException:
@@ -186,8 +198,8 @@ def _device(settings: Settings) -> str:
 
 def _why() -> str:
     """What the replicas that could not start said last."""
-    deployments = serve.status().applications[NAME].deployments
-    last = (d.message.strip().splitlines()[-1].strip() for d in deployments.values() if d.message.strip())
+    deployments = [d for one in serve.status().applications.values() for d in one.deployments.values()]
+    last = (d.message.strip().splitlines()[-1].strip() for d in deployments if d.message.strip())
     return "; ".join(dict.fromkeys(last))
 
 

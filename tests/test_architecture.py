@@ -16,7 +16,10 @@ FLOORS = {
     "model": {"model", "kernels"},
     "serve_app": {"serve_app", "model", "partitioning", "kernels"},
 }
-HTTP = tuple(f"serve_app/deployments/{name}.py" for name in ("ingress", "interface", "bodies", "page", "problems"))
+HTTP = tuple(
+    f"serve_app/deployments/{name}.py"
+    for name in ("ingress", "interface", "bodies", "page", "problems", "remote_control")
+)
 ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
     "fastapi": HTTP,
@@ -46,7 +49,12 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "grpc": ("serve_app/sidecar/",),
     "google": ("serve_app/sidecar/",),  # protobuf
 }
-ENVIRONMENT = ("serve_app/settings.py", "serve_app/deployments/local.py", "kernels/_registry.py")
+ENVIRONMENT = (
+    "serve_app/settings.py",
+    "serve_app/deployments/local.py",
+    "serve_app/demo/browser.py",
+    "kernels/_registry.py",
+)
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "dbm"}  # code in disguise
 LONGEST = 450  # lines

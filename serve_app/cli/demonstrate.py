@@ -1,4 +1,4 @@
-"""``tagae demo``: the whole path in one terminal."""
+"""``tagae demo``: the whole path in a terminal and on a page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,15 +24,19 @@ def demo(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the last screen on which a fault acts, as SVG.")
     ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page, where there are windows; not with --once.")
+    ] = True,
 ) -> None:
     """Watch it work: a simulated mesh, sent over HTTP to a service started for it.
 
     Two benign changes, which must not page; then a fault, which must, with the culprit named; then on to the next
-    one. In a terminal each kind of fault and of benign change has a key, and ? tells them all; q ends it. Elsewhere,
-    or with NO_COLOR set, the story is told in plain lines until Ctrl-C. Nothing is left behind.
+    one. Each kind of fault and of benign change has a button on the page, whose address is printed, and a key in the
+    terminal; ? tells all keys, q ends it. Where there is no terminal, or with NO_COLOR set, the story is told in plain
+    lines until Ctrl-C. Nothing is left behind.
 
-    With --once no key is read, and the exit code is 0 only if the fault was found, its service was among the first
-    three suspects, and nothing else paged; otherwise 1, with the reason.
+    With --once no key is read, not on the page either, and the exit code is 0 only if the fault was found, its
+    service was among the first three suspects, and nothing else paged; otherwise 1, with the reason.
 
     \b
     Example:
@@ -45,7 +49,9 @@ def demo(
     console = Console(highlight=False)
     pace = speed if speed is not None else 0.0 if once else 60.0
     try:
-        judgement = demonstrate(console, services=services, seed=seed, once=once, speed=pace, picture=picture)
+        judgement = demonstrate(
+            console, services=services, seed=seed, once=once, speed=pace, picture=picture, browser=browser
+        )
     except KeyboardInterrupt:
         return
     if judgement is None or not once:

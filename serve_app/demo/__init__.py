@@ -1,21 +1,26 @@
-"""The whole path in one terminal: a simulated mesh, sent over HTTP to a service started for it."""
+"""The whole path on one machine: a simulated mesh, sent over HTTP to a service started for it; seen in the terminal and
+on the page of the service."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.live import Live
 
 from serve_app.client import Client
+from serve_app.demo.browser import opened
+from serve_app.demo.document import document, pressable
 from serve_app.demo.keys import Controls
 from serve_app.demo.lines import print_news
 from serve_app.demo.picture import save
-from serve_app.demo.show import Show, opening, play
+from serve_app.demo.show import MESH, ReadKey, Show, opening, play
 from serve_app.demo.story import Judgement
 from serve_app.demo.terminal import Keyboard
 from serve_app.demo.view import render
@@ -24,17 +29,28 @@ from serve_app.settings import Settings, load
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 
+if TYPE_CHECKING:
+    from serve_app.deployments.remote_control import Line
+
 __all__ = ["demonstrate"]
 
 PATIENCE_SECONDS = 30.0
 
 
 def demonstrate(
-    console: Console, *, services: int, seed: int, once: bool, speed: float, picture: Path | None = None
+    console: Console,
+    *,
+    services: int,
+    seed: int,
+    once: bool,
+    speed: float,
+    picture: Path | None = None,
+    browser: bool = False,
 ) -> Judgement | None:
     """Start the service, give the show on ``console``, stop the service.
 
-    A terminal with colours gets a live picture, and keys unless ``once``; anything else the story in plain lines.
+    A terminal with colours gets a live picture, anything else the story in plain lines. Unless ``once`` there are keys:
+    in a terminal with colours, and on the page.
 
     Args:
         console: where to show it.
@@ -43,31 +59,61 @@ def demonstrate(
         once: end after the first fault; else go on until ``q`` or KeyboardInterrupt.
         speed: how many times faster than real time, once the mesh is known; 0 is as fast as it goes.
         picture: file for an SVG of the last screen on which a fault of the story acts.
+        browser: open the page, if somebody sits here before windows; never if ``once``.
 
     Returns:
         On the last chapter of the story that came to its end; None if there was none.
     """
     from serve_app.app import start, stop  # brings Ray
+    from serve_app.deployments.remote_control import Line, remote_control
 
     simulator = Simulator(MeshSpec(services=services, seed=seed))
+    show = opening(simulator, seed, Controls(speed=speed))
     began = time.perf_counter()
     with TemporaryDirectory(prefix="tagae-demo-") as folder:
         with console.status("starting Ray Serve on loopback"):
-            url = start(_settings(Path(folder)))
-        console.print(f"Serve is ready at {url} after {time.perf_counter() - began:.0f} s")
+            url = start(_settings(Path(folder)), {} if once else remote_control(pressable(show.menu)))
         try:
+            console.print(f"Serve is ready at {url} after {time.perf_counter() - began:.0f} s")
+            line = None if once else Line()
+            keys = _has_pictures(console) and sys.stdin.isatty() and not once
+            show = replace(show, keys=keys, page="" if once else f"{url}/demo/#mesh={MESH}")
+            _point_to(console, show.page, browser)
             with Client(url, timeout_seconds=2 * PATIENCE_SECONDS) as client:
-                keys = _has_pictures(console) and sys.stdin.isatty() and not once
                 with Keyboard(sys.stdin.fileno()) if keys else nullcontext() as keyboard:
-                    read = keyboard.read if keyboard else _wait
-                    show = opening(simulator, seed, Controls(speed=speed), keys)
-                    shows = play(client, simulator, show, seed, read)
-                    judgement = _shown(console, show, shows, once, picture)
+                    shows = play(client, simulator, show, seed, _reader(keyboard, line))
+                    judgement = _shown(console, show, _told(shows, line), once, picture)
                 _print_work(console, client.metrics())
                 return judgement
         finally:
             with console.status("stopping Ray Serve"):
                 stop()
+
+
+def _point_to(console: Console, page: str, browser: bool) -> None:
+    """Say where the page is, and open it."""
+    if not page:
+        return
+    is_open = browser and console.is_terminal and opened(page)
+    said = "is open in your browser" if is_open else "open it in a browser"
+    console.print(f"\n  {page}  {said}: faults and changes at a click\n", style="bold", markup=False, soft_wrap=True)
+
+
+def _reader(keyboard: Keyboard | None, line: "Line | None") -> ReadKey:
+    """Keys of whoever presses one, at the terminal or on the page."""
+    if keyboard and line:
+        return lambda seconds: line.read(0.0) or keyboard.read(seconds)
+    if line:
+        return line.read
+    return keyboard.read if keyboard else _wait
+
+
+def _told(shows: Iterator[Show], line: "Line | None") -> Iterator[Show]:
+    """The shows, told to the page as they come, as often as it can take them in."""
+    for show in shows:
+        if line and line.is_free:
+            line.tell(document(show))
+        yield show
 
 
 def _settings(folder: Path) -> Settings:

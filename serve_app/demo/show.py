@@ -81,6 +81,7 @@ class Show:
         findings: what became of each fault that has begun.
         judgement: on the last chapter that came to its end.
         notice: an answer to the last key.
+        page: its address in a browser, if there is one.
     """
 
     title: str
@@ -96,6 +97,7 @@ class Show:
     findings: tuple[Finding, ...] = ()
     judgement: Judgement | None = None
     notice: str = ""
+    page: str = ""
 
     @property
     def next_index(self) -> int:
@@ -134,7 +136,7 @@ class Show:
 FADING = 20  # snapshots in which a change is still called under way
 
 
-def opening(simulator: Simulator, seed: int, controls: Controls, keys: bool) -> Show:
+def opening(simulator: Simulator, seed: int, controls: Controls, keys: bool = False) -> Show:
     """The show before its first snapshot."""
     spec = simulator.spec
     namespaces = len({name.split("/")[0] for name in simulator.node_ids})

@@ -9,15 +9,18 @@ from rich.text import Text
 from serve_app.demo.chart import chart
 from serve_app.demo.keys import CONTROLS, SURPRISE, Option
 from serve_app.demo.lines import clock, number
+from serve_app.demo.outcomes import outcome, tally
 from serve_app.demo.show import WARM_UP, Show
-from serve_app.demo.story import FIRST_SUSPECTS, Deed, Finding, Page, about, begins, deed_text
+from serve_app.demo.story import FIRST_SUSPECTS, Deed, begins, deed_text
 from serve_app.schemas import IncidentDocument, SuspectDocument, VerdictDocument
 from serve_app.sources.faults import Fault
 
 BANNER = {"normal": "bold black on green", "anomalous": "bold white on red", "warming_up": "bold black on cyan"}
 TWO_COLUMNS = 120  # cells from which on truth and log stand beside the incidents
+ROOMY = 24  # lines from which on there is one for the page's address
 EASING = 0.5  # probability of an incident below which an open one is easing off
 BAR = 8  # cells of a suspect's score
+OUTCOMES = {True: "bold green", False: "bold red", None: "yellow"}  # right, wrong, not known yet
 DETAIL = ((5, 3), (4, 2), (3, 2), (3, 1), (2, 1), (1, 1))  # suspects and reasons of each, as many as there is room for
 
 Lines = list[Text]
@@ -33,10 +36,11 @@ def render(show: Show, width: int, height: int) -> RenderableType:
 def _picture(show: Show, width: int, height: int) -> Lines:
     """From the most urgent to the least: what is wrong and where, the score, suspects, truth, log, keys."""
     keys = _menu(show, width, max(2, height // 4)) if show.keys else []
-    rows = height - len(keys) - 3  # the rest, below title, banner and score
+    page = [Text.assemble((" in the browser ", "dim"), (show.page, "bold"))] if show.page and height >= ROOMY else []
+    rows = height - len(keys) - len(page) - 3  # the rest, below title, banner and score
     drawn = max(3, min(16, rows // 4))
     below = rows - drawn
-    head = [_title(show, width), _banner(show, width), _score(show), *chart(show, width, drawn)]
+    head = [_title(show, width), _banner(show, width), _score(show), *page, *chart(show, width, drawn)]
     if width < TWO_COLUMNS:
         truth = _truth(show, width)[: max(3, below // 4)]
         logged = max(1, (below - len(truth)) // 4)
@@ -182,7 +186,7 @@ def _truth(show: Show, width: int) -> Lines:
         lines.insert(0, Text(" whether a fault acts is hidden; t tells", "bold magenta"))
     elif not lines:
         lines.append(Text(f" nothing is being done to the mesh{_hint(show)}", "dim"))
-    return [Text.assemble(("in truth  ", "bold"), (_tally(show), "dim")), *lines]
+    return [Text.assemble(("in truth  ", "bold"), (tally(show), "dim")), *lines]
 
 
 def _hint(show: Show) -> str:
@@ -195,42 +199,15 @@ def _hint(show: Show) -> str:
 def _deed(show: Show, deed: Deed, width: int) -> Lines:
     since = show.next_index - begins(deed)
     what = f" {show.mark(deed)} {deed_text(deed)}"
+    came = outcome(show, deed)
     if not isinstance(deed, Fault):
-        wrong = any(page.index >= deed.at and _is_wrong(show, page) for page in show.pages)
-        paged = ("somebody was paged: WRONG", "bold red") if wrong else ("nobody paged", "green")
-        return [Text.assemble((what, "cyan"), f", {_ago(since)}: ", paged)]
-    outcome, style = _outcome(show, deed)
+        return [Text.assemble((what, "cyan"), f", {_ago(since)}: ", (came.text, OUTCOMES[came.right]))]
     lasts = deed.end - deed.start
     line = Text.assemble((what, "bold yellow"), f", snapshot {min(since, lasts)} of {lasts}")
-    if len(line) + len(outcome) + 2 > width:
-        return [line, Text(f"   {outcome}", style)]
-    return [line.append(": ").append(outcome, style)]
-
-
-def _outcome(show: Show, fault: Fault) -> tuple[str, str]:
-    finding = next((finding for finding in show.findings if finding.fault == fault), Finding(fault))
-    if finding.named is not None:
-        after = finding.named - fault.start + 1
-        return f"named as suspect {finding.rank} after {after} snapshot{'s' * (after > 1)}", "bold green"
-    if show.is_paged(fault):
-        return "paged, but the culprit is not named", "bold red"
-    return "not noticed yet", "yellow"
-
-
-def _tally(show: Show) -> str:
-    """The faults that are over and the changes that have begun, and what the detector made of them."""
-    over = [finding for finding in show.findings if finding.fault.end < show.next_index]
-    silent = sum(finding.named is None and not show.is_paged(finding.fault) for finding in over)
-    changes = sum(not isinstance(deed, Fault) and deed.at < show.next_index for deed in show.deeds)
-    wrong = sum(_is_wrong(show, page) for page in show.pages)
-    return (
-        f"false pages {wrong}; faults over {len(over)}, "
-        f"named {sum(finding.named is not None for finding in over)}, unnoticed {silent}; changes {changes}"
-    )
-
-
-def _is_wrong(show: Show, page: Page) -> bool:
-    return about(page, show.faults, show.interval_seconds) is None
+    told = (came.text, OUTCOMES[came.right])
+    if len(line) + len(came.text) + 2 > width:
+        return [line, Text.assemble("   ", told)]
+    return [line.append(": ").append(*told)]
 
 
 def _log(show: Show, rows: int) -> Lines:

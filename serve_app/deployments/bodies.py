@@ -17,6 +17,7 @@ from serve_app.codec import (
     decode_snapshots,
     not_ahead,
     pack_snapshot,
+    structs,
 )
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
@@ -74,6 +75,21 @@ async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
     """The mute of a body; JSON alone. Errors as of :func:`read_snapshot`."""
     result: MuteDocument = await _read(request, limits, _of_json(decode_mute))
     return result
+
+
+async def read_json(request: Request, most: int) -> Any:
+    """What a JSON body of at most ``most`` bytes says, unchecked.
+
+    It must call itself JSON: no other site's page can make a browser send that.
+
+    Raises:
+        UnsupportedMediaType: it does not.
+        MalformedDocument: nor is it.
+        DocumentTooLarge: longer.
+    """
+    if "content-type" not in request.headers or _media_type(request) != JSON:
+        raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON and say so")
+    return structs.plain(structs.JSON, await _body(request, most))
 
 
 def _of_json(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:

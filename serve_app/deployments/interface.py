@@ -99,13 +99,14 @@ async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def interface() -> Http:
-    """An interface without routes."""
+def interface(openapi: str | None = "/openapi.json") -> Http:
+    """An interface without routes, described at ``openapi`` if it is described at all."""
     http = Http(
         title="TAGAE",
         summary="Anomaly detection for service meshes",
         version=VERSION,
         lifespan=_lifespan,
+        openapi_url=openapi,
         docs_url=None,  # its scripts come from other people's servers
         redoc_url=None,
         redirect_slashes=False,  # a redirect would be followed with another method, or without the body

@@ -249,7 +249,7 @@ def test_what_is_wrong_and_where_is_on_every_screen(faulty: Show, width: int, he
     assert re.search(r"(latency|time) .*expected", text)
     assert "incident" in text
     assert f"l latency injection at {injection.service}" in text
-    assert "named as suspect 1 after" in text
+    assert "culprit named first" in text
     assert "false pages 0" in text
     (axis,) = [line for line in lines if "└" in line]
     assert axis.endswith("l" + "═" * 14)

@@ -108,7 +108,7 @@ def test_demo_in_a_terminal(tmp_path: Path) -> None:
     window = Window(master, 200.0)
     window.resize(100, 30)
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--speed", "0"]
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser", "--speed", "0"]
     process = subprocess.Popen(
         [sys.executable, "-c", IN_ITS_TERMINAL, *command],
         cwd=tmp_path,

@@ -1,0 +1,240 @@
+"""The demo on the page: what it is told, which keys it may press, and all of it on a real Ray Serve."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from serve_app.demo import browser
+from serve_app.demo.document import document, pressable
+from serve_app.demo.keys import CONTROLS, Controls, menu
+from serve_app.demo.outcomes import outcome
+from serve_app.demo.show import FADING, WARM_UP, Show, pressed, scored
+from serve_app.demo.story import Page
+from serve_app.deployments.remote_control import MOST_KEYS, WaitingKeys
+from serve_app.errors import InvalidDocument, Overloaded
+from serve_app.sources.faults import Fault
+from serve_app.sources.mesh import build_mesh
+from serve_app.sources.operations import Change
+from serve_app.sources.topology import MeshSpec
+from tests.serve_app.running import problem
+from tests.serve_app.shows import incident, scene
+
+SPEC = MeshSpec(services=60, seed=0)
+MENU = menu(build_mesh(SPEC), 0)
+DEPLOY, BURST = Change("deploy", "a/web", 80), Fault("error_burst", "a/db", 100, 120)
+
+
+def told(show: Show) -> dict[str, Any]:
+    """The document as the page reads it."""
+    read: dict[str, Any] = json.loads(document(show))
+    return read
+
+
+def known(**values: Any) -> Show:
+    """A mesh that is known by now."""
+    return replace(Show("60 services", 15.0, MENU, scenes=(scene(WARM_UP),)), **values)
+
+
+# what is told
+
+
+def test_the_document_tells_what_may_be_done_and_how_long_it_learns() -> None:
+    early = told(known(scenes=(scene(40),)))
+    assert (early["warming_up"], early["snapshots"], early["warm_up_left"]) == (True, 41, 29)
+    late = told(known(controls=Controls(speed=0.0, paused=True)))
+    assert (late["warming_up"], late["warm_up_left"]) == (False, 0)
+    assert late["controls"] == {"speed": 0.0, "paused": True, "story": True, "hidden": False}
+    assert [(row["key"], row["kind"], row["is_fault"]) for row in late["menu"]] == [
+        (option.key, option.kind, option.is_fault) for option in MENU
+    ]
+    assert all(row["meaning"] and row["service"] for row in late["menu"])
+
+
+def test_a_fault_that_is_not_told_is_not_in_the_document() -> None:
+    show = pressed(known(), "x")
+    (fault,) = show.faults
+    hidden = told(replace(scored(show, scene(fault.start)), menu=()))
+    assert hidden["controls"]["hidden"]
+    assert fault.service not in json.dumps(hidden)
+    assert fault.kind.replace("_", " ") not in json.dumps(hidden)
+    (deed,) = told(pressed(scored(show, scene(fault.start)), "t"))["deeds"]
+    assert (deed["service"], deed["is_fault"], deed["right"]) == (fault.service, True, None)
+
+
+@pytest.mark.parametrize(
+    ("index", "pages", "change", "fault"),
+    [
+        (79, [], ("begins now", None), ("not noticed yet", None)),
+        (85, [], ("nobody paged", True), ("not noticed yet", None)),
+        (85, [82], ("somebody was paged: WRONG", False), ("not noticed yet", None)),
+        (105, [80 + FADING + 1], ("nobody paged", True), ("paged within 30 s, culprit named first", True)),
+        (121, [], ("nobody paged", True), ("not noticed", False)),
+    ],
+)
+def test_outcomes(
+    index: int, pages: list[int], change: tuple[str, bool | None], fault: tuple[str, bool | None]
+) -> None:
+    show = known(deeds=(DEPLOY, BURST), scenes=(scene(78),))
+    for at in range(79, index + 1):
+        show = scored(show, scene(at, "anomalous", 9.0, incident("x", 9.0, "a/db")) if at in pages else scene(at))
+    assert [(came.text, came.right) for came in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
+
+
+def test_a_page_that_names_others_is_not_right() -> None:
+    show = known(deeds=(BURST,), scenes=(scene(102),), pages=(Page("x", 101, 9.0, ("a/web",)),))
+    assert outcome(show, BURST).text == "paged, but the culprit is not named"
+    assert outcome(show, BURST).right is False
+
+
+# keys
+
+
+def test_who_is_not_at_the_terminal_presses_all_but_its_own_keys() -> None:
+    keys = set(pressable(MENU))
+    assert keys == {option.key for option in MENU} | CONTROLS.keys() - {"?", "q"}
+
+
+async def test_keys_wait_in_order_and_not_without_bound() -> None:
+    keys = WaitingKeys("le")
+    assert await keys.take(0.0) == []
+    for key in "lel":
+        keys.press(key)
+    assert await keys.take(0.0) == ["l", "e", "l"]
+    for _ in range(MOST_KEYS):
+        keys.press("l")
+    with pytest.raises(Overloaded, match=f"at most {MOST_KEYS}"):
+        keys.press("e")
+    assert await keys.take(0.0) == ["l"] * MOST_KEYS
+    waiting = asyncio.create_task(keys.take(30.0))
+    await asyncio.sleep(0)
+    keys.press("e")
+    assert await asyncio.wait_for(waiting, 5.0) == ["e"]
+
+
+@pytest.mark.parametrize("key", ["q", "?", "le", "", None, 7, ["l"]])
+def test_a_key_that_means_nothing_is_refused(key: object) -> None:
+    with pytest.raises(InvalidDocument, match="expected one of 'e' 'l', came"):
+        WaitingKeys("le").press(key)
+
+
+# the browser
+
+
+@pytest.mark.skipif(browser.sys.platform != "linux", reason="which variables say that there are windows")
+@pytest.mark.parametrize(("display", "opens"), [("", False), (":7", True)])
+def test_a_browser_opens_where_there_are_windows(
+    display: str, opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    opener = tmp_path / "xdg-open"
+    opener.write_text(f'#!/bin/sh\n[ -t 0 ] || printf %s "$1" > {started}.part && mv {started}.part {started}\n')
+    opener.chmod(0o755)
+    processes: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def kept(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(popen(*arguments, **options))
+        return processes[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", kept)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert browser.opened("http://127.0.0.1:1/demo/") is opens
+    for process in processes:
+        process.wait(timeout=20)
+    assert started.exists() is opens
+    if opens:
+        assert started.read_text() == "http://127.0.0.1:1/demo/"
+
+
+# all of it
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
+    """The whole demo without a terminal; when it is interrupted, no process is left."""
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser", "--speed", "30"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        started = [psutil.Process(process.pid)]
+        try:
+            assert process.stdout is not None
+            page = next(
+                found[1] for line in process.stdout if (found := re.search(r"(http://\S+)/demo/#mesh=demo", line))
+            )
+            started += started[0].children(recursive=True)
+            with httpx.Client(base_url=page, timeout=30) as http:
+                _refuses(http)
+                _plays(http)
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+            assert process.wait(timeout=60) == 0, rest
+            _, alive = psutil.wait_procs(started, timeout=20)
+            assert not alive
+        finally:
+            for one in started:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+
+def _refuses(http: httpx.Client) -> None:
+    """The panel is on the demo's page alone, and takes keys that mean something, from there alone."""
+    page = http.get("/demo/")
+    assert '<script type="module" src="/demo/controls.js"></script>' in page.text
+    assert "script-src 'self';" in page.headers["content-security-policy"]
+    assert "/demo/controls" not in http.get("/").text
+    for file, media_type in (("controls.js", "text/javascript"), ("controls.css", "text/css")):
+        assert http.get(f"/demo/{file}").headers["content-type"].startswith(media_type)
+    problem(http.post("/demo/keys", json={"key": "q"}), 422, "invalid-document", "/key")
+    problem(http.post("/demo/keys", json=["l"]), 422, "invalid-document", "/key")
+    problem(http.post("/demo/keys", content=b'{"key": "e"}'), 415, "unsupported-media-type")
+    problem(http.post("/demo/keys", json={"key": "e" * 2000}), 413, "document-too-large")
+
+
+def _plays(http: httpx.Client) -> None:
+    """A fault by its key: it is told, paged, and its culprit named."""
+
+    def until(what: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            answer = http.get("/demo/show")
+            if answer.status_code == 200 and what(answer.json()):
+                return dict(answer.json())
+            time.sleep(0.05)  # as the page does, only sooner
+        raise AssertionError(answer.text)
+
+    until(lambda seen: not seen["warming_up"])
+    assert http.post("/demo/keys", json={"key": "e"}).status_code == 202
+    begun = until(lambda seen: any(deed["key"] == "e" for deed in seen["deeds"]))
+    assert begun["controls"]["story"] is False
+    paged = until(lambda seen: any(deed["key"] == "e" and deed["right"] for deed in seen["deeds"]))
+    (burst,) = [deed for deed in paged["deeds"] if deed["key"] == "e"]
+    assert burst["outcome"].startswith("paged within ")
+    verdict = http.get("/v1/meshes/demo/verdict").json()
+    assert verdict["status"] == "anomalous"
+    named = {suspect["service"] for incident in verdict["incidents"] for suspect in incident["suspects"][:3]}
+    assert burst["service"] in named
+
+
+@pytest.mark.ray
+def test_outside_the_demo_there_are_no_controls(service: Any) -> None:
+    problem(service.http.get("/demo/show"), 404, "not-found")
+    problem(service.http.post("/demo/keys", json={"key": "e"}), 404, "not-found")
+    assert service.http.get("/demo/").status_code == 404
