@@ -11,7 +11,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluate ablations evaluation-set help setup demo test test-live check bench openapi proto fuzz rules train clean
+.PHONY: evaluate ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -27,6 +27,12 @@ test: .venv/.stamp  ## all tests, two at once; ARGS="-m 'not slow and not ray'" 
 
 test-live: .venv/.stamp  ## tests against a real Prometheus, Alertmanager, Redis and a mesh of Envoys; installs what it may, skips the rest
 	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
+
+test-page: .venv/.stamp  ## tests of the page in a real Chromium; installs it where it may, else skips
+	bash tests/page/install.sh $(BIN) && $(BIN)/pytest -m page $(ARGS)
+
+screenshots: .venv/.stamp  ## the pictures of the page in docs/pictures, anew
+	bash tests/page/install.sh $(BIN) && PYTHONPATH=. $(BIN)/python -m tests.page.pictures docs/pictures
 
 check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)

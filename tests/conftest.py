@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).parent
+UNASKED = {"live", "days", "page"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Live tests run where somebody asks for them, by ``-m live`` or by their place: they want programs that a
-    checkout does not bring, and time that other tests on the same processors take from them. So do whole days."""
-    asked = set(re.findall(r"\b(?:live|days)\b", config.option.markexpr or ""))
-    if any("tests/live" in arg for arg in config.args):
-        asked.add("live")
-    unasked = [item for item in items if any(item.get_closest_marker(name) for name in {"live", "days"} - asked)]
+    checkout does not bring, and time that other tests on the same processors take from them. So do those of the page,
+    and whole days."""
+    asked = {name for name in UNASKED if re.search(rf"\b{name}\b", config.option.markexpr or "")}
+    asked |= {name for name in UNASKED if any(f"tests/{name}" in arg for arg in config.args)}
+    unasked = [item for item in items if any(item.get_closest_marker(name) for name in UNASKED - asked)]
     config.hook.pytest_deselected(items=unasked)
     items[:] = [item for item in items if item not in unasked]
 

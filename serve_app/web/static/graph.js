@@ -44,6 +44,7 @@ export function graphView(on) {
     const before = drawn;
     drawn = { ...next, index: new Map(next.map.nodes.name.map((name, i) => [name, i])) };
     drawn.path = spread(next.incident, next.map, drawn.index);
+    drawn.circles = circles(next.map.nodes);
     focus = neighbourhood(drawn);
     fill(drawn.map);
     const moved = !before || before.near !== drawn.near || before.incident?.id !== drawn.incident?.id || before.service !== drawn.service || before.mesh !== drawn.mesh || before.map.collapsed.length !== drawn.map.collapsed.length;
@@ -160,19 +161,9 @@ export function graphView(on) {
   }
 
   function namespaces(pen, width, height) {
-    const groups = new Map();
-    drawn.map.nodes.name.forEach((name, i) => {
-      if (name.endsWith(EVERYTHING)) return;
-      const group = groups.get(namespace(name)) ?? groups.set(namespace(name), []).get(namespace(name));
-      group.push(i);
-    });
-    pen.textAlign = "center"; pen.lineWidth = 1; pen.strokeStyle = colours.rule; pen.fillStyle = colours.soft; pen.font = "11px system-ui, sans-serif";
-    const { x, y } = drawn.map.nodes;
-    for (const [name, members] of groups) {
-      const mean = (values) => members.reduce((sum, i) => sum + values[i], 0) / members.length;
-      const centre = { x: mean(x), y: mean(y) };
-      const reach = Math.max(...members.map((i) => Math.hypot(x[i] - centre.x, y[i] - centre.y))) + 0.7;
-      const middle = renderer.graphToViewport(centre), border = renderer.graphToViewport({ x: centre.x + reach, y: centre.y });
+    pen.textAlign = "center"; pen.lineWidth = 1; pen.strokeStyle = colours.rule; pen.font = "11px system-ui, sans-serif";
+    for (const { name, x, y, reach } of drawn.circles) {
+      const middle = renderer.graphToViewport({ x, y }), border = renderer.graphToViewport({ x: x + reach, y });
       const radius = Math.hypot(border.x - middle.x, border.y - middle.y);
       if (radius < 14 || middle.x + radius < 0 || middle.x - radius > width || middle.y + radius < 0 || middle.y - radius > height) continue;
       pen.globalAlpha = 0.7;
@@ -257,6 +248,21 @@ function neighbourhood({ map, near, incident, service, index }) {
     if (centre.has(destination)) found.add(source);
   });
   return new Set([...found].map((i) => map.nodes.name[i]));
+}
+
+/** The circle around the services of each namespace. */
+function circles({ name, x, y }) {
+  const groups = new Map();
+  name.forEach((one, i) => {
+    if (one.endsWith(EVERYTHING)) return;
+    if (!groups.has(namespace(one))) groups.set(namespace(one), []);
+    groups.get(namespace(one)).push(i);
+  });
+  return [...groups].map(([of, members]) => {
+    const mean = (values) => members.reduce((sum, i) => sum + values[i], 0) / members.length;
+    const middle = { x: mean(x), y: mean(y) };
+    return { name: of, ...middle, reach: members.reduce((most, i) => Math.max(most, Math.hypot(x[i] - middle.x, y[i] - middle.y)), 0) + 0.7 };
+  });
 }
 
 function extent(values) {

@@ -50,6 +50,7 @@ async function came(verdict) {
   known.lost = false;
   known.newest = verdict;
   if (!read().at) known.verdict = verdict;
+  fetchMap(); // beside the timeline
   try {
     const since = known.timeline?.observed_at.at(-1);
     if (since === undefined || since < verdict.observed_at) {
@@ -214,6 +215,7 @@ by("find").addEventListener("change", () => { if (known.map?.nodes.name.includes
 
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+if (read().mesh) enter(read().mesh); // a link knows where it leads
 list();
 setInterval(list, MESHES_MS);
 setInterval(ticked, 1000);

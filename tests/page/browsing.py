@@ -1,0 +1,137 @@
+"""A real Chromium, the demo and the service as processes, and how tests look at the page."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.serve_app.running import kill_all
+
+# Software instead of a GPU draws WebGL, so that a machine without one sees the same; nothing is asked of elsewhere.
+CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+JUDGED = "#verdict.anomalous, #verdict.normal, #verdict.partial"
+PATIENCE_SECONDS = 60.0
+
+
+def missing() -> str:
+    """What these tests lack here and how it is had; empty: nothing."""
+    if shutil.which("chromium") is None:
+        return "no chromium here; make test-page installs it, or apt-get install chromium"
+    if find_spec("playwright") is None or find_spec("axe_playwright_python") is None:
+        return "no playwright here; pip install 'tagae[page]'"
+    return ""
+
+
+@contextmanager
+def chromium(*arguments: str) -> Iterator[Any]:
+    """A browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=[*CHROMIUM, *arguments])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass(slots=True)
+class Tab:
+    """An open page.
+
+    Attributes:
+        page: Playwright's.
+        base: URL of the service.
+        complaints: errors and warnings of the console, exceptions.
+        strangers: addresses of elsewhere that it asked for.
+    """
+
+    page: Any
+    base: str
+    complaints: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> None:
+        """Go there and wait for a verdict."""
+        self.page.goto(self.base + path)
+        self.page.wait_for_selector(JUDGED, timeout=1000 * PATIENCE_SECONDS)
+        self.page.wait_for_selector("#canvas canvas", timeout=1000 * PATIENCE_SECONDS)
+
+    def text(self, selector: str) -> str:
+        """What stands there."""
+        text: str = self.page.inner_text(selector)
+        return text
+
+    def until(self, true: Callable[[], Any], what: str, within: float = PATIENCE_SECONDS) -> Any:
+        """The first thing that is true; the browser lives meanwhile."""
+        ends = time.monotonic() + within
+        while time.monotonic() < ends:
+            if found := true():
+                return found
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"not within {within:.0f} s: {what}; the page says {self.text('#verdict')!r}")
+
+    def red(self) -> int:
+        """Pixels of the graph in the colour of an incident's way."""
+        return self.pixels("#stage", lambda r, g, b: (r > 150) & (g < 60) & (b < 60))
+
+    def pixels(self, selector: str, like: Callable[[Any, Any, Any], Any]) -> int:
+        """How many pixels of an element are like this."""
+        import io
+
+        import matplotlib.image
+        import numpy as np
+
+        shot = matplotlib.image.imread(io.BytesIO(self.page.locator(selector).screenshot()), format="png")
+        red, green, blue = (np.rint(255 * shot[..., i]) for i in range(3))
+        return int(like(red, green, blue).sum())
+
+
+@contextmanager
+def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
+    """A new tab on its own storage; ``options`` as of a context: viewport, color_scheme."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    page = context.new_page()
+    one = Tab(page, base)
+    page.on("console", lambda said: one.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: one.complaints.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith((base, "data:")) else one.strangers.append(asked.url))
+    try:
+        yield one
+    finally:
+        context.close()
+
+
+@contextmanager
+def demonstrated(*arguments: str) -> Iterator[str]:
+    """The demo in a process of its own, and its URL; no process is left."""
+    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "demo", "--no-browser", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as it:
+        process = psutil.Process(it.pid)
+        try:
+            assert it.stdout is not None
+            said = []
+            for line in it.stdout:
+                said.append(line)
+                if found := re.search(r"(http://[0-9.:]+)/demo/", line):
+                    break
+            else:
+                raise AssertionError("".join(said))
+            yield found[1]
+        finally:
+            kill_all(process)
+
+
+def show(base: str) -> dict[str, Any]:
+    """What the demo tells its panel."""
+    told: dict[str, Any] = httpx.get(f"{base}/demo/show").raise_for_status().json()
+    return told

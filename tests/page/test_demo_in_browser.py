@@ -1,0 +1,199 @@
+"""The page as somebody on call sees it: the demo in a real browser."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from browsing import JUDGED, PATIENCE_SECONDS, Tab, chromium, demonstrated, missing, show, tab
+
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+
+WITHIN_SNAPSHOTS = 2  # of the fault's start, as the aim for gross faults says
+LEAST_RED = 300  # pixels of a ring and an arrow
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    with demonstrated("--speed", "30") as url:
+        yield url
+
+
+@pytest.fixture
+def one(browser: Any, base: str) -> Iterator[Tab]:
+    with tab(browser, base) as opened:
+        yield opened
+        assert opened.complaints == []
+        assert opened.strangers == []
+
+
+@pytest.fixture(scope="module")
+def known(browser: Any, base: str) -> None:
+    """The demo knows its mesh, and begins nothing by itself any more."""
+    with tab(browser, base) as opened:
+        opened.open("/demo/#mesh=demo")
+        opened.until(lambda: not show(base)["warming_up"], "the mesh is known", 180)
+        opened.page.click("#demo button:text-is('story')")
+        opened.until(lambda: not show(base)["controls"]["story"], "the story is off")
+
+
+@pytest.fixture(scope="module")
+def paged(browser: Any, base: str, known: None) -> dict[str, Any]:
+    """An incident that a button began: the deed, the first verdict that pages it, and what the page said then."""
+    with tab(browser, base) as opened:
+        opened.open("/demo/#mesh=demo")
+        opened.until(lambda: "normal" in (opened.page.get_attribute("#verdict", "class") or ""), "all is quiet")
+        quiet = opened.red()
+        opened.page.click("#demo button:text-is('error burst')")
+        deed = opened.until(
+            lambda: next((d for d in show(base)["deeds"] if d["is_fault"] and d["key"] == "e" and d["at"]), None),
+            "the fault begins",
+        )
+        opened.page.wait_for_selector("#verdict.anomalous", timeout=1000 * PATIENCE_SECONDS)
+        opened.page.click("#demo button:text-is('pause')")
+        opened.until(lambda: show(base)["controls"]["paused"], "the demo pauses")
+        opened.until(lambda: deed["service"] in opened.text("#headline"), "the headline names the culprit", 10)
+        said = {name: opened.text(f"#{name}") for name in ("headline", "story", "cards")}
+        opened.until(lambda: opened.red() > quiet + LEAST_RED, "the graph shows the way it spread", 10)
+        assert "it began with " + deed["service"] in opened.page.get_attribute("#canvas", "aria-label")
+        assert opened.complaints == []
+    verdicts = httpx.get(f"{base}/v1/meshes/demo/verdicts?limit=1000").json()["verdicts"]
+    first = next(v for v in verdicts if any(deed["service"] in i["affected"] for i in v["incidents"]))
+    return {"deed": deed, "first": first, "said": said, "verdicts": verdicts}
+
+
+def test_the_page_turns_and_names_the_culprit_in_time(paged: dict[str, Any]) -> None:
+    deed, first = paged["deed"], paged["first"]
+    began = next(v for v in paged["verdicts"] if v["observed_at"][:19] == deed["at"][:19])
+    assert first["sequence"] - began["sequence"] + 1 <= WITHIN_SNAPSHOTS
+    assert first["incidents"][0]["suspects"][0]["service"] == deed["service"]
+    assert deed["service"] in paged["said"]["headline"]
+    assert "expected" in paged["said"]["story"]
+    assert deed["service"] in paged["said"]["cards"]
+
+
+def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(one: Tab, paged: dict[str, Any]) -> None:
+    one.open("/#mesh=demo")
+    one.page.wait_for_selector("#verdict.anomalous")
+    times = [v["observed_at"] for v in paged["verdicts"]]
+    back = times.index(paged["first"]["observed_at"]) - 6
+    for _ in range(len(times) - 1 - back):
+        one.page.keyboard.press("ArrowLeft")
+    one.until(lambda: "Nothing is wrong" in one.text("#headline"), "the verdict of then")
+    assert times[back][11:19] in one.text("#headline")
+    one.until(lambda: one.red() < LEAST_RED, "the graph of then")
+    link = one.page.url
+    with tab(one.page.context.browser, one.base) as other:
+        other.page.goto(link)
+        other.until(lambda: times[back][11:19] in other.text("#headline"), "the same moment")
+    one.page.keyboard.press("Escape")
+    one.page.wait_for_selector("#verdict.anomalous")
+    assert "at=" not in one.page.url
+
+
+def test_the_slider_scrubs(one: Tab, paged: dict[str, Any]) -> None:
+    one.open("/#mesh=demo")
+    one.until(lambda: int(one.page.get_attribute("#scrub", "max") or 0) > 20, "a timeline")
+    one.page.focus("#scrub")
+    one.page.keyboard.press("Home")
+    first = one.until(lambda: "looking at" in one.text("#moment") and one.text("#moment"), "the first snapshot")
+    assert paged["verdicts"][0]["observed_at"][11:19] in first
+    one.page.click("#live")
+    one.until(lambda: "looking at" not in one.text("#moment"), "now")
+
+
+def test_feedback_is_kept_and_taken_back(one: Tab, paged: dict[str, Any]) -> None:
+    incident = paged["first"]["incidents"][0]["id"]
+    feedback = f"{one.base}/v1/meshes/demo/feedback"
+    one.open("/#mesh=demo")
+    one.page.click(f"[data-key='select {incident} {paged['deed']['service']}']")
+    one.page.click(f"button:text-is('It was {paged['deed']['service']}')")
+    one.until(lambda: "You said: it was" in one.text("#cards"), "it is told")
+    (kept,) = httpx.get(feedback).json()["feedback"]
+    assert (kept["incident"], kept["culprit"]) == (incident, paged["deed"]["service"])
+    one.page.reload()
+    one.page.click("button:text-is('Take it back')")
+    one.until(lambda: "Not an incident" in one.text("#cards"), "it is taken back")
+    assert httpx.get(feedback).json()["feedback"] == []
+
+
+def test_two_periods_are_compared(one: Tab, paged: dict[str, Any]) -> None:
+    one.open("/#mesh=demo")
+    one.page.keyboard.press("c")
+    one.until(lambda: "error rate" in one.text("#comparison"), "what differs")
+    first = one.page.inner_text("#comparison tbody tr:first-child")
+    assert "error rate" in first
+    assert "▲" in first
+
+
+def test_a_report_is_a_click_away(one: Tab, paged: dict[str, Any]) -> None:
+    one.open("/#mesh=demo")
+    with one.page.context.expect_page() as opened:
+        one.page.click("a:text-is('Report')")
+    report = opened.value
+    report.wait_for_load_state()
+    assert paged["deed"]["service"] in report.inner_text("h1")
+
+
+def test_a_deploy_pages_nobody(one: Tab, base: str, paged: dict[str, Any]) -> None:
+    one.open("/demo/#mesh=demo")
+    pages = sum("paged within" in deed["outcome"] for deed in show(base)["deeds"])
+    one.page.click("#demo button:text-is('go on')")
+    one.page.wait_for_selector("#verdict.normal", timeout=1000 * PATIENCE_SECONDS)
+    one.page.click("#demo button:text-is('deploy')")
+    outcome = one.until(
+        lambda: next((d["outcome"] for d in show(base)["deeds"][::-1] if d["key"] == "D" and not d["under_way"]), None),
+        "the deploy is over",
+    )
+    assert outcome == "nobody paged"
+    assert sum("paged within" in deed["outcome"] for deed in show(base)["deeds"]) == pages
+    one.until(lambda: "deploy of" in one.text("#changes"), "the timeline tells the deploy")
+    one.page.click("#demo button:text-is('pause')")
+
+
+def test_everything_can_be_reached_by_keys(one: Tab, paged: dict[str, Any]) -> None:
+    one.open("/#mesh=demo")
+    one.page.keyboard.press("?")
+    assert one.page.is_visible("#keys")
+    one.page.keyboard.press("Escape")
+    assert not one.page.is_visible("#keys")
+    one.page.keyboard.press("w")
+    one.until(lambda: one.page.get_attribute("#all", "aria-pressed") == "true", "the whole mesh")
+    one.page.keyboard.press("/")
+    one.page.keyboard.type(paged["deed"]["service"])
+    one.page.keyboard.press("Enter")
+    one.until(lambda: f"{paged['deed']['service']} is selected" in (one.page.get_attribute("#canvas", "aria-label") or ""), "it is found")
+    seen = set()
+    for _ in range(60):
+        one.page.keyboard.press("Tab")
+        seen.add(one.page.evaluate("() => document.activeElement.id || document.activeElement.tagName"))
+    assert {"mesh", "theme", "help", "near", "all", "find", "compare", "scrub"} <= seen
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_accessible(browser: Any, base: str, paged: dict[str, Any], scheme: str, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
+        opened.open("/demo/#mesh=demo")
+        opened.page.keyboard.press("c")
+        opened.page.wait_for_selector("#comparison h3")
+        found = Axe().run(opened.page)
+        assert found.violations_count == 0, found.generate_report()
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
+        assert opened.complaints == []
+
+
+def test_without_webgl_words_remain(base: str, paged: dict[str, Any]) -> None:
+    with chromium("--disable-3d-apis") as browser, tab(browser, base) as opened:
+        opened.page.goto(f"{base}/#mesh=demo")
+        opened.page.wait_for_selector(JUDGED)
+        opened.page.wait_for_selector("#no-graph:not([hidden])")
+        assert opened.text("#incidents")
