@@ -66,9 +66,7 @@ def _way(case: Case) -> str:
     direct = [hop.caller for hop in case.hops if hop.distance == 1]
     if not direct:
         called = _called(case)
-        return (
-            f"Nobody affected calls it; it calls {_some(called)}, affected." if called else "Nobody affected calls it."
-        )
+        return "Nobody affected calls it" + (f"; it calls {_some(called)}, who are." if called else ".")
     whom = "its caller" if len(direct) == 1 else "its callers"
     beyond = len(case.hops) - len(direct)
     return f"It reached {whom} {_some(direct)}" + (f", and through them {beyond} more." if beyond else ".")
