@@ -35,6 +35,7 @@ COMMANDS = [
     ("simulate",),
     ("train",),
     ("evaluate",),
+    ("report",),
     ("config",),
     ("config", "show"),
 ]

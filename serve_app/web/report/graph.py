@@ -17,7 +17,10 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 WIDTH, MARGIN = 820.0, 62.0
 CLOSEST, FARTHEST = 46.0, 110.0  # pixels between nearest neighbours
 SHADES = (1.5, 3.0, 4.5, 6.0)  # decades from which on the next darker shade is used
+RIM = 14.0  # room inside the disc of a namespace
+SIDE, ABOVE, BELOW = 24.0, 22.0, 16.0  # and around all
 LETTER, LINE = 6.1, 13.0  # pixels of a label
+FEW = 8  # hops that are drawn thick
 LONGEST = 24  # letters of a label
 
 
@@ -29,11 +32,11 @@ def shade(deviation: float) -> str:
 def graph(case: Case) -> str:
     """Who is wrong, who suffers from it, and along which calls."""
     shown = scene(case)
-    at, width, height = _pixels(shown.layout.positions)
-    radius = np.where(np.arange(len(at)) < shown.involved, 9.0, 5.0)
+    radius = np.where(np.arange(len(shown.layout.names)) < shown.involved, 9.0, 5.0)
     radius[0] = 15.0
+    at, spaces, width, height = _pixels(shown, radius)
     hops, ways = _hops(case, shown, at, radius)
-    marks = [_ARROW, *_spaces(shown, at, radius), *_calls(shown, at), *hops]
+    marks = [_ARROW, *_spaces(spaces), *_calls(case, shown, at), *hops]
     marks += [_service(case, shown, i, at[i], float(radius[i])) for i in reversed(range(len(at)))]
     marks += _labels(shown, at, radius, width, ways)
     reached = ", ".join(f"{hop.caller} through {hop.callee}" for hop in case.hops) or "no other service"
@@ -41,16 +44,26 @@ def graph(case: Case) -> str:
     return picture(width, height, "How it spread", about, "graph", *marks)
 
 
-def _pixels(positions: NDArray[np.float32]) -> tuple[Floats, float, float]:
-    """Where services are drawn, the longer side across; width and height of the picture."""
-    at = positions.astype(np.float64)
+def _pixels(shown: Scene, radius: Floats) -> tuple[Floats, dict[str, tuple[float, float, float]], float, float]:
+    """Where services are drawn, the longer side across; the disc of each namespace (x, y, radius); width and height."""
+    at = shown.layout.positions.astype(np.float64)
     if np.ptp(at[:, 1]) > np.ptp(at[:, 0]):
         at = at[:, ::-1]
-    size = np.ptp(at, axis=0)
-    scale = float(np.clip((WIDTH - 2 * MARGIN) / max(size[0], 1e-9), CLOSEST, FARTHEST))
-    width = max(WIDTH, size[0] * scale + 2 * MARGIN)
-    moved = (at - at.min(axis=0)) * scale + [(width - size[0] * scale) / 2, MARGIN]
-    return moved, width, size[1] * scale + 2 * MARGIN
+    at = at * float(np.clip((WIDTH - 2 * MARGIN) / max(float(np.ptp(at[:, 0])), 1e-9), CLOSEST, FARTHEST))
+    named = np.array([namespace_of(name) for name in shown.layout.names])
+    discs = np.empty((0, 3))
+    for space in dict.fromkeys(named.tolist()):
+        rows = named == space
+        middle = (at[rows].min(axis=0) + at[rows].max(axis=0)) / 2
+        reach = (np.hypot(*(at[rows] - middle).T) + radius[rows]).max() + RIM
+        discs = np.vstack([discs, [*middle, reach]])
+    low = (discs[:, :2] - discs[:, 2:]).min(axis=0) - np.array([SIDE, ABOVE])
+    size = (discs[:, :2] + discs[:, 2:]).max(axis=0) - low + np.array([SIDE, BELOW])
+    width = max(WIDTH, float(size[0]))
+    shift = low - np.array([(width - size[0]) / 2, 0])
+    discs[:, :2] -= shift
+    spaces = {space: (x, y, r) for space, (x, y, r) in zip(dict.fromkeys(named.tolist()), discs.tolist(), strict=True)}
+    return at - shift, spaces, width, float(size[1])
 
 
 _HEAD = "url(#head)"
@@ -65,27 +78,22 @@ _ARROW = tag(
 )  # fmt: skip
 
 
-def _spaces(shown: Scene, at: Floats, radius: Floats) -> list[str]:
+def _spaces(spaces: dict[str, tuple[float, float, float]]) -> list[str]:
     """Each namespace as a disc with its name above."""
-    spaces = [namespace_of(name) for name in shown.layout.names]
-    marks = []
-    for space in dict.fromkeys(spaces):
-        rows = np.flatnonzero([one == space for one in spaces])
-        middle = (at[rows].min(axis=0) + at[rows].max(axis=0)) / 2
-        reach = float((np.hypot(*(at[rows] - middle).T) + radius[rows]).max()) + 12
-        x, y = middle.tolist()
-        marks.append(tag("circle", cx=x, cy=y, r=reach, class_="space"))
-        marks.append(words(space, x, max(12.0, y - reach - 5), "of-space", "middle"))
-    return marks
+    discs = [tag("circle", cx=x, cy=y, r=r, class_="space") for x, y, r in spaces.values()]
+    return [*discs, *(words(space, x, y - r - 5, "of-space", "middle") for space, (x, y, r) in spaces.items())]
 
 
-def _calls(shown: Scene, at: Floats) -> list[str]:
-    """All calls, the stranger the thicker; who calls whom is told when a mouse rests on one."""
+def _calls(case: Case, shown: Scene, at: Floats) -> list[str]:
+    """Calls that trouble did not go along, the stranger the thicker; a mouse that rests on one is told whose it is."""
+    names, ways = shown.layout.names, {(hop.caller, hop.callee) for hop in case.hops}
     marks = []
     for e in np.argsort(np.nan_to_num(shown.calls), kind="stable").tolist():
         source, destination = shown.edge_index[:, e].tolist()
+        if (names[source], names[destination]) in ways:
+            continue
         (x1, y1), (x2, y2) = at[[source, destination]].tolist()
-        told = f"{shown.layout.names[source]} calls {shown.layout.names[destination]}"
+        told = f"{names[source]} calls {names[destination]}"
         class_ = f"call {shade(float(shown.calls[e]))}"
         marks.append(tag("path", tag("title", escape(told)), d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", class_=class_))
     return marks
@@ -107,7 +115,12 @@ def _hops(case: Case, shown: Scene, at: Floats, radius: Floats) -> tuple[list[st
         cx, cy = ((at[a] + at[b]) / 2 + bend).tolist()
         mx, my = ((at[a] + at[b]) / 2 + bend / 2).tolist()
         marks.append(
-            tag("path", d=f"M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}", class_="hop", marker_end=_HEAD)
+            tag(
+                "path",
+                d=f"M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}",
+                class_="hop" if len(case.hops) <= FEW else "hop many",
+                marker_end=_HEAD,
+            )
         )
         marks.append(tag("circle", cx=mx, cy=my, r=8.0, class_="badge"))
         marks.append(words(f"{hop.distance}", mx, my + 4, "number", "middle"))

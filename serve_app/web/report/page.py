@@ -44,7 +44,7 @@ def _head(case: Case) -> str:
     """What a tired person reads first."""
     incident = case.incident
     why = incident.suspects[0].reasons[0].text if incident.suspects and incident.suspects[0].reasons else ""
-    until = f"over at {case.ended:%H:%M:%S}" if case.ended else "still open in the last snapshot"
+    until = f"over by {case.ended:%H:%M:%S}" if case.ended else "still open in the last snapshot"
     lasted = _span((case.ended or case.last) - incident.since)
     tiles = (
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
@@ -65,11 +65,23 @@ def _way(case: Case) -> str:
     """How far it went, in a sentence."""
     direct = [hop.caller for hop in case.hops if hop.distance == 1]
     if not direct:
-        return "Nobody affected calls it."
-    named = ", ".join(direct[:3]) + (f" and {len(direct) - 3} more" if len(direct) > 3 else "")
+        called = _called(case)
+        return "Nobody affected calls it" + (f"; it calls {_some(called)}, who are." if called else ".")
     whom = "its caller" if len(direct) == 1 else "its callers"
     beyond = len(case.hops) - len(direct)
-    return f"It reached {whom} {named}" + (f", and through them {beyond} more." if beyond else ".")
+    return f"It reached {whom} {_some(direct)}" + (f", and through them {beyond} more." if beyond else ".")
+
+
+def _called(case: Case) -> list[str]:
+    """Affected services that the first suspect calls."""
+    names, affected = case.calling.node_ids, set(case.incident.affected)
+    calls = case.calling.edge_index.T[[names[i] == case.first for i in case.calling.edge_index[0].tolist()]]
+    return [names[i] for _, i in calls.tolist() if names[i] in affected and names[i] != case.first]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first three by name."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _planned(case: Case) -> str:
@@ -124,11 +136,11 @@ def _of_graph() -> str:
     return (
         f"The large ringed service is the first suspect; dashed, it is gone. {shades} services and calls from usual to "
         f"very strange, {key('s-')} not scored. {key('hop')} how it spread: from the called to the calling, numbered "
-        "by distance. Small services are neighbours in which nothing is wrong; discs are namespaces."
+        "by distance. Small services are neighbours and no part of it; discs are namespaces."
     )
 
 
 _OF_TIMELINE = (
-    f"{key('line')} the strangest thing in the mesh, {key('dashed')} its threshold, {key('incident')} the incident, "
-    f"{key('flag')} planned changes near it, {key('tick')} other ones."
+    f"{key('line')} how improbable the strangest thing in the mesh was, in decades, {key('dashed')} its threshold, "
+    f"{key('incident')} the incident, {key('flag')} planned changes near it, {key('tick')} other ones."
 )

@@ -29,7 +29,8 @@ svg .s3, .key.s3 { fill: var(--s3); background: var(--s3) } svg .s4, .key.s4 { f
 svg .s-, .key.s- { fill: var(--unscored); background: var(--unscored) } .key.s- { border: 1px solid var(--soft) }
 svg .service.s- { stroke: var(--soft) } svg .culprit { stroke: var(--ink); stroke-width: 3.5 }
 svg .service.gone { fill: var(--paper); stroke: var(--critical); stroke-width: 3.5; stroke-dasharray: 6 4 }
-svg .hop { stroke: var(--hop); stroke-width: 3; stroke-linecap: round } svg .head { fill: var(--hop); stroke: none }
+svg .hop { stroke: var(--hop); stroke-width: 3; stroke-linecap: round } svg .hop.many { stroke-width: 2 }
+svg .head { fill: var(--hop); stroke: none }
 .key.hop { height: 0; border-top: 3px solid var(--hop); vertical-align: middle }
 svg .badge { fill: var(--hop) } svg .number { fill: var(--on-badge); font-weight: 700 }
 svg .name { font-size: 12px; paint-order: stroke; stroke: var(--space); stroke-width: 3px; stroke-linejoin: round }

@@ -14,7 +14,7 @@ from serve_app.web.report.timeline import pixels, seconds, shaded, time_scale
 MOST = 5  # suspects that are told
 LEAST = 0.01  # score of one that is told though there is no reason to tell
 CHARTED = 3  # of them with charts
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 52.0, 334.0, 18.0, 74.0
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 66.0, 334.0, 18.0, 74.0
 
 
 def suspects(case: Case) -> str:
