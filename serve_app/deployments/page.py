@@ -32,7 +32,7 @@ from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocum
 from serve_app.web.files import FOR_GOOD, GZIP, HEADERS, File, files, page
 
 EVENTS = "text/event-stream"
-WAIT_SECONDS = 10.0  # for a verdict; then a comment says that the stream lives, to everybody on its way
+WAIT_SECONDS = 5.0  # for a verdict; then a comment says that the stream lives; no service ends sooner than its waits
 STREAM_SECONDS = 600.0  # then it ends and the page connects anew: to another replica, if this one is to go
 RECONNECT = b"retry: 2000\n\n"  # ms
 MOST_AT_ONCE = 200  # verdicts, to who comes back after a while

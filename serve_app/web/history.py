@@ -14,6 +14,8 @@ from serve_app.stores.record import Record
 
 MOST_DIFFERENCES = 60  # told of two periods
 LEAST_STRENGTH = 2.0  # a difference that is told
+CONTEXT = frozenset({"request_rate", "requests_per_second", "memory_utilization", "active_connections"})
+CONTEXT_WEIGHT = 0.25  # in the order of differences: latencies, errors and cpu tell more of what is wrong
 
 
 class _Suspect(msgspec.Struct):
@@ -108,11 +110,12 @@ def comparison(first: Sequence[MeshSnapshot], second: Sequence[MeshSnapshot]) ->
 
     Medians of the two periods are compared in transformed units (``model.features``), over the larger of the channel's
     floor and the usual spread within a period, 1.48 times the median absolute deviation. So it is the same number for a
-    latency and for an error rate, and what wavers by itself is no difference.
+    latency and for an error rate, and what wavers by itself is no difference. Traffic and memory come after latencies,
+    errors and cpu of the same strength.
     """
     found = sorted(
         [*_differences(_services(first), _services(second)), *_differences(_calls(first), _calls(second))],
-        key=lambda row: -abs(row["strength"]),
+        key=lambda row: -abs(row["strength"]) * (CONTEXT_WEIGHT if row["metric"] in CONTEXT else 1.0),
     )
     return msgspec.json.encode(
         {

@@ -5,7 +5,8 @@ from typing import Any
 
 import httpx
 import pytest
-from browsing import JUDGED, PATIENCE_SECONDS, Tab, chromium, demonstrated, missing, show, tab
+
+from tests.page.browsing import JUDGED, PATIENCE_SECONDS, Tab, chromium, demonstrated, missing, show, tab
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -168,7 +169,10 @@ def test_everything_can_be_reached_by_keys(one: Tab, paged: dict[str, Any]) -> N
     one.page.keyboard.press("/")
     one.page.keyboard.type(paged["deed"]["service"])
     one.page.keyboard.press("Enter")
-    one.until(lambda: f"{paged['deed']['service']} is selected" in (one.page.get_attribute("#canvas", "aria-label") or ""), "it is found")
+    one.until(
+        lambda: f"{paged['deed']['service']} is selected" in (one.page.get_attribute("#canvas", "aria-label") or ""),
+        "it is found",
+    )
     seen = set()
     for _ in range(60):
         one.page.keyboard.press("Tab")

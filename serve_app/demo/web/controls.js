@@ -29,6 +29,7 @@ function panel() {
   notice.setAttribute("role", "status");
   const deeds = made("ol");
   deeds.setAttribute("aria-label", "What was done, and what came of it");
+  deeds.tabIndex = 0; // it scrolls
   const whole = made("details", { open: true }, summary, learning,
     made("div", { className: "groups" }, faults.field, changes.field), controls, made("p", {}, notice, " ", meaning), deeds);
   const section = made("section", { id: "demo" }, whole);

@@ -3,6 +3,7 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { clock, ends, metricName, metricValue, plural } from "./words.js";
 
+const ROWS = 20; // told at most
 const BEFORE_SECONDS = 600; // before an incident: what it is compared with unless somebody drags
 
 /** The periods to begin with: before and since the incident that is open, or the two halves of the kept time. */
@@ -30,7 +31,7 @@ export function comparisonView(on) {
     let answer;
     try { answer = await feed.comparison(mesh, first, second); } catch (error) { if (now === asked) show(place, title(first, second), el("p", { class: "failed" }, error.message)); return; }
     if (now !== asked) return;
-    const rows = answer.rows.map(({ service, source, metric, first: a, second: b, strength }) => el("tr", {},
+    const rows = answer.rows.slice(0, ROWS).map(({ service, source, metric, first: a, second: b, strength }) => el("tr", {},
       el("td", {}, el("button", { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service) }, source ? `${source} → ${service}` : service)),
       el("td", {}, metricName(metric)), el("td", { class: "n" }, metricValue(metric, a)), el("td", { class: `n ${strength > 0 ? "up" : "down"}` }, `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, b)}`)));
     const head = el("tr", {}, ...["service or calls", "metric", "first", "second"].map((text) => el("th", { scope: "col" }, text)));

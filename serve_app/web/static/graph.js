@@ -44,6 +44,7 @@ export function graphView(on) {
     const before = drawn;
     drawn = { ...next, index: new Map(next.map.nodes.name.map((name, i) => [name, i])) };
     drawn.path = spread(next.incident, next.map, drawn.index);
+    drawn.onPath = new Set(drawn.path.map(({ edge }) => edge));
     drawn.circles = circles(next.map.nodes);
     focus = neighbourhood(drawn);
     fill(drawn.map);
@@ -113,6 +114,7 @@ export function graphView(on) {
   }
 
   function edgeReducer(edge, call) {
+    if (drawn.onPath.has(call.at)) return { ...call, hidden: true }; // drawn above, the way trouble goes
     if (focus === null) return call;
     const [source, destination] = graph.extremities(edge);
     return focus.has(source) && focus.has(destination) ? { ...call, size: call.size + 0.6 } : { ...call, hidden: true };

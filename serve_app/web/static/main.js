@@ -7,7 +7,7 @@ import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { joined, timelineView } from "./timeline.js";
 import { watcherView } from "./watcher.js";
-import { clock, ends, plural, span } from "./words.js";
+import { clock, ends, plural, span, trouble } from "./words.js";
 
 const KEPT = 10000; // snapshots in the timeline at most; the service keeps fewer
 const MAP_PAUSE_MS = 400; // between two maps at least, where snapshots come faster
@@ -136,7 +136,7 @@ function tell(verdict, view) {
   if (open) {
     const first = open.suspects[0], age = ends(verdict.observed_at) - ends(open.since);
     const name = first?.service ?? open.affected[0];
-    headline(verdict.status, `${when}${name} is in trouble, since ${clock(open.since)} UTC (${span(age)})`, first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.");
+    headline(verdict.status, `${when}${name} ${trouble(first?.reasons[0])}, since ${clock(open.since)} UTC (${span(age)})`, first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.");
     const planned = open.changes.length ? [["planned", `▲ ${open.changes[0].text}`]] : [["", "no planned change near it"]];
     notes([["", `${open.severity}, ${plural(open.affected.length, "service")} affected`], ...planned, ["", `probability ${verdict.probability.toFixed(2)}`], ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []), ...hushed(verdict)]);
     return;

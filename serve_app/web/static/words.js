@@ -41,3 +41,11 @@ export const kind = (text) => text.replaceAll("_", " ");
 export const short = (service) => service.slice(service.indexOf("/") + 1);
 export const namespace = (service) => service.slice(0, service.indexOf("/"));
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+
+const TROUBLE = {
+  vanished: "is gone", error_rate: "is failing", p50_latency: "is slow", p99_latency: "is slow", own_time: "is slow", cpu_utilization: "is short of CPU", cpu_per_request: "burns CPU",
+  memory_utilization: "is running out of memory", new_calls: "is called by who did not call it", lost_calls: "has lost calls", moved_calls: "is called otherwise than usual",
+};
+
+/** What is wrong with a suspect, by its first reason. */
+export const trouble = (reason) => TROUBLE[reason?.metric] ?? "is in trouble";

@@ -1,0 +1,84 @@
+"""The pictures of the page: ``python -m tests.page.pictures FOLDER`` runs the demo, breaks a service and looks."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.page.browsing import Tab, chromium, demonstrated, missing, show, tab
+
+DEMO = ("--services", "150", "--seed", "3", "--speed", "60")
+WIDE, LAPTOP, PHONE = {"width": 1280, "height": 840}, {"width": 1280, "height": 1060}, {"width": 390, "height": 844}
+DENSITY = 1.5  # of pixels: sharp where a README is read, and still small
+FAULT, AFTER = "latency injection", 5  # snapshots into the incident
+SETTLED_MS = 1500  # after which nothing moves any more
+
+
+def main(folder: Path) -> None:
+    """Write ``overview``, ``incident``, ``timeline``, ``dark`` and ``phone``, all PNG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with demonstrated(*DEMO) as base, chromium() as browser:
+        with opened(browser, base, "/demo/#mesh=demo") as one:
+            one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
+            press(one, "story")
+            press(one, "deploy")
+            begun(one, "D")
+            press(one, FAULT)
+            deed = begun(one, "l")
+            one.page.wait_for_selector("#verdict.anomalous", timeout=60_000)
+            since = sequence(base)
+            one.until(lambda: sequence(base) >= since + AFTER, "it goes on")
+            press(one, "pause")
+            one.until(lambda: deed["service"] in one.text("#headline"), "the headline names it")
+        views: dict[str, tuple[str, dict[str, Any]]] = {
+            "incident": ("/#mesh=demo", {"viewport": LAPTOP}),
+            "overview": ("/#mesh=demo&view=all", {"viewport": WIDE}),
+            "dark": ("/#mesh=demo", {"viewport": LAPTOP, "color_scheme": "dark"}),
+            "phone": ("/#mesh=demo", {"viewport": PHONE, "device_scale_factor": 2}),
+        }
+        for name, (path, options) in views.items():
+            with opened(browser, base, path, **options) as one:
+                one.page.screenshot(path=folder / f"{name}.png")
+        with opened(browser, base, "/#mesh=demo", viewport=LAPTOP) as one:
+            one.page.keyboard.press("c")
+            one.page.wait_for_selector("#comparison tbody")
+            for _ in range(AFTER - 2):
+                one.page.keyboard.press("ArrowLeft")
+            one.page.wait_for_timeout(SETTLED_MS)
+            one.page.locator("#time").screenshot(path=folder / "timeline.png")
+
+
+@contextmanager
+def opened(browser: Any, base: str, path: str, **options: Any) -> Iterator[Tab]:
+    """The page when all of it is there and still."""
+    with tab(browser, base, **{"device_scale_factor": DENSITY, **options}) as one:
+        one.open(path)
+        one.page.wait_for_timeout(SETTLED_MS)
+        yield one
+
+
+def press(one: Tab, words: str) -> None:
+    """A button of the demo's panel."""
+    one.page.click(f"#demo button:text-is('{words}')")
+
+
+def begun(one: Tab, key: str) -> dict[str, Any]:
+    """What this key began, once it shows."""
+    deed: dict[str, Any] = one.until(
+        lambda: next((d for d in show(one.base)["deeds"][::-1] if d["key"] == key and d["at"]), None), f"{key} begins"
+    )
+    return deed
+
+
+def sequence(base: str) -> int:
+    """Of the newest verdict."""
+    return int(httpx.get(f"{base}/v1/meshes/demo/verdict").raise_for_status().json()["sequence"])
+
+
+if __name__ == "__main__":
+    if absent := missing():
+        sys.exit(absent)
+    main(Path(sys.argv[1]))

@@ -1,0 +1,59 @@
+"""The page of a service without the demo: it comes back after a restart, and has no controls of the demo."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.codec import snapshot_document
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.live.programs import free_ports
+from tests.page.browsing import chromium, missing, tab
+from tests.serve_app.running import kill_all, serving
+
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+
+SNAPSHOTS = list(Simulator(MeshSpec(services=40, seed=2), snapshots=16).snapshots())
+NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a server that is away: nobody can hush it
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+def push(url: str, index: int) -> None:
+    document = json.dumps(snapshot_document(SNAPSHOTS[index]))
+    httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=30).raise_for_status()
+
+
+def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    arguments = ["--set", f"store.path={tmp_path}", "--set", "limits.max_ahead_seconds=inf", "--port", str(port)]
+    with tab(browser, f"http://127.0.0.1:{port}") as opened:
+        with serving(*arguments) as (process, url):
+            opened.page.goto(url)
+            opened.until(lambda: opened.text("#headline") == "No mesh yet", "an empty service says so")
+            for index in range(12):
+                push(url, index)
+            opened.until(lambda: "Nothing is wrong" in opened.text("#headline"), "the mesh shows by itself")
+            assert opened.page.locator("#demo").count() == 0
+            assert httpx.get(f"{url}/demo/show").status_code == 404
+            assert opened.complaints == []
+            kill_all(process)
+        opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
+        assert "Nothing is wrong" in opened.text("#headline"), "what was known stays in sight"
+        with serving(*arguments) as (process, url):
+            opened.until(lambda: "live" in opened.text("#pulse"), "the connection is back", 60)
+            push(url, 12)
+            opened.until(
+                lambda: opened.page.get_attribute("#scrub", "max") == "12",
+                "the next verdict comes, and none is missing",
+            )
+        assert [text for text in opened.complaints if not any(words in text for words in NETWORK)] == []
+    assert opened.strangers == []
