@@ -61,7 +61,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
     counts = np.bincount(node, minlength=len(names))
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
     gone = np.bincount(node, drawn.gone, len(names)) == counts
-    source, destination, rates, deviation = _edges(drawn, node)
+    source, destination, rates, deviation = _edges(drawn, node, counts)
     snapshot = moment.snapshot
     return msgspec.json.encode(
         {
@@ -170,11 +170,11 @@ def _nodes(names: Sequence[str], collapsed: Collection[str]) -> tuple[IntArray, 
     return node, list(position)
 
 
-def _edges(drawn: Drawn, node: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
-    """Calls between nodes: ends ``[E']``, requests/s added up, the strangest of their deviations."""
-    ends = node[drawn.edge_index]
-    apart = (ends[0] != ends[1]) | (drawn.edge_index[0] == drawn.edge_index[1])
-    count = int(node.max(initial=-1)) + 1
+def _edges(drawn: Drawn, node: IntArray, services: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
+    """Calls between nodes that stand for so many ``services``, and of one to itself: ends ``[E']``, requests/s added up,
+    the strangest of their deviations."""
+    ends, count = node[drawn.edge_index], len(services)
+    apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)
     pairs, edge = np.unique(ends[0][apart] * count + ends[1][apart], return_inverse=True)
     told = drawn.rates[apart]
     known = np.bincount(edge, ~np.isnan(told), len(pairs)) > 0
