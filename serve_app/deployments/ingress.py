@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -237,7 +238,7 @@ class Ingress(PageRoutes):
     async def source(self, mesh: MeshName) -> SourceDocument:
         """Where its snapshots come from, and how that goes."""
         check_mesh_name(mesh)
-        return _source(next((one for one in await self._collected() if one.mesh == mesh), None))
+        return _source(next((one for one in await self._collected(self._deadline_seconds) if one.mesh == mesh), None))
 
     @http.get(
         "/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=problems.documented(*_ALWAYS, UnknownMesh)
@@ -425,16 +426,16 @@ class Ingress(PageRoutes):
         """Prometheus' text form: the meshes' gauges, how collecting goes, and what passed through this replica."""
         meshes: list[MeshGauges] = await ask(self._sessions.meshes, expires_at=self._expires_at())
         instruments: PrometheusInstruments = request.app.state.instruments
-        return Response(instruments.text(meshes, await self._collected()), media_type=CONTENT_TYPE)
+        collected: list[Collected] = []
+        with suppress(ServeError):  # the collector is away: that nothing is told tells it
+            collected = await self._collected(HEALTH_SECONDS)
+        return Response(instruments.text(meshes, collected), media_type=CONTENT_TYPE)
 
-    async def _collected(self) -> list[Collected]:
-        """How collecting goes; nothing where nothing is collected. If the collector is away its absence tells."""
+    async def _collected(self, seconds: float) -> list[Collected]:
+        """How collecting goes; nothing where nothing is collected."""
         if self._collector is None:
             return []
-        try:
-            found: list[Collected] = await ask(self._collector.collected, expires_at=time.time() + HEALTH_SECONDS)
-        except ServeError:
-            return []
+        found: list[Collected] = await ask(self._collector.collected, expires_at=time.time() + seconds)
         return found
 
     async def _equipment(self, seconds: float) -> Equipment:

@@ -1,8 +1,8 @@
 """Routes of the page: its files, and what it reads beside what everybody reads."""
 
 import time
-import zlib
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,6 +10,7 @@ import msgspec
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from serve_app.deployments import problems
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask
@@ -29,7 +30,7 @@ from serve_app.schemas import Instant, ServiceKey
 from serve_app.settings import Settings
 from serve_app.stores.base import check_mesh_name
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
-from serve_app.web.files import FOR_GOOD, GZIP, HEADERS, File, files, page
+from serve_app.web.files import FOR_GOOD, HEADERS, File, files, page
 
 EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment says that the stream lives; no service ends sooner than its waits
@@ -47,6 +48,18 @@ def _text(media_type: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"content": {media_type: {"schema": {"type": "string"}}}}}
 
 
+class _Stream(StreamingResponse):
+    """Events that hold a slot until nobody reads them any more, also where nobody ever began to."""
+
+    def __init__(self, events: AsyncIterator[bytes], slot: ExitStack) -> None:
+        super().__init__(events, media_type=EVENTS, headers=HEADERS)
+        self._slot = slot
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._slot:
+            await super().__call__(scope, receive, send)
+
+
 class PageRoutes:
     """What the page asks of the ingress.
 
@@ -61,7 +74,7 @@ class PageRoutes:
         self._streams = 0
         self._sessions = sessions
 
-    @http.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    @http.get("/", include_in_schema=False)
     async def page(self, request: Request) -> Response:
         """The page."""
         return sent(page(), request, HEADERS)
@@ -94,9 +107,12 @@ class PageRoutes:
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         seen = _instant(last_event_id) or since
-        owner = self._owner(mesh)
-        first = await self._newer(owner, mesh, seen, 0.0)  # who asks for an unknown mesh is told so
-        return StreamingResponse(self._events(owner, mesh, seen, first), media_type=EVENTS, headers=HEADERS)
+        with ExitStack() as slot:
+            self._streams += 1
+            slot.callback(self._over)
+            owner = self._owner(mesh)
+            first = await self._newer(owner, mesh, seen, 0.0)  # who asks for an unknown mesh is told so
+            return _Stream(self._events(owner, mesh, seen, first), slot.pop_all())
 
     @http.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=problems.documented(*ALWAYS))
     async def timeline(
@@ -163,7 +179,6 @@ class PageRoutes:
 
     async def _events(self, owner: Any, mesh: str, seen: datetime | None, found: list[bytes]) -> AsyncIterator[bytes]:
         ends = time.monotonic() + STREAM_SECONDS
-        self._streams += 1
         try:
             yield RECONNECT
             while time.monotonic() < ends:
@@ -176,8 +191,9 @@ class PageRoutes:
                     yield b": nothing new\n\n"
         except ServeError:
             return  # the page comes back, and is told in words what is wrong
-        finally:
-            self._streams -= 1
+
+    def _over(self) -> None:
+        self._streams -= 1
 
     async def _newer(self, owner: Any, mesh: str, seen: datetime | None, seconds: float) -> list[bytes]:
         expires_at = self._expires_at() + seconds
@@ -203,7 +219,7 @@ def sent(file: File, request: Request, headers: dict[str, str]) -> Response:
     headers = headers | {"vary": "accept-encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(file.zipped, headers=headers | {"content-encoding": "gzip"}, media_type=file.media_type)
-    return Response(zlib.decompress(file.zipped, GZIP), headers=headers, media_type=file.media_type)
+    return Response(file.plain, headers=headers, media_type=file.media_type)
 
 
 def _json(document: bytes) -> Response:

@@ -1,9 +1,12 @@
 """What a session tells of its meshes without changing anything."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from model.checkpoint import Checkpoint
 from serve_app.codec import encode_adaptation, encode_feedback, encode_mute
@@ -17,20 +20,21 @@ from serve_app.web.report import report
 from serve_app.web.viewing import Viewing
 
 Period = tuple[datetime, datetime]
+T = TypeVar("T")
 
 
 class News:
-    """Wakes those who wait for a mesh's next verdict. Of one event loop; remembers nothing."""
+    """Wakes those who wait for a mesh's next verdict. Of one event loop; remembers nothing that nobody waits for."""
 
     def __init__(self) -> None:
-        self._awaited: dict[str, asyncio.Event] = {}
+        self._awaited: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def of(self, mesh: str) -> asyncio.Event:
         """Set with the next verdict from now on."""
         return self._awaited.setdefault(mesh, asyncio.Event())
 
     def put(self, mesh: str) -> None:
-        """A verdict is stored."""
+        """A verdict is stored, or the mesh is gone."""
         if event := self._awaited.pop(mesh, None):
             event.set()
 
@@ -47,6 +51,8 @@ class Reads:
     def __init__(self, meshes: Meshes, checkpoint: Checkpoint, options: Options) -> None:
         self._meshes, self._checkpoint, self._options = meshes, checkpoint, options
         self._viewing = Viewing(meshes)
+        # One of its own: pages wait for each other, and take no thread that a push needs.
+        self._viewers = ThreadPoolExecutor(1, "viewing")
         self._news = News()
 
     async def verdict(self, mesh: str, at: datetime | None = None) -> bytes:
@@ -90,11 +96,11 @@ class Reads:
 
     async def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """Likewise as it is drawn, JSON in gzip; ``expand``: namespaces of a large mesh to tell service by service."""
-        return await asyncio.to_thread(self._viewing.map, mesh, at, expand)
+        return await self._view(self._viewing.map, mesh, at, expand)
 
     async def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
         """JSON of the verdicts that :meth:`verdicts` tells, as columns."""
-        return await asyncio.to_thread(self._viewing.timeline, mesh, since, limit)
+        return await self._view(self._viewing.timeline, mesh, since, limit)
 
     async def series(self, mesh: str, service: str, source: str | None) -> bytes:
         """JSON of what was measured of a service, or of the calls that ``source`` makes to it.
@@ -103,7 +109,7 @@ class Reads:
             UnknownMesh: there is none.
             InvalidParameter: nobody of this name is in the kept snapshots.
         """
-        return await asyncio.to_thread(self._viewing.series, mesh, service, source)
+        return await self._view(self._viewing.series, mesh, service, source)
 
     async def comparison(self, mesh: str, first: Period, second: Period) -> bytes:
         """JSON of what differs between two periods.
@@ -112,7 +118,7 @@ class Reads:
             UnknownMesh: there is none.
             InvalidParameter: a period without a snapshot.
         """
-        return await asyncio.to_thread(self._viewing.comparison, mesh, first, second)
+        return await self._view(self._viewing.comparison, mesh, first, second)
 
     async def report(self, mesh: str, incident: str | None) -> str:
         """HTML of an incident, the worst one where none is named.
@@ -120,7 +126,7 @@ class Reads:
         Raises:
             UnknownMesh, UnknownIncident: there is none.
         """
-        return await asyncio.to_thread(lambda: report(mesh, self._viewing.moments(mesh), incident))
+        return await self._view(lambda: report(mesh, self._viewing.moments(mesh), incident))
 
     async def model(self) -> bytes:
         """JSON of what is known of the weights."""
@@ -158,6 +164,9 @@ class Reads:
         """
         state = await asyncio.to_thread(self._meshes.state, mesh)
         return encode_adaptation(state.adaptation).model_dump_json().encode()
+
+    async def _view(self, look: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._viewers, look, *args)
 
     def _plan(self, name: str, members: bool) -> bytes:
         mesh = self._meshes.newest(self._meshes.stored(name)).mesh

@@ -157,7 +157,8 @@ class MeshSession(Reads):
         async with self._lock(mesh):
             self._meshes.forget(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
-            self._viewing.forget(mesh)
+            await self._view(self._viewing.forget, mesh)
+            self._news.put(mesh)
         if self._notifier is not None:
             self._aside(self._tell(self._notifier.gone, mesh))
 

@@ -39,10 +39,11 @@ class MeshCache:
 
     def get(self, name: str) -> Known | None:
         """What is held under a mesh's name."""
-        if name not in self._known:
+        try:
+            self._known.move_to_end(name)
+            return self._known[name][0]
+        except KeyError:  # never held, or let go this moment: readers come from threads
             return None
-        self._known.move_to_end(name)
-        return self._known[name][0]
 
     def put(self, name: str, known: Known) -> None:
         """Hold a mesh, and let go of others if need be."""

@@ -98,9 +98,8 @@ class Meshes:
         """
         stored = self.stored(mesh)
         record = Record.unpack(stored.verdict) if at is None else self.record(mesh, at)
-        window = self.newest(stored).mesh.state.window
-        at = at or stored.observed_at
-        snapshot = next((s for s in reversed(window) if s.observed_at == at), None)
+        window, wanted = self.newest(stored).mesh.state.window, at or stored.observed_at
+        snapshot = next((s for s in reversed(window) if s.observed_at == wanted), None)
         if snapshot is None:  # deleted, or out of the window, in between
             raise unknown(mesh) if at is None else unknown_instant(mesh, at)
         return Seen(pack_snapshot(snapshot), record.deviations, record.document)

@@ -49,8 +49,8 @@ class MapNodes(Document):
     x: list[float] = Field(description="place in the layout, about 1 from the nearest neighbour, callers to the left")
     y: list[float]
     deviation: list[Strangeness] = Field(description="of a namespace: the strangest of its services")
-    suspicion: list[float | None] = Field(description="score as a suspect; null: none")
-    incident: list[str | None] = Field(description="id of the open incident that it is part of")
+    suspicion: list[float | None] = Field(description="score as a suspect, of a namespace the highest; null: none")
+    incident: list[str | None] = Field(description="id of the open incident that it is part of, the worst one")
     gone: list[bool] = Field(description="not in the snapshot, and suspected or missed")
 
 
@@ -59,7 +59,7 @@ class MapCalls(Document):
 
     source: list[int] = Field(description="position among the nodes")
     destination: list[int]
-    requests_per_second: list[float | None] = Field(description="null: the call is of a service that is gone")
+    requests_per_second: list[float | None] = Field(description="null: a call of a service that is gone")
     deviation: list[Strangeness]
 
 

@@ -49,6 +49,7 @@ def files() -> tuple[str, dict[str, File]]:
     return digest.hexdigest(), {name: File(_zipped(content), _media_type(name)) for name, content in found.items()}
 
 
+@cache
 def page(*added: str) -> File:
     """The page; ``added`` are tags that go into its head, such as those of the demo's script and style."""
     digest, found = files()

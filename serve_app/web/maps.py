@@ -1,8 +1,8 @@
 """A mesh as it is drawn: services in their places, a large mesh's quiet namespaces as one node each. JSON out."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from serve_app.web.moments import Moment
 
 MOST_SERVICES = 5000  # drawn one by one; in a larger mesh namespaces are told as one node each
 EVERYTHING = "/*"  # after a namespace: all services of it
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,20 +47,21 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
         moment: what is drawn.
         layout: places of its services and of those that are gone.
         before: kept snapshots before it, oldest first, where the calls of what is gone are looked up.
-        expand: namespaces whose services are told one by one; where there is an incident they always are, as far as
-            ``MOST_SERVICES`` reaches.
+        expand: namespaces whose services are told one by one after those of incidents, as far as ``MOST_SERVICES``
+            reaches.
     """
     drawn = _drawn(moment, before)
-    suspicion = {suspect.service: suspect.score for suspect in moment.verdict.suspects}
     incident = _incidents(moment.verdict)
-    collapsed = _collapsed(drawn.names, [*expand, *map(namespace_of, incident)])
+    collapsed = _collapsed(drawn.names, [*map(namespace_of, incident), *expand])
     node, names = _nodes(drawn.names, collapsed)
+    suspicion = _told(((one.service, one.score) for one in moment.verdict.suspects), collapsed)
+    incidents = _told(incident.items(), collapsed)
     place = {name: i for i, name in enumerate(layout.names)}
     positions = layout.positions[[place[name] for name in drawn.names]]
     counts = np.bincount(node, minlength=len(names))
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
     gone = np.bincount(node, drawn.gone, len(names)) == counts
-    source, destination, rates, deviation = _edges(drawn, node)
+    source, destination, rates, deviation = _edges(drawn, node, counts)
     snapshot = moment.snapshot
     return msgspec.json.encode(
         {
@@ -75,7 +77,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
                 "y": _rounded(y, 2),
                 "deviation": _rounded(_most(drawn.services, node, len(names)), 2),
                 "suspicion": [suspicion.get(name) for name in names],
-                "incident": [incident.get(name) for name in names],
+                "incident": [incidents.get(name) for name in names],
                 "gone": gone.tolist(),
             },
             "edges": {
@@ -95,13 +97,13 @@ def gone_services(moment: Moment) -> list[str]:
 
 
 def _incidents(verdict: VerdictDocument) -> dict[str, str]:
-    """Services by the id of the open incident that they are part of, the worst one: whom it affects and whose doing it
-    is. Who is suspected after the first may have nothing to do with it."""
-    return {
-        service: incident.id
-        for incident in reversed(verdict.incidents)
-        for service in (*incident.affected, *(suspect.service for suspect in incident.suspects[:1]))
-    }
+    """The id of the open incident that a service is part of, the worst one, worst first: whose doing it is and whom it
+    affects. Who is suspected after the first may have nothing to do with it."""
+    found: dict[str, str] = {}
+    for incident in verdict.incidents:
+        for service in (*(suspect.service for suspect in incident.suspects[:1]), *incident.affected):
+            found.setdefault(service, incident.id)
+    return found
 
 
 def _drawn(moment: Moment, before: Sequence[MeshSnapshot]) -> Drawn:
@@ -147,6 +149,15 @@ def _collapsed(names: Sequence[str], expand: Sequence[str]) -> set[str]:
     return collapsed
 
 
+def _told(services: Iterable[tuple[str, T]], collapsed: Collection[str]) -> dict[str, T]:
+    """By the nodes that show them, what is told of services, the worst first."""
+    found: dict[str, T] = {}
+    for name, told in services:
+        namespace = namespace_of(name)
+        found.setdefault(namespace + EVERYTHING if namespace in collapsed else name, told)
+    return found
+
+
 def _nodes(names: Sequence[str], collapsed: Collection[str]) -> tuple[IntArray, list[str]]:
     """The node of each service ``[N]``, and the nodes' names."""
     if not collapsed:
@@ -159,13 +170,15 @@ def _nodes(names: Sequence[str], collapsed: Collection[str]) -> tuple[IntArray, 
     return node, list(position)
 
 
-def _edges(drawn: Drawn, node: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
-    """Calls between nodes: ends ``[E']``, requests/s added up, the strangest of their deviations."""
-    ends = node[drawn.edge_index]
-    apart = (ends[0] != ends[1]) | (drawn.edge_index[0] == drawn.edge_index[1])
-    count = int(node.max(initial=-1)) + 1
+def _edges(drawn: Drawn, node: IntArray, services: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
+    """Calls between nodes that stand for so many ``services``, and of one to itself: ends ``[E']``, requests/s added up,
+    the strangest of their deviations."""
+    ends, count = node[drawn.edge_index], len(services)
+    apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)
     pairs, edge = np.unique(ends[0][apart] * count + ends[1][apart], return_inverse=True)
-    rates = np.bincount(edge, drawn.rates[apart], len(pairs)).astype(np.float32)
+    told = drawn.rates[apart]
+    known = np.bincount(edge, ~np.isnan(told), len(pairs)) > 0
+    rates = np.where(known, np.bincount(edge, np.nan_to_num(told), len(pairs)), np.nan).astype(np.float32)
     return pairs // count, pairs % count, rates, _most(drawn.calls[apart], edge, len(pairs))
 
 

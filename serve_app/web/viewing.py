@@ -3,7 +3,6 @@
 Kept by mesh: a layout, so that services stay where they are, and a few maps, so that ten pages cost as much as one.
 """
 
-import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -18,14 +17,15 @@ from serve_app.schemas import VerdictDocument
 from serve_app.stores.meshes import Meshes, unknown_instant
 from serve_app.stores.record import Record
 from serve_app.views import Deviations
-from serve_app.web.history import comparison, instant, period, series, timeline
+from serve_app.web.comparison import comparison, period
+from serve_app.web.files import GZIP
+from serve_app.web.history import instant, series, timeline
 from serve_app.web.layout import Layout, arrange
 from serve_app.web.maps import gone_services, map_document
 from serve_app.web.moments import Moment
 
 MOST_MESHES = 32  # whose layouts are kept
 MOST_MAPS = 8  # of one mesh
-GZIP = 16 + zlib.MAX_WBITS  # zlib's word for the form
 LEVEL = 1  # a fifth of the time of the usual 6, for a tenth more bytes
 
 MapKey = tuple[datetime, tuple[str, ...]]
@@ -33,15 +33,14 @@ MapKey = tuple[datetime, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Shown:
-    """What is kept of one mesh; whoever changes it holds the lock."""
+    """What is kept of one mesh."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
     layout: Layout | None = None
     maps: OrderedDict[MapKey, bytes] = field(default_factory=OrderedDict)
 
 
 class Viewing:
-    """Reads of the kept time of meshes, for people. Methods may be called from several threads.
+    """Reads of the kept time of meshes, for people. Of one thread: who asks for the same waits, and finds it made.
 
     Args:
         meshes: of the session.
@@ -50,7 +49,6 @@ class Viewing:
     def __init__(self, meshes: Meshes) -> None:
         self._meshes = meshes
         self._shown: OrderedDict[str, _Shown] = OrderedDict()
-        self._lock = threading.Lock()
 
     def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
         """JSON of the verdicts later than ``since`` as columns.
@@ -76,8 +74,9 @@ class Viewing:
             UnknownMesh: there is none.
             InvalidParameter: a period without a snapshot.
         """
-        window = self._window(mesh)
-        return comparison(period(window, *first, "first"), period(window, *second, "second"))
+        state = self._meshes.state(mesh)
+        periods = period(state.window, *first, "first"), period(state.window, *second, "second")
+        return comparison(*periods, state.interval_seconds)
 
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """JSON of a mesh as it is drawn, compressed (gzip); the newest snapshot, or the one of an instant.
@@ -85,21 +84,20 @@ class Viewing:
         Raises:
             UnknownMesh, UnknownInstant: there is none.
         """
-        state = self._meshes.state(mesh)
-        at = at or state.observed_at
+        stored = self._meshes.stored(mesh)
+        at = at or stored.observed_at
         assert at is not None  # a mesh with a verdict
-        key = at, tuple(sorted(set(expand)))
-        shown = self._of(mesh)
-        with shown.lock:
-            if key not in shown.maps:
-                moment = self._moment(mesh, state, at)
-                shown.layout = _arranged(shown.layout, state, moment)
-                before = [snapshot for snapshot in state.window if snapshot.observed_at < at]
-                drawn = map_document(moment, shown.layout, before, expand)
-                shown.maps[key] = zlib.compress(drawn, LEVEL, GZIP)
-                while len(shown.maps) > MOST_MAPS:
-                    shown.maps.popitem(last=False)
-            return shown.maps[key]
+        key, shown = (at, tuple(expand)), self._of(mesh)
+        if key not in shown.maps:
+            state = self._meshes.newest(stored).mesh.state
+            moment = self._moment(mesh, state, at)
+            shown.layout = _arranged(shown.layout, state, moment)
+            before = [snapshot for snapshot in state.window if snapshot.observed_at < at]
+            drawn = map_document(moment, shown.layout, before, expand)
+            shown.maps[key] = zlib.compress(drawn, LEVEL, GZIP)
+            while len(shown.maps) > MOST_MAPS:
+                shown.maps.popitem(last=False)
+        return shown.maps[key]
 
     def moments(self, mesh: str) -> list[Moment]:
         """The kept time, oldest first.
@@ -119,16 +117,14 @@ class Viewing:
 
     def forget(self, mesh: str) -> None:
         """It was deleted: another of this name is another mesh."""
-        with self._lock:
-            self._shown.pop(mesh, None)
+        self._shown.pop(mesh, None)
 
     def _of(self, mesh: str) -> _Shown:
-        with self._lock:
-            shown = self._shown.setdefault(mesh, _Shown())
-            self._shown.move_to_end(mesh)
-            while len(self._shown) > MOST_MESHES:
-                self._shown.popitem(last=False)
-            return shown
+        shown = self._shown.setdefault(mesh, _Shown())
+        self._shown.move_to_end(mesh)
+        while len(self._shown) > MOST_MESHES:
+            self._shown.popitem(last=False)
+        return shown
 
     def _window(self, mesh: str) -> tuple[MeshSnapshot, ...]:
         return self._meshes.state(mesh).window

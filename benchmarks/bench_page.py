@@ -1,0 +1,294 @@
+"""What the page costs: to who looks, in a real Chromium, and to the service, with ten pages open.
+
+    python -m benchmarks.bench_page [--views 7] [--pushes 200] [--json FILE]
+
+Lines of JSON. ``view``: seconds from the address to the verdict and to the drawn graph, 500 services, nothing cached,
+one tab after another. ``interaction``: frames a second while the graph is dragged and zoomed, 5,000 services; WebGL in
+software where there is no GPU, on the same cores as the service. ``payload``: bytes over the wire of the page and all
+its files, compressed. ``cost``: CPU of all the service's processes for ten pages, as a share of one core at a snapshot
+every 15 s: what the same pushes cost with pages less what they cost without, and what waiting costs. ``push``: p50 and
+p99 of a push with ten pages open over without, blocks of both in turn.
+
+The ten pages of the last two are clients that ask what the page asks, when it asks it: a browser's own work is not
+the service's. Correctness first: the page says the verdict that the service gives, and each client saw each verdict
+once.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from model.snapshot import MeshSnapshot
+from serve_app.app import start, stop
+from serve_app.codec import ARROW, encode_snapshot
+from serve_app.settings import Settings
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from tests.page.browsing import JUDGED, Tab, chromium, missing, tab
+
+MESH, PAGES, INTERVAL = "bench", 10, 15.0
+KNOWN = 30  # snapshots before anything is measured
+BLOCK, PAUSE = 20, 0.5  # pushes of a block, and s between two: pages are done with one before the next
+DRAWN = "#canvas[aria-label*=' and ']"
+MOVES = 3.0  # s of dragging
+
+CLIENT = """
+import asyncio, json, sys
+import httpx
+
+base, count = sys.argv[1], int(sys.argv[2])
+
+async def page(http):
+    seen = []
+    last = None
+    async with http.stream("GET", f"{base}/verdicts/stream", timeout=None) as stream:
+        async for line in stream.aiter_lines():
+            if line.startswith("id: "):
+                at = line[4:]
+                assert at not in seen, at
+                seen.append(at)
+                await asyncio.gather(
+                    http.get(f"{base}/timeline", params={"since": last} if last else None),
+                    http.get(f"{base}/map"),
+                )
+                last = at
+                print(at, flush=True)
+
+async def main():
+    limits = httpx.Limits(max_connections=100)
+    async with httpx.AsyncClient(headers={"accept-encoding": "gzip"}, limits=limits) as http:
+        await asyncio.gather(*(page(http) for _ in range(count)))
+
+asyncio.run(main())
+"""
+
+
+def snapshots(services: int) -> Iterator[MeshSnapshot]:
+    """Of a quiet simulated mesh, without end."""
+    return Simulator(MeshSpec(services=services, seed=1)).snapshots()
+
+
+@contextmanager
+def service() -> Iterator[str]:
+    """On loopback, and its URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(
+            serve={"port": 0, "deadline_seconds": 60},
+            store={"path": Path(folder)},
+            limits={"max_ahead_seconds": float("inf")},
+        )
+        url = start(settings)
+        try:
+            yield url
+        finally:
+            stop()
+
+
+class Pusher:
+    """Pushes one snapshot after another and says how long each took, ms."""
+
+    def __init__(self, url: str, services: int) -> None:
+        self.http = httpx.Client(base_url=url, timeout=60)
+        self.snapshots = snapshots(services)
+        self.pushed = 0
+
+    def __call__(self) -> float:
+        body = encode_snapshot(next(self.snapshots), ARROW)
+        began = time.perf_counter()
+        answer = self.http.post(f"/v1/meshes/{MESH}/snapshots", content=body, headers={"content-type": ARROW})
+        took = 1000 * (time.perf_counter() - began)
+        self.pushed += 1
+        assert answer.raise_for_status().json()["sequence"] == self.pushed
+        return took
+
+
+def view(browser: Any, url: str, views: int) -> dict[str, Any]:
+    """First view of 500 services."""
+    verdicts, graphs = [], []
+    said = httpx.get(f"{url}/v1/meshes/{MESH}/verdict").json()["status"]
+    for _ in range(views):
+        with tab(browser, url) as one:
+            began = time.perf_counter()
+            one.page.goto(f"{url}/#mesh={MESH}")
+            one.page.wait_for_selector(JUDGED)
+            verdicts.append(time.perf_counter() - began)
+            one.page.wait_for_selector(DRAWN)
+            graphs.append(time.perf_counter() - began)
+            assert one.page.get_attribute("#verdict", "class") == said
+            assert one.complaints == []
+    return {"verdict_s": middle(verdicts), "graph_s": middle(graphs), "slowest_graph_s": round(max(graphs), 3)}
+
+
+def payload(browser: Any, url: str) -> dict[str, Any]:
+    """Bytes of the page and its files as they are sent."""
+    with tab(browser, url) as one:
+        sizes: dict[str, int] = {}
+        one.page.on("requestfinished", lambda asked: sizes.setdefault(asked.url, asked.sizes()["responseBodySize"]))
+        one.open(f"/#mesh={MESH}")
+        files = {name: size for name, size in sizes.items() if "/v1/" not in name and "/healthz" not in name}
+    return {"files": len(files), "kilobytes": round(sum(files.values()) / 1000, 1)}
+
+
+def interaction(browser: Any, url: str) -> dict[str, Any]:
+    """Frames a second while 5,000 services are dragged, and zoomed."""
+    with tab(browser, url) as one:
+        one.open(f"/#mesh={MESH}&view=all")
+        one.page.wait_for_selector(DRAWN)
+        one.page.wait_for_timeout(1500)
+        one.page.evaluate(
+            """() => {
+                window.drawn = [];
+                const tick = (at) => { window.drawn.push(at); requestAnimationFrame(tick); };
+                requestAnimationFrame(tick);
+            }"""
+        )
+        dragged, zoomed = moved(one, drag), moved(one, zoom)
+        assert one.complaints == []
+    return {"drag_fps": dragged, "zoom_fps": zoomed}
+
+
+def moved(one: Tab, move: Any) -> float:
+    """Frames a second while something is moved."""
+    box = one.page.locator("#stage").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    one.page.mouse.move(x, y)
+    before, began, i = one.page.evaluate("() => window.drawn.length"), time.perf_counter(), 0
+    while time.perf_counter() - began < MOVES:
+        move(one, x, y, i)
+        i += 1
+    frames = one.page.evaluate("() => window.drawn.length") - before
+    rate = frames / (time.perf_counter() - began)
+    one.page.mouse.up()
+    return round(rate, 1)
+
+
+def drag(one: Tab, x: float, y: float, i: int) -> None:
+    if i == 0:
+        one.page.mouse.down()
+    one.page.mouse.move(x + 4 * (i % 60 - 30), y + 2 * (i % 50 - 25))
+    time.sleep(0.008)
+
+
+def zoom(one: Tab, x: float, y: float, i: int) -> None:
+    one.page.mouse.wheel(0, -100 if i // 15 % 2 else 100)
+    time.sleep(0.05)
+
+
+@contextmanager
+def pages(url: str) -> Iterator[subprocess.Popen[str]]:
+    """Ten open pages, each of which saw a verdict."""
+    command = [sys.executable, "-c", CLIENT, f"{url}/v1/meshes/{MESH}", str(PAGES)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as clients:
+        assert clients.stdout is not None
+        for _ in range(PAGES):
+            assert clients.stdout.readline()
+        try:
+            yield clients
+        finally:
+            clients.kill()
+
+
+def seconds() -> float:
+    """CPU seconds of the service's processes so far: all that this one started but for the pages."""
+    total = 0.0
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if CLIENT not in child.cmdline():
+                times = child.cpu_times()
+                total += times.user + times.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def block(push: Pusher) -> tuple[list[float], float]:
+    """Times of some pushes, ms, and CPU seconds of the service meanwhile."""
+    before, took = seconds(), []
+    for _ in range(BLOCK):
+        took.append(push())
+        time.sleep(PAUSE)
+    return took, seconds() - before
+
+
+def idle() -> float:
+    """Share of a core that the service takes while nobody pushes."""
+    before = seconds()
+    time.sleep(INTERVAL)
+    return (seconds() - before) / INTERVAL
+
+
+def cost(url: str, push: Pusher, pushes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What ten pages cost the service, and the pushes beside them."""
+    alone, beside, spent_alone, spent_beside = [], [], [], []
+    for _ in range(-(-pushes // BLOCK)):
+        took, spent = block(push)
+        alone += took
+        spent_alone.append(spent / BLOCK)
+        with pages(url):
+            took, spent = block(push)
+        beside += took
+        spent_beside.append(spent / BLOCK)
+    a, b = statistics.median(spent_alone), statistics.median(spent_beside)
+    waiting = idle()
+    with pages(url):
+        waiting = idle() - waiting
+    told = {"pages": PAGES, "cpu_ms_a_snapshot": round(1000 * (b - a), 1), "waiting": round(waiting, 4)}
+    told["of_a_core"] = round((b - a) / INTERVAL + max(waiting, 0.0), 4)
+    told["pushes_themselves_cpu_ms"] = round(1000 * a, 1)
+    p = {name: (quantile(alone, q), quantile(beside, q)) for name, q in (("p50", 0.5), ("p99", 0.99))}
+    ratios = {f"{name}_ratio": round(with_ / without, 3) for name, (without, with_) in p.items()}
+    return told, {"pushes": len(alone), **{f"{n}_ms": [round(v, 1) for v in both] for n, both in p.items()}, **ratios}
+
+
+def middle(values: list[float]) -> float:
+    return round(statistics.median(values), 3)
+
+
+def quantile(values: list[float], q: float) -> float:
+    return sorted(values)[min(len(values) - 1, round(q * len(values)))]
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--views", type=int, default=7)
+    asked.add_argument("--pushes", type=int, default=200)
+    asked.add_argument("--json", type=Path)
+    given = asked.parse_args()
+    if absent := missing():
+        sys.exit(absent)
+    about = {"cores": os.cpu_count(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 2)}
+    found: list[dict[str, Any]] = []
+    with service() as url, chromium() as browser:
+        push = Pusher(url, 500)
+        for _ in range(KNOWN):
+            push()
+        found.append({"measure": "view", "services": 500, **view(browser, url, given.views)})
+        found.append({"measure": "payload", **payload(browser, url)})
+        told, pushed = cost(url, push, given.pushes)
+        found += [{"measure": "cost", "services": 500, **told}, {"measure": "push", "services": 500, **pushed}]
+        httpx.delete(f"{url}/v1/meshes/{MESH}").raise_for_status()
+        push = Pusher(url, 5000)
+        for _ in range(KNOWN):
+            push()
+        found.append({"measure": "interaction", "services": 5000, **interaction(browser, url)})
+    lines = [json.dumps({**row, **about}) for row in found]
+    print("\n".join(lines))
+    if given.json:
+        given.json.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

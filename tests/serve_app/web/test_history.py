@@ -1,0 +1,303 @@
+"""The kept time as the page reads it: columns that say what the verdicts say, what was measured, what differs."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.errors import InvalidParameter, UnknownMesh
+from serve_app.sources.faults import Fault, candidates
+from serve_app.sources.operations import Change
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.stores.record import Record
+from serve_app.web.comparison import comparison, period
+from serve_app.web.documents import ComparisonDocument, ComparisonRow, SeriesDocument, TimelineDocument
+from serve_app.web.history import instant, series, timeline
+from tests.serve_app.web.watching import SECONDS, Watched
+
+SPEC = MeshSpec(services=40, seed=3, dropout=0.02)
+FAULT_FROM, FAULT_TO, LENGTH = 40, 56, 70
+MESH = "shop"
+
+
+def culprit() -> str:
+    """The service that becomes slow."""
+    simulator = Simulator(SPEC)
+    able = candidates(simulator.mesh, "latency_injection")
+    return simulator.node_ids[able[len(able) // 2]]
+
+
+def recording() -> list[MeshSnapshot]:
+    """A mesh with a deploy, and then a service that becomes slow for a while."""
+    fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, 0.9)
+    deploy = Change("deploy", Simulator(SPEC).node_ids[5], 25)
+    return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
+
+
+SNAPSHOTS = recording()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    kept = Watched(tmp_path_factory.mktemp("history"))
+    with closing(kept.store):
+        yield kept
+
+
+@pytest.fixture(scope="module")
+def verdicts(watched: Watched) -> list[dict[str, Any]]:
+    """Of the recording, which is kept as ``shop``."""
+    return watched.see(MESH, SNAPSHOTS)
+
+
+def told(watched: Watched, since: str | None = None, limit: int = 1000) -> TimelineDocument:
+    at = None if since is None else datetime.fromisoformat(since)
+    return TimelineDocument.model_validate_json(watched.viewing.timeline(MESH, at, limit))
+
+
+# timeline
+
+
+def test_columns_are_what_the_verdicts_say(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+    columns = msgspec.json.decode(watched.viewing.timeline(MESH, None, 1000))
+    TimelineDocument.model_validate_json(watched.viewing.timeline(MESH, None, 1000))
+    for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage"):
+        assert columns[name] == [verdict[name] for verdict in verdicts], name
+    assert columns["missing_parts"] == [0] * LENGTH
+    assert columns["milliseconds"] == [1e3 * SECONDS] * LENGTH
+    assert {"warming_up", "normal", "anomalous"} <= set(columns["status"])
+
+
+def test_an_incident_is_told_from_its_first_to_its_last_snapshot(
+    watched: Watched, verdicts: list[dict[str, Any]]
+) -> None:
+    opened = [(verdict, incident) for verdict in verdicts for incident in verdict["incidents"]]
+    incidents = told(watched).incidents
+    assert [one.id for one in incidents] == list(dict.fromkeys(incident["id"] for _, incident in opened))
+    assert incidents
+    for one in incidents:
+        mine = [(verdict, incident) for verdict, incident in opened if incident["id"] == one.id]
+        assert (instant(one.first), instant(one.last)) == (mine[0][0]["observed_at"], mine[-1][0]["observed_at"])
+        strongest = max(incident["score"] for _, incident in mine)
+        named = {i["suspects"][0]["service"] for _, i in mine if i["score"] == strongest and i["suspects"]}
+        assert one.service in named
+        assert one.severity == mine[-1][1]["severity"]
+    assert culprit() in {one.service for one in incidents}
+
+
+def test_who_is_suspected_last_is_not_who_it_was_when_it_was_strongest() -> None:
+    def document(second: int, score: float, *suspects: str) -> Record:
+        incident = {"id": "x", "since": "2026-01-01T00:00:00Z", "severity": "minor", "score": score}
+        incident |= {"suspects": [{"service": name} for name in suspects], "affected": ["shop/web"]}
+        told = {"observed_at": f"2026-01-01T00:00:{second:02}.500000Z", "sequence": second, "status": "anomalous"}
+        told |= {"mesh_score": 5, "threshold": None, "probability": 0.5, "coverage": 0.5, "missing_parts": [0, 2]}
+        return Record(1, msgspec.json.encode(told | {"incidents": [incident]}))
+
+    records = [document(1, 4.0, "shop/a"), document(2, 9.0, "shop/db"), document(3, 5.0, "shop/a")]
+    found = TimelineDocument.model_validate_json(timeline(records, []))
+    assert [one.service for one in found.incidents] == ["shop/db"]
+    assert (found.missing_parts, found.threshold, found.milliseconds) == ([2] * 3, [None] * 3, [None] * 3)
+    (nobody,) = TimelineDocument.model_validate_json(timeline([document(4, 4.0)], [])).incidents
+    assert nobody.service == "shop/web", "nobody is suspected: the first that suffers"
+
+
+def test_changes_are_those_of_the_snapshots_that_are_told(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+    announced = [
+        (snapshot.observed_at, change.kind, change.service, change.reason)
+        for snapshot in SNAPSHOTS
+        for change in snapshot.changes
+    ]
+    assert announced
+    found = [(one.at, one.kind, one.service, one.reason) for one in told(watched).changes]
+    assert found == announced
+    later = instant(announced[0][0])
+    assert all(one.at > announced[0][0] for one in told(watched, since=later).changes)
+
+
+def test_since_and_limit_make_pages_that_join(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+    whole, first = told(watched), told(watched, limit=30)
+    rest = told(watched, since=instant(first.observed_at[-1]))
+    assert (first.observed_at + rest.observed_at, len(first.observed_at)) == (whole.observed_at, 30)
+    nothing = told(watched, since=verdicts[-1]["observed_at"])
+    assert (nothing.observed_at, nothing.incidents, nothing.changes) == ([], [], [])
+
+
+def test_times_with_fractions_are_written_as_verdicts_write_them(watched: Watched) -> None:
+    shifted = [s for s in SNAPSHOTS[20:28] if s.changes] or SNAPSHOTS[25:26]
+    late = [at_time(s, s.observed_at + timedelta(microseconds=120_000)) for s in shifted]
+    (verdict, *_) = watched.see("fractions", late)
+    document = TimelineDocument.model_validate_json(watched.viewing.timeline("fractions", None, 10))
+    assert instant(document.observed_at[0]) == verdict["observed_at"]
+    assert {one.at for one in document.changes} == {s.observed_at for s in late if s.changes}
+
+
+def at_time(snapshot: MeshSnapshot, at: datetime) -> MeshSnapshot:
+    """The same at another time."""
+    return MeshSnapshot.create(
+        node_ids=snapshot.node_ids,
+        edge_index=snapshot.edge_index,
+        node_features=np.where(snapshot.node_observed, snapshot.node_features, np.nan),
+        edge_features=np.where(snapshot.edge_observed, snapshot.edge_features, np.nan),
+        observed_at=at,
+        changes=snapshot.changes,
+    )
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, 0.012345, 7.0])
+def test_a_record_reads_back_and_those_of_before_had_no_seconds(seconds: float | None) -> None:
+    record = Record(40, b'{"status":"normal"}', b"\x00\n\xff\n", seconds)
+    assert Record.unpack(record.pack()) == record
+    assert Record.unpack(b'40\n{"status":"normal"}\n\x00\n\xff\n').seconds is None
+    assert Record.unpack(b'40\n{"status":"normal"}\n\x00\n\xff\n').deviations == record.deviations
+
+
+# series
+
+
+def test_a_series_is_what_was_measured_and_null_where_nothing_was() -> None:
+    for name in SNAPSHOTS[0].node_ids[:10]:
+        document = SeriesDocument.model_validate_json(series(SNAPSHOTS, name))
+        assert tuple(document.metrics) == NODE_METRICS
+        assert document.observed_at == [snapshot.observed_at for snapshot in SNAPSHOTS]
+        for metric, values in enumerate(document.metrics.values()):
+            for value, snapshot in zip(values, SNAPSHOTS, strict=True):
+                row = snapshot.node_ids.index(name)
+                assert (value is not None) == snapshot.node_observed[row, metric]
+                if value is not None:
+                    assert value == pytest.approx(float(snapshot.node_features[row, metric]), rel=1e-4)
+    assert b"NaN" not in series(SNAPSHOTS, name)
+    assert b"null" in b"".join(series(SNAPSHOTS, name) for name in SNAPSHOTS[0].node_ids)
+
+
+def test_the_series_of_a_call_is_between_these_two() -> None:
+    snapshot = SNAPSHOTS[-1]
+    source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 7])
+    document = SeriesDocument.model_validate_json(series(SNAPSHOTS, destination, source))
+    assert tuple(document.metrics) == EDGE_METRICS
+    assert document.metrics["requests_per_second"][-1] == pytest.approx(float(snapshot.edge_features[7, 0]), rel=1e-4)
+
+
+def test_who_came_late_has_nulls_before() -> None:
+    late = without(SNAPSHOTS[0], "platform")
+    name = next(n for n in SNAPSHOTS[1].node_ids if n.startswith("platform/"))
+    rates = SeriesDocument.model_validate_json(series([late, SNAPSHOTS[1]], name)).metrics["request_rate"]
+    assert rates[0] is None
+    row = SNAPSHOTS[1].node_ids.index(name)
+    assert rates[1] == pytest.approx(float(SNAPSHOTS[1].node_features[row, 0]), rel=1e-4)
+
+
+def without(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
+    """A snapshot that lacks a namespace."""
+    rows = np.array([i for i, n in enumerate(snapshot.node_ids) if not n.startswith(f"{namespace}/")])
+    calls = np.flatnonzero(np.isin(snapshot.edge_index, rows).all(axis=0))
+    place = np.full(snapshot.num_nodes, -1)
+    place[rows] = np.arange(len(rows))
+    return MeshSnapshot.create(
+        node_ids=[snapshot.node_ids[i] for i in rows],
+        edge_index=place[snapshot.edge_index[:, calls]],
+        node_features=np.where(snapshot.node_observed, snapshot.node_features, np.nan)[rows],
+        edge_features=np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)[calls],
+        observed_at=snapshot.observed_at,
+    )
+
+
+def test_a_name_that_nobody_has_is_refused(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+    name = SNAPSHOTS[0].node_ids[0]
+    for service, source, words in (
+        ("shop/nobody", None, "service 'shop/nobody'"),
+        (name, "shop/nobody", "'shop/nobody' ->"),
+        (name, name, f"{name!r} -> {name!r}"),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            watched.viewing.series(MESH, service, source)
+    for look in (
+        lambda: watched.viewing.series("nowhere", name, None),
+        lambda: watched.viewing.timeline("nowhere", None, 10),
+        lambda: watched.viewing.comparison("nowhere", *[(SNAPSHOTS[0].observed_at, SNAPSHOTS[1].observed_at)] * 2),
+    ):
+        with pytest.raises(UnknownMesh):
+            look()
+
+
+# comparison
+
+
+def differing(first: list[MeshSnapshot], second: list[MeshSnapshot]) -> list[ComparisonRow]:
+    document = ComparisonDocument.model_validate_json(comparison(first, second, SPEC.interval_seconds))
+    assert (document.first_snapshots, document.second_snapshots) == (len(first), len(second))
+    strengths = [abs(row.strength) for row in document.rows]
+    assert strengths == sorted(strengths, reverse=True)
+    return document.rows
+
+
+def test_the_service_that_became_slow_is_what_differs_most(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+    times = [
+        (SNAPSHOTS[a].observed_at, SNAPSHOTS[b].observed_at) for a, b in ((10, 38), (FAULT_FROM + 3, FAULT_TO - 1))
+    ]
+    document = ComparisonDocument.model_validate_json(watched.viewing.comparison(MESH, *times))
+    assert (document.first_snapshots, document.second_snapshots) == (29, FAULT_TO - 1 - FAULT_FROM - 3 + 1)
+    strongest = document.rows[0]
+    assert strongest.service == culprit()
+    assert strongest.metric in {"p50_latency", "p99_latency"}
+    assert strongest.second > 1.5 * strongest.first
+    assert strongest.strength > 5
+    back = differing(SNAPSHOTS[FAULT_FROM + 3 : FAULT_TO], SNAPSHOTS[10:39])
+    assert (back[0].service, back[0].strength) == (strongest.service, -strongest.strength)
+
+
+def test_two_quiet_periods_hardly_differ() -> None:
+    """Of some 900 series at most ten are told, and none by as much as a fault."""
+    quiet = list(Simulator(SPEC, snapshots=60, mute_churn=True).snapshots())
+    rows = differing(quiet[:30], quiet[30:])
+    assert len(rows) <= 10
+    assert all(abs(row.strength) < 5 for row in rows)
+    assert differing(quiet[:30], quiet[:30]) == []
+
+
+def test_periods_of_a_snapshot_and_of_meshes_with_nothing_in_common_are_compared() -> None:
+    alone = [without(SNAPSHOTS[0], "platform")]
+    others = [n for n in {n.split("/")[0] for n in SNAPSHOTS[0].node_ids} if n != "platform"]
+    platform = SNAPSHOTS[1]
+    for namespace in others:
+        platform = without(platform, namespace)
+    assert differing(alone, [platform]) == []
+    assert differing([SNAPSHOTS[0]], [SNAPSHOTS[0]]) == []
+
+
+def test_medians_are_of_what_was_observed() -> None:
+    nothing = np.array([SNAPSHOTS[0].node_features[0], SNAPSHOTS[0].node_features[1]]) * np.nan
+    times = [SNAPSHOTS[0].observed_at + timedelta(seconds=15 * i) for i in range(6)]
+
+    def snapshots(*rates: float) -> list[MeshSnapshot]:
+        made = []
+        for at, rate in zip(times, rates, strict=False):
+            features = nothing.copy()
+            features[0, 0] = rate
+            made.append(
+                MeshSnapshot.create(
+                    node_ids=["a/x", "a/y"], edge_index=np.zeros((2, 0), np.int64), node_features=features,
+                    edge_features=np.zeros((0, 4)), observed_at=at,
+                )
+            )  # fmt: skip
+        return made
+
+    nan = float("nan")
+    (row,) = differing(snapshots(100, nan, 110, 104, 1000), snapshots(nan, 500, nan, 520))
+    assert (row.service, row.source, row.metric) == ("a/x", None, "request_rate")
+    assert (row.first, row.second) == (107.0, 510.0)
+
+
+def test_a_period_without_a_snapshot_is_refused() -> None:
+    begin = SNAPSHOTS[0].observed_at
+    assert period(SNAPSHOTS, begin, begin, "first") == SNAPSHOTS[:1]
+    for ends in ((begin - timedelta(days=1), begin - timedelta(seconds=1)), (SNAPSHOTS[3].observed_at, begin)):
+        with pytest.raises(InvalidParameter, match=f"a second period.*kept is {instant(begin)}"):
+            period(SNAPSHOTS, *ends, "second")
+    with pytest.raises(InvalidParameter, match="kept is nothing"):
+        period([], begin, begin, "first")

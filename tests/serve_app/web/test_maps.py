@@ -1,0 +1,218 @@
+"""A mesh as it is drawn: what a map says of each node and call, and what it folds in a large mesh."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.snapshot import MeshSnapshot, namespace_of
+from serve_app.schemas import VerdictDocument
+from serve_app.views import Deviations
+from serve_app.web.documents import MapDocument
+from serve_app.web.layout import arrange
+from serve_app.web.maps import MOST_SERVICES, gone_services, map_document
+from serve_app.web.moments import Moment
+
+AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
+LARGE = {"shop": 40, "pay": 60, "batch": 5100}  # services of a mesh above the limit, by namespace
+
+
+def snapshot(names: list[str], calls: dict[tuple[str, str], float]) -> MeshSnapshot:
+    """A mesh of these calls and their rates."""
+    row = {name: i for i, name in enumerate(names)}
+    edges = np.full((len(calls), 4), np.nan)
+    edges[:, 0] = list(calls.values())
+    return MeshSnapshot.create(
+        node_ids=names,
+        edge_index=np.array([[row[a], row[b]] for a, b in calls]).reshape(-1, 2).T,
+        node_features=np.full((len(names), 7), np.nan),
+        edge_features=edges,
+        observed_at=AT,
+    )
+
+
+def incident(name: str, culprit: str, *affected: str) -> dict[str, Any]:
+    suspects = [{"service": culprit, "score": 0.8, "reasons": []}]
+    told = {"id": name, "since": AT, "severity": "minor", "score": 5.0, "suspects": suspects, "changes": []}
+    return told | {"affected": list(affected)}
+
+
+def verdict(*incidents: dict[str, Any], suspects: dict[str, float] | None = None) -> VerdictDocument:
+    named = [{"service": name, "score": score, "reasons": []} for name, score in (suspects or {}).items()]
+    return VerdictDocument.model_validate(
+        {
+            "observed_at": AT, "sequence": 20, "status": "anomalous" if incidents else "normal", "mesh_score": 5.0,
+            "threshold": 3.0, "probability": 0.9, "coverage": 1.0, "missing_parts": [], "model": "x",
+            "suspects": named, "incidents": list(incidents), "muted": [],
+        }
+    )  # fmt: skip
+
+
+def drawn(
+    told: MeshSnapshot, said: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
+) -> tuple[MapDocument, Moment]:
+    """A map of a mesh whose deviations are random, in sixteenths, and in part unknown."""
+    random = np.random.default_rng(seed)
+    services, calls = (
+        np.where(random.random(n) < 0.2, np.nan, random.integers(0, 64, n) / 16).astype(np.float32)
+        for n in (told.num_nodes, told.num_edges)
+    )
+    moment = Moment(told, Deviations(services, calls), said)
+    names = (*told.node_ids, *gone_services(moment))
+    layout = arrange(names, told.edge_index, np.ones(told.num_edges))
+    document = map_document(moment, layout, before, expand)
+    assert b"NaN" not in document
+    return MapDocument.model_validate_json(document), moment
+
+
+def large(seed: int = 0) -> MeshSnapshot:
+    """Namespaces of which one alone is above the limit, and calls between any two services."""
+    random = np.random.default_rng(seed)
+    names = [f"{space}/s{i}" for space, size in LARGE.items() for i in range(size)]
+    ends = random.integers(0, len(names), (12_000, 2))
+    ends[:400] = random.integers(0, 100, (400, 2))  # shop and pay talk to each other too
+    return snapshot(
+        names, {(names[a], names[b]): float(r) for (a, b), r in zip(ends, random.random(12_000), strict=True)}
+    )
+
+
+SMALL = snapshot(
+    ["shop/web", "shop/cart", "pay/card", "pay/ledger"],
+    {
+        ("shop/web", "shop/cart"): 9.0,
+        ("shop/cart", "pay/card"): 4.0,
+        ("pay/card", "pay/ledger"): 4.0,
+        ("pay/card", "pay/card"): 1.0,
+    },
+)
+
+
+def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
+    said = verdict(
+        incident("worse", "pay/ledger", "pay/card"),
+        incident("other", "shop/cart", "pay/card"),
+        suspects={"pay/ledger": 0.8, "shop/web": 0.1},
+    )
+    told, moment = drawn(SMALL, said)
+    assert (told.observed_at, told.status, told.services, told.calls) == (AT, "anomalous", 4, 4)
+    assert told.collapsed == []
+    assert tuple(told.nodes.name) == SMALL.node_ids
+    assert told.nodes.services == [1] * 4
+    assert told.nodes.gone == [False] * 4
+    assert told.nodes.suspicion == [0.1, None, None, 0.8]
+    assert told.nodes.incident == [None, "other", "worse", "worse"], "of two incidents the worse one"
+    expected = [None if np.isnan(d) else round(float(d), 2) for d in moment.deviations.services]
+    assert told.nodes.deviation == expected
+    ends = {
+        (told.nodes.name[s], told.nodes.name[d]): (rate, deviation)
+        for s, d, rate, deviation in zip(
+            told.edges.source,
+            told.edges.destination,
+            told.edges.requests_per_second,
+            told.edges.deviation,
+            strict=True,
+        )
+    }
+    assert ends == {
+        (SMALL.node_ids[s], SMALL.node_ids[d]): (
+            float(rate),
+            None if np.isnan(deviation) else round(float(deviation), 2),
+        )
+        for s, d, rate, deviation in zip(
+            *SMALL.edge_index, SMALL.edge_features[:, 0], moment.deviations.calls, strict=True
+        )
+    }
+
+
+def test_a_mesh_without_calls_or_incidents_is_drawn() -> None:
+    told, _ = drawn(snapshot(["a/x"], {}), verdict())
+    assert (told.nodes.name, told.edges.source, told.nodes.incident) == (["a/x"], [], [None])
+
+
+def test_a_large_mesh_is_told_by_namespaces() -> None:
+    mesh = large()
+    assert mesh.num_nodes > MOST_SERVICES
+    told, moment = drawn(mesh, verdict())
+    assert (told.services, told.calls) == (mesh.num_nodes, mesh.num_edges)
+    assert told.collapsed == sorted(LARGE)
+    assert dict(zip(told.nodes.name, told.nodes.services, strict=True)) == {f"{n}/*": size for n, size in LARGE.items()}
+    spaces = np.array([namespace_of(name) for name in mesh.node_ids])
+    for name, deviation in zip(told.nodes.name, told.nodes.deviation, strict=True):
+        of = moment.deviations.services[spaces == name.removesuffix("/*")]
+        assert deviation == round(float(np.nanmax(of)), 2)
+    ends = spaces[mesh.edge_index]
+    for s, d, rate, deviation in zip(
+        told.edges.source, told.edges.destination, told.edges.requests_per_second, told.edges.deviation, strict=True
+    ):
+        between = (ends[0] == told.nodes.name[s].removesuffix("/*")) & (
+            ends[1] == told.nodes.name[d].removesuffix("/*")
+        )
+        assert rate == pytest.approx(float(mesh.edge_features[between, 0].sum()), abs=0.01)
+        assert deviation == round(float(np.nanmax(moment.deviations.calls[between])), 2)
+    assert len(told.edges.source) == 6, "all ordered pairs of three; what is inside one is not drawn"
+
+
+def test_a_namespace_is_told_service_by_service_where_somebody_asks_or_an_incident_is() -> None:
+    mesh = large()
+    asked, _ = drawn(mesh, verdict(), "pay", "nowhere")
+    assert asked.collapsed == ["batch", "shop"]
+    assert sum(asked.nodes.services) == mesh.num_nodes
+    assert {name for name in asked.nodes.name if name.startswith("pay/")} == {f"pay/s{i}" for i in range(60)}
+    said = verdict(incident("x", "shop/s3", "pay/s1"), suspects={"shop/s3": 0.8})
+    opened, _ = drawn(mesh, said)
+    assert opened.collapsed == ["batch"]
+    at = {name: i for i, name in enumerate(opened.nodes.name)}
+    assert opened.nodes.suspicion[at["shop/s3"]] == 0.8
+    assert [opened.nodes.incident[at[name]] for name in ("shop/s3", "pay/s1", "batch/*")] == ["x", "x", None]
+    shop = {i for name, i in at.items() if name.startswith("shop/")}
+    ends = zip(opened.edges.source, opened.edges.destination, strict=True)
+    assert any(s in shop and d in shop for s, d in ends), "calls inside what is unfolded are drawn"
+
+
+def test_a_namespace_that_has_no_room_tells_the_worst_of_itself() -> None:
+    said = verdict(
+        incident("worse", "batch/s9", "batch/s1"),
+        incident("other", "batch/s3"),
+        suspects={"batch/s9": 0.8, "batch/s3": 0.2},
+    )
+    told, _ = drawn(large(), said, "batch")
+    assert told.collapsed == sorted(LARGE)
+    at = told.nodes.name.index("batch/*")
+    assert (told.nodes.suspicion[at], told.nodes.incident[at]) == (0.8, "worse")
+    assert told.nodes.gone == [False] * 3
+
+
+def test_incidents_have_room_before_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_app.web.maps.MOST_SERVICES", 65)  # three namespaces, and one of those unfolded
+    told, _ = drawn(large(), verdict(incident("x", "pay/s1")), "shop")
+    assert told.collapsed == ["batch", "shop"]
+
+
+def test_who_is_gone_is_drawn_with_its_last_calls() -> None:
+    without = snapshot(list(SMALL.node_ids[:3]), {("shop/web", "shop/cart"): 8.0, ("shop/cart", "pay/card"): 4.0})
+    said = verdict(incident("x", "pay/ledger", "pay/card"), suspects={"pay/ledger": 0.9, "never/seen": 0.1})
+    told, _ = drawn(without, said, before=(SMALL, without))
+    assert (told.services, told.calls) == (3, 2)
+    names = [*SMALL.node_ids[:3], "never/seen", "pay/ledger"]
+    assert (told.nodes.name, told.nodes.gone) == (names, [False, False, False, True, True])
+    assert told.nodes.deviation[3:] == [None, None]
+    lost = [
+        (names[s], names[d])
+        for s, d, rate in zip(told.edges.source, told.edges.destination, told.edges.requests_per_second, strict=True)
+        if rate is None
+    ]
+    assert lost == [("pay/card", "pay/ledger")]
+
+
+def test_who_is_gone_takes_nothing_from_a_folded_namespace() -> None:
+    mesh = large()
+    assert (mesh.edge_index == mesh.num_nodes - 1).any(), "it had calls, of which nobody knows a rate now"
+    names = [*mesh.node_ids[:-1]]
+    kept = np.flatnonzero((mesh.edge_index < len(names)).all(axis=0))
+    calls = {(names[a], names[b]): float(mesh.edge_features[e, 0]) for e in kept for a, b in [mesh.edge_index[:, e]]}
+    told, _ = drawn(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
+    at = told.nodes.name.index("batch/*")
+    assert told.nodes.services[at] == LARGE["batch"], "those that are gone count"
+    assert not told.nodes.gone[at]
+    assert None not in told.edges.requests_per_second

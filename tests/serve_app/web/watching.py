@@ -1,0 +1,45 @@
+"""Meshes that were judged and kept, as a session does it, without Ray."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from serve_app.codec import encode_verdict, pack_snapshot
+from serve_app.pipeline import Options, advance_shown
+from serve_app.stores.cache import Known, MeshCache
+from serve_app.stores.local import LocalStore
+from serve_app.stores.meshes import Meshes
+from serve_app.stores.record import Record
+from serve_app.views import Deviations
+from serve_app.web.viewing import Viewing
+
+SECONDS = 0.0123  # that a verdict is said to have taken
+
+
+class Watched:
+    """A store in a folder, and what looks at it."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = LocalStore(path)
+        self.meshes = Meshes(self.store, MeshCache(2**28))
+        self.viewing = Viewing(self.meshes)
+        self._checkpoint = load()
+
+    def see(self, mesh: str, snapshots: Iterable[MeshSnapshot], window: int = 120) -> list[dict[str, Any]]:
+        """Judge and keep snapshots; their verdicts."""
+        options, known, verdicts = Options(window_size=window), self.meshes.known(mesh), []
+        for snapshot in snapshots:
+            step = advance_shown(self._checkpoint, known.mesh, snapshot, options)
+            document = encode_verdict(step.verdict).model_dump_json().encode()
+            deviations = Deviations.of(step.laid, step.calibrated, snapshot)
+            record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
+            known = self.meshes.append(
+                mesh, Known(step.mesh, known.revision), snapshot, pack_snapshot(snapshot), record, keep=window
+            )
+            self.meshes.hold(mesh, known)
+            verdicts.append(msgspec.json.decode(document))
+        return verdicts
