@@ -16,7 +16,7 @@ from serve_app.sources.operations import Change
 from serve_app.sources.simulator import Simulator
 from serve_app.sources.topology import MeshSpec
 from serve_app.stores.record import Record
-from serve_app.web.comparison import comparison, period
+from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, comparison, period
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, SeriesDocument, TimelineDocument
 from serve_app.web.history import instant, series, timeline
 from tests.serve_app.web.watching import SECONDS, Watched
@@ -231,7 +231,7 @@ def test_a_name_that_nobody_has_is_refused(watched: Watched, verdicts: list[dict
 def differing(first: list[MeshSnapshot], second: list[MeshSnapshot]) -> list[ComparisonRow]:
     document = ComparisonDocument.model_validate_json(comparison(first, second, SPEC.interval_seconds))
     assert (document.first_snapshots, document.second_snapshots) == (len(first), len(second))
-    strengths = [abs(row.strength) for row in document.rows]
+    strengths = [abs(row.strength) * (CONTEXT_WEIGHT if row.metric in CONTEXT else 1.0) for row in document.rows]
     assert strengths == sorted(strengths, reverse=True)
     return document.rows
 
