@@ -249,7 +249,7 @@ class NotifySettings(Subject):
     cluster: str = Field("default", min_length=1, max_length=256, description="label of every alert")
     external_url: Address | None = Field(None, description="base of this service as people reach it, for links")
     runbook_url: Address | None = Field(None, description="{cluster}, {mesh}, {incident} are filled in")
-    dashboard_url: Address | None = Field(None, description="likewise; none: the mesh's incidents at external_url")
+    dashboard_url: Address | None = Field(None, description="likewise; none: the page at external_url")
     path: Location | None = Field(None, description="directory for what was told; none: notify, in store.path")
     deadline_seconds: float = Field(10.0, gt=0, description="of one request")
     resend_seconds: float = Field(60.0, gt=0, le=120, description="between two posts of an unchanged alert")

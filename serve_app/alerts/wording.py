@@ -21,7 +21,7 @@ class Place:
         cluster: label of every alert.
         external_url: base of this service as people reach it; empty: no links to it.
         runbook_url, dashboard_url: of an incident; ``{cluster}``, ``{mesh}`` and ``{incident}`` are filled in. Empty:
-            no runbook; the open incidents of the mesh as this service shows them.
+            no runbook; the page of this service, at the incident.
     """
 
     cluster: str = "default"
@@ -31,11 +31,12 @@ class Place:
 
     def links(self, mesh: str, incident: str) -> dict[str, str]:
         """``runbook_url``, ``dashboard_url``, ``verdict_url``, those that there are."""
-        base = f"{self.external_url.rstrip('/')}/v1/meshes/{quote(mesh, safe='')}" if self.external_url else ""
+        root = self.external_url.rstrip("/")
+        page = root and f"{root}/#mesh={quote(mesh, safe='')}&incident={quote(incident, safe='')}"
         found = {
             "runbook_url": self._filled(self.runbook_url, mesh, incident),
-            "dashboard_url": self._filled(self.dashboard_url, mesh, incident) or (base and f"{base}/incidents"),
-            "verdict_url": base and f"{base}/verdict",
+            "dashboard_url": self._filled(self.dashboard_url, mesh, incident) or page,
+            "verdict_url": root and f"{root}/v1/meshes/{quote(mesh, safe='')}/verdict",
         }
         return {name: url for name, url in found.items() if url}
 

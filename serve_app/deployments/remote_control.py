@@ -103,7 +103,7 @@ class RemoteControl:
     @http.get("/")
     async def whole_page(self) -> Response:
         """The page with the demo's panel."""
-        file = page(*ADDED)
+        file = page(*ADDED, root="../")
         return _sent(file.plain, file.media_type)
 
     @http.get("/controls.js")

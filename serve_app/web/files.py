@@ -50,10 +50,15 @@ def files() -> tuple[str, dict[str, File]]:
 
 
 @cache
-def page(*added: str) -> File:
-    """The page; ``added`` are tags that go into its head, such as those of the demo's script and style."""
+def page(*added: str, root: str = "") -> File:
+    """The page.
+
+    Args:
+        added: tags that go into its head, such as those of the demo's script and style.
+        root: of the service, as seen from the page: it may be below a path of somebody's proxy.
+    """
     digest, found = files()
-    text = found["index.html"].plain.decode().replace(PLACE, f"/static/{digest}")
+    text = found["index.html"].plain.decode().replace(PLACE, f"{root}static/{digest}")
     return File(_zipped(text.replace(HEAD, "".join(added) + HEAD).encode()), "text/html; charset=utf-8")
 
 

@@ -4,7 +4,8 @@ export class Refused extends Error {
   constructor(status, text) { super(text); this.status = status; }
 }
 
-const of = (mesh) => `/v1/meshes/${encodeURIComponent(mesh)}`;
+const ROOT = new URL("../../", import.meta.url).href; // of the service, which may be below a path of somebody's proxy
+const of = (mesh) => `${ROOT}v1/meshes/${encodeURIComponent(mesh)}`;
 
 async function send(path, options = {}) {
   let response;
@@ -25,8 +26,8 @@ function query(values) {
 
 const json = (body) => ({ method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
 
-export const meshes = () => send("/v1/meshes");
-export const health = () => send("/healthz");
+export const meshes = () => send(`${ROOT}v1/meshes`);
+export const health = () => send(`${ROOT}healthz`);
 export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`);
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
@@ -42,24 +43,28 @@ export function comparison(mesh, first, second) {
 }
 
 const PATIENCE = [1, 2, 4, 8, 15]; // seconds between tries; a browser's own tries end with the first refusal
+const CALM_MS = 4000; // a connection that is back by then was not lost: streams end now and then by themselves
 
 /**
  * Verdicts of a mesh from now on; the connection is made anew as often as it is lost, and nothing in between is missed.
+ * While nobody sees the page there is none: a browser has six for all tabs together.
  * @returns a function that ends it.
  */
 export function follow(mesh, { on, lost, back }) {
-  let events, timer, last, failures = 0, ended = false;
+  let events = null, timer, alarm = null, last, failures = 0;
   const connect = () => {
     events = new EventSource(`${of(mesh)}/verdicts/stream${query({ since: last })}`);
-    events.addEventListener("open", () => { failures = 0; back(); });
+    events.addEventListener("open", () => { failures = 0; clearTimeout(alarm); alarm = null; back(); });
     events.addEventListener("verdict", (event) => { last = event.lastEventId; on(JSON.parse(event.data)); });
     events.addEventListener("error", () => {
-      if (ended) return;
-      lost();
-      if (events.readyState !== EventSource.CLOSED) return; // it tries by itself
+      alarm ??= setTimeout(lost, CALM_MS);
+      if (events?.readyState !== EventSource.CLOSED) return; // it tries by itself
       timer = setTimeout(connect, 1000 * PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
     });
   };
-  connect();
-  return () => { ended = true; clearTimeout(timer); events.close(); };
+  const end = () => { clearTimeout(timer); clearTimeout(alarm); alarm = null; events?.close(); events = null; };
+  const seen = () => { end(); if (document.visibilityState === "visible") connect(); };
+  document.addEventListener("visibilitychange", seen);
+  seen();
+  return () => { document.removeEventListener("visibilitychange", seen); end(); };
 }

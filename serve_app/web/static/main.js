@@ -18,7 +18,7 @@ let leave = () => {}, mapDue = 0, mapUnderWay = false;
 
 const select = (service) => go({ service }, { quietly: true });
 const graph = graphView({ select, expand: (namespace) => go({ expand: [...new Set([...(read().expand?.split(",") ?? []), namespace])].join(",") }) });
-const timeline = timelineView({ look, select: (period, first) => go({ [first ? "first" : "second"]: period.join("~"), ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }) }) });
+const timeline = timelineView({ look, visit: (one) => go({ at: one.last === known.timeline.observed_at.at(-1) ? null : one.last, incident: one.id }), select: (period, first) => go({ [first ? "first" : "second"]: period.join("~"), ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }) }) });
 const incidents = incidentsView({ select, changed: () => {} });
 const comparison = comparisonView({ select });
 const watcher = watcherView();
@@ -39,7 +39,6 @@ function look(at) {
 async function enter(mesh) {
   leave();
   Object.assign(known, { mesh, newest: null, timeline: null, map: null, mapOf: "", verdict: null, source: null, lost: false, heard: Date.now() });
-  document.title = `${mesh} · TAGAE`;
   leave = feed.follow(mesh, { on: came, lost: () => { known.lost = true; ticked(); }, back: () => { known.lost = false; ticked(); } });
   incidents.remember(mesh);
 }
@@ -92,13 +91,20 @@ async function list() {
   const mesh = view.mesh ?? known.mesh ?? (found.find((one) => one.status === "anomalous") ?? found[0])?.mesh;
   if (mesh === undefined) { empty(); return; }
   by("mesh").value = mesh;
-  if (mesh !== known.mesh) enter(mesh);
+  const here = found.find((one) => one.mesh === mesh);
+  document.title = `${here?.status === "anomalous" ? "● " : ""}${mesh} · TAGAE`;
+  if (!here) { gone(mesh); return; }
+  if (mesh !== known.mesh || here.sequence < (known.newest?.sequence ?? 0)) enter(mesh); // fewer: it began anew
   feed.health().then((health) => { known.health = health; }, () => {});
   feed.source(mesh).then((source) => { known.source = source; }, () => {});
 }
 
 function empty() {
   headline("", "No mesh yet", "Nothing was pushed or collected so far. The first snapshot shows here by itself.");
+}
+
+function gone(mesh) {
+  headline("", `There is no mesh ${mesh}`, "It was deleted, or never pushed or collected. Choose another, or wait for its first snapshot.");
 }
 
 function failed(error) {
@@ -133,12 +139,14 @@ function draw() {
 function tell(verdict, view) {
   const when = view.at ? `At ${clock(view.at, true)} UTC: ` : "";
   const open = incident(), others = verdict.incidents.length - 1;
+  const meant = open?.id === view.incident ? null : known.timeline?.incidents.find((one) => one.id === view.incident);
+  const over = meant ? [["", `the incident of this link, ${meant.service ?? meant.id}, was open until ${clock(meant.last)} UTC: see it below`]] : [];
   if (open) {
     const first = open.suspects[0], age = ends(verdict.observed_at) - ends(open.since);
     const name = first?.service ?? open.affected[0];
     headline(verdict.status, `${when}${name} ${trouble(first?.reasons[0])}, since ${clock(open.since)} UTC (${span(age)})`, first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.");
     const planned = open.changes.length ? [["planned", `▲ ${open.changes[0].text}`]] : [["", "no planned change near it"]];
-    notes([["", `${open.severity}, ${plural(open.affected.length, "service")} affected`], ...planned, ["", `probability ${verdict.probability.toFixed(2)}`], ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []), ...hushed(verdict)]);
+    notes([["", `${open.severity}, ${plural(open.affected.length, "service")} affected`], ...planned, ["", `probability ${verdict.probability.toFixed(2)}`], ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []), ...over, ...hushed(verdict)]);
     return;
   }
   const services = known.map ? plural(known.map.services, "service") : "the mesh";
@@ -149,7 +157,7 @@ function tell(verdict, view) {
   };
   const [head, story] = texts[verdict.status] ?? [verdict.status.replace("_", " "), ""];
   headline(verdict.status, when + head, story);
-  notes([["", `probability of an incident ${verdict.probability.toFixed(2)}`], ...hushed(verdict)]);
+  notes([["", `probability of an incident ${verdict.probability.toFixed(2)}`], ...over, ...hushed(verdict)]);
 }
 
 const hushed = (verdict) => verdict.muted.slice(0, 2).map((one) => ["planned", `muted: ${one.services.join(", ") || "the whole mesh"} (${one.reason})`]);

@@ -3,7 +3,7 @@
 import { by, colour, el, show } from "./dom.js";
 import { clock, ends, kind } from "./words.js";
 
-const TOLD = 8; // planned changes in words
+const TOLD = 8; // planned changes, and incidents, in words
 const COLUMNS = ["observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage", "missing_parts", "milliseconds"];
 
 /** A timeline with what came since; snapshots beyond `most` are dropped. */
@@ -18,7 +18,7 @@ export function joined(before, news, most) {
   return told;
 }
 
-/** @param on {look(at), select(period, first)}: what a click, a drag and a drag with shift ask for. */
+/** @param on {look(at), visit(incident), select(period, first)}: what a click, one on an incident, a drag (with shift) ask for. */
 export function timelineView(on) {
   let plot = null, told = null, view = {}, shifted = false;
   const place = by("plot"), scrub = by("scrub");
@@ -87,6 +87,8 @@ export function timelineView(on) {
     const at = told.observed_at[i < 0 ? last : i];
     scrub.setAttribute("aria-valuetext", at ? `${clock(at, true)} UTC, ${told.status[i < 0 ? last : i].replace("_", " ")}` : "nothing kept");
     by("moment").textContent = view.at ? `looking at ${clock(view.at, true)} UTC` : at ? `${clock(told.observed_at[0])} to ${clock(at)} UTC; click or drag the slider to look back` : "";
+    const past = told.incidents.slice(-TOLD).reverse();
+    show(by("past"), ...past.map((one) => el("li", {}, el("button", { type: "button", "data-key": one.id, click: () => on.visit(one) }, `${clock(one.since)} to ${one.last === told.observed_at[last] ? "now" : clock(one.last)} ${one.severity}: ${one.service ?? one.id}`))));
     const shown = told.changes.slice(-TOLD).reverse();
     show(by("changes"), ...shown.map((one) => el("li", {}, el("b", {}, "▲ "), `${clock(one.at)} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`)));
   }

@@ -50,7 +50,7 @@ def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
         "Affected: shop/cart, shop/web.\n"
         "Planned: began 40 s after deploy of shop/cart (v1.4.2).",
         "runbook_url": "https://runbooks.example/shop?incident=a",
-        "dashboard_url": "https://tagae.example/v1/meshes/shop/incidents",
+        "dashboard_url": "https://tagae.example/#mesh=shop&incident=a",
     }
     assert alert.url == "https://tagae.example/v1/meshes/shop/verdict"
     assert _kinds(heard) == ["opened"]
