@@ -16,8 +16,9 @@ import psutil
 
 from tests.serve_app.running import kill_all
 
-# Software instead of a GPU draws WebGL, so that a machine without one sees the same; nothing is asked of elsewhere.
-CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+# WebGL in software, so that a machine without a GPU sees the same; nothing is asked of elsewhere.
+CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--disable-gpu", "--enable-unsafe-swiftshader")
+DRIVER = "[.WebGL-"  # begins what a graphics driver says, which is not about the page
 JUDGED = "#verdict.anomalous, #verdict.normal, #verdict.partial"
 PATIENCE_SECONDS = 60.0
 
@@ -102,13 +103,18 @@ def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     one = Tab(page, base)
-    page.on("console", lambda said: one.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("console", lambda said: one.complaints.append(said.text) if is_complaint(said) else None)
     page.on("pageerror", lambda error: one.complaints.append(str(error)))
     page.on("request", lambda asked: None if asked.url.startswith((base, "data:")) else one.strangers.append(asked.url))
     try:
         yield one
     finally:
         context.close()
+
+
+def is_complaint(said: Any) -> bool:
+    """Whether a console message is an error or a warning about the page."""
+    return said.type in ("error", "warning") and not said.text.startswith(DRIVER)
 
 
 @contextmanager

@@ -3,7 +3,14 @@
 
 const ASK_MS = 1000;
 const AFTER_PRESS_MS = [120, 450]; // the show takes a key within a tenth of a second, and tells it with the next call
-const SURPRISE = "x", TRUTH = "t", STORY = "a", PAUSE = " ", STEP = ".", FASTER = "+", SLOWER = "-", OTHERS = "\t";
+const SURPRISE = "x",
+  TRUTH = "t",
+  STORY = "a",
+  PAUSE = " ",
+  STEP = ".",
+  FASTER = "+",
+  SLOWER = "-",
+  OTHERS = "\t";
 
 function made(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -30,8 +37,16 @@ function panel() {
   const deeds = made("ol");
   deeds.setAttribute("aria-label", "What was done, and what came of it");
   deeds.tabIndex = 0; // it scrolls
-  const whole = made("details", { open: true }, summary, learning,
-    made("div", { className: "groups" }, faults.field, changes.field), controls, made("p", {}, notice, " ", meaning), deeds);
+  const whole = made(
+    "details",
+    { open: true },
+    summary,
+    learning,
+    made("div", { className: "groups" }, faults.field, changes.field),
+    controls,
+    made("p", {}, notice, " ", meaning),
+    deeds,
+  );
   const section = made("section", { id: "demo" }, whole);
   section.setAttribute("aria-label", "Demo");
   return { section, said, learning, faults, changes, controls, meaning, notice, deeds };
@@ -44,7 +59,9 @@ let asking = null; // the request under way
 function button(key, words, meaning) {
   const one = made("button", { type: "button", textContent: words, title: meaning });
   one.dataset.key = key;
-  const explain = () => { parts.meaning.textContent = one.title; };
+  const explain = () => {
+    parts.meaning.textContent = one.title;
+  };
   one.addEventListener("pointerenter", explain);
   one.addEventListener("focus", explain);
   one.addEventListener("click", () => press(key));
@@ -52,7 +69,11 @@ function button(key, words, meaning) {
 }
 
 const controls = {
-  surprise: button(SURPRISE, "a fault you are not told", "A fault of any kind at any service: find it before the detector does."),
+  surprise: button(
+    SURPRISE,
+    "a fault you are not told",
+    "A fault of any kind at any service: find it before the detector does.",
+  ),
   truth: button(TRUTH, "tell the truth", "Show, or hide, which faults act."),
   story: button(STORY, "story", "Changes and faults come by themselves, until you press a button."),
   others: button(OTHERS, "other services", "Begin the next fault or change elsewhere."),
@@ -68,9 +89,13 @@ parts.meaning.textContent = "Point at a button to read what it does.";
 function showMenu(options) {
   const services = new Map(options.map((option) => [option.key, option.service]));
   const keys = options.map((option) => option.key).join();
-  if (keys !== menu) { // made once: a button that is replaced under a finger or a cursor is not pressed
+  if (keys !== menu) {
+    // made once: a button that is replaced under a finger or a cursor is not pressed
     menu = keys;
-    for (const [place, isFault] of [[parts.faults, true], [parts.changes, false]]) {
+    for (const [place, isFault] of [
+      [parts.faults, true],
+      [parts.changes, false],
+    ]) {
       const mine = options.filter((option) => option.is_fault === isFault);
       place.buttons.replaceChildren(...mine.map((option) => button(option.key, option.words, option.meaning)));
     }
@@ -93,8 +118,10 @@ function showControls({ speed, paused, story, hidden }) {
 
 function enable(show) {
   for (const one of parts.section.querySelectorAll("button")) {
-    one.disabled = !show || one.dataset.spent === "spent"
-      || (show.warming_up && Boolean(one.closest("fieldset") ?? one.dataset.key === SURPRISE));
+    one.disabled =
+      !show ||
+      one.dataset.spent === "spent" ||
+      (show.warming_up && Boolean(one.closest("fieldset") ?? one.dataset.key === SURPRISE));
   }
 }
 
@@ -106,8 +133,12 @@ function deed({ at, text, outcome, right }) {
 
 function showDeeds({ deeds, controls: { hidden }, warming_up: warmingUp }) {
   const rows = deeds.toReversed().map(deed);
-  if (hidden) rows.unshift(made("li", { className: "none", textContent: "Whether a fault acts is hidden: “tell the truth” tells." }));
-  if (!rows.length && !warmingUp) rows.push(made("li", { className: "none", textContent: "Nothing was done to the mesh yet." }));
+  if (hidden)
+    rows.unshift(
+      made("li", { className: "none", textContent: "Whether a fault acts is hidden: “tell the truth” tells." }),
+    );
+  if (!rows.length && !warmingUp)
+    rows.push(made("li", { className: "none", textContent: "Nothing was done to the mesh yet." }));
   const text = rows.map((row) => row.textContent).join();
   if (text !== parts.deeds.dataset.text) {
     parts.deeds.dataset.text = text;
@@ -138,14 +169,18 @@ async function ask() {
   asking ??= fetch("/demo/show", { cache: "no-store" })
     .then(async (answer) => (answer.ok ? render(await answer.json()) : fail("the demo is starting")))
     .catch(() => fail("the demo has ended"))
-    .finally(() => { asking = null; });
+    .finally(() => {
+      asking = null;
+    });
   return asking;
 }
 
 async function press(key) {
   try {
     const answer = await fetch("/demo/keys", {
-      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ key }),
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ key }),
     });
     if (!answer.ok) parts.notice.textContent = (await answer.json()).detail;
   } catch {
@@ -157,5 +192,9 @@ async function press(key) {
 (document.querySelector("#extras") ?? document.body).append(parts.section);
 enable(null);
 ask();
-setInterval(() => { if (document.visibilityState === "visible") ask(); }, ASK_MS);
-document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") ask(); });
+setInterval(() => {
+  if (document.visibilityState === "visible") ask();
+}, ASK_MS);
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState === "visible") ask();
+});

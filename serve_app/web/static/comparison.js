@@ -8,13 +8,18 @@ const BEFORE_SECONDS = 600; // before an incident: what it is compared with unle
 
 /** The periods to begin with: before and since the incident that is open, or the two halves of the kept time. */
 export function periods(timeline, incident) {
-  const times = timeline.observed_at, last = times.at(-1);
+  const times = timeline.observed_at,
+    last = times.at(-1);
   if (!incident || incident.since <= times[0]) {
     const middle = Math.floor(times.length / 2);
     return { first: [times[0], times[Math.max(0, middle - 1)]], second: [times[middle], last] };
   }
-  const from = ends(incident.since), before = times.filter((at) => ends(at) < from && ends(at) >= from - BEFORE_SECONDS);
-  return { first: [before[0] ?? times[0], before.at(-1) ?? times[0]], second: [times.find((at) => ends(at) >= from) ?? last, last] };
+  const from = ends(incident.since),
+    before = times.filter((at) => ends(at) < from && ends(at) >= from - BEFORE_SECONDS);
+  return {
+    first: [before[0] ?? times[0], before.at(-1) ?? times[0]],
+    second: [times.find((at) => ends(at) >= from) ?? last, last],
+  };
 }
 
 /** @param on {select(service)}. */
@@ -26,22 +31,71 @@ export function comparisonView(on) {
     by("compare").setAttribute("aria-expanded", String(Boolean(first)));
     place.hidden = !first;
     const now = JSON.stringify([mesh, first, second]);
-    if (!first || now === asked) { if (!first) asked = ""; return; }
+    if (!first || now === asked) {
+      if (!first) asked = "";
+      return;
+    }
     asked = now;
     let answer;
-    try { answer = await feed.comparison(mesh, first, second); } catch (error) { if (now === asked) show(place, title(first, second), el("p", { class: "failed" }, error.message)); return; }
+    try {
+      answer = await feed.comparison(mesh, first, second);
+    } catch (error) {
+      if (now === asked) show(place, title(first, second), el("p", { class: "failed" }, error.message));
+      return;
+    }
     if (now !== asked) return;
-    const rows = answer.rows.slice(0, ROWS).map(({ service, source, metric, first: a, second: b, strength }) => el("tr", {},
-      el("td", {}, el("button", { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service) }, source ? `${source} → ${service}` : service)),
-      el("td", {}, metricName(metric)), el("td", { class: "n" }, metricValue(metric, a)), el("td", { class: `n ${strength > 0 ? "up" : "down"}` }, `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, b)}`)));
-    const head = el("tr", {}, ...["service or calls", "metric", "first", "second"].map((text) => el("th", { scope: "col" }, text)));
-    show(place, title(first, second), rows.length
-      ? el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))
-      : el("p", {}, `Nothing differs by more than it usually wavers (${plural(answer.first_snapshots, "snapshot")} and ${answer.second_snapshots}).`));
+    const rows = answer.rows
+      .slice(0, ROWS)
+      .map(({ service, source, metric, first: a, second: b, strength }) =>
+        el(
+          "tr",
+          {},
+          el(
+            "td",
+            {},
+            el(
+              "button",
+              { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service) },
+              source ? `${source} → ${service}` : service,
+            ),
+          ),
+          el("td", {}, metricName(metric)),
+          el("td", { class: "n" }, metricValue(metric, a)),
+          el(
+            "td",
+            { class: `n ${strength > 0 ? "up" : "down"}` },
+            `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, b)}`,
+          ),
+        ),
+      );
+    const head = el(
+      "tr",
+      {},
+      ...["service or calls", "metric", "first", "second"].map((text) => el("th", { scope: "col" }, text)),
+    );
+    show(
+      place,
+      title(first, second),
+      rows.length
+        ? el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))
+        : el(
+            "p",
+            {},
+            `Nothing differs by more than it usually wavers (${plural(answer.first_snapshots, "snapshot")} and ${answer.second_snapshots}).`,
+          ),
+    );
   }
 
   function title(first, second) {
-    return el("h3", { id: "comparison-title" }, "What differs: ", el("span", { class: "a" }, `${clock(first[0])} to ${clock(first[1])}`), " and ", el("span", { class: "b" }, `${clock(second[0])} to ${clock(second[1])} UTC`), ". Drag on the timeline for the second period, with shift for the first.");
+    return el(
+      "h3",
+      { id: "comparison-title" },
+      "What differs: ",
+      el("span", { class: "a" }, `${clock(first[0])} to ${clock(first[1])}`),
+      " and ",
+      el("span", { class: "b" }, `${clock(second[0])} to ${clock(second[1])} UTC`),
+      ". Drag on the timeline for the second period, with shift for the first.",
+    );
   }
 
   return { draw };

@@ -2,7 +2,10 @@
 
 /** An element: `el("p", {class: "why"}, "text", child)`; properties that are functions are listeners. */
 export function el(tag, properties = {}, ...children) {
-  const made = tag === "svg" || SVG.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const made =
+    tag === "svg" || SVG.has(tag)
+      ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+      : document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") made.addEventListener(name, value);

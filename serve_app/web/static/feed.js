@@ -1,7 +1,10 @@
 // What the service tells: documents by request, verdicts as they are made.
 
 export class Refused extends Error {
-  constructor(status, text) { super(text); this.status = status; }
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
 }
 
 const ROOT = new URL("../../", import.meta.url).href; // of the service, which may be below a path of somebody's proxy
@@ -24,7 +27,11 @@ function query(values) {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
-const json = (body) => ({ method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+const json = (body) => ({
+  method: "POST",
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify(body),
+});
 
 export const meshes = () => send(`${ROOT}v1/meshes`);
 export const health = () => send(`${ROOT}healthz`);
@@ -35,11 +42,14 @@ export const series = (mesh, service, source) => send(`${of(mesh)}/series${query
 export const source = (mesh) => send(`${of(mesh)}/source`);
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const tell = (mesh, said) => send(`${of(mesh)}/feedback`, json(said));
-export const takeBack = (mesh, incident) => send(`${of(mesh)}/feedback/${encodeURIComponent(incident)}`, { method: "DELETE" });
+export const takeBack = (mesh, incident) =>
+  send(`${of(mesh)}/feedback/${encodeURIComponent(incident)}`, { method: "DELETE" });
 export const report = (mesh, incident) => `${of(mesh)}/report${query({ incident })}`;
 
 export function comparison(mesh, first, second) {
-  return send(`${of(mesh)}/comparison${query({ first_from: first[0], first_to: first[1], second_from: second[0], second_to: second[1] })}`);
+  return send(
+    `${of(mesh)}/comparison${query({ first_from: first[0], first_to: first[1], second_from: second[0], second_to: second[1] })}`,
+  );
 }
 
 const PATIENCE = [1, 2, 4, 8, 15]; // seconds between tries; a browser's own tries end with the first refusal
@@ -51,20 +61,44 @@ const CALM_MS = 4000; // a connection that is back by then was not lost: streams
  * @returns a function that ends it.
  */
 export function follow(mesh, { on, lost, back }) {
-  let events = null, timer, alarm = null, last, failures = 0;
+  let events = null,
+    timer,
+    alarm = null,
+    last,
+    failures = 0;
   const connect = () => {
     events = new EventSource(`${of(mesh)}/verdicts/stream${query({ since: last })}`);
-    events.addEventListener("open", () => { failures = 0; clearTimeout(alarm); alarm = null; back(); });
-    events.addEventListener("verdict", (event) => { last = event.lastEventId; on(JSON.parse(event.data)); });
+    events.addEventListener("open", () => {
+      failures = 0;
+      clearTimeout(alarm);
+      alarm = null;
+      back();
+    });
+    events.addEventListener("verdict", (event) => {
+      last = event.lastEventId;
+      on(JSON.parse(event.data));
+    });
     events.addEventListener("error", () => {
       alarm ??= setTimeout(lost, CALM_MS);
       if (events?.readyState !== EventSource.CLOSED) return; // it tries by itself
       timer = setTimeout(connect, 1000 * PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
     });
   };
-  const end = () => { clearTimeout(timer); clearTimeout(alarm); alarm = null; events?.close(); events = null; };
-  const seen = () => { end(); if (document.visibilityState === "visible") connect(); };
+  const end = () => {
+    clearTimeout(timer);
+    clearTimeout(alarm);
+    alarm = null;
+    events?.close();
+    events = null;
+  };
+  const seen = () => {
+    end();
+    if (document.visibilityState === "visible") connect();
+  };
   document.addEventListener("visibilitychange", seen);
   seen();
-  return () => { document.removeEventListener("visibilitychange", seen); end(); };
+  return () => {
+    document.removeEventListener("visibilitychange", seen);
+    end();
+  };
 }

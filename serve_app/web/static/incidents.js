@@ -3,49 +3,73 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { clock, ends, metricName, metricValue, plural, span } from "./words.js";
 
-const SUSPECTS = 5, LIKELY = 0.02; // of an incident at most; below this share only who comes first is told
+const SUSPECTS = 5,
+  LIKELY = 0.02; // of an incident at most; below this share only who comes first is told
 const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // series that are remembered
 
 /** @param on {select(service), changed()}: what a click asks for; that something was told. */
 export function incidentsView(on) {
   const series = new Map(); // by mesh, service and caller: {until, answer}
-  let told = new Map(), failed = null, drawn = null;
+  let told = new Map(),
+    failed = null,
+    drawn = null;
 
   /** Read what people said of this mesh. */
   async function remember(mesh) {
-    told = new Map((await feed.feedback(mesh).catch(() => ({ feedback: [] }))).feedback.map((one) => [one.incident, one]));
+    told = new Map(
+      (await feed.feedback(mesh).catch(() => ({ feedback: [] }))).feedback.map((one) => [one.incident, one]),
+    );
     redraw();
   }
 
   /** @param next {mesh, verdict, at, service, live}. */
-  function draw(next) { drawn = next; redraw(); }
+  function draw(next) {
+    drawn = next;
+    redraw();
+  }
 
   function redraw() {
     if (!drawn) return;
     const { verdict } = drawn;
     const cards = verdict.incidents.map(card);
     if (!cards.length) cards.push(quiet(verdict));
-    by("incidents-title").textContent = verdict.incidents.length > 1 ? `${verdict.incidents.length} incidents` : "Suspects";
+    by("incidents-title").textContent =
+      verdict.incidents.length > 1 ? `${verdict.incidents.length} incidents` : "Suspects";
     show(by("cards"), ...cards);
   }
 
   function quiet(verdict) {
     const first = verdict.suspects.slice(0, 3);
     if (!first.length) return el("p", { class: "affected" }, "Nobody is suspected of anything.");
-    return el("div", { class: "card" }, el("p", { class: "affected" }, "Nothing pages. Who would be looked at first:"), ...first.map((one, i) => suspect(one, i, null)));
+    return el(
+      "div",
+      { class: "card" },
+      el("p", { class: "affected" }, "Nothing pages. Who would be looked at first:"),
+      ...first.map((one, i) => suspect(one, i, null)),
+    );
   }
 
   function card(incident, number) {
     const age = ends(verdictTime()) - ends(incident.since);
-    return el("article", { class: `card ${incident.severity}` },
+    return el(
+      "article",
+      { class: `card ${incident.severity}` },
       el("h3", {}, `${incident.severity}: ${incident.suspects[0]?.service ?? incident.affected[0] ?? incident.id}`),
-      el("p", { class: "when" }, `since ${clock(incident.since)} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`),
+      el(
+        "p",
+        { class: "when" },
+        `since ${clock(incident.since)} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
+      ),
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
-      ...incident.suspects.slice(0, SUSPECTS).filter((one, i) => i === 0 || one.score >= LIKELY).map((one, i) => suspect(one, i, incident, number)),
+      ...incident.suspects
+        .slice(0, SUSPECTS)
+        .filter((one, i) => i === 0 || one.score >= LIKELY)
+        .map((one, i) => suspect(one, i, incident, number)),
       el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ")}`),
-      deeds(incident));
+      deeds(incident),
+    );
   }
 
   const verdictTime = () => drawn.verdict.observed_at;
@@ -53,10 +77,28 @@ export function incidentsView(on) {
   function suspect(one, i, incident, number = 0) {
     const open = (i === 0 && number === 0 && incident !== null) || drawn.service === one.service;
     const reasons = open ? one.reasons : one.reasons.slice(0, 1);
-    return el("div", { class: "suspect" },
-      el("button", { type: "button", class: "name", "data-key": `select ${incident?.id} ${one.service}`, "aria-pressed": String(drawn.service === one.service), click: () => on.select(drawn.service === one.service ? null : one.service) },
-        el("b", {}, `${i + 1}`), one.service, el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, one.score.toFixed(2))),
-      ...reasons.flatMap((reason, at) => [el("p", { class: "why" }, reason.text), open && at < CHARTS ? chart(one.service, reason) : null]));
+    return el(
+      "div",
+      { class: "suspect" },
+      el(
+        "button",
+        {
+          type: "button",
+          class: "name",
+          "data-key": `select ${incident?.id} ${one.service}`,
+          "aria-pressed": String(drawn.service === one.service),
+          click: () => on.select(drawn.service === one.service ? null : one.service),
+        },
+        el("b", {}, `${i + 1}`),
+        one.service,
+        el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)),
+        el("span", {}, one.score.toFixed(2)),
+      ),
+      ...reasons.flatMap((reason, at) => [
+        el("p", { class: "why" }, reason.text),
+        open && at < CHARTS ? chart(one.service, reason) : null,
+      ]),
+    );
   }
 
   function bar(score) {
@@ -67,50 +109,107 @@ export function incidentsView(on) {
 
   /** The metric of a reason over the kept time; nothing until it is there. */
   function chart(service, reason) {
-    const [to, source] = reason.source ? [service, reason.source] : reason.destination ? [reason.destination, service] : [service, null];
+    const [to, source] = reason.source
+      ? [service, reason.source]
+      : reason.destination
+        ? [reason.destination, service]
+        : [service, null];
     const key = [drawn.mesh, to, source].join(" ");
     const known = series.get(key);
     if (known?.until !== drawn.newest) {
       series.set(key, { until: drawn.newest, answer: known?.answer });
       while (series.size > KEPT) series.delete(series.keys().next().value);
-      feed.series(drawn.mesh, to, source).then((answer) => { series.set(key, { until: series.get(key)?.until, answer }); redraw(); }, () => {});
+      feed.series(drawn.mesh, to, source).then(
+        (answer) => {
+          series.set(key, { until: series.get(key)?.until, answer });
+          redraw();
+        },
+        () => {},
+      );
     }
-    const values = known?.answer?.metrics[source && reason.metric === "request_rate" ? "requests_per_second" : reason.metric];
+    const values =
+      known?.answer?.metrics[source && reason.metric === "request_rate" ? "requests_per_second" : reason.metric];
     return values ? spark(known.answer.observed_at, values, reason) : null;
   }
 
   function spark(times, values, reason) {
-    const width = 360, height = 64, low = 12, seen = values.filter((value) => value !== null);
+    const width = 360,
+      height = 64,
+      low = 12,
+      seen = values.filter((value) => value !== null);
     if (seen.length < 2) return null;
-    const first = ends(times[0]), last = ends(times.at(-1)), top = 1.1 * Math.max(...seen, reason.expected ?? 0) || 1;
-    const x = (at) => (width * (ends(at) - first)) / Math.max(1, last - first), y = (value) => height - low - (height - low - 4) * (value / top);
-    let line = "", pen = "M";
-    values.forEach((value, i) => { if (value === null) { pen = "M"; return; } line += `${pen}${x(times[i]).toFixed(1)} ${y(value).toFixed(1)}`; pen = "L"; });
+    const first = ends(times[0]),
+      last = ends(times.at(-1)),
+      top = 1.1 * Math.max(...seen, reason.expected ?? 0) || 1;
+    const x = (at) => (width * (ends(at) - first)) / Math.max(1, last - first),
+      y = (value) => height - low - (height - low - 4) * (value / top);
+    let line = "",
+      pen = "M";
+    values.forEach((value, i) => {
+      if (value === null) {
+        pen = "M";
+        return;
+      }
+      line += `${pen}${x(times[i]).toFixed(1)} ${y(value).toFixed(1)}`;
+      pen = "L";
+    });
     const since = x(reason.since < times[0] ? times[0] : reason.since);
-    return el("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${metricName(reason.metric)} over time: ${reason.text}` },
+    return el(
+      "svg",
+      {
+        class: "spark",
+        viewBox: `0 0 ${width} ${height}`,
+        preserveAspectRatio: "none",
+        role: "img",
+        "aria-label": `${metricName(reason.metric)} over time: ${reason.text}`,
+      },
       el("rect", { class: "after", x: since, y: 0, width: width - since, height: height - low }),
-      reason.expected === null ? null : el("path", { class: "expected", d: `M0 ${y(reason.expected).toFixed(1)}H${width}` }),
+      reason.expected === null
+        ? null
+        : el("path", { class: "expected", d: `M0 ${y(reason.expected).toFixed(1)}H${width}` }),
       el("path", { d: line }),
       drawn.live ? null : el("path", { class: "at", d: `M${x(verdictTime()).toFixed(1)} 0V${height - low}` }),
-      el("text", { x: 0, y: height - 1 }, `${clock(times[0])}`), el("text", { x: width, y: height - 1, "text-anchor": "end" }, clock(times.at(-1))),
-      el("text", { x: 2, y: 9 }, metricValue(reason.metric, top / 1.1)));
+      el("text", { x: 0, y: height - 1 }, `${clock(times[0])}`),
+      el("text", { x: width, y: height - 1, "text-anchor": "end" }, clock(times.at(-1))),
+      el("text", { x: 2, y: 9 }, metricValue(reason.metric, top / 1.1)),
+    );
   }
 
   function deeds(incident) {
     const said = told.get(incident.id);
-    const culprit = drawn.service && incident.affected.concat(incident.suspects.map((one) => one.service)).includes(drawn.service) ? drawn.service : null;
-    const button = (text, key, deed) => el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: () => act(deed) }, text);
+    const culprit =
+      drawn.service && incident.affected.concat(incident.suspects.map((one) => one.service)).includes(drawn.service)
+        ? drawn.service
+        : null;
+    const button = (text, key, deed) =>
+      el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: () => act(deed) }, text);
     const row = said
-      ? [el("span", { class: "said", role: "status" }, saidText(said)), button("Take it back", "back", () => feed.takeBack(drawn.mesh, incident.id))]
-      : [button("Not an incident", "no", () => feed.tell(drawn.mesh, { incident: incident.id, was_incident: false })),
-        button(culprit ? `It was ${culprit}` : "It was one", "yes", () => feed.tell(drawn.mesh, { incident: incident.id, was_incident: true, ...(culprit ? { culprit } : {}) }))];
-    return el("div", { class: "deeds" }, ...row, el("a", { href: feed.report(drawn.mesh, incident.id), target: "_blank", rel: "noopener" }, "Report"),
-      failed ? el("span", { class: "failed", role: "alert" }, failed) : null);
+      ? [
+          el("span", { class: "said", role: "status" }, saidText(said)),
+          button("Take it back", "back", () => feed.takeBack(drawn.mesh, incident.id)),
+        ]
+      : [
+          button("Not an incident", "no", () => feed.tell(drawn.mesh, { incident: incident.id, was_incident: false })),
+          button(culprit ? `It was ${culprit}` : "It was one", "yes", () =>
+            feed.tell(drawn.mesh, { incident: incident.id, was_incident: true, ...(culprit ? { culprit } : {}) }),
+          ),
+        ];
+    return el(
+      "div",
+      { class: "deeds" },
+      ...row,
+      el("a", { href: feed.report(drawn.mesh, incident.id), target: "_blank", rel: "noopener" }, "Report"),
+      failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
+    );
   }
 
   async function act(deed) {
     failed = null;
-    try { await deed(); } catch (error) { failed = error.message; }
+    try {
+      await deed();
+    } catch (error) {
+      failed = error.message;
+    }
     await remember(drawn.mesh);
     on.changed();
   }

@@ -13,12 +13,36 @@ const KEPT = 10000; // snapshots in the timeline at most; the service keeps fewe
 const MAP_PAUSE_MS = 400; // between two maps at least, where snapshots come faster
 const MESHES_MS = 15000; // between two looks at the list of meshes
 
-const known = { mesh: null, newest: null, timeline: null, map: null, mapOf: "", verdict: null, heard: Date.now(), lost: false, health: null, source: null };
-let leave = () => {}, mapDue = 0, mapUnderWay = false;
+const known = {
+  mesh: null,
+  newest: null,
+  timeline: null,
+  map: null,
+  mapOf: "",
+  verdict: null,
+  heard: Date.now(),
+  lost: false,
+  health: null,
+  source: null,
+};
+let leave = () => {},
+  mapDue = 0,
+  mapUnderWay = false;
 
 const select = (service) => go({ service }, { quietly: true });
-const graph = graphView({ select, expand: (namespace) => go({ expand: [...new Set([...(read().expand?.split(",") ?? []), namespace])].join(",") }) });
-const timeline = timelineView({ look, visit: (one) => go({ at: one.last === known.timeline.observed_at.at(-1) ? null : one.last, incident: one.id }), select: (period, first) => go({ [first ? "first" : "second"]: period.join("~"), ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }) }) });
+const graph = graphView({
+  select,
+  expand: (namespace) => go({ expand: [...new Set([...(read().expand?.split(",") ?? []), namespace])].join(",") }),
+});
+const timeline = timelineView({
+  look,
+  visit: (one) => go({ at: one.last === known.timeline.observed_at.at(-1) ? null : one.last, incident: one.id }),
+  select: (period, first) =>
+    go({
+      [first ? "first" : "second"]: period.join("~"),
+      ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }),
+    }),
+});
 const incidents = incidentsView({ select, changed: () => {} });
 const comparison = comparisonView({ select });
 const watcher = watcherView();
@@ -38,8 +62,28 @@ function look(at) {
 
 async function enter(mesh) {
   leave();
-  Object.assign(known, { mesh, newest: null, timeline: null, map: null, mapOf: "", verdict: null, source: null, lost: false, heard: Date.now() });
-  leave = feed.follow(mesh, { on: came, lost: () => { known.lost = true; ticked(); }, back: () => { known.lost = false; ticked(); } });
+  Object.assign(known, {
+    mesh,
+    newest: null,
+    timeline: null,
+    map: null,
+    mapOf: "",
+    verdict: null,
+    source: null,
+    lost: false,
+    heard: Date.now(),
+  });
+  leave = feed.follow(mesh, {
+    on: came,
+    lost: () => {
+      known.lost = true;
+      ticked();
+    },
+    back: () => {
+      known.lost = false;
+      ticked();
+    },
+  });
   incidents.remember(mesh);
 }
 
@@ -58,24 +102,39 @@ async function came(verdict) {
       const last = known.timeline?.observed_at.at(-1); // another answer may have been faster
       if (last === since) known.timeline = joined(known.timeline, news, KEPT);
     }
-  } catch (error) { failed(error); }
+  } catch (error) {
+    failed(error);
+  }
   draw();
 }
 
 /** The map of the moment that is looked at, as often as it changes but not more often than anybody sees. */
 async function fetchMap() {
-  const view = read(), at = view.at ?? null, key = [known.mesh, at ?? known.newest?.observed_at, view.expand ?? ""].join(" ");
+  const view = read(),
+    at = view.at ?? null,
+    key = [known.mesh, at ?? known.newest?.observed_at, view.expand ?? ""].join(" ");
   if (key === known.mapOf || mapUnderWay || !known.newest) return;
   const wait = mapDue - Date.now();
-  if (wait > 0) { mapUnderWay = true; setTimeout(() => { mapUnderWay = false; fetchMap(); }, wait); return; }
+  if (wait > 0) {
+    mapUnderWay = true;
+    setTimeout(() => {
+      mapUnderWay = false;
+      fetchMap();
+    }, wait);
+    return;
+  }
   mapUnderWay = true;
   try {
     const mesh = known.mesh;
-    const [map, verdict] = await Promise.all([feed.map(mesh, at, view.expand), at ? feed.verdict(mesh, at) : known.newest]);
+    const [map, verdict] = await Promise.all([
+      feed.map(mesh, at, view.expand),
+      at ? feed.verdict(mesh, at) : known.newest,
+    ]);
     if (mesh === known.mesh && (read().at ?? null) === at) Object.assign(known, { map, mapOf: key, verdict });
   } catch (error) {
     known.mapOf = key;
-    if (error.status === 404 && at) go({ at: null }, { quietly: true }); // it is no longer kept
+    if (error.status === 404 && at)
+      go({ at: null }, { quietly: true }); // it is no longer kept
     else failed(error);
   }
   mapUnderWay = false;
@@ -85,18 +144,43 @@ async function fetchMap() {
 
 async function list() {
   let found = [];
-  try { found = await feed.meshes(); known.lost = false; } catch (error) { failed(error); return; }
+  try {
+    found = await feed.meshes();
+    known.lost = false;
+  } catch (error) {
+    failed(error);
+    return;
+  }
   const view = read();
-  show(by("mesh"), ...found.map((one) => el("option", { value: one.mesh }, `${one.status === "anomalous" ? "● " : ""}${one.mesh}`)));
+  show(
+    by("mesh"),
+    ...found.map((one) => el("option", { value: one.mesh }, `${one.status === "anomalous" ? "● " : ""}${one.mesh}`)),
+  );
   const mesh = view.mesh ?? known.mesh ?? (found.find((one) => one.status === "anomalous") ?? found[0])?.mesh;
-  if (mesh === undefined) { empty(); return; }
+  if (mesh === undefined) {
+    empty();
+    return;
+  }
   by("mesh").value = mesh;
   const here = found.find((one) => one.mesh === mesh);
   document.title = `${here?.status === "anomalous" ? "● " : ""}${mesh} · TAGAE`;
-  if (!here) { gone(mesh); return; }
+  if (!here) {
+    gone(mesh);
+    return;
+  }
   if (mesh !== known.mesh || here.sequence < (known.newest?.sequence ?? 0)) enter(mesh); // fewer: it began anew
-  feed.health().then((health) => { known.health = health; }, () => {});
-  feed.source(mesh).then((source) => { known.source = source; }, () => {});
+  feed.health().then(
+    (health) => {
+      known.health = health;
+    },
+    () => {},
+  );
+  feed.source(mesh).then(
+    (source) => {
+      known.source = source;
+    },
+    () => {},
+  );
 }
 
 function empty() {
@@ -104,7 +188,11 @@ function empty() {
 }
 
 function gone(mesh) {
-  headline("", `There is no mesh ${mesh}`, "It was deleted, or never pushed or collected. Choose another, or wait for its first snapshot.");
+  headline(
+    "",
+    `There is no mesh ${mesh}`,
+    "It was deleted, or never pushed or collected. Choose another, or wait for its first snapshot.",
+  );
 }
 
 function failed(error) {
@@ -121,12 +209,19 @@ function draw() {
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
   tell(known.verdict, view);
-  const near = view.view !== "all", open = incident();
+  const near = view.view !== "all",
+    open = incident();
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
   by("near").textContent = open || !view.service ? "Around the suspects" : "Around what is selected";
   if (known.map) graph.draw({ mesh: known.mesh, map: known.map, incident: open, service: view.service, near });
-  incidents.draw({ mesh: known.mesh, verdict: known.verdict, service: view.service, live: !view.at, newest: known.newest.observed_at });
+  incidents.draw({
+    mesh: known.mesh,
+    verdict: known.verdict,
+    service: view.service,
+    live: !view.at,
+    newest: known.newest.observed_at,
+  });
   if (known.timeline) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
     timeline.draw(known.timeline, { at: view.at, first, second });
@@ -138,29 +233,63 @@ function draw() {
 
 function tell(verdict, view) {
   const when = view.at ? `At ${clock(view.at, true)} UTC: ` : "";
-  const open = incident(), others = verdict.incidents.length - 1;
+  const open = incident(),
+    others = verdict.incidents.length - 1;
   const meant = open?.id === view.incident ? null : known.timeline?.incidents.find((one) => one.id === view.incident);
-  const over = meant ? [["", `the incident of this link, ${meant.service ?? meant.id}, was open until ${clock(meant.last)} UTC: see it below`]] : [];
+  const over = meant
+    ? [
+        [
+          "",
+          `the incident of this link, ${meant.service ?? meant.id}, was open until ${clock(meant.last)} UTC: see it below`,
+        ],
+      ]
+    : [];
   if (open) {
-    const first = open.suspects[0], age = ends(verdict.observed_at) - ends(open.since);
+    const first = open.suspects[0],
+      age = ends(verdict.observed_at) - ends(open.since);
     const name = first?.service ?? open.affected[0];
-    headline(verdict.status, `${when}${name} ${trouble(first?.reasons[0])}, since ${clock(open.since)} UTC (${span(age)})`, first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.");
-    const planned = open.changes.length ? [["planned", `▲ ${open.changes[0].text}`]] : [["", "no planned change near it"]];
-    notes([["", `${open.severity}, ${plural(open.affected.length, "service")} affected`], ...planned, ["", `probability ${verdict.probability.toFixed(2)}`], ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []), ...over, ...hushed(verdict)]);
+    headline(
+      verdict.status,
+      `${when}${name} ${trouble(first?.reasons[0])}, since ${clock(open.since)} UTC (${span(age)})`,
+      first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.",
+    );
+    const planned = open.changes.length
+      ? [["planned", `▲ ${open.changes[0].text}`]]
+      : [["", "no planned change near it"]];
+    notes([
+      ["", `${open.severity}, ${plural(open.affected.length, "service")} affected`],
+      ...planned,
+      ["", `probability ${verdict.probability.toFixed(2)}`],
+      ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
+      ...over,
+      ...hushed(verdict),
+    ]);
     return;
   }
   const services = known.map ? plural(known.map.services, "service") : "the mesh";
   const texts = {
-    normal: ["Nothing is wrong", `${services} as usual: score ${verdict.mesh_score.toFixed(1)}${verdict.threshold === null ? "" : `, threshold ${verdict.threshold.toFixed(1)}`}.`],
-    warming_up: ["Getting to know this mesh", `${plural(verdict.sequence, "snapshot")} so far; verdicts begin after the first ten.`],
-    partial: ["Nothing found, but not all was looked at", `${Math.round(100 * verdict.coverage)}% of the services were scored.`],
+    normal: [
+      "Nothing is wrong",
+      `${services} as usual: score ${verdict.mesh_score.toFixed(1)}${verdict.threshold === null ? "" : `, threshold ${verdict.threshold.toFixed(1)}`}.`,
+    ],
+    warming_up: [
+      "Getting to know this mesh",
+      `${plural(verdict.sequence, "snapshot")} so far; verdicts begin after the first ten.`,
+    ],
+    partial: [
+      "Nothing found, but not all was looked at",
+      `${Math.round(100 * verdict.coverage)}% of the services were scored.`,
+    ],
   };
   const [head, story] = texts[verdict.status] ?? [verdict.status.replace("_", " "), ""];
   headline(verdict.status, when + head, story);
   notes([["", `probability of an incident ${verdict.probability.toFixed(2)}`], ...over, ...hushed(verdict)]);
 }
 
-const hushed = (verdict) => verdict.muted.slice(0, 2).map((one) => ["planned", `muted: ${one.services.join(", ") || "the whole mesh"} (${one.reason})`]);
+const hushed = (verdict) =>
+  verdict.muted
+    .slice(0, 2)
+    .map((one) => ["planned", `muted: ${one.services.join(", ") || "the whole mesh"} (${one.reason})`]);
 
 function headline(status, head, story) {
   by("verdict").className = status;
@@ -172,7 +301,10 @@ const notes = (told) => show(by("notes"), ...told.map(([kind, text]) => el("li",
 
 function ticked() {
   if (known.verdict) watcher.draw({ ...known, verdict: known.newest ?? known.verdict });
-  else if (known.lost) { by("pulse").className = "lost"; by("pulse").textContent = "the service does not answer, trying again"; }
+  else if (known.lost) {
+    by("pulse").className = "lost";
+    by("pulse").textContent = "the service does not answer, trying again";
+  }
 }
 
 // What people do.
@@ -186,40 +318,75 @@ function theme(dark) {
 
 function compare() {
   const view = read();
-  if (view.first || !known.timeline) { go({ first: null, second: null }); return; }
+  if (view.first || !known.timeline) {
+    go({ first: null, second: null });
+    return;
+  }
   const both = periods(known.timeline, incident());
   go({ first: both.first.join("~"), second: both.second.join("~") });
 }
 
 function step(by_) {
-  const times = known.timeline?.observed_at ?? [], view = read();
+  const times = known.timeline?.observed_at ?? [],
+    view = read();
   const i = (view.at ? times.indexOf(view.at) : times.length - 1) + by_;
   if (times[i] !== undefined) look(times[i]);
 }
 
 const KEYS = {
-  ArrowLeft: () => step(-1), ArrowRight: () => step(1), Escape: () => go({ at: null, service: null }), c: compare, "/": () => by("find").focus(), "?": () => by("keys").showModal(),
+  ArrowLeft: () => step(-1),
+  ArrowRight: () => step(1),
+  Escape: () => go({ at: null, service: null }),
+  c: compare,
+  "/": () => by("find").focus(),
+  "?": () => by("keys").showModal(),
   w: () => go({ view: read().view === "all" ? null : "all" }),
 };
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea") || by("keys").open) return;
+  if (
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    event.target.matches("input, select, textarea") ||
+    by("keys").open
+  )
+    return;
   const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
-  const deed = KEYS[event.key] ?? (suspects[Number(event.key) - 1] && (() => select(suspects[Number(event.key) - 1].service)));
+  const deed =
+    KEYS[event.key] ?? (suspects[Number(event.key) - 1] && (() => select(suspects[Number(event.key) - 1].service)));
   if (!deed) return;
   event.preventDefault();
   deed();
 });
-addEventListener("view", () => { const { mesh, at } = read(); if (mesh && mesh !== known.mesh) enter(mesh); else { if (!at && known.newest) known.verdict = known.newest; draw(); } });
-addEventListener("resize", () => { graph.resize(); timeline.resize(); });
-by("mesh").addEventListener("change", () => go({ mesh: by("mesh").value, at: null, service: null, incident: null, first: null, second: null, expand: null }));
+addEventListener("view", () => {
+  const { mesh, at } = read();
+  if (mesh && mesh !== known.mesh) enter(mesh);
+  else {
+    if (!at && known.newest) known.verdict = known.newest;
+    draw();
+  }
+});
+addEventListener("resize", () => {
+  graph.resize();
+  timeline.resize();
+});
+by("mesh").addEventListener("change", () =>
+  go({ mesh: by("mesh").value, at: null, service: null, incident: null, first: null, second: null, expand: null }),
+);
 by("live").addEventListener("click", () => go({ at: null }));
 by("near").addEventListener("click", () => go({ view: null }));
 by("all").addEventListener("click", () => go({ view: "all" }));
 by("compare").addEventListener("click", compare);
 by("help").addEventListener("click", () => by("keys").showModal());
-by("theme").addEventListener("click", () => { const dark = document.documentElement.dataset.theme !== "dark"; localStorage.setItem("theme", dark ? "dark" : "light"); theme(dark); });
-by("find").addEventListener("change", () => { if (known.map?.nodes.name.includes(by("find").value)) go({ service: by("find").value }); });
+by("theme").addEventListener("click", () => {
+  const dark = document.documentElement.dataset.theme !== "dark";
+  localStorage.setItem("theme", dark ? "dark" : "light");
+  theme(dark);
+});
+by("find").addEventListener("change", () => {
+  if (known.map?.nodes.name.includes(by("find").value)) go({ service: by("find").value });
+});
 
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);

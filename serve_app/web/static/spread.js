@@ -11,8 +11,12 @@ export const QUIET = 3; // decades of improbability: up to here a service is as 
 export function spread(incident, { nodes, edges }, index) {
   const first = incident?.suspects[0]?.service;
   if (first === undefined || !index.has(first)) return [];
-  const inside = new Set([first, ...incident.affected].filter((name) => index.has(name)).map((name) => index.get(name)));
-  nodes.deviation.forEach((deviation, i) => { if (deviation > QUIET) inside.add(i); });
+  const inside = new Set(
+    [first, ...incident.affected].filter((name) => index.has(name)).map((name) => index.get(name)),
+  );
+  nodes.deviation.forEach((deviation, i) => {
+    if (deviation > QUIET) inside.add(i);
+  });
   const callers = new Map();
   edges.source.forEach((source, edge) => {
     const destination = edges.destination[edge];
@@ -26,7 +30,10 @@ export function spread(incident, { nodes, edges }, index) {
   for (const node of queue) {
     for (const [caller, edge] of callers.get(node) ?? []) {
       if (reached.has(caller) && reached.get(caller) <= reached.get(node)) continue;
-      if (!reached.has(caller)) { reached.set(caller, reached.get(node) + 1); queue.push(caller); }
+      if (!reached.has(caller)) {
+        reached.set(caller, reached.get(node) + 1);
+        queue.push(caller);
+      }
       found.push({ edge, step: reached.get(caller) });
     }
   }

@@ -4,7 +4,17 @@ import { by, colour, el, show } from "./dom.js";
 import { clock, ends, kind } from "./words.js";
 
 const TOLD = 8; // planned changes, and incidents, in words
-const COLUMNS = ["observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage", "missing_parts", "milliseconds"];
+const COLUMNS = [
+  "observed_at",
+  "sequence",
+  "status",
+  "mesh_score",
+  "threshold",
+  "probability",
+  "coverage",
+  "missing_parts",
+  "milliseconds",
+];
 
 /** A timeline with what came since; snapshots beyond `most` are dropped. */
 export function joined(before, news, most) {
@@ -20,38 +30,71 @@ export function joined(before, news, most) {
 
 /** @param on {look(at), visit(incident), select(period, first)}: what a click, one on an incident, a drag (with shift) ask for. */
 export function timelineView(on) {
-  let plot = null, told = null, view = {}, shifted = false;
-  const place = by("plot"), scrub = by("scrub");
+  let plot = null,
+    told = null,
+    view = {},
+    shifted = false;
+  const place = by("plot"),
+    scrub = by("scrub");
 
   scrub.addEventListener("input", () => on.look(told.observed_at[scrub.valueAsNumber]));
-  place.addEventListener("pointerdown", (event) => { shifted = event.shiftKey; });
+  place.addEventListener("pointerdown", (event) => {
+    shifted = event.shiftKey;
+  });
 
   function begin() {
     const score = { label: "score", stroke: () => colour("score"), width: 1.8, points: { show: false } };
-    const threshold = { label: "threshold", stroke: () => colour("threshold"), width: 1.2, dash: [5, 4], points: { show: false } };
-    const axis = { stroke: () => colour("soft"), grid: { stroke: () => colour("rule"), width: 0.5 }, ticks: { show: false }, font: "11px system-ui" };
-    plot = new uPlot({
-      width: Math.max(200, place.clientWidth), height: 150, tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"), padding: [8, 8, 0, 0],
-      series: [{}, score, threshold], scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
-      axes: [{ ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000)) }, { ...axis, size: 46, space: 36 }],
-      cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
-      hooks: { drawClear: [shades], draw: [marks], setSelect: [selected], ready: [clicks] },
-    }, [[], [], []], place);
+    const threshold = {
+      label: "threshold",
+      stroke: () => colour("threshold"),
+      width: 1.2,
+      dash: [5, 4],
+      points: { show: false },
+    };
+    const axis = {
+      stroke: () => colour("soft"),
+      grid: { stroke: () => colour("rule"), width: 0.5 },
+      ticks: { show: false },
+      font: "11px system-ui",
+    };
+    plot = new uPlot(
+      {
+        width: Math.max(200, place.clientWidth),
+        height: 150,
+        tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),
+        padding: [8, 8, 0, 0],
+        series: [{}, score, threshold],
+        scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
+        axes: [
+          { ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000)) },
+          { ...axis, size: 46, space: 36 },
+        ],
+        cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
+        hooks: { drawClear: [shades], draw: [marks], setSelect: [selected], ready: [clicks] },
+      },
+      [[], [], []],
+      place,
+    );
   }
 
   function clicks(u) {
-    u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.select.width < 3) on.look(told.observed_at[u.cursor.idx]); });
+    u.over.addEventListener("click", () => {
+      if (u.cursor.idx !== null && u.select.width < 3) on.look(told.observed_at[u.cursor.idx]);
+    });
   }
 
   function selected(u) {
     if (u.select.width < 3) return;
-    const within = [u.posToIdx(u.select.left), u.posToIdx(u.select.left + u.select.width)].map((i) => told.observed_at[i]);
+    const within = [u.posToIdx(u.select.left), u.posToIdx(u.select.left + u.select.width)].map(
+      (i) => told.observed_at[i],
+    );
     u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     on.select(within, shifted);
   }
 
   function band(u, from, to, fill) {
-    const a = Math.max(u.bbox.left, u.valToPos(from, "x", true)), b = Math.min(u.bbox.left + u.bbox.width, u.valToPos(to, "x", true));
+    const a = Math.max(u.bbox.left, u.valToPos(from, "x", true)),
+      b = Math.min(u.bbox.left + u.bbox.width, u.valToPos(to, "x", true));
     u.ctx.fillStyle = fill;
     u.ctx.fillRect(a, u.bbox.top, Math.max(2, b - a), u.bbox.height);
   }
@@ -64,34 +107,80 @@ export function timelineView(on) {
   }
 
   function marks(u) {
-    const pen = u.ctx, dense = window.devicePixelRatio || 1, low = u.bbox.top + u.bbox.height;
+    const pen = u.ctx,
+      dense = window.devicePixelRatio || 1,
+      low = u.bbox.top + u.bbox.height;
     pen.fillStyle = colour("warn");
     for (const change of told?.changes ?? []) {
       const x = u.valToPos(ends(change.at), "x", true);
-      pen.beginPath(); pen.moveTo(x, low - 9 * dense); pen.lineTo(x - 5 * dense, low); pen.lineTo(x + 5 * dense, low); pen.fill();
+      pen.beginPath();
+      pen.moveTo(x, low - 9 * dense);
+      pen.lineTo(x - 5 * dense, low);
+      pen.lineTo(x + 5 * dense, low);
+      pen.fill();
     }
     const at = view.at ?? told?.observed_at.at(-1);
     if (at === undefined) return;
     const x = u.valToPos(ends(at), "x", true);
-    pen.strokeStyle = colour("ink"); pen.lineWidth = (view.at ? 2 : 1) * dense;
-    pen.beginPath(); pen.moveTo(x, u.bbox.top); pen.lineTo(x, low); pen.stroke();
+    pen.strokeStyle = colour("ink");
+    pen.lineWidth = (view.at ? 2 : 1) * dense;
+    pen.beginPath();
+    pen.moveTo(x, u.bbox.top);
+    pen.lineTo(x, low);
+    pen.stroke();
   }
 
   function draw(timeline, next) {
-    told = timeline; view = next;
+    told = timeline;
+    view = next;
     if (plot === null) begin();
     plot.setData([told.observed_at.map(ends), told.mesh_score, told.threshold]);
-    const last = told.observed_at.length - 1, i = view.at ? told.observed_at.indexOf(view.at) : last;
+    const last = told.observed_at.length - 1,
+      i = view.at ? told.observed_at.indexOf(view.at) : last;
     scrub.max = String(Math.max(0, last));
     scrub.value = String(i < 0 ? last : i);
     const at = told.observed_at[i < 0 ? last : i];
-    scrub.setAttribute("aria-valuetext", at ? `${clock(at, true)} UTC, ${told.status[i < 0 ? last : i].replace("_", " ")}` : "nothing kept");
-    by("moment").textContent = view.at ? `looking at ${clock(view.at, true)} UTC` : at ? `${clock(told.observed_at[0])} to ${clock(at)} UTC; click or drag the slider to look back` : "";
+    scrub.setAttribute(
+      "aria-valuetext",
+      at ? `${clock(at, true)} UTC, ${told.status[i < 0 ? last : i].replace("_", " ")}` : "nothing kept",
+    );
+    by("moment").textContent = view.at
+      ? `looking at ${clock(view.at, true)} UTC`
+      : at
+        ? `${clock(told.observed_at[0])} to ${clock(at)} UTC; click or drag the slider to look back`
+        : "";
     const past = told.incidents.slice(-TOLD).reverse();
-    show(by("past"), ...past.map((one) => el("li", {}, el("button", { type: "button", "data-key": one.id, click: () => on.visit(one) }, `${clock(one.since)} to ${one.last === told.observed_at[last] ? "now" : clock(one.last)} ${one.severity}: ${one.service ?? one.id}`))));
+    show(
+      by("past"),
+      ...past.map((one) =>
+        el(
+          "li",
+          {},
+          el(
+            "button",
+            { type: "button", "data-key": one.id, click: () => on.visit(one) },
+            `${clock(one.since)} to ${one.last === told.observed_at[last] ? "now" : clock(one.last)} ${one.severity}: ${one.service ?? one.id}`,
+          ),
+        ),
+      ),
+    );
     const shown = told.changes.slice(-TOLD).reverse();
-    show(by("changes"), ...shown.map((one) => el("li", {}, el("b", {}, "▲ "), `${clock(one.at)} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`)));
+    show(
+      by("changes"),
+      ...shown.map((one) =>
+        el(
+          "li",
+          {},
+          el("b", {}, "▲ "),
+          `${clock(one.at)} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`,
+        ),
+      ),
+    );
   }
 
-  return { draw, redraw: () => told && draw(told, view), resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 150 }) };
+  return {
+    draw,
+    redraw: () => told && draw(told, view),
+    resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 150 }),
+  };
 }

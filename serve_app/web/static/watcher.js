@@ -8,7 +8,10 @@ const LATE_INTERVALS = 3; // without a verdict: something is wrong with the watc
 /** Seconds between snapshots as they came; 15 until that is known. */
 export function interval(timeline) {
   const times = timeline?.observed_at.slice(-9).map((at) => new Date(at) / 1000) ?? [];
-  const gaps = times.slice(1).map((at, i) => at - times[i]).sort((a, b) => a - b);
+  const gaps = times
+    .slice(1)
+    .map((at, i) => at - times[i])
+    .sort((a, b) => a - b);
   return gaps[Math.floor(gaps.length / 2)] ?? 15;
 }
 
@@ -16,24 +19,48 @@ export function interval(timeline) {
 export function watcherView() {
   return {
     draw({ verdict, timeline, heard, lost, health, source }) {
-      const silent = (Date.now() - heard) / 1000, every = interval(timeline), late = silent > LATE_INTERVALS * Math.max(every, 1);
+      const silent = (Date.now() - heard) / 1000,
+        every = interval(timeline),
+        late = silent > LATE_INTERVALS * Math.max(every, 1);
       const pulse = by("pulse");
       pulse.className = lost || late ? "lost" : "";
-      pulse.textContent = lost ? `connection lost, trying again; what you see is ${span(silent)} old`
-        : late ? `no verdict for ${span(silent)}: is telemetry coming in?` : `live, last verdict ${span(silent)} ago`;
+      pulse.textContent = lost
+        ? `connection lost, trying again; what you see is ${span(silent)} old`
+        : late
+          ? `no verdict for ${span(silent)}: is telemetry coming in?`
+          : `live, last verdict ${span(silent)} ago`;
       const took = (timeline?.milliseconds ?? []).filter((value) => value !== null).sort((a, b) => a - b);
       const inTime = took.filter((value) => value <= BUDGET_MS).length;
       const facts = [
         ["source", sourceText(source), Boolean(source?.problem)],
-        ["snapshot every", span(every)], ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1],
+        ["snapshot every", span(every)],
+        ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1],
         verdict.missing_parts.length ? ["missing parts", verdict.missing_parts.join(", "), true] : null,
-        took.length ? [`verdict within ${BUDGET_MS} ms`, `${Math.floor((100 * inTime) / took.length)}% of ${took.length}, median ${figures(took[Math.floor(took.length / 2)])} ms`, inTime < 0.5 * took.length] : null,
+        took.length
+          ? [
+              `verdict within ${BUDGET_MS} ms`,
+              `${Math.floor((100 * inTime) / took.length)}% of ${took.length}, median ${figures(took[Math.floor(took.length / 2)])} ms`,
+              inTime < 0.5 * took.length,
+            ]
+          : null,
         ["weights", verdict.model.slice(0, 12)],
-        health ? ["runs on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")] : null,
+        health
+          ? ["runs on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")]
+          : null,
         health?.refused ? ["weights refused", health.refused, true] : null,
-        ...verdict.muted.map((one) => ["muted", `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${one.until.slice(11, 16)} UTC` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`]),
+        ...verdict.muted.map((one) => [
+          "muted",
+          `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${one.until.slice(11, 16)} UTC` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
+        ]),
       ];
-      show(by("facts"), ...facts.filter(Boolean).map(([name, text, wrong]) => el("div", { class: wrong ? "wrong" : null }, el("dt", {}, name), el("dd", {}, text))));
+      show(
+        by("facts"),
+        ...facts
+          .filter(Boolean)
+          .map(([name, text, wrong]) =>
+            el("div", { class: wrong ? "wrong" : null }, el("dt", {}, name), el("dd", {}, text)),
+          ),
+      );
     },
   };
 }

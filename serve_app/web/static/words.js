@@ -1,25 +1,40 @@
 // Numbers and times as people read them. All times are UTC, as reasons tell them.
 
 const METRICS = {
-  request_rate: ["requests", (x) => `${figures(x)}/s`], requests_per_second: ["requests", (x) => `${figures(x)}/s`],
-  error_rate: ["error rate", percent], p50_latency: ["p50 latency", seconds], p99_latency: ["p99 latency", seconds],
-  cpu_utilization: ["CPU utilization", percent], memory_utilization: ["memory utilization", percent],
+  request_rate: ["requests", (x) => `${figures(x)}/s`],
+  requests_per_second: ["requests", (x) => `${figures(x)}/s`],
+  error_rate: ["error rate", percent],
+  p50_latency: ["p50 latency", seconds],
+  p99_latency: ["p99 latency", seconds],
+  cpu_utilization: ["CPU utilization", percent],
+  memory_utilization: ["memory utilization", percent],
   active_connections: ["connections", (x) => figures(x)],
 };
 
 export const metricName = (metric) => METRICS[metric]?.[0] ?? metric.replaceAll("_", " ");
-export const metricValue = (metric, x) => (x === null || x === undefined ? "not observed" : (METRICS[metric]?.[1] ?? figures)(x));
+export const metricValue = (metric, x) =>
+  x === null || x === undefined ? "not observed" : (METRICS[metric]?.[1] ?? figures)(x);
 
 /** Two figures: 1.2, 34, 1,230. */
 export function figures(x) {
   if (x === 0) return "0";
   const size = Math.abs(x);
-  return size >= 100 ? Math.round(x).toLocaleString("en") : size >= 10 ? x.toFixed(0) : size >= 1 ? x.toFixed(1) : String(Number(x.toPrecision(2)));
+  return size >= 100
+    ? Math.round(x).toLocaleString("en")
+    : size >= 10
+      ? x.toFixed(0)
+      : size >= 1
+        ? x.toFixed(1)
+        : String(Number(x.toPrecision(2)));
 }
 
-function percent(x) { return `${figures(100 * x)}%`; }
+function percent(x) {
+  return `${figures(100 * x)}%`;
+}
 
-export function seconds(x) { return x >= 1 ? `${figures(x)} s` : `${figures(1000 * x)} ms`; }
+export function seconds(x) {
+  return x >= 1 ? `${figures(x)} s` : `${figures(1000 * x)} ms`;
+}
 
 /** 03:12 or 03:12:15, of a time as the service writes it. */
 export function clock(at, exact = false) {
@@ -37,14 +52,24 @@ export function span(s) {
   return `${Math.round(s / 86400)} days`;
 }
 
+export const EVERYTHING = "/*"; // after a namespace: all services of it, drawn as one
 export const kind = (text) => text.replaceAll("_", " ");
 export const short = (service) => service.slice(service.indexOf("/") + 1);
 export const namespace = (service) => service.slice(0, service.indexOf("/"));
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 const TROUBLE = {
-  vanished: "is gone", error_rate: "is failing", p50_latency: "is slow", p99_latency: "is slow", own_time: "is slow", cpu_utilization: "is short of CPU", cpu_per_request: "burns CPU",
-  memory_utilization: "is running out of memory", new_calls: "is called by who did not call it", lost_calls: "has lost calls", moved_calls: "is called otherwise than usual",
+  vanished: "is gone",
+  error_rate: "is failing",
+  p50_latency: "is slow",
+  p99_latency: "is slow",
+  own_time: "is slow",
+  cpu_utilization: "is short of CPU",
+  cpu_per_request: "burns CPU",
+  memory_utilization: "is running out of memory",
+  new_calls: "is called by who did not call it",
+  lost_calls: "has lost calls",
+  moved_calls: "is called otherwise than usual",
 };
 
 /** What is wrong with a suspect, by its first reason. */
