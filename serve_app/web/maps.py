@@ -171,8 +171,8 @@ def _nodes(names: Sequence[str], collapsed: Collection[str]) -> tuple[IntArray, 
 
 
 def _edges(drawn: Drawn, node: IntArray, services: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
-    """Calls between nodes that stand for so many ``services``, and of one to itself: ends ``[E']``, requests/s added
-    up, the strangest of their deviations."""
+    """Calls between nodes that stand for so many ``services``, and of one service to itself: ends ``[E']``, requests/s
+    added up, the strangest of their deviations."""
     ends, count = node[drawn.edge_index], len(services)
     apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)
     pairs, edge = np.unique(ends[0][apart] * count + ends[1][apart], return_inverse=True)

@@ -18,6 +18,7 @@ GOLDEN = HERE / "golden" / "openapi.json"
 # `make fuzz` gives it minutes; without, so many examples of each operation and the same ones each time.
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "0"))
 EXAMPLES = 15
+ENDLESS = {"stream"}  # operations that schemathesis.toml leaves out
 
 
 def _document() -> dict[str, Any]:
@@ -68,4 +69,5 @@ def test_requests_made_up_from_it_find_nothing(service: Service, tmp_path: Path)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     tested = re.search(r"Tested: (\d+)", done.stdout)
     assert tested is not None, done.stdout[-2_000:]
-    assert int(tested[1]) == sum(len(methods) for methods in _document()["paths"].values())
+    operations = sum(len(methods) for methods in _document()["paths"].values())
+    assert int(tested[1]) == operations - len(ENDLESS)

@@ -1,0 +1,326 @@
+"""What the page asks of a running service: its files, columns, maps, and verdicts as they are made."""
+
+import gzip
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from running import Service, failing, problem, push, recorded, serving
+
+from serve_app.app import GRACE_SECONDS
+from serve_app.collecting import Collected
+from serve_app.deployments.ingress import _source
+from serve_app.settings import Settings
+from serve_app.sources.topology import MeshSpec
+from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.files import files
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+SPEC = MeshSpec(services=30, seed=3)
+SNAPSHOTS = recorded(SPEC, 24, fault_from=16)
+MESH = "looked-at"
+PATH = f"/v1/meshes/{MESH}"
+STREAM = "/v1/meshes/{}/verdicts/stream"
+
+
+def text(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def at(index: int) -> str:
+    return text(SNAPSHOTS[index].observed_at)
+
+
+@pytest.fixture(scope="module")
+def verdicts(service: Service) -> list[dict[str, Any]]:
+    """Of a mesh in which a service fails."""
+    found = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS]
+    assert found[-1]["incidents"]
+    return found
+
+
+# columns and maps
+
+
+def test_the_timeline_is_what_the_verdicts_say(service: Service, verdicts: list[dict[str, Any]]) -> None:
+    response = service.http.get(f"{PATH}/timeline")
+    told = TimelineDocument.model_validate_json(response.content)
+    columns = response.json()
+    for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage"):
+        assert columns[name] == [verdict[name] for verdict in verdicts], name
+    assert failing(SPEC) in {one.service for one in told.incidents}
+    assert all(
+        took is not None and 1 < took < 1e3 * service.settings.serve.deadline_seconds for took in told.milliseconds
+    )
+    later = service.http.get(f"{PATH}/timeline", params={"since": at(20), "limit": 2}).json()
+    assert later["observed_at"] == [at(21), at(22)]
+    problem(service.http.get("/v1/meshes/nowhere/timeline"), 404, "unknown-mesh")
+    problem(service.http.get(f"{PATH}/timeline", params={"sinec": at(0)}), 422, "invalid-parameter")
+
+
+def test_the_map_is_the_graph_with_places(service: Service, verdicts: list[dict[str, Any]]) -> None:
+    for when in ({}, {"at": at(18)}):
+        response = service.http.get(f"{PATH}/map", params=when)
+        assert (response.status_code, response.headers["content-encoding"]) == (200, "gzip")
+        told = MapDocument.model_validate_json(response.content)
+        graph = service.http.get(f"{PATH}/graph", params=when).json()
+        verdict = service.http.get(f"{PATH}/verdict", params=when).json()
+        assert verdict == (verdicts[18] if when else verdicts[-1])
+        assert text(told.observed_at) == graph["observed_at"] == verdict["observed_at"]
+        names = [f"{one['namespace']}/{one['name']}" for one in graph["services"]]
+        assert told.nodes.name == [*names, *graph["vanished"]]
+        assert told.nodes.suspicion[: len(names)] == [one["suspicion"] for one in graph["services"]]
+        for mine, theirs in zip(told.nodes.deviation, [one["deviation"] for one in graph["services"]], strict=False):
+            assert mine == pytest.approx(theirs, abs=0.01)
+        calls = {(one["source"], one["destination"]): one["requests_per_second"] for one in graph["calls"]}
+        drawn = zip(told.edges.source, told.edges.destination, told.edges.requests_per_second, strict=True)
+        assert {(told.nodes.name[s], told.nodes.name[d]): rate for s, d, rate in drawn} == pytest.approx(
+            calls, abs=0.01
+        )
+    plain = service.http.get(f"{PATH}/map", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.json() == service.http.get(f"{PATH}/map").json()
+
+
+@pytest.mark.parametrize("route", ["map", "graph", "verdict"])
+@pytest.mark.usefixtures("verdicts")
+def test_an_instant_that_is_not_kept_is_unknown(service: Service, route: str) -> None:
+    other = text(SNAPSHOTS[0].observed_at + timedelta(seconds=1))
+    problem(service.http.get(f"{PATH}/{route}", params={"at": other}), 404, "unknown-instant")
+    problem(service.http.get(f"{PATH}/{route}", params={"at": "yesterday"}), 422, "invalid-parameter")
+    problem(service.http.get(f"/v1/meshes/nowhere/{route}", params={"at": other}), 404, "unknown-mesh")
+
+
+@pytest.mark.usefixtures("verdicts")
+def test_series_and_comparison_are_answered(service: Service) -> None:
+    snapshot, name = SNAPSHOTS[-1], failing(SPEC)
+    told = SeriesDocument.model_validate_json(service.http.get(f"{PATH}/series", params={"service": name}).content)
+    assert len(told.observed_at) == len(told.metrics["error_rate"]) == len(SNAPSHOTS)
+    source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 0])
+    call = service.http.get(f"{PATH}/series", params={"service": destination, "source": source})
+    assert "requests_per_second" in SeriesDocument.model_validate_json(call.content).metrics
+    for wrong in ({"service": "shop/nobody"}, {"service": name, "source": "shop/nobody"}, {}, {"service": "nobody"}):
+        problem(service.http.get(f"{PATH}/series", params=wrong), 422, "invalid-parameter")
+
+    def compared(*ends: str) -> httpx.Response:
+        names = ("first_from", "first_to", "second_from", "second_to")
+        return service.http.get(f"{PATH}/comparison", params=dict(zip(names, ends, strict=False)))
+
+    found = ComparisonDocument.model_validate_json(compared(at(0), at(15), at(17), at(23)).content)
+    assert (found.first_snapshots, found.second_snapshots) == (16, 7)
+    assert (found.rows[0].service, found.rows[0].metric) == (name, "error_rate")
+    detail = problem(compared("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", at(17), at(23)), 422, "invalid-parameter")
+    assert f"kept is {at(0)} to {at(23)}" in detail["detail"]
+    problem(compared(at(0), at(15), at(17)), 422, "invalid-parameter")
+
+
+def test_a_report_is_one_page_that_may_run_nothing(service: Service, verdicts: list[dict[str, Any]]) -> None:
+    worst = verdicts[-1]["incidents"][0]
+    for wanted in ({}, {"incident": worst["id"]}):
+        response = service.http.get(f"{PATH}/report", params=wanted)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"].startswith("text/html")
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src" not in policy
+        assert worst["id"] in response.text
+        assert failing(SPEC).split("/")[1] in response.text
+    problem(service.http.get(f"{PATH}/report", params={"incident": "nobody"}), 404, "unknown-incident")
+    problem(service.http.get("/v1/meshes/nowhere/report"), 404, "unknown-mesh")
+
+
+@pytest.mark.usefixtures("verdicts")
+def test_where_snapshots_come_from(service: Service) -> None:
+    nothing = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "problem": ""}
+    assert service.http.get(f"{PATH}/source").json() == {"collected": False, **nothing}
+    problem(service.http.get("/v1/meshes/Not%20A%20Name/source"), 400, "bad-mesh-name")
+
+
+# files
+
+
+def test_the_page_and_its_files_are_sent_with_a_policy(service: Service) -> None:
+    response = service.http.get("/")
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    policy = response.headers["content-security-policy"]
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(policy.split("; "))
+    assert response.headers["cache-control"] == "no-cache"
+    digest, found = files()
+    named = re.findall(r'(?:href|src)="(/[^"]+)"', response.text)
+    assert len(named) > 10
+    for path in {*named, *(f"/static/{digest}/{name}" for name in found)}:
+        file = service.http.get(path)
+        assert file.status_code == 200, path
+        assert file.headers["content-encoding"] == "gzip"
+        assert "immutable" in file.headers["cache-control"]
+        assert file.headers["x-content-type-options"] == "nosniff"
+        assert file.content == found[path.removeprefix(f"/static/{digest}/")].plain
+    for path in (f"/static/{'0' * 16}/main.js", f"/static/{digest}/nothing.js", f"/static/{digest}/../files.py"):
+        problem(service.http.get(path), 404, "not-found")
+    for method in ("HEAD", "POST"):
+        assert service.http.request(method, "/").status_code == 405
+
+
+def test_who_does_not_take_gzip_gets_plain_bytes(service: Service) -> None:
+    digest, found = files()
+    for path, name in (("/", None), (f"/static/{digest}/main.js", "main.js")):
+        response = service.http.get(path, headers={"accept-encoding": "identity"})
+        assert "content-encoding" not in response.headers
+        assert response.headers["vary"] == "accept-encoding"
+        assert name is None or response.content == found[name].plain
+    packed = b"".join(raw(service, f"/static/{digest}/main.js"))
+    assert gzip.decompress(packed) == found["main.js"].plain
+
+
+def raw(service: Service, path: str) -> Iterator[bytes]:
+    with service.http.stream("GET", path, headers={"accept-encoding": "gzip"}) as response:
+        yield from response.iter_raw()
+
+
+# verdicts as they are made
+
+
+class Events:
+    """A stream that is read as it comes."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        self._lines = response.iter_lines()
+
+    def next(self) -> tuple[str, dict[str, Any]]:
+        """The id and the data of the next event."""
+        event: dict[str, str] = {}
+        for line in self._lines:
+            name, _, value = line.partition(": ")
+            if line and name in ("id", "event", "data"):
+                event[name] = value
+            elif not line and "data" in event:
+                assert event["event"] == "verdict"
+                return event["id"], json.loads(event["data"])
+        raise AssertionError("the stream ended")
+
+
+@contextmanager
+def opened(service: Service, mesh: str, since: str | None = None, last: str | None = None) -> Iterator[Events]:
+    headers = {} if last is None else {"last-event-id": last}
+    query = {} if since is None else {"since": since}
+    with (
+        httpx.Client(base_url=service.url, timeout=30) as client,
+        client.stream("GET", STREAM.format(mesh), params=query, headers=headers) as response,
+    ):
+        yield Events(response)
+
+
+def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Service) -> None:
+    mesh = "streamed"
+    told = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:3]]
+    with opened(service, mesh) as events, opened(service, mesh) as others:
+        for stream in (events, others):
+            assert stream.next() == (told[-1]["observed_at"], told[-1])
+        for snapshot in SNAPSHOTS[3:6]:
+            verdict = push(service, mesh, snapshot)
+            answered = time.perf_counter()
+            for stream in (events, others):
+                assert stream.next() == (verdict["observed_at"], verdict)
+            assert time.perf_counter() - answered < 3, "it does not wait for a poll"
+
+
+def test_who_comes_back_is_told_what_it_missed_and_nothing_twice(service: Service) -> None:
+    mesh = "missed"
+    told = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:5]]
+    times = [verdict["observed_at"] for verdict in told]
+    for how in ({"since": times[1]}, {"last": times[1]}, {"since": times[0], "last": times[1]}):
+        with opened(service, mesh, **how) as events:
+            assert [events.next() for _ in range(3)] == list(zip(times[2:], told[2:], strict=True)), how
+    with opened(service, mesh, since=times[-1]) as events:
+        verdict = push(service, mesh, SNAPSHOTS[5])
+        assert events.next() == (verdict["observed_at"], verdict), "nothing that it had seen comes first"
+    with opened(service, mesh, last="an id of another service") as events:
+        assert events.next()[0] == verdict["observed_at"]
+
+
+def test_a_stream_ends_when_its_mesh_is_deleted(service: Service) -> None:
+    push(service, "soon-gone", SNAPSHOTS[0])
+    with opened(service, "soon-gone") as events:
+        events.next()
+        assert service.http.delete("/v1/meshes/soon-gone").status_code == 204
+        began = time.perf_counter()
+        with pytest.raises(AssertionError, match="ended"):
+            events.next()
+        assert time.perf_counter() - began < 5, "not with the next look"
+
+
+def test_there_is_no_stream_of_nothing(service: Service) -> None:
+    for query in ({}, {"since": at(0)}):
+        problem(service.http.get(STREAM.format("nowhere"), params=query), 404, "unknown-mesh")
+    problem(service.http.get(STREAM.format("Not%20A%20Name")), 400, "bad-mesh-name")
+    problem(service.http.get(STREAM.format("nowhere"), params={"since": "now"}), 422, "invalid-parameter")
+
+
+def test_so_many_streams_and_no_more_and_who_goes_makes_room(service: Service) -> None:
+    most = service.settings.serve.max_streams
+    push(service, "crowded", SNAPSHOTS[0])
+    path = STREAM.format("crowded")
+    with httpx.Client(base_url=service.url, timeout=30, limits=httpx.Limits(max_connections=4 * most)) as client:
+
+        def ask() -> httpx.Response:
+            return client.send(client.build_request("GET", path), stream=True)
+
+        with ThreadPoolExecutor(most + 6) as threads:  # at once: none slips in while another is let in
+            answers = list(threads.map(lambda _: ask(), range(most + 6)))
+        opened = [one for one in answers if one.status_code == 200]
+        assert len(opened) == most
+        for refused in (one for one in answers if one.status_code != 200):
+            refused.read()
+            assert problem(refused, 429, "overloaded")["retry_after_seconds"] > 0
+        assert push(service, "crowded", SNAPSHOTS[1])["sequence"] == 2, "pushes are taken all the same"
+        for one in opened:
+            one.close()
+        deadline = time.monotonic() + 30
+        while (again := ask()).status_code == 429:
+            again.close()
+            assert time.monotonic() < deadline, "who went away still holds a slot"
+        assert again.status_code == 200
+        again.close()
+
+
+def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Path) -> None:
+    with (
+        serving("--port", "0", "--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu") as (process, url),
+        httpx.Client(base_url=url, timeout=60) as http,
+    ):
+        started = [process, *process.children(recursive=True)]
+        own = Service(url, Settings(), http)
+        push(own, "ending", SNAPSHOTS[0])
+        with opened(own, "ending") as events:
+            events.next()
+            began = time.perf_counter()
+            process.send_signal(signal.SIGTERM)
+            _, alive = psutil.wait_procs(started, timeout=60)
+            took = time.perf_counter() - began
+    assert not alive
+    assert took < GRACE_SECONDS + 10, "Serve would give it 20 s"
+
+
+# without a service
+
+
+def test_a_collected_mesh_says_how_that_goes() -> None:
+    found = Collected("shop", handed_on=1.5, stale_seconds=3.0, masked=("cpu",), problem="no answer")
+    told = _source(found)
+    assert told.collected
+    assert (told.handed_on and told.handed_on.timestamp(), told.stale_seconds) == (1.5, 3.0)
+    assert (list(told.masked), told.problem) == (["cpu"], "no answer")
+    assert not _source(None).collected

@@ -1,0 +1,224 @@
+"""What a session shows of a mesh: maps made once, places that stay, instants of the kept time."""
+
+import asyncio
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.checkpoint import load
+from model.snapshot import MeshSnapshot
+from serve_app.codec import unpack_snapshot
+from serve_app.deployments.reads import News, Reads
+from serve_app.errors import UnknownInstant, UnknownMesh
+from serve_app.pipeline import Options
+from serve_app.schemas import VerdictDocument
+from serve_app.sources.faults import Fault, candidates
+from serve_app.sources.operations import Change
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.sources.wiring import possible
+from serve_app.views import Deviations
+from serve_app.web import viewing
+from serve_app.web.documents import MapDocument
+from serve_app.web.files import GZIP
+from serve_app.web.history import instant
+from tests.serve_app.web.watching import SECONDS, Watched
+
+SPEC = MeshSpec(services=40, seed=3, latent=0.1)
+MESH = "shop"
+
+
+def recording(snapshots: int, *faults: Fault, changes: tuple[Change, ...] = ()) -> list[MeshSnapshot]:
+    return list(Simulator(SPEC, faults, changes, snapshots=snapshots, mute_churn=not changes).snapshots())
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        yield kept
+
+
+def drawn(watched: Watched, mesh: str = MESH, at: datetime | None = None, expand: tuple[str, ...] = ()) -> MapDocument:
+    return MapDocument.model_validate_json(zlib.decompress(watched.viewing.map(mesh, at, expand), GZIP))
+
+
+def places(document: MapDocument) -> dict[str, tuple[float, float]]:
+    return dict(zip(document.nodes.name, zip(document.nodes.x, document.nodes.y, strict=True), strict=True))
+
+
+def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(watched: Watched) -> None:
+    snapshots = recording(15)
+    verdicts = watched.see(MESH, snapshots)
+    for at, snapshot, verdict in (
+        (None, snapshots[-1], verdicts[-1]),
+        (snapshots[4].observed_at, snapshots[4], verdicts[4]),
+    ):
+        told = drawn(watched, at=at)
+        assert (instant(told.observed_at), told.status) == (verdict["observed_at"], verdict["status"])
+        assert tuple(told.nodes.name) == snapshot.node_ids
+        seen = watched.meshes.seen(MESH, at)
+        assert unpack_snapshot(seen.snapshot).digest == snapshot.digest
+        deviations = Deviations.unpack(seen.deviations, snapshot).services
+        assert told.nodes.deviation == [None if np.isnan(d) else round(float(d), 2) for d in deviations]
+    assert places(drawn(watched)) == places(drawn(watched, at=snapshots[4].observed_at))
+
+
+def test_what_is_not_kept_is_not_shown(watched: Watched) -> None:
+    snapshots = recording(14)
+    watched.see(MESH, snapshots, window=10)
+    for at in (snapshots[3].observed_at, snapshots[-1].observed_at + timedelta(seconds=1)):
+        with pytest.raises(UnknownInstant, match="no kept snapshot is of"):
+            watched.viewing.map(MESH, at, ())
+        with pytest.raises(UnknownInstant):
+            watched.meshes.record(MESH, at)
+        with pytest.raises(UnknownInstant):
+            watched.meshes.seen(MESH, at)
+    assert drawn(watched, at=snapshots[4].observed_at).services
+    for at in (None, snapshots[0].observed_at):
+        with pytest.raises(UnknownMesh):
+            watched.viewing.map("nowhere", at, ())
+        with pytest.raises(UnknownMesh):
+            watched.meshes.seen("nowhere", at)
+
+
+def test_who_was_there_stays_when_others_come_and_go(watched: Watched) -> None:
+    mesh = Simulator(SPEC).mesh
+    newcomer, leaver = (mesh.topology.node_ids[possible(mesh, kind)[0]] for kind in ("new_service", "deletion"))
+    changes = (Change("new_service", newcomer, 14), Change("deletion", leaver, 20))
+    snapshots = recording(30, changes=changes)
+    watched.see(MESH, snapshots[:13])
+    before = places(drawn(watched))
+    watched.see(MESH, snapshots[13:18])
+    joined = places(drawn(watched))
+    assert newcomer in joined
+    assert newcomer not in before
+    assert joined | before == joined, "nobody moves for a newcomer"
+    watched.see(MESH, snapshots[18:])
+    left = drawn(watched)
+    assert leaver not in snapshots[-1].node_ids
+    assert {name: at for name, at in places(left).items() if name in joined} == {
+        name: joined[name] for name in left.nodes.name if name in joined
+    }
+    assert places(drawn(watched, at=snapshots[12].observed_at)) == before, "nor for who looks back"
+
+
+def test_who_vanished_is_drawn_where_it_was(watched: Watched) -> None:
+    mesh = Simulator(SPEC).mesh
+    able = candidates(mesh, "disappearance")
+    culprit = mesh.topology.node_ids[able[len(able) // 2]]
+    snapshots = recording(32, Fault("disappearance", culprit, 24, 32))
+    watched.see(MESH, snapshots[:24])
+    before = places(drawn(watched))
+    verdicts = watched.see(MESH, snapshots[24:])
+    named = {suspect["service"] for suspect in verdicts[-1]["suspects"]}
+    assert culprit in named - set(snapshots[-1].node_ids)
+    told = drawn(watched)
+    at = told.nodes.name.index(culprit)
+    assert (told.nodes.gone[at], told.nodes.deviation[at]) == (True, None)
+    assert told.nodes.suspicion[at] is not None
+    assert places(told)[culprit] == before[culprit]
+    last = next(s for s in reversed(snapshots) if culprit in s.node_ids)
+    callers = {last.node_ids[s] for s, d in last.edge_index.T if last.node_ids[d] == culprit} & set(told.nodes.name)
+    lost = {
+        told.nodes.name[s]
+        for s, d, rate in zip(told.edges.source, told.edges.destination, told.edges.requests_per_second, strict=True)
+        if d == at and rate is None
+    }
+    assert lost == callers
+    assert lost
+
+
+def test_ten_pages_cost_as_much_as_one(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched.see(MESH, recording(12))
+    made: list[Any] = []
+    monkeypatch.setattr(
+        viewing, "map_document", lambda *told, _make=viewing.map_document: (made.append(told), _make(*told))[1]
+    )
+    reads = Reads(watched.meshes, load(), Options())
+
+    async def ten() -> list[bytes]:
+        return await asyncio.gather(*(reads.map(MESH, None, ()) for _ in range(10)))
+
+    maps = asyncio.run(ten())
+    assert len(made) == 1
+    assert set(maps) == {maps[0]}
+    watched.see(MESH, recording(13)[12:])
+    assert set(asyncio.run(ten())) != {maps[0]}
+    assert len(made) == 2
+
+
+def test_so_many_maps_and_layouts_are_held(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewing, "MOST_MESHES", 2)
+    snapshots = recording(viewing.MOST_MAPS + 3)
+    watched.see(MESH, snapshots)
+    for snapshot in snapshots:
+        drawn(watched, at=snapshot.observed_at)
+    held = watched.viewing._shown
+    assert len(held[MESH].maps) == viewing.MOST_MAPS
+    for name in ("one", "two"):
+        watched.see(name, snapshots[:1])
+        drawn(watched, name)
+    assert list(held) == ["one", "two"]
+    watched.viewing.forget("one")
+    watched.viewing.forget("one")
+    assert list(held) == ["two"]
+
+
+def test_moments_are_what_was_measured_and_said(watched: Watched) -> None:
+    snapshots = recording(14)
+    verdicts = watched.see(MESH, snapshots, window=10)
+    moments = watched.viewing.moments(MESH)
+    assert [moment.snapshot.digest for moment in moments] == [snapshot.digest for snapshot in snapshots[4:]]
+    assert [instant(moment.verdict.observed_at) for moment in moments] == [v["observed_at"] for v in verdicts[4:]]
+    assert {moment.seconds for moment in moments} == {SECONDS}
+    with pytest.raises(UnknownMesh):
+        watched.viewing.moments("nowhere")
+
+
+# what is new
+
+
+async def test_news_wake_those_who_wait_and_leave_nothing_behind() -> None:
+    news = News()
+    waiting = [asyncio.create_task(news.of("a").wait()) for _ in range(3)]
+    other = asyncio.create_task(news.of("b").wait())
+    await asyncio.sleep(0)
+    news.put("a")
+    await asyncio.gather(*waiting)
+    assert not other.done()
+    other.cancel()
+    await asyncio.wait([other])
+    del waiting, other
+    assert dict(news._awaited) == {}
+    news.put("nobody")
+
+
+async def test_who_waits_gets_what_came_after_and_nothing_twice(watched: Watched) -> None:
+    snapshots = recording(6)
+    told = [verdict["observed_at"] for verdict in watched.see(MESH, snapshots[:3])]
+    reads = Reads(watched.meshes, load(), Options())
+
+    def times(documents: list[bytes]) -> list[str]:
+        return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]
+
+    assert times(await reads.newer(MESH, None, 10, 0.0)) == told[-1:]
+    assert times(await reads.newer(MESH, snapshots[0].observed_at, 10, 60.0)) == told[1:]
+    assert times(await reads.newer(MESH, snapshots[0].observed_at, 1, 60.0)) == told[1:2]
+    assert await reads.newer(MESH, snapshots[2].observed_at, 10, 0.01) == []
+    waiting = [asyncio.create_task(reads.newer(MESH, snapshots[2].observed_at, 10, 60.0)) for _ in range(3)]
+    while not reads._news._awaited:
+        await asyncio.sleep(0)
+    came = await asyncio.to_thread(watched.see, MESH, snapshots[3:4])
+    reads._news.put(MESH)
+    for documents in await asyncio.wait_for(asyncio.gather(*waiting), 10):
+        assert times(documents) == [came[0]["observed_at"]]
+    for since in (None, snapshots[0].observed_at):
+        with pytest.raises(UnknownMesh):
+            await reads.newer("nowhere", since, 10, 60.0)
