@@ -10,8 +10,11 @@ rules, this process collects: all on the same cores. Three ways: ``rules`` as sh
 Correctness first: every snapshot's services, calls, rates, errors, quantiles, cpu and memory are what was generated;
 quantiles are compared with those of the generated buckets, interpolated here by numpy. Per way: wall time of a poll
 and CPU time of this process during it (``time.process_time``: all its threads, user and system; waiting for the
-network counts nothing), median, 10th and 90th percentile and largest. ``own_share`` is what a busy process gets of a
-core before it starts: below .9 the machine had other work, and wall times tell of that. Prints JSON lines.
+network counts nothing), median, 10th and 90th percentile and largest. A poll is left out, and counted in ``left_out``,
+where Prometheus itself tells that a scrape it goes back to was lost or came late, or that its rules were behind: a
+machine that had no time for them makes figures of another mesh. What is wrong without such an excuse ends the
+benchmark. ``own_share`` is what a busy process gets of a core before it starts: below .9 the machine had other work,
+and wall times tell of that. Prints JSON lines.
 """
 
 import argparse
@@ -22,8 +25,9 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -36,7 +40,7 @@ from serve_app.endpoint import Endpoint
 from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import istio
 from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
-from tests.live.exporter import exporting, scraping
+from tests.live.exporter import PAGES, exporting, scraping
 from tests.live.monitor import Monitor
 from tests.live.openmetrics import calls, services, share_below
 from tests.live.programs import missing, own_share, where
@@ -46,6 +50,7 @@ BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 INTERVAL = 15.0
 PAUSE = 3.0  # s: one mesh is asked once an interval, and finds nothing of its last poll
 WITHIN = 60.0  # s: here a slow poll is a figure, not a failure
+LATE = 1.1  # intervals between two samples, above which Prometheus extrapolates no rate to the end of its window
 Spent = tuple[float, float]  # s: wall, CPU of this process
 WAYS = {"rules": (2000.0, False), "rules_gzip": (2000.0, True), "buckets": (float("inf"), False)}
 
@@ -132,29 +137,76 @@ def times(url: str, expected: Expected, polls: int) -> Iterator[dict[str, object
     for way, (recorded_from_calls, compressed) in WAYS.items():
         asking = Asking(INTERVAL, within_seconds=WITHIN, recorded_from_calls=recorded_from_calls)
         with closing(PrometheusSource(Prometheus(Endpoint(url), compressed=compressed), istio(), asking)) as source:
-            taken, poll = _taken(source, way != "buckets", expected, polls)
-        yield _row(way, expected.made, taken, poll) | {"rules_seconds": _evaluation_seconds(url)}
+            timed = _timed(url, source, way != "buckets", expected, polls)
+        yield _row(way, expected.made, timed) | {"rules_seconds": _evaluation_seconds(url)}
 
 
-def _taken(source: PrometheusSource, recorded: bool, expected: Expected, polls: int) -> tuple[list[Spent], Poll]:
-    """What each poll took, but the first, which reads every name; and the last one."""
-    taken: list[Spent] = []
-    behind = 0
-    while len(taken) <= polls:
+@dataclass
+class Timed:
+    """Polls of one way.
+
+    Attributes:
+        taken: what each took, but the first, which reads every name.
+        left_out: how many were not counted, by what came late.
+        poll: the last one.
+    """
+
+    taken: list[Spent] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=lambda: {"scrapes": 0, "rules": 0})
+    poll: Poll | None = None
+
+
+def _timed(url: str, source: PrometheusSource, recorded: bool, expected: Expected, polls: int) -> Timed:
+    timed = Timed()
+    while len(timed.taken) <= polls:
         at = datetime.now(UTC) - timedelta(seconds=INTERVAL)
         began, used = time.perf_counter(), time.process_time()
         poll = source.poll(at)
         spent = time.perf_counter() - began, time.process_time() - used
-        assert poll.snapshot is not None, poll.why
-        assert not poll.masked, poll.masked
-        expected.check(poll.snapshot)
-        if poll.recorded == recorded:
-            taken.append(spent)
-        else:  # whoever evaluates them had no processor: nothing to measure until they are
-            behind += 1
-            assert behind < polls, f"rules were behind in {behind} polls; the machine is too busy to measure"
+        late = "scrapes" if came_late(scrapes(url, at), at.timestamp()) else ""
+        if not late:
+            assert poll.snapshot is not None, poll.why
+            assert not poll.masked, poll.masked
+            expected.check(poll.snapshot)
+            late = "rules" if poll.recorded != recorded else ""
+        if late:
+            timed.left_out[late] += 1
+            assert sum(timed.left_out.values()) < 2 * polls, f"left out {timed.left_out}: too busy a machine to measure"
+        else:
+            timed.taken.append(spent)
+            timed.poll = poll
         time.sleep(PAUSE)
-    return taken[1:], poll
+    timed.taken.pop(0)
+    return timed
+
+
+def scrapes(url: str, at: datetime) -> list[np.ndarray]:
+    """Of each page all that a snapshot of this instant goes back to, by way of rules too: when samples were taken
+    (Unix, s) and whether they were, ``[2, n]``."""
+    reach = round(Asking().window_seconds + 2 * INTERVAL)
+    up, took = (_ranges(url, f'{metric}{{job="mesh"}}[{reach}s]', at) for metric in ("up", "scrape_duration_seconds"))
+    return [
+        np.array([up[page][:, 0] + took[page][:, 1], up[page][:, 1]]) for page in up if len(up[page]) == len(took[page])
+    ]
+
+
+def came_late(pages: Sequence[np.ndarray], at: float) -> bool:
+    """Whether a scrape was lost, or came so late that rates are of less than their window."""
+    if len(pages) < PAGES:
+        return True
+    began, longest = at - Asking().window_seconds - 2 * INTERVAL, LATE * INTERVAL
+    return any(
+        not was_taken.all() or (np.diff([began, *times, max(at, times[-1])]) > longest).any()
+        for times, was_taken in pages
+    )
+
+
+def _ranges(url: str, query: str, at: datetime) -> Mapping[str, np.ndarray]:
+    """Samples by page: time (Unix, s) and value, ``[n, 2]``."""
+    asked = {"query": query, "time": f"{at.timestamp():.3f}"}
+    answer = httpx.get(f"{url}/api/v1/query", params=asked, trust_env=False, timeout=30).raise_for_status()
+    result = answer.json()["data"]["result"]
+    return {series["metric"]["page"]: np.array(series["values"], np.float64) for series in result}
 
 
 def _evaluation_seconds(url: str) -> float:
@@ -163,21 +215,23 @@ def _evaluation_seconds(url: str) -> float:
     return round(sum(group["evaluationTime"] for group in groups), 2)
 
 
-def _row(way: str, made: MeshSnapshot, taken: list[Spent], poll: Poll) -> dict[str, object]:
+def _row(way: str, made: MeshSnapshot, timed: Timed) -> dict[str, object]:
     row: dict[str, object] = {
         "benchmark": "collect",
         "way": way,
         "services": made.num_nodes,
         "calls": made.num_edges,
         "buckets": len(BOUNDS_MS) + 1,
-        "polls": len(taken),
+        "polls": len(timed.taken),
+        "left_out": timed.left_out,
     }
-    for name, values in zip(("wall", "cpu"), np.array(taken).T * 1e3, strict=True):
+    for name, values in zip(("wall", "cpu"), np.array(timed.taken).T * 1e3, strict=True):
         for figure, value in zip(("p10", "p50", "p90"), np.percentile(values, (10, 50, 90)), strict=True):
             row[f"{name}_{figure}_ms"] = round(float(value), 1)
         row[f"{name}_max_ms"] = round(float(values.max()), 1)
-    row["samples"] = sum(len(answer.samples) for answer in poll.answers.values())
-    row["megabytes"] = round(sum(answer.size for answer in poll.answers.values()) / 1e6, 2)  # unpacked
+    answers = timed.poll.answers.values() if timed.poll else ()
+    row["samples"] = sum(len(answer.samples) for answer in answers)
+    row["megabytes"] = round(sum(answer.size for answer in answers) / 1e6, 2)  # unpacked
     return row
 
 

@@ -74,6 +74,7 @@ def collect() -> str:
         return ""
     found = {r["way"]: r for r in rows("collect")}
     about = found["rules"]
+    left_out = sum(sum(row["left_out"].values()) for row in found.values())
     body = [
         f"| {title} | {_spread(found[way], 'wall')} | {_spread(found[way], 'cpu')} | {found[way]['samples']:,} "
         f"| {found[way]['megabytes']:.0f} MB |"
@@ -84,7 +85,8 @@ def collect() -> str:
         f"({about['buckets']} buckets each) from a Prometheus {about['prometheus']} that scrapes them and evaluates "
         f"rules meanwhile on the same {about['cores']} cores, of which a busy process got {about['own_share']:.0%} of "
         f"one before it began (`python -m benchmarks.bench_collect`), medians of {about['polls']} polls (10th to 90th "
-        f"percentile):\n\n{table('| from | a poll | of it our own CPU | samples | unpacked |', body)}"
+        f"percentile; {left_out} more were left out, whose scrapes or rules came late):\n\n"
+        f"{table('| from | a poll | of it our own CPU | samples | unpacked |', body)}"
     )
 
 

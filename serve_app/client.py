@@ -2,13 +2,23 @@
 
 import time
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import ARROW, encode_snapshot
+from serve_app.codec import ARROW, JSON, encode_snapshot
 from serve_app.errors import ANSWERS, NoCapacity, ServeError
-from serve_app.schemas import MeshDocument, VerdictDocument
+from serve_app.schemas import Document, MeshDocument, VerdictDocument
+from serve_app.spoken import (
+    FeedbackDocument,
+    FeedbackListDocument,
+    KeptFeedbackDocument,
+    KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
+    MuteListDocument,
+)
 
 _RAISED = {f"urn:tagae:problem:{row.code}": cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
 _PASSING = (429, 503)  # statuses that promise a better time
@@ -17,8 +27,9 @@ _PASSING = (429, 503)  # statuses that promise a better time
 class Client:
     """One connection to one service; a context manager.
 
-    Sending a snapshot twice is safe (the service answers with the stored verdict), so what was refused for want of
-    capacity or broken off on the way is sent again until ``patience_seconds`` have passed.
+    Saying a thing twice is safe (a snapshot is answered with the stored verdict, feedback and a mute with what is
+    kept), so what was refused for want of capacity or broken off on the way is sent again until ``patience_seconds``
+    have passed. What was deleted or taken back before its answer broke off is then unknown.
 
     Args:
         url: such as ``http://127.0.0.1:8000``.
@@ -70,15 +81,45 @@ class Client:
         """Forget a mesh. Errors as ``push``."""
         self._send("DELETE", f"/v1/meshes/{mesh}")
 
+    def tell(self, mesh: str, said: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
+        """Say of an incident that it was none, whose doing it was, or that it was missed; what is kept of it. Errors as
+        ``push``; ``UnknownIncident`` where there is none of this id."""
+        response = self._send("POST", f"/v1/meshes/{mesh}/feedback", _json(said), JSON)
+        return KeptFeedbackDocument.model_validate_json(response.content)
+
+    def feedback(self, mesh: str) -> list[KeptFeedbackDocument]:
+        """All that is kept of what was said, in the order in which it was said. Errors as ``push``."""
+        response = self._send("GET", f"/v1/meshes/{mesh}/feedback")
+        return FeedbackListDocument.model_validate_json(response.content).feedback
+
+    def take_back(self, mesh: str, incident: str) -> None:
+        """Forget what was said of an incident, by the id that it is kept under. Errors as ``tell``."""
+        self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_in_path(incident)}")
+
+    def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
+        """Let services, or the whole mesh, page nobody for a while; the mute as it is kept. Errors as ``push``."""
+        response = self._send("POST", f"/v1/meshes/{mesh}/mutes", _json(mute), JSON)
+        return KeptMuteDocument.model_validate_json(response.content)
+
+    def mutes(self, mesh: str) -> list[KeptMuteDocument]:
+        """The mutes in force and to come, in the order in which they were given. Errors as ``push``."""
+        response = self._send("GET", f"/v1/meshes/{mesh}/mutes")
+        return MuteListDocument.model_validate_json(response.content).mutes
+
+    def lift(self, mesh: str, mute: str) -> None:
+        """Take a mute back, by its id. Errors as ``push``; ``UnknownMute`` where there is none of this id."""
+        self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
+
     def metrics(self) -> str:
         """The service's metrics in Prometheus' text form. Errors as ``push``."""
         return self._send("GET", "/metrics").text
 
-    def _send(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
+    def _send(self, method: str, path: str, content: bytes | None = None, media_type: str = ARROW) -> httpx.Response:
+        headers = {"content-type": media_type} if content is not None else {}
         until = time.monotonic() + self._patience
         while True:
             try:
-                response = self._http.request(method, path, content=content, headers=_HEADERS)
+                response = self._http.request(method, path, content=content, headers=headers)
             except httpx.UnsupportedProtocol as error:
                 raise NoCapacity(f"url {self.url}: expected http://HOST:PORT; {error}") from None
             except httpx.TransportError as error:
@@ -93,11 +134,17 @@ class Client:
             time.sleep(min(_retry_after(response), max(0.0, until - time.monotonic())))
 
 
-_HEADERS = {"content-type": ARROW}  # the fastest to read and write
-
-
 def _body(snapshot: MeshSnapshot) -> bytes:
-    return encode_snapshot(snapshot, ARROW)
+    return encode_snapshot(snapshot, ARROW)  # the fastest to read and write
+
+
+def _json(said: Document) -> bytes:
+    return said.model_dump_json().encode()
+
+
+def _in_path(name: str) -> str:
+    """An id as one step of a path, whatever people typed."""
+    return quote(name, safe="")
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -122,13 +122,19 @@ class PrometheusInstruments:
         every = {**self._constant, **labels}
         return family.labels(**every) if every else family
 
+    def registry(
+        self, meshes: Callable[[], Iterable["MeshGauges"]], collected: Callable[[], Iterable[Collected]]
+    ) -> CollectorRegistry:
+        """Everything counted here, the meshes' gauges and how collecting goes; both are asked for at each scrape."""
+        every = CollectorRegistry(auto_describe=False)
+        every.register(self._registry)
+        every.register(_MeshCollector(meshes))
+        every.register(_CollectedCollector(collected))
+        return every
+
     def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[Collected] = ()) -> bytes:
-        """Everything counted here, the meshes' gauges and how collecting them goes, in Prometheus' text form
-        (``CONTENT_TYPE``)."""
-        gauges = CollectorRegistry(auto_describe=False)
-        gauges.register(_MeshCollector(tuple(meshes)))
-        gauges.register(_CollectedCollector(tuple(collected)))
-        return generate_latest(self._registry) + generate_latest(gauges)
+        """The same in Prometheus' text form (``CONTENT_TYPE``), of these meshes."""
+        return generate_latest(self.registry(lambda: meshes, lambda: collected))
 
     def _counter(self, metric: Metric) -> Counter:
         return Counter(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
@@ -171,20 +177,21 @@ class MeshGauges:
 class _MeshCollector(Collector):
     """Gauges of all meshes."""
 
-    def __init__(self, meshes: tuple[MeshGauges, ...]) -> None:
+    def __init__(self, meshes: Callable[[], Iterable[MeshGauges]]) -> None:
         self._meshes = meshes
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
+        meshes = tuple(self._meshes())
         for name, description, value in _GAUGES:
             family = GaugeMetricFamily(f"tagae_mesh_{name}", description, labels=("mesh",))
-            for m in self._meshes:
+            for m in meshes:
                 if (measured := value(m)) is not None:
                     family.add_metric((m.mesh,), measured)
             yield family
         status = GaugeMetricFamily(
             "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
         )
-        for m in self._meshes:
+        for m in meshes:
             for known in Status:
                 status.add_metric((m.mesh, known.value), float(m.status == known.value))
         yield status
@@ -193,19 +200,20 @@ class _MeshCollector(Collector):
 class _CollectedCollector(Collector):
     """How collecting goes, mesh by mesh; as long as nothing is collected there is nothing of it."""
 
-    def __init__(self, meshes: tuple[Collected, ...]) -> None:
+    def __init__(self, meshes: Callable[[], Iterable[Collected]]) -> None:
         self._meshes = meshes
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        for name, description, value in _COLLECTED if self._meshes else ():
+        meshes = tuple(self._meshes())
+        for name, description, value in _COLLECTED if meshes else ():
             gauge = GaugeMetricFamily(f"tagae_collector_{name}", description, labels=("mesh",))
-            for m in self._meshes:
+            for m in meshes:
                 if (measured := value(m)) is not None:
                     gauge.add_metric((m.mesh,), measured)
             yield gauge
-        for name, label, description, counts in _COUNTED if self._meshes else ():
+        for name, label, description, counts in _COUNTED if meshes else ():
             counter = CounterMetricFamily(f"tagae_collector_{name}", description, labels=("mesh", label))
-            for m in self._meshes:
+            for m in meshes:
                 for kind, count in counts(m).items():
                     counter.add_metric((m.mesh, kind), count)
             yield counter

@@ -282,6 +282,9 @@ class SidecarSettings(Subject):
         None, description="Unix socket with the same, for its owner and their group (0660); none: the port alone"
     )
     max_watchers: int = Field(64, ge=1, description="who follow the verdicts at a time")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="of /metrics for Prometheus; 0 takes a free one, none: there is no such page"
+    )
 
 
 class Settings(BaseSettings):

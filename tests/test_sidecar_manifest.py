@@ -62,8 +62,11 @@ def test_it_is_a_native_sidecar_that_holds_up_nobody() -> None:
 
 def test_ports_and_paths_are_those_of_the_settings(settings: Settings) -> None:
     chosen = settings.sidecar
-    (port,) = SIDECAR["ports"]
-    assert port["containerPort"] == SIDECAR["livenessProbe"]["grpc"]["port"] == chosen.port == 9091
+    ports = {one["name"]: one["containerPort"] for one in SIDECAR["ports"]}
+    assert ports == {"verdicts": chosen.port, "tagae-metrics": chosen.metrics_port}
+    assert SIDECAR["livenessProbe"]["grpc"]["port"] == chosen.port == 9091
+    told = TEMPLATE["metadata"]["annotations"]
+    assert (told["prometheus.io/scrape"], told["prometheus.io/port"]) == ("true", str(chosen.metrics_port))
     assert chosen.host == "0.0.0.0", "the kubelet probes the pod's address"
     mounts = {one["mountPath"]: one["name"] for one in SIDECAR["volumeMounts"]}
     assert chosen.socket is not None
@@ -94,11 +97,12 @@ def test_it_may_do_nothing_but_write_its_volumes() -> None:
     assert {"cpu", "memory"} <= SIDECAR["resources"]["requests"].keys()
 
 
-def test_nobody_outside_the_pod_reaches_the_port() -> None:
+def test_nobody_outside_the_pod_reaches_the_verdicts_and_monitoring_alone_the_metrics() -> None:
     policy = DOCUMENTS["NetworkPolicy"]["spec"]
     assert policy["podSelector"]["matchLabels"].items() <= TEMPLATE["metadata"]["labels"].items()
     assert policy["policyTypes"] == ["Ingress"]
-    let_in = {one["port"] for rule in policy["ingress"] for one in rule["ports"]}
     assert all("ports" in rule for rule in policy["ingress"])
-    assert let_in.isdisjoint({SIDECAR["ports"][0]["name"], SIDECAR["ports"][0]["containerPort"]})
-    assert let_in <= {port["name"] for port in WORKLOAD["ports"]}
+    let_in = {one["port"]: rule.get("from") for rule in policy["ingress"] for one in rule["ports"]}
+    assert let_in.keys() == {*(port["name"] for port in WORKLOAD["ports"]), "tagae-metrics"}
+    (peer,) = let_in["tagae-metrics"]
+    assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}

@@ -20,6 +20,9 @@ def sidecar(
     host: Annotated[str | None, typer.Option(help="Address to listen on; loopback by default.")] = None,
     port: Annotated[int | None, typer.Option(help="gRPC port; 0 takes a free one. 9091 by default.")] = None,
     socket: Annotated[Path | None, typer.Option(metavar="PATH", help="A Unix socket for the same.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port of /metrics for Prometheus; 0 takes a free one. None by default.")
+    ] = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
@@ -36,7 +39,7 @@ def sidecar(
     from serve_app.settings import load
     from serve_app.sidecar.process import run
 
-    flags = {"host": host, "port": port, "socket": socket}
+    flags = {"host": host, "port": port, "socket": socket, "metrics_port": metrics_port}
     given = load(config, overrides(settings, **{name: (f"sidecar.{name}", flag) for name, flag in flags.items()}))
     polled = prometheus or given.collector.meshes
     name, asked = mesh_of(given, prometheus, mesh) if polled else (mesh or UNNAMED, None)

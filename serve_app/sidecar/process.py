@@ -6,13 +6,14 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
+from prometheus_client import start_http_server
 
 from model.snapshot import MeshSnapshot
 from serve_app.collecting import Collecting, rhythm
@@ -51,26 +52,30 @@ async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: 
     try:
         begun = await session.begin()
         server, healthy, addresses = _listening(settings, session)
-        await server.start()
-        await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-        async with _polling(settings, session, asked, begun) as polling:
-            polling.add_done_callback(lambda _: ends.set())  # which it never should; the exit code says so
-            ready(addresses)
-            await ends.wait()
-            await healthy.enter_graceful_shutdown()
-            session.newest.end()
-            await server.stop(GRACE_SECONDS)
+        with (
+            _collecting(settings, session, asked, begun) as collecting,
+            _measured(settings.sidecar, session, collecting) as pages,
+        ):
+            await server.start()
+            await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+            async with _polling(collecting) as polling:
+                polling.add_done_callback(lambda _: ends.set())  # which it never should; the exit code says so
+                ready([*addresses, *pages])
+                await ends.wait()
+                await healthy.enter_graceful_shutdown()
+                session.newest.end()
+                await server.stop(GRACE_SECONDS)
     finally:
         await session.close()
 
 
-@asynccontextmanager
-async def _polling(
+@contextmanager
+def _collecting(
     settings: Settings, session: Session, asked: MeshSettings | None, begun: float | None
-) -> AsyncIterator[asyncio.Future[None]]:
-    """What polls the mesh, if anything does, as the service's collector does it; its failure is raised at the end."""
+) -> Iterator[Collecting | None]:
+    """What can poll the mesh, as the service's collector does it; None: nothing does."""
     if asked is None:
-        yield asyncio.get_running_loop().create_future()
+        yield None
         return
 
     async def push(snapshot: MeshSnapshot) -> None:
@@ -79,11 +84,42 @@ async def _polling(
     with closing(MeshSource(asked, settings.collector)) as source:
         collecting = Collecting(session.mesh, source, push, rhythm(session.mesh, settings.collector))
         collecting.begin(begun)
-        polling = asyncio.create_task(collecting.run())
-        yield polling
-        polling.cancel()
-        with suppress(asyncio.CancelledError):
-            await polling
+        yield collecting
+
+
+@asynccontextmanager
+async def _polling(collecting: Collecting | None) -> AsyncIterator[asyncio.Future[None]]:
+    """The mesh is polled, if anything does; its failure is raised at the end."""
+    if collecting is None:
+        yield asyncio.get_running_loop().create_future()
+        return
+    polling = asyncio.create_task(collecting.run())
+    yield polling
+    polling.cancel()
+    with suppress(asyncio.CancelledError):
+        await polling
+
+
+@contextmanager
+def _measured(chosen: SidecarSettings, session: Session, collecting: Collecting | None) -> Iterator[list[str]]:
+    """The page for Prometheus, on threads of its own, and where it is; nowhere if nobody asked for it."""
+    if chosen.metrics_port is None:
+        yield []
+        return
+    registry = session.instruments.registry(session.gauges, lambda: [collecting.state] if collecting else [])
+    try:
+        server, thread = start_http_server(chosen.metrics_port, chosen.host, registry)
+    except OSError as error:
+        raise BadSettings(
+            f"sidecar.metrics_port: expected an address to listen on, came {chosen.host}:{chosen.metrics_port}, which "
+            f"is taken or not of this machine ({error}); choose another, or 0 for a free port"
+        ) from None
+    try:
+        yield [f"http://{_named(chosen.host)}:{server.server_port}/metrics"]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _listening(settings: Settings, session: Session) -> tuple[grpc.aio.Server, health.HealthServicer, list[str]]:
@@ -107,7 +143,7 @@ def _listening(settings: Settings, session: Session) -> tuple[grpc.aio.Server, h
 
 
 def _bound(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
-    host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
+    host = _named(chosen.host)
     try:
         return f"{host}:{server.add_insecure_port(f'{host}:{chosen.port}')}"
     except RuntimeError as error:
@@ -115,6 +151,11 @@ def _bound(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
             f"sidecar.port: expected an address to listen on, came {host}:{chosen.port}, which is taken or not of this "
             f"machine ({error}); choose another, or 0 for a free port"
         ) from None
+
+
+def _named(host: str) -> str:
+    """A host as addresses have it."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _bound_socket(server: grpc.aio.Server, path: Path) -> str:

@@ -11,7 +11,8 @@ import grpc
 
 from serve_app.alerts.wording import cut
 from serve_app.codec import JSON, Limits, decode_snapshot, not_ahead
-from serve_app.errors import Overloaded, UnknownMesh, problem
+from serve_app.errors import Overloaded, UnknownMesh, answer, problem
+from serve_app.metrics import REFUSALS, Instruments
 from serve_app.settings import Settings
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 from serve_app.sidecar.session import Session
@@ -51,7 +52,7 @@ class Verdicts(VerdictsServicer):
 
     async def Latest(self, request: LatestRequest, context: Any) -> Verdict:  # noqa: N802 - gRPC's names
         """The newest verdict."""
-        async with answering(context):
+        async with answering(context, self._session.instruments):
             if self._session.newest.verdict is None:
                 raise UnknownMesh(
                     f"mesh {self._session.mesh!r}: has no verdict yet; the first follows its first snapshot"
@@ -60,7 +61,7 @@ class Verdicts(VerdictsServicer):
 
     async def Watch(self, request: WatchRequest, context: Any) -> AsyncIterator[Verdict]:  # noqa: N802
         """Each newest verdict. What a watcher has not read yet holds up nobody but itself."""
-        async with answering(context):
+        async with answering(context, self._session.instruments):
             if self._free == 0:
                 raise Overloaded("sidecar: as many watch as may; end one of them, or raise sidecar.max_watchers")
             self._free -= 1
@@ -74,7 +75,7 @@ class Verdicts(VerdictsServicer):
 
     async def Push(self, request: Snapshot, context: Any) -> Verdict:  # noqa: N802
         """Count a snapshot."""
-        async with answering(context):
+        async with answering(context, self._session.instruments):
             limits, document = self._limits, await asyncio.to_thread(snapshot_document, request)
             snapshot = await asyncio.to_thread(
                 decode_snapshot, document, JSON, Limits(limits.max_services, limits.max_calls)
@@ -84,12 +85,13 @@ class Verdicts(VerdictsServicer):
 
 
 @asynccontextmanager
-async def answering(context: Any) -> AsyncIterator[None]:
-    """Whatever is raised inside as a status, in the words of the HTTP interface's problem documents."""
+async def answering(context: Any, instruments: Instruments) -> AsyncIterator[None]:
+    """Whatever is raised inside as a status, in the words of the HTTP interface's problem documents, and counted."""
     try:
         yield
     except Exception as error:
         told = problem(error)
+        instruments.count(REFUSALS, code=answer(error).code)
         code = STATUS[told.status]
         if code is grpc.StatusCode.INTERNAL:
             log.error("a request failed", exc_info=error)

@@ -6,6 +6,7 @@ where it was.
 
 import asyncio
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from model.verdict import Verdict
 from serve_app.alerts import notifier
 from serve_app.codec import encode_verdict, pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreConflict, UnknownMesh
-from serve_app.metrics import PrometheusInstruments
+from serve_app.metrics import PREDICTIONS, STAGE, MeshGauges, PrometheusInstruments
 from serve_app.pipeline import advance, options
 from serve_app.settings import Settings
 from serve_app.sidecar import verdicts_pb2
@@ -64,6 +65,7 @@ class Session:
         torch.set_num_threads(settings.model.threads)
         self.mesh = check_mesh_name(mesh)
         self.newest = Newest()
+        self.instruments = PrometheusInstruments()
         self._options = options(settings, mesh)
         self._checkpoint = load_or_shipped(settings.model.weights)
         if self._checkpoint.refused:
@@ -78,7 +80,7 @@ class Session:
         self._delivering: asyncio.Task[None] | None = None
         if settings.notify.alertmanagers or settings.notify.webhooks:
             self._notifier = notifier.Notifier(
-                notifier.receivers(settings.notify), notifier.directory(settings), PrometheusInstruments()
+                notifier.receivers(settings.notify), notifier.directory(settings), self.instruments
             )
 
     async def begin(self) -> float | None:
@@ -118,6 +120,10 @@ class Session:
         push.add_done_callback(self._pushes.discard)
         return await asyncio.shield(push)
 
+    def gauges(self) -> list[MeshGauges]:
+        """The mesh as its stored verdict shows it; from any thread."""
+        return [one for one in self._meshes.gauges() if one.mesh == self.mesh]
+
     async def close(self) -> None:
         """End what is under way, tell what waits (``notify.drain_seconds``), close the store."""
         self._closing = True
@@ -129,6 +135,7 @@ class Session:
         self._store.close()
 
     async def _pushed(self, snapshot: MeshSnapshot) -> bytes:
+        began = time.perf_counter()
         judged = await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, snapshot)
         if judged.verdict is None:
             return judged.document
@@ -136,6 +143,8 @@ class Session:
         if before is None or before.status != message.status:
             log.info("mesh %s: %s as of %s", self.mesh, message.status, _time(message))
         self.newest.put(message)
+        self.instruments.count(PREDICTIONS, model_version=judged.verdict.model_digest, status=message.status)
+        self.instruments.observe(STAGE, time.perf_counter() - began, stage="total")
         if self._notifier is not None:
             self._notifier.told(self.mesh, judged.verdict, notifier.utc_now())
         return judged.document

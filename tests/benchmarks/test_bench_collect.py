@@ -1,12 +1,14 @@
-"""The benchmark of collecting: its own check of correctness passes what is right, in any order, and nothing else."""
+"""The benchmark of collecting: its own check of correctness passes what is right, in any order, and nothing else; and
+which polls it leaves out."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks.bench_collect import Expected, mesh
+from benchmarks.bench_collect import INTERVAL, Expected, came_late, mesh
 from model.snapshot import MeshSnapshot
+from tests.live.exporter import PAGES
 
 MADE = mesh(20, 60)
 EXPECTED = Expected(MADE)
@@ -48,3 +50,37 @@ def test_a_call_that_differs_by_a_thousandth_does_not(column: int) -> None:
 def test_a_call_that_is_missing_does_not() -> None:
     with pytest.raises(AssertionError):
         EXPECTED.check(read().take(np.arange(20), np.arange(59)))
+
+
+AT = 1_000.0  # a snapshot goes back six intervals from here: a minute of rates, rules of the interval before
+
+
+def page(offset: float, *, without: int | None = None, late: float = 0.0, failed: bool = False) -> np.ndarray:
+    """Scrapes of one page, ``offset`` s after multiples of the interval from 90 s before; the fourth may be special."""
+    times = AT - 90.0 + offset + INTERVAL * np.arange(6)
+    times[3] += late
+    was_taken = np.ones(6)
+    was_taken[3] = not failed
+    kept = np.arange(6) != without
+    return np.array([times, was_taken])[:, kept]
+
+
+REGULAR = [page(offset) for offset in np.linspace(0.0, INTERVAL, PAGES, endpoint=False)]
+
+
+def test_polls_of_regular_scrapes_are_timed() -> None:
+    assert not came_late(REGULAR, AT)
+    assert not came_late([*REGULAR[1:], page(3.0, late=1.0)], AT)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [page(3.0, late=2.0), page(3.0, failed=True), *(page(3.0, without=i) for i in range(6))],
+    ids=["late", "failed", *(f"{i} lost" for i in range(6))],
+)
+def test_polls_that_go_back_to_a_bad_scrape_are_left_out(bad: np.ndarray) -> None:
+    assert came_late([*REGULAR[1:], bad], AT)
+
+
+def test_polls_without_a_page_are_left_out() -> None:
+    assert came_late(REGULAR[1:], AT)

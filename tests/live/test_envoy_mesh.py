@@ -1,32 +1,37 @@
-"""Seven real services behind real sidecars, as a real Prometheus tells of them."""
+"""Seven real services behind real sidecars, as a real Prometheus tells of them, and a real Alertmanager of a fault."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from model.checkpoint import load
 from model.snapshot import MeshSnapshot
-from model.verdict import Status, Verdict
+from serve_app.alerts.wording import ALERT_NAME
 from serve_app.endpoint import Endpoint
-from serve_app.pipeline import Mesh, Options, advance
+from serve_app.schemas import VerdictDocument
+from serve_app.settings import Settings
+from serve_app.sidecar.session import Session
 from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import envoy
 from serve_app.sources.prometheus.source import Asking, PrometheusSource
+from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.programs import missing, own_share
 from tests.live.shop import OUTSIDE, Measured
-from tests.live.topology import ENTRY, SHOP, expected_rates, node
+from tests.live.topology import ENTRY, NAMESPACE, SHOP, expected_rates, node
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
 ]
+PAGER = "prometheus-alertmanager"
 RATE = 40.0  # requests a second from outside
 LONGEST = 600.0  # s; the load ends by itself even if we do not
 SHARE, PATIENCE = 0.5, 60.0  # of a core that a process must get, and how long that is waited for (s)
@@ -36,6 +41,7 @@ CULPRIT, CALLER = "payment", "checkout"
 LAPSE = 10.0
 INTERVAL, WINDOW = 15.0 / LAPSE, 60.0 / LAPSE
 QUIET, SICK = 35, 14  # snapshots without an incident that come first, and those of the fault
+HEALED = 60  # snapshots after the fault within which its incident is over
 MOST = 130  # snapshots within which it is quiet for so long; a machine that is busy otherwise slows every service
 Ends = tuple[str, str]
 
@@ -186,34 +192,80 @@ def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
             yield replace(poll.snapshot, observed_at=stamp + timedelta(seconds=(first + i) * INTERVAL * LAPSE))
 
 
-def told(verdicts: list[Verdict]) -> str:
+@asynccontextmanager
+async def judging(folder: Path, manager: Alertmanager) -> AsyncIterator[Session]:
+    """What judges the shop, keeps what it knows of it, and tells of its incidents."""
+    receivers = [{"url": manager.url}]
+    session = Session(NAMESPACE, Settings(store={"path": folder / "state"}, notify={"alertmanagers": receivers}))
+    try:
+        await session.begin()
+        yield session
+    finally:
+        await session.close()
+
+
+async def judged(session: Session, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
+    """Verdicts of snapshots as they become due; who is told is told meanwhile."""
+    snapshots = lapse(mesh, count, first)
+    while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
+        yield VerdictDocument.model_validate_json(await session.push(snapshot))
+
+
+async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert]:
+    """The active alerts, once they are of these severities: they are posted apart from the verdicts."""
+    async with asyncio.timeout(30):
+        while True:
+            found = await asyncio.to_thread(manager.alerts)
+            if [alert["labels"]["severity"] for alert in found] == severities:
+                return found
+            await asyncio.sleep(0.1)
+
+
+def told(verdicts: Sequence[VerdictDocument]) -> str:
     """What the detector saw, a line for each snapshot."""
     return "\n".join(
-        f"{v.sequence:3d} {v.status:10} score {v.mesh_score:6.2f} threshold {v.threshold:6.2f} p {v.probability:.3f} "
+        f"{v.sequence:3d} {v.status:10} score {v.mesh_score:6.2f} p {v.probability:.3f} incidents {len(v.incidents)} "
         + " ".join(f"{s.service}={s.score:.2f}({s.reasons[0].metric if s.reasons else '-'})" for s in v.suspects[:3])
         for v in verdicts
     )
 
 
-def test_a_slow_service_gives_one_incident_that_suspects_it(mesh: LiveMesh) -> None:
-    checkpoint, state = load(), Mesh()
-    verdicts: list[Verdict] = []
-    for snapshot in lapse(mesh, MOST, 0):
-        verdict, state = advance(checkpoint, state, snapshot, Options())
-        verdicts.append(verdict)
-        if len(verdicts) >= QUIET and all(v.status is Status.NORMAL for v in verdicts[-QUIET:]):
-            break
-    else:
-        pytest.fail(f"this machine is too busy to tell a fault of ours from its own\n{told(verdicts)}")
-    healthy = len(verdicts)
-    with suffering(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
-        for snapshot in lapse(mesh, SICK, healthy):
-            verdict, state = advance(checkpoint, state, snapshot, Options())
-            verdicts.append(verdict)
-    print(told(verdicts))
+@pytest.mark.skipif(bool(missing(PAGER)), reason=f"not here: {'; '.join(missing(PAGER))}")
+async def test_a_slow_service_is_one_alert_that_names_it_and_ends_with_it(mesh: LiveMesh, tmp_path: Path) -> None:
+    verdicts: list[VerdictDocument] = []
+    with alertmanager(tmp_path) as manager:
+        async with judging(tmp_path, manager) as session:
+            async for verdict in judged(session, mesh, MOST, 0):
+                verdicts.append(verdict)
+                if len(verdicts) >= QUIET and all(v.status == "normal" for v in verdicts[-QUIET:]):
+                    break
+            else:
+                pytest.fail(f"this machine is too busy to tell a fault of ours from its own\n{told(verdicts)}")
+            await eventually(manager, [])
+            healthy = len(verdicts)
+            with suffering(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
+                verdicts += [verdict async for verdict in judged(session, mesh, SICK, healthy)]
+                assert len(verdicts[-1].incidents) == 1, told(verdicts)
+                (last,) = verdicts[-1].incidents
+                (alert,) = await eventually(manager, [last.severity])
+            async for verdict in judged(session, mesh, HEALED, len(verdicts)):
+                verdicts.append(verdict)
+                if not verdict.incidents:
+                    break
+            print(told(verdicts))
+            assert not verdicts[-1].incidents, told(verdicts)
+            await eventually(manager, [])
     paged = [v for v in verdicts[healthy:] if v.incidents]
-    assert paged, told(verdicts)
     assert len({incident.id for v in paged for incident in v.incidents}) == 1, told(verdicts)
-    (first,), (last,) = paged[0].incidents, paged[-1].incidents
-    assert node(CULPRIT) in [suspect.service for suspect in first.suspects[:3]], first
     assert {node(CULPRIT), node(CALLER)} <= set(last.affected), last
+    assert alert["labels"] == {
+        "alertname": ALERT_NAME,
+        "cluster": "default",
+        "mesh": NAMESPACE,
+        "incident": last.id,
+        "namespace": NAMESPACE,
+        "service": CULPRIT,
+        "severity": last.severity,
+    }
+    assert f"{node(CULPRIT)} (" in alert["annotations"]["description"]
+    assert abs(datetime.fromisoformat(alert["startsAt"]) - last.since) < timedelta(seconds=1)

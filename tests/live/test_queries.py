@@ -1,9 +1,12 @@
 """Every query that we send is one that a real Prometheus understands."""
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from serve_app.endpoint import Endpoint
@@ -11,11 +14,11 @@ from serve_app.sources.prometheus.client import Prometheus
 from serve_app.sources.prometheus.dialects import KNOWN, Query
 from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
 from tests.live.monitor import Monitor
-from tests.live.programs import missing
+from tests.live.programs import missing, where
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing("prometheus")), reason="; ".join(missing("prometheus"))),
+    pytest.mark.skipif(bool(missing("prometheus", "promtool")), reason="; ".join(missing("prometheus", "promtool"))),
 ]
 
 
@@ -46,3 +49,42 @@ def test_it_is_understood(prometheus: Prometheus, window: float) -> None:
     answers = prometheus.ask(queries, datetime.now(UTC), within=20.0)
     assert {name: answer.detail for name, answer in answers.items() if answer.failed} == {}
     assert not any(len(answer.samples) for answer in answers.values())
+
+
+def test_a_pod_may_use_its_limits_else_its_requests_else_its_node(tmp_path: Path) -> None:
+    """A workload while it is rolled out, its new pod with a limit; beside it one of which nothing is said."""
+    cores = {
+        'kube_pod_container_resource_limits{namespace="shop",pod="cart-new",container="app",resource="cpu"}': 2,
+        'kube_pod_container_resource_requests{namespace="shop",pod="cart-new",container="app",resource="cpu"}': 1,
+        'kube_pod_container_resource_requests{namespace="shop",pod="cart-old",container="app",resource="cpu"}': 0.5,
+        'kube_pod_container_resource_requests{namespace="shop",pod="cart-old",container="log",resource="cpu"}': 0.25,
+        'kube_node_status_allocatable{node="a",resource="cpu"}': 64,
+    }
+    there = [
+        *(f'kube_pod_info{{namespace="shop",pod="{pod}",node="a"}}' for pod in ("cart-new", "cart-old", "store-0")),
+        *(
+            f'kube_pod_owner{{namespace="shop",pod="cart-{pod}",owner_kind="ReplicaSet",owner_name="cart-{pod}"}}'
+            for pod in ("new", "old")
+        ),
+        *(
+            f'kube_replicaset_owner{{namespace="shop",replicaset="cart-{pod}",owner_kind="Deployment",owner_name="cart"}}'
+            for pod in ("new", "old")
+        ),
+        'kube_pod_owner{namespace="shop",pod="store-0",owner_kind="StatefulSet",owner_name="store"}',
+    ]
+    told = {**cores, **dict.fromkeys(there, 1)}
+    wanted = {"cart": 2.75, "store": 64}
+    asked = {
+        "expr": RESOURCES["cpu_capacity"].at(60.0),
+        "eval_time": "1m",
+        "exp_samples": [
+            {"labels": f'{{namespace="shop",workload="{workload}"}}', "value": value}
+            for workload, value in wanted.items()
+        ],
+    }
+    series = [{"series": name, "values": f"{value}x9"} for name, value in told.items()]
+    file = tmp_path / "capacity.test.yaml"
+    file.write_bytes(msgspec.json.encode({"tests": [{"input_series": series, "promql_expr_test": [asked]}]}))
+    command = [where("promtool") or "promtool", "test", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -2,16 +2,35 @@
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
 from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.client import Client
-from serve_app.codec import decode_snapshot
-from serve_app.errors import ANSWERS, NoCapacity, Overloaded, ServeError, StaleSnapshot, UnknownMesh, problem
+from serve_app.codec import decode_feedback, decode_mute, decode_snapshot
+from serve_app.errors import (
+    ANSWERS,
+    NoCapacity,
+    Overloaded,
+    ServeError,
+    StaleSnapshot,
+    UnknownIncident,
+    UnknownMesh,
+    UnknownMute,
+    problem,
+)
 from serve_app.schemas import VerdictDocument
+from serve_app.spoken import (
+    FeedbackDocument,
+    FeedbackListDocument,
+    KeptFeedbackDocument,
+    KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
+    MuteListDocument,
+)
 
 NAN = float("nan")
 SNAPSHOT = MeshSnapshot.create(
@@ -34,6 +53,29 @@ VERDICT = VerdictDocument(
     coverage=1.0,
     missing_parts=[],
     model="abc",
+)
+
+AT = SNAPSHOT.observed_at
+FEEDBACK = KeptFeedbackDocument(
+    incident="20260301T031200Z-1f3870be",
+    was_incident=True,
+    missed=False,
+    services=["shop/cart"],
+    since=AT,
+    until=AT + timedelta(minutes=2),
+    given_at=AT + timedelta(minutes=3),
+    culprit="shop/cart",
+    note="",
+    page_levels={},
+)
+MUTE = KeptMuteDocument(
+    id="20260301T050000Z-4e0260c1",
+    services=["shop/cart"],
+    start=AT,
+    end=AT + timedelta(hours=2),
+    reason="database upgrade",
+    given_at=AT,
+    in_force=True,
 )
 
 
@@ -76,6 +118,76 @@ def test_the_other_calls_have_their_routes() -> None:
         ("GET", "/v1/meshes"),
         ("DELETE", "/v1/meshes/prod"),
     ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        FeedbackDocument(incident=FEEDBACK.incident, was_incident=True, culprit="shop/cart"),
+        MissedDocument(services=["shop/cart"], since=AT, note="a customer called"),
+    ],
+    ids=["paged", "missed"],
+)
+def test_feedback_is_sent_as_the_service_reads_it(said: FeedbackDocument | MissedDocument) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/feedback")
+        assert request.headers["content-type"] == "application/json"
+        assert decode_feedback(request.content) == said
+        return httpx.Response(200, content=FEEDBACK.model_dump_json())
+
+    with client(answer) as service:
+        assert service.tell("prod", said) == FEEDBACK
+
+
+def test_a_mute_is_sent_as_the_service_reads_it() -> None:
+    given = MuteDocument(services=["shop/cart", "batch/*"], end=MUTE.end, reason=MUTE.reason)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/mutes")
+        assert request.headers["content-type"] == "application/json"
+        assert decode_mute(request.content) == given
+        return httpx.Response(200, content=MUTE.model_dump_json())
+
+    with client(answer) as service:
+        assert service.mute("prod", given) == MUTE
+
+
+def test_what_was_said_is_listed_and_taken_back() -> None:
+    lists = {
+        "/v1/meshes/prod/feedback": FeedbackListDocument(feedback=[FEEDBACK]),
+        "/v1/meshes/prod/mutes": MuteListDocument(mutes=[MUTE]),
+    }
+    taken_back = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            taken_back.append(request.url.raw_path)
+            return httpx.Response(204)
+        return httpx.Response(200, content=lists[request.url.path].model_dump_json())
+
+    with client(answer) as service:
+        assert service.feedback("prod") == [FEEDBACK]
+        assert service.mutes("prod") == [MUTE]
+        service.take_back("prod", FEEDBACK.incident)
+        service.lift("prod", MUTE.id)
+        service.lift("prod", "a/b")  # whatever people type is an id, and no other route
+    assert taken_back == [
+        b"/v1/meshes/prod/feedback/20260301T031200Z-1f3870be",
+        b"/v1/meshes/prod/mutes/20260301T050000Z-4e0260c1",
+        b"/v1/meshes/prod/mutes/a%2Fb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda service: service.take_back("prod", "none"), UnknownIncident),
+        (lambda service: service.lift("prod", "none"), UnknownMute),
+    ],
+)
+def test_what_nobody_said_cannot_be_taken_back(call: Callable[[Client], None], error: type[ServeError]) -> None:
+    with client(lambda _: refusal(error("nothing is said of it"))) as service, pytest.raises(error):
+        call(service)
 
 
 @pytest.mark.parametrize("cls", [cls for cls in ANSWERS if issubclass(cls, ServeError)], ids=lambda cls: cls.__name__)

@@ -28,19 +28,22 @@ _OWNED = 'label_replace(kube_pod_owner{owner_kind=~"StatefulSet|DaemonSet"}, "wo
 _OWNER = f"max by (namespace, pod, workload) ({_OWNED_BY_REPLICAS} or {_OWNED})"
 
 
+def _of_pods(series: str) -> str:
+    return f"sum by (namespace, pod) ({series})"
+
+
 def _of_workloads(by_pod: str) -> str:
-    return f"{_BY} (sum by (namespace, pod) ({by_pod}) * on (namespace, pod) group_left (workload) {_OWNER})"
+    return f"{_BY} (({by_pod}) * on (namespace, pod) group_left (workload) {_OWNER})"
 
 
 def _capacity(resource: str) -> str:
-    """What a workload may use: its limits, else its requests, else its nodes."""
+    """What a workload may use: of each pod its limits, else its requests, else its node. Owners are looked up once, for
+    the sum of it: that join is what such a query costs."""
     limits, requests = (
-        _of_workloads(f'kube_pod_container_resource_{kind}{{resource="{resource}"}}') for kind in ("limits", "requests")
+        _of_pods(f'kube_pod_container_resource_{kind}{{resource="{resource}"}}') for kind in ("limits", "requests")
     )
-    nodes = _of_workloads(
-        f'kube_pod_info * on (node) group_left () kube_node_status_allocatable{{resource="{resource}"}}'
-    )
-    return f"({limits}) or ({requests}) or ({nodes})"
+    node = _of_pods(f'kube_pod_info * on (node) group_left () kube_node_status_allocatable{{resource="{resource}"}}')
+    return _of_workloads(f"{limits} or {requests} or {node}")
 
 
 def _of_controllers(deployment: str, stateful_set: str) -> str:
@@ -64,9 +67,11 @@ def _annotated(annotation: str) -> str:
 
 _RUNNING = 'container!="",container!="POD"'
 RESOURCES = {
-    "cpu_usage": Query(_of_workloads(f"rate(container_cpu_usage_seconds_total{{{_RUNNING}}}[$window])"), WORKLOAD),
+    "cpu_usage": Query(
+        _of_workloads(_of_pods(f"rate(container_cpu_usage_seconds_total{{{_RUNNING}}}[$window])")), WORKLOAD
+    ),
     "cpu_capacity": Query(_capacity("cpu"), WORKLOAD),
-    "memory_usage": Query(_of_workloads(f"container_memory_working_set_bytes{{{_RUNNING}}}"), WORKLOAD),
+    "memory_usage": Query(_of_workloads(_of_pods(f"container_memory_working_set_bytes{{{_RUNNING}}}")), WORKLOAD),
     "memory_capacity": Query(_capacity("memory"), WORKLOAD),
 }
 CONTROLLERS = {
@@ -91,7 +96,7 @@ _AUTOSCALED = (
 _CORDONED = "kube_pod_info * on (node) group_left () (max by (node) (kube_node_spec_unschedulable) == 1)"
 MORE = {  # of decisions, where it is known
     "autoscaled": Query(f"max by (namespace, workload) ({_AUTOSCALED})", WORKLOAD),
-    "cordoned": Query(_of_workloads(_CORDONED), WORKLOAD),
+    "cordoned": Query(_of_workloads(_of_pods(_CORDONED)), WORKLOAD),
 }
 
 

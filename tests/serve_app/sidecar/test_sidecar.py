@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from beside import FAST, SECONDS, Sidecar, asking, beside, message
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 from running import Alertmanager, assert_same, recorded
 from typer.testing import CliRunner
 
@@ -242,6 +244,7 @@ def watched_once(ask: VerdictsStub) -> int | None:
         (["--socket", "/tmp/" + "long" * 40], "at most 107 bytes"),
         (["--port", "{port}"], "taken"),
         (["--host", "192.0.2.1"], "not of this machine"),
+        (["--metrics-port", "{port}"], "sidecar.metrics_port: expected an address to listen on"),
         (["--mesh", "Shop"], "mesh name"),
     ],
 )
@@ -319,6 +322,46 @@ def following(address: str, count: int) -> list[Verdict]:
         came = [next(watched) for _ in range(count)]
         watched.cancel()
     return came
+
+
+def measured(said: str) -> dict[str, float]:
+    """What the page that it said it has tells, over all labels but ``mesh`` and ``le``."""
+    (page,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", said)
+    families = text_string_to_metric_families(httpx.get(page, trust_env=False, timeout=SECONDS).text)
+    return {
+        ",".join([one.name, *(value for name, value in one.labels.items() if name != "mesh")]): one.value
+        for family in families
+        for one in family.samples
+        if "le" not in one.labels
+    }
+
+
+def test_prometheus_is_told_what_it_does_where_somebody_asks_for_it(pushed: Pushed, tmp_path: Path) -> None:
+    assert "/metrics" not in pushed.sidecar.said
+    listening = [one for one in pushed.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
+    assert len(listening) == 1  # gRPC alone
+    prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path), "sidecar.metrics_port": "0"}
+    with (
+        standin.running(prometheus) as server,
+        beside("--prometheus", standin.url_of(server), settings=settings) as sidecar,
+        asking(sidecar.address) as ask,
+    ):
+        assert measured(sidecar.said)["tagae_parts_missing_total"] == 0  # before there is a verdict too
+        newest = following(sidecar.address, 3)[-1]
+        prometheus.away = True
+        refused(lambda: push(ask, Snapshot()))
+        while "tagae_collector_query_failures_total,overloaded" not in (told := measured(sidecar.said)):
+            time.sleep(0.1)
+        counted = told["tagae_mesh_sequence"]
+        assert newest.sequence == 3 <= counted <= latest(ask).sequence
+    assert told["tagae_mesh_services"] == SPEC.services
+    made = {name: value for name, value in told.items() if name.startswith(f"tagae_predictions_total,{newest.model}")}
+    # A snapshot is stored, then counted, then over: a scrape may come between.
+    assert sum(made.values()) == pytest.approx(counted, abs=1)
+    assert told["tagae_stage_seconds_count,total"] == pytest.approx(counted, abs=1)
+    assert 0 < told["tagae_stage_seconds_sum,total"] < counted * SECONDS
+    assert told["tagae_collector_polls_total,taken"] == pytest.approx(counted, abs=1)
+    assert told["tagae_refusals_total,invalid-document"] == 1
 
 
 def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Path) -> None:

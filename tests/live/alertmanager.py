@@ -1,0 +1,52 @@
+"""An Alertmanager of one's own, that tells nobody: a configuration, a data folder and a port that nobody else has."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from tests.live.programs import LOOPBACK, Program, free_ports, where
+
+Alert = dict[str, Any]
+
+
+class Alertmanager:
+    """A running Alertmanager."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder``: for its configuration, data and log."""
+        self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
+        config = folder / "alertmanager.yml"
+        config.write_bytes(msgspec.json.encode({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}))
+        command = [
+            where("prometheus-alertmanager") or "prometheus-alertmanager",
+            f"--config.file={config}",
+            f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address={self.url.removeprefix('http://')}",
+            "--cluster.listen-address=",  # alone
+        ]
+        self.program = Program("alertmanager", command, folder / "alertmanager.log")
+
+    def alerts(self) -> list[Alert]:
+        """Those that it takes for active."""
+        answer = httpx.get(f"{self.url}/api/v2/alerts", trust_env=False, timeout=30).raise_for_status()
+        found: list[Alert] = answer.json()
+        return found
+
+
+@contextmanager
+def alertmanager(folder: Path) -> Iterator[Alertmanager]:
+    """One that is ready, and ends with the block.
+
+    Raises:
+        NotReady: it does not answer.
+    """
+    manager = Alertmanager(folder)
+    try:
+        manager.program.wait_for(f"{manager.url}/-/ready")
+        yield manager
+    finally:
+        manager.program.end()
