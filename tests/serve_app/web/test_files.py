@@ -23,8 +23,7 @@ def text(name: str) -> str:
 def referred() -> list[str]:
     """The files that the page names."""
     return [
-        name.removeprefix(f"/static/{DIGEST}/")
-        for name in re.findall(r'(?:href|src)="(/[^"]+)"', page().plain.decode())
+        name.removeprefix(f"static/{DIGEST}/") for name in re.findall(r'(?:href|src)="([^"#]+)"', page().plain.decode())
     ]
 
 
@@ -46,7 +45,8 @@ def test_the_page_names_files_that_are_there_and_nothing_else() -> None:
     html = page().plain.decode()
     assert PLACE not in html
     named = re.findall(r'(?:href|src)="([^"#]+)"', html)
-    assert all(name.startswith(f"/static/{DIGEST}/") for name in named), named
+    assert all(name.startswith(f"static/{DIGEST}/") for name in named), "relative: it may be below somebody's path"
+    assert f'href="../static/{DIGEST}/style.css"' in page(root="../").plain.decode()
     assert set(referred()) <= FILES.keys()
     assert {"main.js", "style.css", "vendor/sigma.min.js"} <= set(referred())
 
