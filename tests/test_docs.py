@@ -31,6 +31,7 @@ PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(pat
 PACKAGES = ("serve_app", "model", "partitioning", "kernels")
 PORT = 8000
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")
 
 # What is not typed here, by a word of the block: why, and what tries it instead. Targets, options and files exist.
 NOT_RUN = {
@@ -109,7 +110,7 @@ def test_images_and_manifests_exist() -> None:
 def test_links_and_their_anchors_exist() -> None:
     missing, found = [], 0
     for page in {*PAGES, *READ, CONTRIBUTING}:
-        for target in re.findall(r"\]\(([^)]+)\)", FENCE.sub("", page.read_text("utf-8"))):
+        for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
             if "://" in target:
                 continue
             name, _, anchor = target.partition("#")
