@@ -1,4 +1,4 @@
-"""Write the figures of benchmarks/results into the README files, between their markers.
+"""Write the figures of benchmarks/results into README and docs, between their markers.
 
 python -m benchmarks.figures
 """
@@ -15,7 +15,6 @@ from benchmarks.evaluation.plan import LOUD, OURS
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- numbers: written by benchmarks/figures.py -->", "<!-- end of numbers -->"
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -58,6 +57,41 @@ def numbers() -> str:
         f"measures anew. In process:\n\n{in_process}\n\nOver HTTP from POST to verdict, one client, beside an "
         "application with the same hops and nothing in them (throughput mode: `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`):"
         f"\n\n{over_http}\n\nFrom bytes to a checked snapshot, one thread, median:\n\n{decode}{collect()}"
+    )
+
+
+def speed() -> str:
+    """The short table for README: in process, and over HTTP where that was measured too."""
+    pipeline = rows("pipeline")
+    pushed = {(r["services"], r["calls"]): r for r in rows("serve") if (r["format"], r["mode"]) == ("json", "default")}
+    return table(
+        f"| services / calls; {pipeline[0]['cores']} shared cores, no GPU | snapshot to verdict, p50 / p99 "
+        "| over HTTP (JSON), p50 / p99 |",
+        [_speed_row(r, pushed.get((r["services"], r["calls"]))) for r in pipeline],
+    )
+
+
+def _speed_row(row: Row, pushed: Row | None) -> str:
+    over_http = f"{pushed['push_p50_ms']:.0f} / {pushed['push_p99_ms']:.0f} ms" if pushed else "–"
+    in_process = f"{row['total_p50_ms']:.0f} / {row['total_p99_ms']:.0f} ms"
+    return f"| {row['services']:,} / {row['calls']:,} | {in_process} | {over_http} |"
+
+
+def memory() -> str:
+    """Resident memory and CPU of one process by size of the mesh, and over ten thousand snapshots."""
+    kept = rows("memory")
+    body = [
+        f"| {r['services']:,} / {r['calls']:,} | {r['resident_ready_mib']} MiB | {r['resident_end_mib']} MiB "
+        f"| {r['push_cpu_ms']:.0f} ms |"
+        for r in rows("sidecar")
+    ]
+    header = "| services / calls | resident, ready | after 130 snapshots | CPU a pushed snapshot |"
+    early = next(r for r in kept if r["snapshots"] == 500)
+    return (
+        f"One process (`python benchmarks/bench_sidecar.py`):\n\n{table(header, body)}\n\n"
+        f"A session with {kept[-1]['services']} services: {early['resident'] / 2**20:.0f} MiB after 500 snapshots, "
+        f"{kept[-1]['resident'] / 2**20:.0f} MiB after {kept[-1]['snapshots']:,}; its files are "
+        f"{kept[-1]['files'] / 2**20:.0f} MiB then (`python benchmarks/bench_memory.py`)."
     )
 
 
@@ -203,10 +237,38 @@ DETECTION = (
 )
 
 
-def detection() -> str:
+BRIEF = (
+    Line("PetShop (real), 44 issues: culprit among the first three", ISSUES, "top_3"),
+    Line("Online Boutique (real), 24 faults, from cold: recall at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
+    Line("culprit among the first three", SHOP, "top_3"),
+    Line(
+        "simulated, 300 services: recall and false pages an hour",
+        MESH,
+        "recall",
+        beside="false_pages_per_hour",
+        most=2.0,
+    ),
+    Line(
+        "simulated, 3,000 services: recall and false pages an hour",
+        LARGE,
+        "recall",
+        beside="false_pages_per_hour",
+        most=15.0,
+    ),
+    Line(
+        "simulated, 300 services, nobody ill: pages a day, and promised",
+        MESH,
+        "fault_free_pages_per_day",
+        higher=False,
+        beside="promised_pages_per_day",
+    ),
+)
+
+
+def detection(chosen: tuple[Line, ...] = DETECTION) -> str:
     """Our figures and the strongest contender's."""
     found = {(row["part"], row["measure"], row["detector"]): row for row in rows("detection")}
-    lines = [_line(line, found) for line in DETECTION if (line.part, line.measure, line.ours) in found]
+    lines = [_line(line, found) for line in chosen if (line.part, line.measure, line.ours) in found]
     return table("| | TAGAE | strongest contender |", lines)
 
 
@@ -293,25 +355,35 @@ def _leaks(after: list[int | None]) -> str:
     return f"{len(paged)} of {len(after)}, after {median(paged) / 4:.0f} minutes"
 
 
-def write(path: Path, begin: str, end: str, text: str) -> None:
-    """Put the text between two markers of a file."""
-    before, rest = path.read_text().split(begin)
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
+def tables() -> list[tuple[Path, str, str]]:
+    """Every table: its file, the name in its markers, the text. Without those whose results were not made here."""
+    readme, docs, simulator = ROOT / "README.md", ROOT / "docs", ROOT / "serve_app" / "sources" / "README.md"
+    model = ROOT / "model" / "README.md"
+    found = [
+        (readme, "numbers", speed()),
+        (docs / "operations.md", "numbers", numbers()),
+        (docs / "operations.md", "memory", memory()),
+        (model, "adaptation", adaptation()),
+        (simulator, "evaluation set", evaluation_set()),
+    ]
+    results = ROOT / "benchmarks" / "results"
+    if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
+        found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
+    if (results / "ablations.jsonl").exists():  # made by `make ablations`
+        found.append((model, "ablations", ablations()))
+    return found
+
+
+def placed(text: str, name: str, table: str) -> str:
+    """A file's text with a table between the markers of its name."""
+    begin, end = f"<!-- {name}: written by benchmarks/figures.py -->", f"<!-- end of {name} -->"
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n\n{table}\n\n{end}{rest.split(end)[1]}"
 
 
 def main() -> None:
-    write(ROOT / "README.md", BEGIN, END, numbers())
-    if (ROOT / "benchmarks" / "results" / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
-        begin, end = "<!-- detection: written by benchmarks/figures.py -->", "<!-- end of detection -->"
-        write(ROOT / "README.md", begin, end, detection())
-    if (ROOT / "benchmarks" / "results" / "ablations.jsonl").exists():  # made by `make ablations`
-        begin, end = "<!-- ablations: written by benchmarks/figures.py -->", "<!-- end of ablations -->"
-        write(ROOT / "model" / "README.md", begin, end, ablations())
-    begin, end = "<!-- adaptation: written by benchmarks/figures.py -->", "<!-- end of adaptation -->"
-    write(ROOT / "model" / "README.md", begin, end, adaptation())
-    simulator = ROOT / "serve_app" / "sources" / "README.md"
-    begin, end = "<!-- evaluation set: written by benchmarks/figures.py -->", "<!-- end of evaluation set -->"
-    write(simulator, begin, end, evaluation_set())
+    for path, name, text in tables():
+        path.write_text(placed(path.read_text(), name, text))
 
 
 if __name__ == "__main__":

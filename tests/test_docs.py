@@ -1,132 +1,263 @@
-"""What README and the packages' pages tell people to type works as written."""
+"""What README, docs/ and the packages' pages tell people to type works as written."""
 
+import ast
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.main import get_command
 
+from benchmarks.figures import placed, tables
 from serve_app.cli import app
 from serve_app.settings import load
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```bash\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+READ = (README, *sorted((ROOT / "docs").glob("*.md")))  # and typed, in this order
+OUTSIDE = {".venv", "node_modules", "out"}
+PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
+PACKAGES = ("serve_app", "model", "partitioning", "kernels")
 PORT = 8000
-PAGES = sorted(path for path in ROOT.rglob("README.md") if not {".venv", "node_modules"} & set(path.parts))
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")
+
+# What is not typed here, by a word of the block: why, and what tries it instead. Targets, options and files exist.
+NOT_RUN = {
+    "make demo": "this suite is `make test`; test_demo.py",
+    "make setup": "runs this suite; its second line runs below",
+    "tagae doctor --config": "a Prometheus; tests/live, and test_living_service.py",
+    "tagae serve --config": "a second Ray; test_serve_starts_and_ends",
+    "docker build": "no Docker, no cluster here; test_cluster.py",
+    "tagae sidecar": "a Prometheus; tests/serve_app/sidecar",
+    "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
+    "adapter/rollback": "an adapter, which is fitted in the background; test_adaptation_routes.py",
+    "make train": "half an hour, and would replace the weights; test_train_makes_weights_that_score",
+    "tagae train": "half an hour; test_train_makes_weights_that_score",
+}
+ENDLESS = {"/verdicts/stream": "event: verdict"}  # what is ended when it said this
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    language: str
+    text: str
+
+
+BLOCKS = [Block(page, *found) for page in READ for found in FENCE.findall(page.read_text("utf-8"))]
+TYPED = [block for block in BLOCKS if block.language == "bash"]
+COMMANDS = [
+    line for block in TYPED for line in block.text.replace("\\\n", " ").splitlines() if re.match(r"\S*tagae ", line)
+]
 EXAMPLES = [
     pytest.param(text, id=f"{page.parent.relative_to(ROOT).as_posix()}-{i}")
     for page in PAGES
-    for i, text in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+    if page not in READ
+    for i, (language, text) in enumerate(FENCE.findall(page.read_text("utf-8")))
+    if language == "python"
 ]
 
 
-def block(word: str) -> str:
-    """The one block with a word in it."""
-    (found,) = [text for text in BLOCKS if word in text]
-    return found
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A folder to type in, whose .venv is the one that runs the tests."""
-    (tmp_path / ".venv").symlink_to(sys.prefix)
-    return tmp_path
+def typed(word: str) -> str:
+    """The first block with a word in it."""
+    return next(block.text for block in TYPED if word in block.text)
 
 
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    told = set(re.findall(r"(?:^|`)make ([a-z]+)", README + CONTRIBUTING, re.MULTILINE))
-    assert {"setup", "demo", "bench", "test", "check"} <= told
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in told)
+    text = "".join(page.read_text("utf-8") for page in (*READ, CONTRIBUTING))
+    told = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    assert {"setup", "demo", "bench", "test", "check", "train"} <= told
+    assert [target for target in told if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
-def test_commands_and_their_options_exist() -> None:
-    told = re.findall(r"\btagae ((?:[a-z]+ ?)+)", README)
-    assert {"simulate", "score", "train", "serve", "config"} <= {command.split()[0] for command in told}
-    for line in re.findall(r"^\.venv/bin/tagae (.*)$", README, re.MULTILINE):
-        command, *words = line.split()
-        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
-        assert shown.exit_code == 0
-        assert all(word in shown.stdout for word in words if word.startswith("--"))
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_and_their_options_exist(line: str) -> None:
+    command = get_command(app)
+    words = shlex.split(line)[1:]
+    while hasattr(command, "commands") and words:
+        command = command.commands[words.pop(0)]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    assert [word for word in words if word.startswith("-") and word != "-" and word not in known] == []
 
 
-def test_files_exist() -> None:
-    links = [
-        page.parent / target.split("#")[0]
-        for page in (*PAGES, ROOT / "CONTRIBUTING.md")
-        for target in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8"))
-        if "://" not in target
-    ]
-    assert len(links) >= 8
-    assert [link for link in links if not link.exists()] == []
+def test_images_and_manifests_exist() -> None:
+    text = "".join(page.read_text("utf-8") for page in READ)
+    stages = set(re.findall(r"^FROM .* AS (\S+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE))
+    targets, manifests = (
+        re.findall(r"docker build --target (\S+)", text),
+        re.findall(r"kubectl apply -f ([^\s`]+)", text),
+    )
+    assert {"cpu", "gpu"} == set(targets) <= stages
+    assert len(manifests) >= 2
+    assert [name for name in manifests if not (ROOT / name).exists()] == []
+
+
+def test_links_and_their_anchors_exist() -> None:
+    missing, found = [], 0
+    for page in {*PAGES, *READ, CONTRIBUTING}:
+        for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+            if "://" in target:
+                continue
+            name, _, anchor = target.partition("#")
+            place = page.parent / name if name else page
+            found += 1
+            if not place.exists() or (anchor and anchor not in anchors(place)):
+                missing.append(f"{page.relative_to(ROOT)}: {target}")
+    assert found >= 50
+    assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    known: Counter[str] = Counter()
+    names = set()
+    for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE):
+        name = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        names.add(f"{name}-{known[name]}" if known[name] else name)
+        known[name] += 1
+    return names
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_python_examples_run(text: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("text", re.findall(r"^```toml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
-def test_settings_of_examples_are_valid(text: str, tmp_path: Path) -> None:
-    config = tmp_path / "tagae.toml"
-    config.write_text(text, encoding="utf-8")
-    settings = load(config)
-    assert settings.alert.policies("shop") or (settings.collector.meshes and settings.notify.alertmanagers)
+    run([sys.executable, "-c", text], tmp_path)
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 2
+    assert EXAMPLES
 
 
-def test_recordings_block(home: Path) -> None:
-    subprocess.run(["bash", "-euc", block("tagae simulate")], cwd=home, check=True, capture_output=True, timeout=300)
-    lines = (home / "out" / "verdicts.jsonl").read_text().splitlines()
-    assert len(lines) == 300
-    assert {"normal", "warming_up"} <= {json.loads(line)["status"] for line in lines}
+@pytest.mark.parametrize("text", [block.text for block in BLOCKS if block.language == "toml"])
+def test_settings_of_examples_are_valid(text: str, tmp_path: Path) -> None:
+    config = tmp_path / "tagae.toml"
+    config.write_text(text, encoding="utf-8")
+    assert load(config).model_copy(update={"config": None}) != load()
+
+
+def test_tables_are_those_of_the_results() -> None:
+    assert [
+        path for path, name, text in tables() if placed(path.read_text("utf-8"), name, text) != path.read_text()
+    ] == []
+
+
+def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| (.+?) \|", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), re.MULTILINE)
+    quotes = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
+    said = spoken()
+    assert len(rows) >= 20
+    unknown = [quote for quote in quotes if any(part.strip() not in said for part in quote.split("…"))]
+    assert unknown == []
+
+
+def spoken() -> str:
+    """All that the product can say: the texts of its code, its page, its alerts, its Makefile."""
+    code = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    texts = [
+        node.value
+        for path in code
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    static = ROOT / "serve_app" / "web" / "static"
+    others = [*static.glob("*.js"), *static.glob("*.html"), *(ROOT / "deploy").rglob("*.yaml"), ROOT / "Makefile"]
+    return "\n".join([*texts, *(path.read_text("utf-8") for path in others)])
+
+
+def test_what_is_not_run_is_there() -> None:
+    assert [word for word in (*NOT_RUN, *ENDLESS) if not any(word in block.text for block in TYPED)] == []
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.timeout(240)
-@pytest.mark.skipif(shutil.which("curl") is None, reason="README uses curl, which is not here")
-def test_serve_and_curl_blocks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not here")
+def test_what_is_typed_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(socket.socket()) as probe:
         if not probe.connect_ex(("127.0.0.1", PORT)):
-            pytest.skip(f"port {PORT}, which README uses, is taken here")
-    monkeypatch.setenv("HOME", str(home))
+            pytest.skip(f"port {PORT}, which the pages use, is taken here")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")  # an error document is a failed command
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    with served(block("serve run"), home):
-        typed, told, hushed = (
-            subprocess.run(["bash", "-euc", block(word)], cwd=home, check=True, capture_output=True, timeout=60)
-            for word in ("/snapshots", "/feedback", "/mutes")
-        )
-    decoder = json.JSONDecoder()
-    pushed, end = decoder.raw_decode(typed.stdout.decode())
-    assert pushed["status"] == "warming_up"
-    assert pushed["sequence"] == 1
-    assert {suspect["service"] for suspect in pushed["suspects"]} <= {"shop/web", "shop/cart"}
-    assert decoder.decode(typed.stdout.decode()[end:].strip()) == pushed
-    kept, end = decoder.raw_decode(told.stdout.decode())
-    assert (kept["missed"], kept["services"]) == (True, ["shop/cart"])
-    assert decoder.decode(told.stdout.decode()[end:].strip()) == {"feedback": [kept]}
-    mute, end = decoder.raw_decode(hushed.stdout.decode())
-    assert (mute["services"], mute["in_force"]) == (["shop/cart"], True)
-    assert decoder.decode(hushed.stdout.decode()[end:].strip()) == {"mutes": [mute]}, "the last one says nothing"
+    with served(typed("serve run"), tmp_path):
+        said = {block.text: ran(block, tmp_path) for block in BLOCKS if is_run(block)}
+    outcomes(said)
+    assert (tmp_path / "incident.html").stat().st_size > 10_000
+    assert (tmp_path / "state-backup.sqlite").stat().st_size > 10_000
+
+
+def is_run(block: Block) -> bool:
+    return block.language in ("bash", "python") and not any(word in block.text for word in NOT_RUN)
+
+
+def ran(block: Block, folder: Path) -> str:
+    """What a block said."""
+    for word, sign in ENDLESS.items():
+        if word in block.text:
+            return until(block.text, sign, folder)
+    shell = ["bash", "-euo", "pipefail", "-c"] if block.language == "bash" else [sys.executable, "-c"]
+    return run([*shell, block.text], folder)
+
+
+def run(command: list[str], folder: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def until(text: str, sign: str, folder: Path) -> str:
+    """The output of what does not end by itself, up to the line with a sign."""
+    with subprocess.Popen(["bash", "-c", f"exec {text}"], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if sign in line:
+                process.terminate()
+                return "".join(said)
+    raise AssertionError(f"{text} ended without {sign!r}: {''.join(said)[-2000:]}")
+
+
+def outcomes(said: dict[str, str]) -> None:
+    """The answers that pages tell of are those that came."""
+    pushed, newest = documents(said[typed("/shop/snapshots")])
+    assert (pushed["status"], pushed["sequence"]) == ("warming_up", 1)
+    assert newest == pushed
+    kept, listed = documents(said[typed('"services": ["shop/cart"], "since"')])
+    assert (kept["missed"], kept["services"], listed) == (True, ["shop/cart"], {"feedback": [kept]})
+    mute, listed = documents(said[typed("database upgrade")])
+    assert (mute["services"], mute["in_force"], listed) == (["shop/cart"], True, {"mutes": [mute]})
+    agreed, denied = documents(said[typed("INCIDENT=")])
+    assert (agreed["was_incident"], denied["was_incident"]) == (True, False)
+    assert agreed["culprit"] in agreed["services"], "the service that was made slow"
+
+
+def documents(text: str) -> list[dict[str, object]]:
+    """JSON documents one behind the other."""
+    decoder, found = json.JSONDecoder(), []
+    while text := text.strip():
+        document, end = decoder.raw_decode(text)
+        found.append(document)
+        text = text[end:]
+    return found
 
 
 @contextmanager
