@@ -119,7 +119,7 @@ def collect() -> str:
         f"({about['buckets']} buckets each) from a Prometheus {about['prometheus']} that scrapes them and evaluates "
         f"rules meanwhile on the same {about['cores']} cores, of which a busy process got {about['own_share']:.0%} of "
         f"one before it began (`python -m benchmarks.bench_collect`), medians of {about['polls']} polls (10th to 90th "
-        f"percentile; {left_out} more were left out, whose scrapes or rules came late):\n\n"
+        f"percentile; left out beside them, since scrapes or rules came late: {left_out}):\n\n"
         f"{table('| from | a poll | of it our own CPU | samples | unpacked |', body)}"
     )
 
