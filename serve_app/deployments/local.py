@@ -1,5 +1,6 @@
 """Ray and Serve on this machine alone, quiet: for ``tagae serve``, the demo, benchmarks and tests."""
 
+import errno
 import logging
 import os
 import socket
@@ -51,12 +52,12 @@ def up(host: str, port: int, metrics_port: int = 0) -> str:
         The URL of the front.
 
     Raises:
-        BadSettings: the metrics' port is taken: Ray would start, and nobody would see its metrics.
+        BadSettings: a port is taken. Ray would start all the same, without metrics, and share the front's requests with
+            another TAGAE of this machine.
     """
-    if metrics_port and not _is_free(metrics_port):
-        raise BadSettings(
-            f"serve.metrics_port: expected a free port, {metrics_port} is taken; take another, or 0 for any"
-        )
+    for name, address, wanted in (("port", host, port), ("metrics_port", "", metrics_port)):
+        if wanted and not _is_free(address, wanted):
+            raise BadSettings(f"serve.{name}: expected a free port, {wanted} is taken; take another, or 0 for any")
     # Our workers inherit it: a runtime environment would cost them a process each that is started and thrown away.
     for name, value in (RAY_ENVIRONMENT | WORKER_ENVIRONMENT).items():
         os.environ.setdefault(name, value)
@@ -82,11 +83,17 @@ def down() -> None:
         ray.shutdown()
 
 
-def _is_free(port: int) -> bool:
+def _is_free(host: str, port: int) -> bool:
+    """Whether nobody listens there; connections of somebody who has ended do not count."""
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", port))
-        except OSError:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise BadSettings(
+                    f"serve.host: expected an address of this machine, came {host!r} ({error.strerror}); correct it"
+                ) from None
             return False
     return True
 
