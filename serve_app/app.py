@@ -33,7 +33,9 @@ LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole ho
 FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
-GRACE_SECONDS = 5.0  # for requests under way where an ingress ends; without it an open page would hold it for 20 s
+# For requests under way where an ingress or a session ends, as long as a push has; with Serve's 20 s open pages, which
+# wait for verdicts at both, would hold them so long. Pages connect to another replica, and calls are repeated there.
+GRACE_SECONDS = 5.0
 START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
 SHARE_OF_RESOURCE = 0.01  # that a session takes of the node it is pinned to, so that one can be replaced by another
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
@@ -78,6 +80,7 @@ def application(settings: Settings) -> Application:
         num_replicas=front.session_replicas,
         max_ongoing_requests=front.max_ongoing_requests + front.ingress_replicas * front.max_streams,
         max_queued_requests=front.max_queued_requests,
+        graceful_shutdown_timeout_s=GRACE_SECONDS,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
     ).bind(settings, scorer, meta, trainer, notifier)
     collector = None

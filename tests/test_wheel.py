@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from serve_app.web.files import FOLDER
+
 ROOT = Path(__file__).parent.parent
 SCORE = """
 from itertools import islice
@@ -81,6 +83,9 @@ def test_what_is_in_it(wheel: Path) -> None:
     assert top == {"serve_app", "partitioning", "model", "kernels"}
     assert {"model/weights/tagae.safetensors", "serve_app/sidecar/verdicts.proto"} <= set(names)
     assert {f"{package}/py.typed" for package in top} <= set(names)
+    page = {path.relative_to(ROOT).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
+    assert "serve_app/web/static/vendor/sigma.min.js" in page
+    assert page <= set(names)
     assert not [name for name in names if "test" in name.split("/")[-1] or name.endswith((".parquet", ".png"))]
     assert wheel.stat().st_size < 5e6
 

@@ -62,6 +62,10 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
             verdict = http.get("/v1/meshes/shop/verdict").json()
             (incident,) = [one for one in verdict["incidents"] if one["id"] == alert["labels"]["incident"]]
             metrics = collecting(http)
+            source = http.get("/v1/meshes/shop/source").json()
+            assert source["collected"]
+            assert abs(time.time() - _seconds(source["handed_on"])) < 60
+            assert not http.get("/v1/meshes/other/source").json()["collected"]
             http.delete("/v1/meshes/shop")
             manager.until(
                 lambda one: one["labels"] == alert["labels"] and _seconds(one["endsAt"]) <= time.time(), within=60
