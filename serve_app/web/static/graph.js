@@ -6,6 +6,7 @@ import { EVERYTHING, namespace, plural, short } from "./words.js";
 import { QUIET, spread } from "./spread.js";
 
 const BAD = 6; // decades of improbability from which on a colour is at its worst
+const CROWD = 1000; // services from which on they are points: twice as fast without a GPU, but of bounded size
 const MANY = 2000; // calls from which on they are not drawn while the picture moves
 
 /** @param on {select(service), expand(namespace)} what a click asks for. */
@@ -39,6 +40,7 @@ export function graphView(on) {
       labelGridCellSize: 110,
       labelRenderedSizeThreshold: 5,
       defaultEdgeType: "line",
+      nodeProgramClasses: { point: Sigma.rendering.NodePointProgram },
       minCameraRatio: 0.01,
       maxCameraRatio: 2,
       stagePadding: 30,
@@ -105,6 +107,7 @@ export function graphView(on) {
       y: nodes.y[i],
       label: nodes.name[i].endsWith(EVERYTHING) ? nodes.name[i] : short(nodes.name[i]),
       at: i,
+      type: nodes.name.length > CROWD ? "point" : "circle",
       size: size * (nodes.services[i] > 1 ? 1 + Math.log10(nodes.services[i]) : 1) * weight(nodes, i),
       color: shade(nodes, i),
       zIndex: nodes.incident[i] ? 2 : nodes.deviation[i] > QUIET ? 1 : 0,
