@@ -37,8 +37,11 @@ screenshots: .venv/.stamp  ## the pictures of the page in docs/pictures, anew
 check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
-bench: .venv/.stamp  ## the figures, into benchmarks/results and README
-	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done && $(BIN)/python -m benchmarks.bench_collect --json benchmarks/results/collect.jsonl && $(BIN)/python -m benchmarks.figures
+bench: .venv/.stamp  ## the figures, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
+	bash tests/live/install.sh $(BIN) && bash tests/page/install.sh $(BIN)
+	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
+	for name in collect page; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
+	$(BIN)/python -m benchmarks.figures
 
 openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json

@@ -95,6 +95,26 @@ def memory() -> str:
     )
 
 
+def page() -> str:
+    """What the page costs who looks, and the service."""
+    found = {row["measure"]: row for row in rows("page")}
+    view, cost, push, moved = (found[name] for name in ("view", "cost", "push", "interaction"))
+    body = [
+        f"| from the address to the verdict, to the drawn graph; {view['services']} services, nothing cached "
+        f"| {view['verdict_s']:.2f} s, {view['graph_s']:.2f} s |",
+        f"| frames a second, dragged and zoomed; {moved['services']:,} services, WebGL in software "
+        f"| {moved['drag_fps']:.0f}, {moved['zoom_fps']:.0f} |",
+        f"| page and all its files, compressed | {found['payload']['kilobytes']:.0f} kB |",
+        f"| of one core, for {cost['pages']} open pages, a snapshot every 15 s | {cost['of_a_core']:.1%} |",
+        f"| p50 and p99 of a push with them over without, {push['pushes']} pushes each "
+        f"| {push['p50_ratio']:.2f}, {push['p99_ratio']:.2f} |",
+    ]
+    return (
+        f"In Chromium, beside the service on the same {view['cores']} cores (`python -m benchmarks.bench_page`):\n\n"
+        f"{table('| what | |', body)}"
+    )
+
+
 WAYS = {
     "rules": "recording rules (shipped)",
     "rules_gzip": "the same, packed (`compressed`)",
@@ -367,6 +387,8 @@ def tables() -> list[tuple[Path, str, str]]:
         (simulator, "evaluation set", evaluation_set()),
     ]
     results = ROOT / "benchmarks" / "results"
+    if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`
+        found.append((docs / "operations.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
         found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
     if (results / "ablations.jsonl").exists():  # made by `make ablations`
