@@ -55,9 +55,12 @@ def up(host: str, port: int, metrics_port: int = 0) -> str:
         BadSettings: a port is taken. Ray would start all the same, without metrics, and share the front's requests with
             another TAGAE of this machine.
     """
-    for name, address, wanted in (("port", host, port), ("metrics_port", "", metrics_port)):
-        if wanted and not _is_free(address, wanted):
-            raise BadSettings(f"serve.{name}: expected a free port, {wanted} is taken; take another, or 0 for any")
+    if port and not _is_free(host, port):
+        raise BadSettings(f"serve.port: expected a free port, {port} is taken; take another, or 0 for any")
+    if metrics_port and not _is_free("", metrics_port):
+        raise BadSettings(
+            f"serve.metrics_port: expected a free port, {metrics_port} is taken; take another, or 0 for any"
+        )
     # Our workers inherit it: a runtime environment would cost them a process each that is started and thrown away.
     for name, value in (RAY_ENVIRONMENT | WORKER_ENVIRONMENT).items():
         os.environ.setdefault(name, value)
