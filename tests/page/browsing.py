@@ -37,12 +37,18 @@ def chromium(*arguments: str) -> Iterator[Any]:
     """A browser."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=[*CHROMIUM, *arguments])
-        try:
-            yield browser
-        finally:
-            browser.close()
+    with sync_playwright() as playwright, launched(playwright.chromium, *arguments) as browser:
+        yield browser
+
+
+@contextmanager
+def launched(kind: Any, *arguments: str) -> Iterator[Any]:
+    """One more browser, where another is open: Playwright begins but once in a thread."""
+    browser = kind.launch(executable_path=shutil.which("chromium"), args=[*CHROMIUM, *arguments])
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 @dataclass(slots=True)

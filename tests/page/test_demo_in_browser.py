@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.page.browsing import JUDGED, PATIENCE_SECONDS, Tab, chromium, demonstrated, missing, show, tab
+from tests.page.browsing import JUDGED, PATIENCE_SECONDS, Tab, chromium, demonstrated, launched, missing, show, tab
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -195,8 +195,8 @@ def test_accessible(browser: Any, base: str, paged: dict[str, Any], scheme: str,
         assert opened.complaints == []
 
 
-def test_without_webgl_words_remain(base: str, paged: dict[str, Any]) -> None:
-    with chromium("--disable-3d-apis") as browser, tab(browser, base) as opened:
+def test_without_webgl_words_remain(browser: Any, base: str, paged: dict[str, Any]) -> None:
+    with launched(browser.browser_type, "--disable-3d-apis") as blind, tab(blind, base) as opened:
         opened.page.goto(f"{base}/#mesh=demo")
         opened.page.wait_for_selector(JUDGED)
         opened.page.wait_for_selector("#no-graph:not([hidden])")
