@@ -170,10 +170,10 @@ export function graphView(on) {
 
   function shade(nodes, i) {
     if (isFirst(nodes.name[i])) return colours["node-bad"];
-    return mixed(
-      nodes.incident[i] ? Math.max(nodes.deviation[i] ?? 0, 0.6 * (QUIET + BAD)) : nodes.deviation[i],
-      colours.node,
-    );
+    const deviation = nodes.deviation[i];
+    if (nodes.incident[i]) return mixed(Math.max(deviation ?? 0, 0.6 * (QUIET + BAD)), colours.node);
+    // The strangest of many is stranger than one: by a decade where there are ten.
+    return mixed(deviation === null ? null : deviation - Math.log10(nodes.services[i]), colours.node);
   }
 
   const edgeShade = (edges, i) =>

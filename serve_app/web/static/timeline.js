@@ -66,7 +66,7 @@ export function timelineView(on) {
         series: [{}, score, threshold],
         scales: { y: { range: (_, low, high) => [0, Math.max(4, 1.08 * high)] } },
         axes: [
-          { ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000)) },
+          { ...axis, size: 24, space: 70, values: (_, times) => times.map((s) => clock(s * 1000, times[1] - times[0] < 60)) },
           { ...axis, size: 46, space: 36 },
         ],
         cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
