@@ -1,9 +1,6 @@
 """A real Chromium, the demo and the service as processes, and how tests look at the page."""
 
-import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +9,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import httpx
-import psutil
 
-from tests.serve_app.running import kill_all
+from tests.serve_app.running import telling
 
 # WebGL in software, so that a machine without a GPU sees the same; nothing is asked of elsewhere.
 CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--disable-gpu", "--enable-unsafe-swiftshader")
@@ -126,21 +122,8 @@ def is_complaint(said: Any) -> bool:
 @contextmanager
 def demonstrated(*arguments: str) -> Iterator[str]:
     """The demo in a process of its own, and its URL; no process is left."""
-    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "demo", "--no-browser", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as it:
-        process = psutil.Process(it.pid)
-        try:
-            assert it.stdout is not None
-            said = []
-            for line in it.stdout:
-                said.append(line)
-                if found := re.search(r"(http://[0-9.:]+)/demo/", line):
-                    break
-            else:
-                raise AssertionError("".join(said))
-            yield found[1]
-        finally:
-            kill_all(process)
+    with telling(["demo", "--no-browser", *arguments], r"(http://[0-9.:]+)/demo/") as (_, found):
+        yield found[1]
 
 
 def show(base: str) -> dict[str, Any]:

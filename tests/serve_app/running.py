@@ -134,7 +134,14 @@ def problem(response: httpx.Response, status: int, code: str, pointer: str | Non
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
     """``tagae serve`` in a process of its own, and its URL; whatever becomes of it, no process is left."""
-    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "serve", *arguments]
+    with telling(["serve", *arguments], r"at (http://\S+)") as (process, found):
+        yield process, found[1]
+
+
+@contextmanager
+def telling(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psutil.Process, re.Match[str]]]:
+    """``tagae`` in a process of its own, as soon as it says something like this; no process is left."""
+    command = [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
     environment = {**os.environ, "COLUMNS": "500"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
         process = psutil.Process(it.pid)
@@ -143,11 +150,11 @@ def serving(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
             said = []
             for line in it.stdout:
                 said.append(line)
-                if found := re.search(r"at (http://\S+)", line):
+                if found := re.search(pattern, line):
                     break
             else:
                 pytest.fail("".join(said))
-            yield process, found[1]
+            yield process, found
         finally:
             kill_all(process)
 

@@ -153,7 +153,7 @@ export function incidentsView(on) {
       line += `${pen}${x(times[i]).toFixed(1)} ${y(value).toFixed(1)}`;
       pen = "L";
     });
-    const since = x(reason.since < times[0] ? times[0] : reason.since);
+    const since = Math.min(width, Math.max(0, x(reason.since))); // the series may be a snapshot behind
     return el(
       "svg",
       {
