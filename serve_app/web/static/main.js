@@ -11,6 +11,7 @@ import { clock, ends, plural, span, trouble } from "./words.js";
 
 const KEPT = 10000; // snapshots in the timeline at most; the service keeps fewer
 const MAP_PAUSE_MS = 400; // between two maps at least, where snapshots come faster
+const RETRY_MS = 2000; // before what failed is asked for again
 const MESHES_MS = 15000; // between two looks at the list of meshes
 
 const known = {
@@ -87,16 +88,21 @@ async function enter(mesh) {
   incidents.remember(mesh);
 }
 
-async function came(verdict) {
-  const mesh = known.mesh;
+function came(verdict) {
   known.heard = Date.now();
   known.lost = false;
   known.newest = verdict;
   if (!read().at) known.verdict = verdict;
-  fetchMap(); // beside the timeline
+  fetchMap();
+  return fetchTimeline();
+}
+
+/** What is missing of the timeline up to the newest verdict; what fails is asked for again with the list of meshes. */
+async function fetchTimeline() {
+  const { mesh, newest } = known,
+    since = known.timeline?.observed_at.at(-1);
   try {
-    const since = known.timeline?.observed_at.at(-1);
-    if (since === undefined || since < verdict.observed_at) {
+    if (since === undefined || since < newest.observed_at) {
       const news = await feed.timeline(mesh, since);
       if (mesh !== known.mesh) return;
       const last = known.timeline?.observed_at.at(-1); // another answer may have been faster
@@ -124,6 +130,7 @@ async function fetchMap() {
     return;
   }
   mapUnderWay = true;
+  let pause = MAP_PAUSE_MS;
   try {
     const mesh = known.mesh;
     const [map, verdict] = await Promise.all([
@@ -132,14 +139,14 @@ async function fetchMap() {
     ]);
     if (mesh === known.mesh && (read().at ?? null) === at) Object.assign(known, { map, mapOf: key, verdict });
   } catch (error) {
-    known.mapOf = key;
     if (error.status === 404 && at)
       go({ at: null }, { quietly: true }); // it is no longer kept
     else failed(error);
+    pause = RETRY_MS;
   }
   mapUnderWay = false;
-  mapDue = Date.now() + MAP_PAUSE_MS;
-  draw();
+  mapDue = Date.now() + pause;
+  draw(); // which asks again for what was not got
 }
 
 async function list() {
@@ -169,6 +176,7 @@ async function list() {
     return;
   }
   if (mesh !== known.mesh || here.sequence < (known.newest?.sequence ?? 0)) enter(mesh); // fewer: it began anew
+  if (known.newest) fetchTimeline();
   feed.health().then(
     (health) => {
       known.health = health;
@@ -205,7 +213,10 @@ function failed(error) {
 
 function draw() {
   const view = read();
-  if (!known.verdict) return;
+  if (!known.verdict) {
+    fetchMap(); // a link to a moment brings its verdict with the map
+    return;
+  }
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
   tell(known.verdict, view);
