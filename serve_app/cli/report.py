@@ -47,7 +47,7 @@ def report(
     from serve_app.recording import RecordingReader
     from serve_app.settings import load
     from serve_app.web.report import report as page
-    from serve_app.web.windows import Window, worst_window
+    from serve_app.web.report.windows import Window, worst_window
 
     when = instant(at) if at else None
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))

@@ -3,9 +3,10 @@
 import { circles, hop, hover, label, namespaces, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
 import { EVERYTHING, namespace, plural, short } from "./words.js";
-import { QUIET, spread } from "./spread.js";
+import { spread } from "./spread.js";
 
-const BAD = 6; // decades of improbability from which on a colour is at its worst
+const QUIET = 3,
+  BAD = 6; // decades of improbability: below the first as usual, from the second on at its worst colour
 const CROWD = 1000; // services from which on they are points: twice as fast without a GPU, but of bounded size
 const MANY = 2000; // calls from which on they are not drawn while the picture moves
 
@@ -82,7 +83,7 @@ export function graphView(on) {
     }
     const before = drawn;
     drawn = { ...next, index: new Map(next.map.nodes.name.map((name, i) => [name, i])) };
-    drawn.path = spread(next.incident, next.map, drawn.index);
+    drawn.path = spread(next.incident, next.map.edges, drawn.index);
     drawn.onPath = new Set(drawn.path.map(({ edge }) => edge));
     drawn.circles = circles(next.map.nodes);
     focus = neighbourhood(drawn);

@@ -14,13 +14,12 @@ from serve_app.cli.reading import judged
 from serve_app.errors import UnknownIncident
 from serve_app.recording import RecordingReader
 from serve_app.settings import Settings
-from serve_app.web import windows
 from serve_app.web.moments import Moment
-from serve_app.web.report import report
+from serve_app.web.report import report, windows
 from serve_app.web.report.case import find
 from serve_app.web.report.scene import MOST_NEIGHBOURS, scene
 from serve_app.web.report.series import observed
-from serve_app.web.windows import worst_window
+from serve_app.web.report.windows import worst_window
 
 VOID = {"meta"}
 MADE = datetime(2026, 3, 2, tzinfo=UTC)
