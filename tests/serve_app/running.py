@@ -131,6 +131,16 @@ def problem(response: httpx.Response, status: int, code: str, pointer: str | Non
     return body
 
 
+def refuses_what_is_no_document(service: Service, path: str) -> None:
+    """A route that reads one JSON object says so of anything else."""
+    for body in (b"", b"{", b"\xff\xfe"):
+        problem(service.http.post(path, content=body), 400, "malformed-document")
+    problem(service.http.post(path, content=b"[]"), 422, "invalid-document", "")
+    problem(service.http.post(path, content=b"x" * 2**24), 413, "document-too-large")
+    headers = {"content-type": "application/vnd.msgpack"}
+    problem(service.http.post(path, content=b"\x80", headers=headers), 415, "unsupported-media-type")
+
+
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
     """``tagae serve`` in a process of its own, and its URL; whatever becomes of it, no process is left."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from running import Service, kept, problem, push, recorded
+from running import Service, kept, problem, push, recorded, refuses_what_is_no_document
 
 from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
@@ -198,12 +198,7 @@ def test_what_leads_nowhere(service: Service, incident: str) -> None:
         problem(response, 404, "unknown-mesh")
     problem(service.http.delete(f"{nowhere}/{incident}"), 404, "unknown-mesh")
     problem(service.http.delete(f"{PATH}/{incident}"), 404, "unknown-incident")
-    for body in (b"", b"{", b"\xff\xfe"):
-        problem(service.http.post(PATH, content=body), 400, "malformed-document")
-    problem(service.http.post(PATH, content=b"[]"), 422, "invalid-document", "")
-    problem(service.http.post(PATH, content=b"x" * 2**24), 413, "document-too-large")
-    headers = {"content-type": "application/vnd.msgpack"}
-    problem(service.http.post(PATH, content=b"\x80", headers=headers), 415, "unsupported-media-type")
+    refuses_what_is_no_document(service, PATH)
 
 
 @pytest.mark.ray

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from running import Service, kept, problem, push, recorded
+from running import Service, kept, problem, push, recorded, refuses_what_is_no_document
 
 from serve_app.sources.topology import MeshSpec
 from serve_app.spoken import KeptMuteDocument
@@ -80,12 +80,7 @@ def test_what_leads_nowhere(service: Service) -> None:
         problem(response, 404, "unknown-mesh")
     problem(service.http.delete(f"{nowhere}/x"), 404, "unknown-mesh")
     problem(service.http.delete(f"{PATH}/x"), 404, "unknown-mute")
-    for body in (b"", b"{", b"\xff\xfe"):
-        problem(service.http.post(PATH, content=body), 400, "malformed-document")
-    problem(service.http.post(PATH, content=b"[]"), 422, "invalid-document", "")
-    problem(service.http.post(PATH, content=b"x" * 2**24), 413, "document-too-large")
-    headers = {"content-type": "application/vnd.msgpack"}
-    problem(service.http.post(PATH, content=b"\x80", headers=headers), 415, "unsupported-media-type")
+    refuses_what_is_no_document(service, PATH)
 
 
 def test_it_is_kept_listed_heeded_and_taken_back(service: Service, paged: list[str]) -> None:
