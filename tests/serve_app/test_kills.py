@@ -57,9 +57,14 @@ class Sender:
 @contextmanager
 def running(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
     """``tagae serve`` in a process of its own; whatever becomes of it, no process is left."""
-    command = ["--port", "0", "--set", f"store.path={settings.store.path}"]
-    command += ["--set", f"serve.deadline_seconds={settings.serve.deadline_seconds}", "--set", "scorer.device=cpu"]
-    with serving(*command) as (process, url), httpx.Client(base_url=url, timeout=30) as http:
+    chosen = {
+        "store.path": settings.store.path,
+        "serve.deadline_seconds": settings.serve.deadline_seconds,
+        "adapt.enabled": str(settings.adapt.enabled).lower(),
+        "scorer.device": "cpu",
+    }
+    command = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
+    with serving("--port", "0", *command) as (process, url), httpx.Client(base_url=url, timeout=30) as http:
         yield process, Service(url, settings, http)
 
 
@@ -118,7 +123,7 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
         model={"weights": SHIPPED},
         serve={"deadline_seconds": 15},
         store={"path": tmp_path},
-        adapt={"enabled": False},  # a fast machine comes to the snapshot from which on an adapter is in use
+        adapt={"enabled": False},  # what is compared with has no adapter, and a fast machine gets to have one
     )
     senders = [Sender(f"mesh-{s}", recorded(MeshSpec(services=30, seed=s), 1500, fault_from=30)) for s in SEEDS]
     stop = threading.Event()
