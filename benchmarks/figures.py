@@ -375,6 +375,24 @@ def _leaks(after: list[int | None]) -> str:
     return f"{len(paged)} of {len(after)}, after {median(paged) / 4:.0f} minutes"
 
 
+def unseen() -> str:
+    """Culprits of faults whose kinds training never saw, beside those of kinds it saw and the page score alone."""
+    body = []
+    for row in rows("unseen"):
+        told = [_estimated(row[way][top]) for top in ("top_1", "top_3") for way in ("unseen", "seen", "page_score")]
+        body.append(f"| {row['group']} ({', '.join(row['kinds'])}) | {row['faults']} | {' | '.join(told)} |")
+    header = (
+        "| faults, judged where they page | | first: kind never seen | seen | page score alone "
+        "| in three: never seen | seen | page score alone |"
+    )
+    return f"`python -m benchmarks.bench_unseen`:\n\n{table(header, body)}"
+
+
+def _estimated(told: list[float | None]) -> str:
+    value, low, high = told
+    return _figure({"value": value, "low": low, "high": high})
+
+
 def tables() -> list[tuple[Path, str, str]]:
     """Every table: its file, the name in its markers, the text. Without those whose results were not made here."""
     readme, docs, simulator = ROOT / "README.md", ROOT / "docs", ROOT / "serve_app" / "sources" / "README.md"
@@ -391,6 +409,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "operations.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
         found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
+    if (results / "unseen.jsonl").exists():  # made by `python -m benchmarks.bench_unseen`
+        found.append((model, "unseen", unseen()))
     if (results / "ablations.jsonl").exists():  # made by `make ablations`
         found.append((model, "ablations", ablations()))
     return found

@@ -19,8 +19,10 @@ from model.meta import (
     MetaModel,
     detect_inputs,
     judge,
+    rank_exchange,
     rank_inputs,
     rank_mask,
+    strangeness,
     with_neighbours,
 )
 from model.scoring import score, whole_mesh
@@ -30,10 +32,28 @@ from model.state import MeshState
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
 KINDS_LEFT_OUT, BLAME_LEFT_OUT = 0.25, 0.5  # share of the groups that are ranked without one
+EXCHANGED = 0.5  # share of the groups that are ranked as if latency were errors and errors latency
 RESERVE = 0.5  # surprise by which the page level is higher than training's traffic asks for: others are more restless
 INCIDENT_SHARE = 0.2  # of the time, as far as `probability` is concerned, whatever the share in the runs
 
 Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGroup:
+    """Services of which one is the culprit.
+
+    Attributes:
+        inputs: of the ranking, ``[R, RANK_INPUTS]``.
+        strange: nats ``[R]`` that speak for each whatever is learned.
+        culprit: row.
+        weight: so that each fault weighs the same, however long it lasts.
+    """
+
+    inputs: Tensor
+    strange: Tensor
+    culprit: int
+    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +201,14 @@ def train_meta(
         history["probability"].append(float(probability.detach()))
         progress("training the meta-model", step, steps)
     with torch.inference_mode():
-        first = [int(meta.rank(x).argmax()) == culprit for x, culprit, _ in rank_data]
+        first = [int(meta.whose_doing(g.inputs, g.strange).argmax()) == g.culprit for g in rank_data]
     return history, float(np.mean(first))
 
 
 def _meta_data(
     lessons: Sequence[Sequence[Scene]], offset: float
-) -> tuple[list[tuple[Tensor, int, float]], list[tuple[Tensor, bool]]]:
-    """Groups with the culprit's place in them and the weight of its fault; mesh summaries with what was true."""
+) -> tuple[list[RankedGroup], list[tuple[Tensor, bool]]]:
+    """Groups in which a fault shows; mesh summaries with what was true."""
     policy = AlertPolicy()
     ranks, detections = [], []
     for scenes in lessons:
@@ -206,7 +226,8 @@ def _meta_data(
                 place = np.flatnonzero(rows == evidence.names.index(fault.service))
                 length = (fault.end - fault.start).total_seconds() / scene.interval_seconds
                 if len(place) and len(rows) > 1:
-                    ranks.append((rank_inputs(evidence, rows), int(place[0]), 1.0 / length))
+                    inputs, strange = rank_inputs(evidence, rows), strangeness(evidence, rows)
+                    ranks.append(RankedGroup(inputs, strange, int(place[0]), 1.0 / length))
     return ranks, detections
 
 
@@ -216,16 +237,18 @@ def _suspected(evidence: Evidence, level: float) -> IntArray:
     return with_neighbours(np.flatnonzero(shown), evidence.calls)
 
 
-def _in_part(group: tuple[Tensor, int, float], generator: np.random.Generator) -> tuple[Tensor, int, float]:
-    """A group without some of its evidence, so that each kind learns to speak for itself: what is missing elsewhere, or
-    weaker than in training, is then made up for by the rest. Blame is left out most often: on simulated meshes it is
-    nearly always right, and a ranking that leans on it alone would not carry to real ones."""
-    inputs, culprit, weight = group
+def _in_part(group: RankedGroup, generator: np.random.Generator) -> RankedGroup:
+    """A group as it might have been elsewhere. Without some of its evidence, so that each kind learns to speak for
+    itself: what is missing, or weaker than in training, is then made up for by the rest. Blame is left out most often:
+    on simulated meshes it is nearly always right, and a ranking that leans on it alone would not carry to real ones.
+    Half of the time latency and errors change places: who is the cause shows in the same way in either."""
     kept = rank_mask(generator.random(K) >= KINDS_LEFT_OUT, blame=generator.random() >= BLAME_LEFT_OUT)
-    return inputs * torch.from_numpy(kept), culprit, weight
+    inputs = group.inputs[:, rank_exchange()] if generator.random() < EXCHANGED else group.inputs
+    return replace(group, inputs=inputs * torch.from_numpy(kept))
 
 
-def _rank_loss(meta: MetaModel, picked: list[tuple[Tensor, int, float]]) -> Tensor:
-    scores = meta.rank(torch.cat([x for x, _, _ in picked])).squeeze(1).split([len(x) for x, _, _ in picked])
-    losses = [-w * functional.log_softmax(s, 0)[culprit] for s, (_, culprit, w) in zip(scores, picked, strict=True)]
-    return torch.stack(losses).sum() / sum(w for _, _, w in picked)
+def _rank_loss(meta: MetaModel, picked: Sequence[RankedGroup]) -> Tensor:
+    scores = meta.whose_doing(torch.cat([g.inputs for g in picked]), torch.cat([g.strange for g in picked]))
+    groups = torch.split(scores, [len(g.inputs) for g in picked])
+    losses = [-g.weight * functional.log_softmax(s, 0)[g.culprit] for s, g in zip(groups, picked, strict=True)]
+    return torch.stack(losses).sum() / sum(g.weight for g in picked)

@@ -28,6 +28,7 @@ STRUCTURE = KINDS.index("structure")
 # In the ranking: nats for each decade of page score, since what is strange by itself needs no lesson, up to what a
 # disappearance is worth: beyond, more decades say how much is suffered, not whose doing it is.
 PAGE_NATS, MOST_DECADES = 1.0, UNHEARD_OF
+COUNTERPARTS = {"latency": "error", "latency_raw": "error_raw", "calls_in_latency": "calls_in_error"}
 
 
 class Ranking(nn.Module):
@@ -58,6 +59,11 @@ class MetaModel(nn.Module):
         super().__init__()
         self.rank = Ranking()
         self.detect = perceptron(DETECT_INPUTS, 16, 1)
+
+    def whose_doing(self, inputs: Tensor, strange: Tensor) -> Tensor:
+        """``[R]`` nats that speak for each candidate: of :func:`rank_inputs` as learned, and of :func:`strangeness`."""
+        learned: Tensor = self.rank(inputs).squeeze(1)
+        return learned + strange
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +242,8 @@ def suspects(
     if not len(rows):
         return ()
     with torch.inference_mode():
-        learned = meta.rank(rank_inputs(evidence, rows)).squeeze(1)
-        strange = PAGE_NATS * np.minimum(evidence.page[rows], MOST_DECADES)
-        scores = learned + torch.from_numpy(strange + preferred[rows])
-        share = torch.softmax(scores, 0).numpy()
+        scores = meta.whose_doing(rank_inputs(evidence, rows), strangeness(evidence, rows))
+        share = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
     return tuple(
         Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, when)) for i in best
@@ -263,6 +267,11 @@ def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Circums
     return tuple(reasons)
 
 
+def strangeness(evidence: Evidence, rows: IntArray) -> Tensor:
+    """``[R]`` nats that each candidate's own page score speaks for it, whatever was learned."""
+    return torch.from_numpy(PAGE_NATS * np.minimum(evidence.page[rows], np.float32(MOST_DECADES)))
+
+
 def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
     """``[R, RANK_INPUTS]``: evidence of each candidate, as it is and beside the strongest of its group, with the sign
     in which it counts (both for load); no level, no age, no size of the mesh."""
@@ -282,6 +291,16 @@ def rank_mask(kinds: BoolArray, *, blame: bool) -> Array:
     """``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` makes of these kinds ``[K]``, and of blame."""
     table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
     return np.concatenate([table, table, [True, blame]]).astype(np.float32)
+
+
+def rank_exchange() -> Tensor:
+    """``[RANK_INPUTS]``: places of the inputs of :func:`rank_inputs` with latency and errors in each other's."""
+    places = np.arange(RANK_INPUTS)
+    for table in (0, K + len(EITHER_WAY)):
+        for latency, error in COUNTERPARTS.items():
+            pair = [table + KINDS.index(latency), table + KINDS.index(error)]
+            places[pair] = places[pair[::-1]]
+    return torch.from_numpy(places)
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:

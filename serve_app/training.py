@@ -17,7 +17,7 @@ from model.dataset import LabelledFault, TrainingRun
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.train import ForEach, TrainingOptions, TrainingReport, in_turn
 from serve_app.recording import RecordingReader
-from serve_app.sources.faults import KINDS, Fault
+from serve_app.sources.faults import KINDS, Fault, FaultKind
 from serve_app.sources.instrumentation import Instrumentation, shown
 from serve_app.sources.operations import Change
 from serve_app.sources.scenario import plan_scenario
@@ -39,11 +39,13 @@ class TrainingMeshes:
         count: meshes; every third has no fault at all.
         snapshots: of each.
         seed: the plan's; another seed gives other meshes.
+        kinds: of faults in the others.
     """
 
     count: int = 96
     snapshots: int = 400
     seed: int = 0
+    kinds: tuple[FaultKind, ...] = KINDS
 
 
 T = TypeVar("T")
@@ -123,7 +125,7 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
         cold_strength=float(np.exp(rng.uniform(np.log(0.3), np.log(2.5)))),
         cold_seconds=float(rng.uniform(10.0, 40.0)),
     )
-    kinds = () if index % 3 == 2 else KINDS
+    kinds = () if index % 3 == 2 else meshes.kinds
     churn = float(rng.uniform(2, 20))
     first = int(rng.integers(60, 120))
     faults, changes = plan_scenario(

@@ -1,7 +1,7 @@
 """What every command shows in the same way: progress, errors, the summary of scored snapshots."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
@@ -38,6 +38,16 @@ def bars() -> Progress:
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def reporter(shown: Progress) -> Callable[[str, int, int], None]:
+    """Keeps one bar for each thing that training says it is doing."""
+
+    def report(what: str, done: int, total: int) -> None:
+        known = {task.description: task.id for task in shown.tasks}
+        shown.update(known[what] if what in known else shown.add_task(what, total=total), completed=done)
+
+    return report
 
 
 def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:

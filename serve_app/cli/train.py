@@ -1,14 +1,12 @@
 """``tagae train``: a new checkpoint from simulated and recorded traffic."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
-from serve_app.cli.console import bars, for_people
+from serve_app.cli.console import bars, for_people, reporter
 
 
 def train(
@@ -52,7 +50,7 @@ def train(
     options = TrainingOptions(seed=seed, steps=steps, meta_steps=meta_steps)
     with processes(jobs) as each, bars() as shown:
         made = provenance(plan, options, recording or ())
-        checkpoint, report = learn(runs, options, made, _reporter(shown), each=each)
+        checkpoint, report = learn(runs, options, made, reporter(shown), each=each)
     save(checkpoint, output)
     picture = output.with_suffix(".png")
     draw_report(report, picture)
@@ -61,13 +59,3 @@ def train(
         f"false pages a day on normal training traffic: promised {report.pages_promised_per_day:.1f}, observed "
         f"{report.pages_observed_per_day:.1f}; culprit first in {report.culprit_first:.0%} of snapshots of faults"
     )
-
-
-def _reporter(shown: Progress) -> Callable[[str, int, int], None]:
-    """Keeps one bar for each thing that training says it is doing."""
-
-    def report(what: str, done: int, total: int) -> None:
-        known = {task.description: task.id for task in shown.tasks}
-        shown.update(known[what] if what in known else shown.add_task(what, total=total), completed=done)
-
-    return report

@@ -8,6 +8,7 @@ from model_cases import at, network
 from model.evidence import KINDS, Evidence, K
 from model.incidents import AlertPolicy, IncidentMemory
 from model.meta import (
+    COUNTERPARTS,
     MOST_DECADES,
     PAGE_NATS,
     STRUCTURE,
@@ -16,6 +17,8 @@ from model.meta import (
     MetaModel,
     decode_crossing,
     judge,
+    rank_exchange,
+    rank_inputs,
     suspects,
     with_crossing,
     with_neighbours,
@@ -153,6 +156,18 @@ def test_what_is_strange_by_itself_is_suspected_whatever_the_ranking_learned() -
         scene = replace(evidence(4.0, 4.0), page=np.array([lower, lower + 1], np.float32))
         found = {s.service: s.score for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)}
         assert found["a/s1"] / found["a/s0"] == pytest.approx(np.exp(told), rel=1e-4)
+
+
+def test_exchange_is_what_the_inputs_are_when_latency_and_errors_change_places() -> None:
+    told = evidence(4.0, 2.0, 1.0)
+    kinds = np.random.default_rng(3).uniform(0, 9, told.kinds.shape).astype(np.float32)
+    exchanged = kinds.copy()
+    for latency, error in COUNTERPARTS.items():
+        pair = [KINDS.index(latency), KINDS.index(error)]
+        exchanged[:, pair] = kinds[:, pair[::-1]]
+    before, after = (rank_inputs(replace(told, kinds=k), np.arange(3)) for k in (kinds, exchanged))
+    assert not torch.equal(before, after)
+    assert torch.equal(before[:, rank_exchange()], after)
 
 
 def test_reasons_are_in_the_metrics_unit() -> None:

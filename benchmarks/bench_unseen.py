@@ -1,0 +1,132 @@
+"""Whether the culprit of a fault is found whose kind training never saw, as every real one's may be.
+
+    python -m benchmarks.bench_unseen [--meshes 60] [--tests 60] [--json FILE]
+
+For each group of kinds a detector is trained from nothing on simulated meshes that have all the other kinds, and asked
+for the culprits of that group on other meshes, beside the shipped weights, which saw all kinds, and the page score
+alone, which learned from none. A fault counts where the service would page; suspects are read when its page score is
+highest. One JSON line for each group; some twenty minutes on two cores.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from model.checkpoint import Checkpoint, load
+from model.dataset import LabelledFault, TrainingRun
+from model.evaluate.intervals import Estimate, share
+from model.lessons import Scene, lesson
+from model.meta import rank_inputs, strangeness
+from model.train import ForEach, TrainingOptions, train
+from serve_app.cli.console import bars, reporter
+from serve_app.sources.faults import KINDS, FaultKind
+from serve_app.training import TrainingMeshes, processes, simulated_runs
+
+GROUPS: dict[str, tuple[FaultKind, ...]] = {
+    "latency": ("latency_injection", "grey_edge", "hub_degradation"),
+    "errors": ("error_burst", "partial_partition", "retry_storm"),
+    "resources and topology": ("cpu_saturation", "slow_leak", "misroute", "disappearance"),
+}
+TEST_SEED = 5  # of the plan of the meshes that are asked about
+FIRST, THREE = 1, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a fault's culprit stands when its mesh is strangest; 0 is first.
+
+    Attributes:
+        pages: whether that is above the page level.
+        learned: among the suspects.
+        by_page_score: if the page score alone ranked them.
+    """
+
+    pages: bool
+    learned: int
+    by_page_score: int
+
+
+def places(checkpoint: Checkpoint, run: TrainingRun) -> list[Place]:
+    """Of all faults of a run."""
+    scenes = lesson(checkpoint, run)
+    return [_place(checkpoint, scenes, fault) for fault in run.faults]
+
+
+def _place(checkpoint: Checkpoint, scenes: Sequence[Scene], fault: LabelledFault) -> Place:
+    inside = [s for s in scenes if fault.start <= s.observed_at <= fault.end and len(s.evidence.names)]
+    if not inside:
+        return Place(False, len(KINDS), len(KINDS))
+    worst = max(inside, key=lambda scene: float(scene.evidence.page.max()))
+    evidence, rows = worst.evidence, np.arange(len(worst.evidence.names))
+    pages = float(evidence.page.max()) > worst.level + checkpoint.page_offset
+    if fault.service not in evidence.names:
+        return Place(pages, len(rows), len(rows))
+    culprit = evidence.names.index(fault.service)
+    with torch.inference_mode():
+        scores = checkpoint.meta.whose_doing(rank_inputs(evidence, rows), strangeness(evidence, rows)).numpy()
+    return Place(pages, int((scores > scores[culprit]).sum()), int((evidence.page > evidence.page[culprit]).sum()))
+
+
+def measure(
+    group: str, meshes: TrainingMeshes, tests: TrainingMeshes, options: TrainingOptions, each: ForEach
+) -> dict[str, object]:
+    """The line of one group.
+
+    Args:
+        group: of ``GROUPS``, left out in training.
+        meshes, tests: trained on and asked about; their kinds are chosen here.
+        options: of training.
+        each: reads runs.
+    """
+    others = tuple(kind for kind in KINDS if kind not in GROUPS[group])
+    runs = simulated_runs(replace(meshes, kinds=others))
+    asked = [run for run in simulated_runs(replace(tests, kinds=GROUPS[group])) if run.faults]
+    with bars() as shown:
+        progress = reporter(shown)
+        unseeing, _ = train(runs, options, {"left out": group}, progress, each=each)
+        answers: dict[str, list[Place]] = {"unseen": [], "seen": []}
+        for (name, told), checkpoint in zip(answers.items(), (unseeing, load()), strict=True):
+            for done, found in enumerate(each(partial(places, checkpoint), asked), 1):
+                told += found
+                progress(f"asking, {name}", done, len(asked))
+    both = [(u, s) for u, s in zip(answers["unseen"], answers["seen"], strict=True) if u.pages and s.pages]
+    ranked = {
+        "unseen": [u.learned for u, _ in both],
+        "seen": [s.learned for _, s in both],
+        "page_score": [s.by_page_score for _, s in both],
+    }
+    line: dict[str, object] = {"benchmark": "unseen", "group": group, "kinds": GROUPS[group], "faults": len(both)}
+    for name, found in ranked.items():
+        line[name] = {f"top_{k}": _estimate(share([place < k for place in found])) for k in (FIRST, THREE)}
+    return line
+
+
+def _estimate(of: Estimate) -> list[float | None]:
+    return [None if v is None else round(v, 3) for v in (of.value, of.low, of.high)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--meshes", type=int, default=60)
+    parser.add_argument("--tests", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    meshes, tests = TrainingMeshes(arguments.meshes), TrainingMeshes(arguments.tests, seed=TEST_SEED)
+    lines = []
+    with processes(2) as each:
+        for group in GROUPS:
+            lines.append(json.dumps(measure(group, meshes, tests, TrainingOptions(), each)))
+            print(lines[-1], flush=True)
+    if arguments.json:
+        arguments.json.write_text("".join(line + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()

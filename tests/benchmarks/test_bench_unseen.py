@@ -1,0 +1,31 @@
+"""The benchmark of kinds never seen, in small: what is left out is left out, each fault asked about has its place."""
+
+import pytest
+
+from benchmarks.bench_unseen import GROUPS, Place, measure, places
+from model.checkpoint import load
+from model.train import TrainingOptions, in_turn
+from serve_app.sources.faults import KINDS
+from serve_app.training import TrainingMeshes, simulated_runs
+
+pytestmark = pytest.mark.slow
+
+
+def test_groups_hold_every_kind_once() -> None:
+    assert sorted(kind for group in GROUPS.values() for kind in group) == sorted(KINDS)
+
+
+def test_a_culprit_that_nobody_else_resembles_is_first() -> None:
+    meshes = TrainingMeshes(count=2, snapshots=240, seed=5, kinds=("error_burst",))
+    found = [place for run in simulated_runs(meshes) for place in places(load(), run)]
+    assert len(found) == sum(len(run.faults) for run in simulated_runs(meshes))
+    assert Place(True, 0, 0) in found
+
+
+def test_line_of_a_group() -> None:
+    small = TrainingMeshes(count=6, snapshots=240)
+    told = TrainingMeshes(count=2, snapshots=240, seed=5)
+    line = measure("errors", small, told, TrainingOptions(steps=10, meta_steps=10), in_turn)
+    assert line["kinds"] == GROUPS["errors"]
+    assert line["faults"] > 0
+    assert all(len(line[way][top]) == 3 for way in ("unseen", "seen", "page_score") for top in ("top_1", "top_3"))
