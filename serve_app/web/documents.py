@@ -39,6 +39,7 @@ class TimelineDocument(Document):
     milliseconds: list[float | None] = Field(description="from snapshot to verdict; null: not measured")
     incidents: list[TimelineIncident] = Field(description="by their first snapshot")
     changes: list[TimelineChange] = Field(description="oldest first")
+    kept_from: Instant = Field(description="the oldest kept snapshot: what was told of before can be asked no more")
 
 
 class MapNodes(Document):

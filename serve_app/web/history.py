@@ -47,7 +47,7 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
 
     Args:
         records: what is told, oldest first.
-        window: snapshots, of which the planned changes of those told are taken.
+        window: all that are kept, one at least, of which the planned changes of those told are taken.
     """
     verdicts = [_read(record.document) for record in records]
     told = {verdict.observed_at for verdict in verdicts}
@@ -64,6 +64,7 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
         if snapshot.changes and (at := instant(snapshot.observed_at)) in told
         for change in snapshot.changes
     ]
+    columns["kept_from"] = instant(window[0].observed_at)
     return msgspec.json.encode(columns)
 
 
