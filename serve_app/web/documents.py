@@ -12,6 +12,7 @@ class TimelineIncident(Document):
     since: Instant
     severity: str = Field(description="the gravest so far")
     service: ServiceKey | None = Field(description="first suspect where it was strongest; null: nobody is suspected")
+    score: float = Field(description="of the incident then")
     first: Instant = Field(description="snapshot of the first verdict with it that is told here")
     last: Instant = Field(description="of the last one")
 

@@ -102,15 +102,13 @@ def series(window: Sequence[MeshSnapshot], service: str, source: str | None = No
 
 def _incidents(verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    strongest: dict[str, float] = {}
     for verdict in verdicts:
         for incident in verdict.incidents:
             named = [*(suspect.service for suspect in incident.suspects), *incident.affected, None]
             told = found.setdefault(incident.id, {"id": incident.id, "first": verdict.observed_at})
             told |= {"since": incident.since, "severity": incident.severity, "last": verdict.observed_at}
-            if incident.score >= strongest.get(incident.id, -1.0):
-                strongest[incident.id] = incident.score
-                told["service"] = named[0]
+            if incident.score >= told.get("score", -1.0):
+                told |= {"service": named[0], "score": incident.score}
     return list(found.values())
 
 

@@ -162,3 +162,17 @@ def test_who_comes_back_to_a_tab_is_told_all_at_once(one: Tab) -> None:
         "the graph is drawn anew",
         10,
     )
+
+
+def test_a_timeline_that_grew_reads_as_one_that_is_read_at_once(one: Tab) -> None:
+    last = push(one.base, "grown", 0, len(SNAPSHOTS))
+    one.open("/#mesh=grown")
+    path = f"{one.base}/v1/meshes/grown/timeline"
+    whole = httpx.get(path).raise_for_status().json()
+    (incident,) = whole["incidents"]
+    assert incident["score"] > last["incidents"][0]["score"], "it was worse before"
+    first = httpx.get(path, params={"limit": WINDOW - 1}).raise_for_status().json()
+    rest = httpx.get(path, params={"since": first["observed_at"][-1]}).raise_for_status().json()
+    module = one.page.get_attribute("link[href$='/timeline.js']", "href")
+    join = "async ([module, first, rest]) => (await import(new URL(module, location))).joined(first, rest)"
+    assert one.page.evaluate(join, [module, first, rest]) == whole

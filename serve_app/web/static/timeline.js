@@ -24,8 +24,13 @@ export function joined(before, news) {
   const told = Object.fromEntries(
     COLUMNS.map((name) => [name, [...before[name], ...news[name]].filter((_, i) => times[i] >= first)]),
   );
+  told.kept_from = first;
   const incidents = new Map(before.incidents.map((one) => [one.id, one]));
-  for (const one of news.incidents) incidents.set(one.id, { ...one, first: incidents.get(one.id)?.first ?? one.first });
+  for (const one of news.incidents) {
+    const old = incidents.get(one.id) ?? one,
+      strongest = old.score > one.score ? old : one;
+    incidents.set(one.id, { ...one, first: old.first, service: strongest.service, score: strongest.score });
+  }
   told.incidents = [...incidents.values()].filter((one) => one.last >= first);
   told.changes = [...before.changes, ...news.changes].filter((one) => one.at >= first);
   return told;
