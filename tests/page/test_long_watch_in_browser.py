@@ -120,6 +120,11 @@ def test_links_to_what_is_no_longer_kept_say_so(one: Tab) -> None:
     one.open("/#mesh=linked&incident=20200101T000000Z-00000000")
     one.until(lambda: "the incident of this link is none of the kept time" in one.text("#notes"), "it is said")
     one.page.goto("about:blank")
+    one.page.goto(f"{one.base}/#mesh=linked&expand={'x' * 5000}")
+    one.until(lambda: "query expand: " in one.text("#notes"), "why there is no graph")
+    one.page.wait_for_timeout(3000)
+    assert "query expand: " in one.text("#notes"), "and it goes on to say so"
+    one.page.goto("about:blank")
     one.open("/#mesh=linked&first=x&second=y")
     one.until(lambda: "expected" in one.text("#comparison"), "what is wrong with the periods")
 
@@ -162,6 +167,19 @@ def test_who_comes_back_to_a_tab_is_told_all_at_once(one: Tab) -> None:
         "the graph is drawn anew",
         10,
     )
+
+
+def test_trouble_that_a_mute_hides_is_not_called_quiet(one: Tab) -> None:
+    push(one.base, "hushed", 0, FAULT_FROM)
+    mute = {"reason": "somebody tries something", "end": "2026-01-01T08:00:00Z"}
+    httpx.post(f"{one.base}/v1/meshes/hushed/mutes", json=mute).raise_for_status()
+    verdict = push(one.base, "hushed", FAULT_FROM, ANOMALOUS)
+    assert (verdict["status"], bool(verdict["muted"][0]["hides"])) == ("normal", True)
+    one.page.goto(f"{one.base}/#mesh=hushed")
+    one.page.wait_for_selector("#verdict.partial")
+    assert one.text("#headline") == "Nothing pages, but mutes hide trouble"
+    assert verdict["muted"][0]["hides"][0] in one.text("#story")
+    one.until(lambda: "until 2026-01-01 08:00 UTC" in one.text("#facts"), "for how long")
 
 
 def test_a_timeline_that_grew_reads_as_one_that_is_read_at_once(one: Tab) -> None:

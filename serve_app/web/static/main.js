@@ -1,4 +1,5 @@
 // The page: one view (link.js), what is known of its mesh, and the parts that draw it. Data goes one way, from feed to parts.
+import { banner, headline, notes } from "./banner.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { comparisonView, periods } from "./comparison.js";
@@ -7,7 +8,6 @@ import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { joined, timelineView } from "./timeline.js";
 import { pulse, watcherView } from "./watcher.js";
-import { clock, ends, plural, span, trouble } from "./words.js";
 
 const MAP_PAUSE_MS = 400; // between two maps at least, where snapshots come faster
 const RETRY_MS = 2000; // before what failed is asked for again
@@ -24,6 +24,7 @@ const known = {
   live: false,
   lost: false,
   missed: null,
+  problem: null,
   health: null,
   source: null,
 };
@@ -82,6 +83,7 @@ function forget(mesh) {
     live: false,
     lost: false,
     missed: null,
+    problem: null,
     heard: Date.now(),
   });
   document.querySelector("main").classList.add("waiting");
@@ -112,9 +114,10 @@ function came(verdict) {
   known.live = known.newest !== null; // the first one was there before, who knows for how long
   known.heard = Date.now();
   known.newest = verdict;
+  known.problem = null;
   if (!read().at) {
     known.verdict = verdict;
-    tell(verdict, read()); // whatever becomes of the rest
+    tell(); // whatever becomes of the rest
   }
   fetchMap();
   fetchTimeline();
@@ -164,7 +167,7 @@ async function fetchMap() {
       at ? feed.verdict(mesh, at) : null,
     ]);
     if (mesh === known.mesh && (read().at ?? null) === at)
-      Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest });
+      Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest, problem: null });
   } catch (error) {
     if (at && [404, 422].includes(error.status)) {
       go({ at: null }, { quietly: true });
@@ -237,7 +240,9 @@ function gone(mesh) {
 
 function failed(error) {
   if (error.status === 0) known.lost = true;
-  else show(by("notes"), el("li", {}, error.message));
+  else known.problem = error.message; // told until there is something newer to tell
+  if (known.verdict) tell();
+  else notes([["", error.message]]);
   ticked();
 }
 
@@ -252,7 +257,7 @@ function draw() {
   document.querySelector("main").classList.remove("waiting");
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
-  tell(known.verdict, view);
+  tell();
   const near = view.view !== "all",
     open = incident();
   by("near").setAttribute("aria-pressed", String(near));
@@ -275,77 +280,10 @@ function draw() {
   fetchMap();
 }
 
-function tell(verdict, view) {
-  const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // of what is told, which may be on its way
-  const open = incident(),
-    others = verdict.incidents.length - 1;
-  const elsewhere = [
-    known.missed && `the moment of this link, ${known.missed}, is not kept: this is now`,
-    view.incident && open?.id !== view.incident && known.timeline && whereabouts(view.incident),
-  ].flatMap((text) => (text ? [["", text]] : []));
-  if (open) {
-    const first = open.suspects[0],
-      age = ends(verdict.observed_at) - ends(open.since);
-    const name = first?.service ?? open.affected[0];
-    headline(
-      verdict.status,
-      `${when}${name} ${trouble(first?.reasons[0])}, since ${clock(open.since)} UTC (${span(age)})`,
-      first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.",
-    );
-    const planned = open.changes.length
-      ? [["planned", `▲ ${open.changes[0].text}`]]
-      : [["", "no planned change near it"]];
-    notes([
-      ["", `${open.severity}, ${plural(open.affected.length, "service")} affected`],
-      ...planned,
-      ["", `probability ${verdict.probability.toFixed(2)}`],
-      ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
-      ...elsewhere,
-      ...hushed(verdict),
-    ]);
-    return;
-  }
-  const services = known.map ? plural(known.map.services, "service") : "the mesh";
-  const texts = {
-    normal: [
-      "Nothing is wrong",
-      `${services} as usual: score ${verdict.mesh_score.toFixed(1)}${verdict.threshold === null ? "" : `, threshold ${verdict.threshold.toFixed(1)}`}.`,
-    ],
-    warming_up: [
-      "Getting to know this mesh",
-      `${plural(verdict.sequence, "snapshot")} so far; verdicts begin after the first ten.`,
-    ],
-    partial: [
-      "Nothing found, but not all was looked at",
-      `${Math.round(100 * verdict.coverage)}% of the services were scored.`,
-    ],
-  };
-  const [head, story] = texts[verdict.status] ?? [verdict.status.replace("_", " "), ""];
-  headline(verdict.status, when + head, story);
-  notes([["", `probability of an incident ${verdict.probability.toFixed(2)}`], ...elsewhere, ...hushed(verdict)]);
+/** The banner, of the verdict that is looked at. */
+function tell() {
+  banner({ ...known, incident: incident(), view: read() });
 }
-
-/** Of the incident of a link that is not among those that are shown. */
-function whereabouts(id) {
-  const { incidents, observed_at } = known.timeline,
-    meant = incidents.find((one) => one.id === id);
-  if (!meant) return `the incident of this link is none of the kept time, which begins at ${clock(observed_at[0])} UTC`;
-  const when = meant.last === observed_at.at(-1) ? "is open now" : `was open until ${clock(meant.last)} UTC`;
-  return `the incident of this link, ${meant.service ?? id}, ${when}: see it below`;
-}
-
-const hushed = (verdict) =>
-  verdict.muted
-    .slice(0, 2)
-    .map((one) => ["planned", `muted: ${one.services.join(", ") || "the whole mesh"} (${one.reason})`]);
-
-function headline(status, head, story) {
-  by("verdict").className = status;
-  if (by("headline").textContent !== head) by("headline").textContent = head;
-  by("story").textContent = story;
-}
-
-const notes = (told) => show(by("notes"), ...told.map(([kind, text]) => el("li", { class: kind || null }, text)));
 
 function ticked() {
   if (known.verdict) watcher.draw({ ...known, verdict: known.newest ?? known.verdict });
