@@ -65,14 +65,19 @@ def words(text: str, x: float, y: float, class_: str = "", anchor: str = "start"
     return tag("text", escape(text), x=x, y=y, class_=class_ or "label", text_anchor=anchor)
 
 
+def hint(text: str) -> str:
+    """What shows when a mouse rests on the element that this is in, and is read aloud."""
+    return tag("title", escape(text))
+
+
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
     """A straight line."""
     return tag("path", d=f"M{_plain(x1)} {_plain(y1)}L{_plain(x2)} {_plain(y2)}", class_=class_)
 
 
 def rectangle(x: float, y: float, width: float, height: float, class_: str, title: str = "") -> str:
-    """A filled box; the title shows when a mouse rests on it, and is read aloud."""
-    told = [tag("title", escape(title))] if title else []
+    """A filled box; the title is its :func:`hint`."""
+    told = [hint(title)] if title else []
     return tag("rect", *told, x=x, y=y, width=max(width, 0), height=max(height, 0), class_=class_)
 
 

@@ -16,7 +16,7 @@ from model.evaluate.judged import Judged
 from model.evaluate.located import Page, is_true, outcomes
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import NORMAL, TAIL, TICK, UNSCORED, Flags, Floats, Form, GroundTruth, Span
-from serve_app.svg import Scale, curve, instants, line, picture, rectangle, score_scale, tag, thinned, words
+from serve_app.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, thinned, words
 
 WIDTH, LEFT, RIGHT = 900.0, 46.0, 892.0
 TOP, BOTTOM = 30.0, 200.0  # of the scores
@@ -108,7 +108,7 @@ def reliability(forecast: Forecast, title: str, name: str) -> str:
         marks.append(line(px, y.one(b.said), px, py, "stem"))
         radius = 2.5 + 6 * (b.snapshots / forecast.snapshots) ** 0.5
         told = f"said {b.said:.0%}, was so in {b.observed:.0%} of {b.snapshots:,} snapshots"
-        marks.append(tag("circle", tag("title", told), cx=px, cy=py, r=radius, class_="dot"))
+        marks.append(tag("circle", hint(told), cx=px, cy=py, r=radius, class_="dot"))
     about = (
         f"Brier score {forecast.brier:.3f}, {forecast.brier_of_base_rate:.3f} for saying the base rate "
         f"{forecast.base_rate:.0%} every time; " + "; ".join(f"{b.said:.0%}: {b.observed:.0%}" for b in forecast.bins)
@@ -222,7 +222,7 @@ def _pages(truth: GroundTruth, judged: Judged, axis: Axis) -> list[str]:
         named = ", ".join(page.suspects[:3])
         told = f"{'true' if true else 'false'} page at {page.begin:%H:%M:%S} UTC: {named}"
         d = f"M{x - 4.5:.1f} {TOP - 11:.1f}H{x + 4.5:.1f}L{x:.1f} {TOP - 3:.1f}Z"
-        marks.append(tag("path", tag("title", told), d=d, class_="page" if true else "page false"))
+        marks.append(tag("path", hint(told), d=d, class_="page" if true else "page false"))
     return marks
 
 

@@ -12,6 +12,7 @@ class TimelineIncident(Document):
     since: Instant
     severity: str = Field(description="the gravest so far")
     service: ServiceKey | None = Field(description="first suspect where it was strongest; null: nobody is suspected")
+    score: float = Field(description="of the incident then")
     first: Instant = Field(description="snapshot of the first verdict with it that is told here")
     last: Instant = Field(description="of the last one")
 
@@ -39,6 +40,7 @@ class TimelineDocument(Document):
     milliseconds: list[float | None] = Field(description="from snapshot to verdict; null: not measured")
     incidents: list[TimelineIncident] = Field(description="by their first snapshot")
     changes: list[TimelineChange] = Field(description="oldest first")
+    kept_from: Instant = Field(description="the oldest kept snapshot: what was told of before can be asked no more")
 
 
 class MapNodes(Document):

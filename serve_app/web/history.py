@@ -47,7 +47,7 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
 
     Args:
         records: what is told, oldest first.
-        window: snapshots, of which the planned changes of those told are taken.
+        window: all that are kept, one at least, of which the planned changes of those told are taken.
     """
     verdicts = [_read(record.document) for record in records]
     told = {verdict.observed_at for verdict in verdicts}
@@ -64,6 +64,7 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
         if snapshot.changes and (at := instant(snapshot.observed_at)) in told
         for change in snapshot.changes
     ]
+    columns["kept_from"] = instant(window[0].observed_at)
     return msgspec.json.encode(columns)
 
 
@@ -101,15 +102,13 @@ def series(window: Sequence[MeshSnapshot], service: str, source: str | None = No
 
 def _incidents(verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    strongest: dict[str, float] = {}
     for verdict in verdicts:
         for incident in verdict.incidents:
             named = [*(suspect.service for suspect in incident.suspects), *incident.affected, None]
             told = found.setdefault(incident.id, {"id": incident.id, "first": verdict.observed_at})
             told |= {"since": incident.since, "severity": incident.severity, "last": verdict.observed_at}
-            if incident.score >= strongest.get(incident.id, -1.0):
-                strongest[incident.id] = incident.score
-                told["service"] = named[0]
+            if incident.score >= told.get("score", -1.0):
+                told |= {"service": named[0], "score": incident.score}
     return list(found.values())
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from model.snapshot import MeshSnapshot
 from model.state import MeshState
 from serve_app.schemas import VerdictDocument
-from serve_app.stores.meshes import Meshes, unknown_instant
+from serve_app.stores.meshes import Meshes, unknown, unknown_instant
 from serve_app.stores.record import Record
 from serve_app.views import Deviations
 from serve_app.web.comparison import comparison, period
@@ -127,7 +127,10 @@ class Viewing:
         return shown
 
     def _window(self, mesh: str) -> tuple[MeshSnapshot, ...]:
-        return self._meshes.state(mesh).window
+        window = self._meshes.state(mesh).window
+        if not window:  # of another version: set aside as it was read
+            raise unknown(mesh)
+        return window
 
     def _moment(self, mesh: str, state: MeshState, at: datetime) -> Moment:
         record = self._meshes.record(mesh, at)

@@ -86,8 +86,8 @@ def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(one: Ta
     back = times.index(paged["first"]["observed_at"]) - 6
     for _ in range(len(times) - 1 - back):
         one.page.keyboard.press("ArrowLeft")
-    one.until(lambda: "Nothing is wrong" in one.text("#headline"), "the verdict of then")
-    assert times[back][11:19] in one.text("#headline")
+    then = f"At {times[back][11:19]} UTC: Nothing is wrong"
+    one.until(lambda: one.text("#headline") == then, "the verdict of then")
     one.until(lambda: one.red() < LEAST_RED, "the graph of then")
     link = one.page.url
     with tab(one.page.context.browser, one.base) as other:

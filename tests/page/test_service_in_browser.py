@@ -49,7 +49,7 @@ def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> N
         opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
         assert "Nothing is wrong" in opened.text("#headline"), "what was known stays in sight"
         with serving(*arguments) as (process, url):
-            opened.until(lambda: "live" in opened.text("#pulse"), "the connection is back", 60)
+            opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back", 60)
             push(url, 12)
             opened.until(
                 lambda: opened.page.get_attribute("#scrub", "max") == "12",

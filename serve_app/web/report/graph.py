@@ -1,13 +1,12 @@
 """The services of an incident and how it spread among them, as a picture."""
 
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.snapshot import namespace_of
-from serve_app.svg import picture, tag, words
+from serve_app.svg import hint, picture, tag, words
 from serve_app.web.report.case import Case
 from serve_app.web.report.scene import Scene, scene
 
@@ -95,7 +94,7 @@ def _calls(case: Case, shown: Scene, at: Floats) -> list[str]:
         (x1, y1), (x2, y2) = at[[source, destination]].tolist()
         told = f"{names[source]} calls {names[destination]}"
         class_ = f"call {shade(float(shown.calls[e]))}"
-        marks.append(tag("path", tag("title", escape(told)), d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", class_=class_))
+        marks.append(tag("path", hint(told), d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", class_=class_))
     return marks
 
 
@@ -139,7 +138,7 @@ def _service(case: Case, shown: Scene, i: int, at: Floats, radius: float) -> str
     told = "gone" if shown.gone[i] else known
     class_ = f"service {role} " + ("gone" if shown.gone[i] else shade(deviation))
     x, y = at.tolist()
-    return tag("circle", tag("title", escape(f"{name}: {told}")), cx=x, cy=y, r=radius, class_=class_)
+    return tag("circle", hint(f"{name}: {told}"), cx=x, cy=y, r=radius, class_=class_)
 
 
 def _labels(shown: Scene, at: Floats, radius: Floats, width: float, ways: Sequence[Box]) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from model.evaluate.truth import Floats
 from model.snapshot import PlannedChange
-from serve_app.svg import Scale, curve, instants, line, picture, rectangle, score_scale, tag, words
+from serve_app.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
 from serve_app.web.report.case import Case
 
 WIDTH, LEFT, RIGHT = 900.0, 40.0, 892.0
@@ -100,7 +100,5 @@ def _changes(case: Case, scale: Scale) -> tuple[list[str], float]:
             words(text, min(x + 4, WIDTH - len(text) * LETTER), y, "planned"),
         ]
     for x, text in ticks:
-        marks.append(
-            tag("path", tag("title", text), d=f"M{x:.1f} {top + HEIGHT - 9:.1f}V{top + HEIGHT:.1f}", class_="tick")
-        )
+        marks.append(tag("path", hint(text), d=f"M{x:.1f} {top + HEIGHT - 9:.1f}V{top + HEIGHT:.1f}", class_="tick"))
     return marks, top

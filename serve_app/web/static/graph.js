@@ -51,6 +51,7 @@ export function graphView(on) {
       nodeReducer,
       edgeReducer,
     });
+    place.addEventListener("webglcontextlost", lose, { capture: true, once: true });
     overlay.className = "overlay";
     overlay.style.position = "absolute";
     overlay.style.inset = "0";
@@ -69,13 +70,23 @@ export function graphView(on) {
     });
   }
 
+  /** Drivers restart, and browsers take from the oldest of many: the next picture is begun anew. */
+  function lose() {
+    renderer?.kill();
+    renderer = drawn = null;
+    shape = "";
+  }
+
   /** @param next {map, incident, service, near}: what to show. */
   function draw(next) {
     colours = palette();
     if (renderer === null) {
+      if (document.visibilityState === "hidden") return; // who sees nothing takes nothing from others
       try {
         begin();
+        by("no-graph").hidden = true;
       } catch {
+        place.replaceChildren(); // what it began would stay, and be begun again with the next picture
         by("no-graph").hidden = false;
         drawn = next;
         return;

@@ -12,14 +12,16 @@ const KEPT = 60; // series that are remembered
 export function incidentsView(on) {
   const series = new Map(); // by mesh, service and caller: {until, answer}
   let told = new Map(),
+    toldOf = null,
     failed = null,
     drawn = null;
 
-  /** Read what people said of this mesh. */
+  /** Read what people said of this mesh; where that fails, what was known of it stays. */
   async function remember(mesh) {
-    told = new Map(
-      (await feed.feedback(mesh).catch(() => ({ feedback: [] }))).feedback.map((one) => [one.incident, one]),
-    );
+    if (mesh !== toldOf) told = new Map();
+    toldOf = mesh;
+    const said = await feed.feedback(mesh).catch(() => null);
+    if (said && mesh === toldOf) told = new Map(said.feedback.map((one) => [one.incident, one]));
     redraw();
   }
 
@@ -198,7 +200,16 @@ export function incidentsView(on) {
       "div",
       { class: "deeds" },
       ...row,
-      el("a", { href: feed.report(drawn.mesh, incident.id), target: "_blank", rel: "noopener" }, "Report"),
+      el(
+        "a",
+        {
+          href: feed.report(drawn.mesh, incident.id),
+          target: "_blank",
+          rel: "noopener",
+          "data-key": `report ${incident.id}`,
+        },
+        "Report",
+      ),
       failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
     );
   }

@@ -1,4 +1,5 @@
 // The page: one view (link.js), what is known of its mesh, and the parts that draw it. Data goes one way, from feed to parts.
+import { banner, headline, notes } from "./banner.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { comparisonView, periods } from "./comparison.js";
@@ -6,10 +7,8 @@ import { graphView } from "./graph.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { joined, timelineView } from "./timeline.js";
-import { watcherView } from "./watcher.js";
-import { clock, ends, plural, span, trouble } from "./words.js";
+import { pulse, watcherView } from "./watcher.js";
 
-const KEPT = 10000; // snapshots in the timeline at most; the service keeps fewer
 const MAP_PAUSE_MS = 400; // between two maps at least, where snapshots come faster
 const RETRY_MS = 2000; // before what failed is asked for again
 const MESHES_MS = 15000; // between two looks at the list of meshes
@@ -22,13 +21,17 @@ const known = {
   mapOf: "",
   verdict: null,
   heard: Date.now(),
+  live: false,
   lost: false,
+  missed: null,
+  problem: null,
   health: null,
   source: null,
 };
-let leave = () => {},
+let leave = null, // ends the stream of the mesh, where one is followed
   mapDue = 0,
-  mapUnderWay = false;
+  mapUnderWay = false,
+  timelineUnderWay = false;
 
 const select = (service) => go({ service }, { quietly: true });
 const graph = graphView({
@@ -37,7 +40,11 @@ const graph = graphView({
 });
 const timeline = timelineView({
   look,
-  visit: (one) => go({ at: one.last === known.timeline.observed_at.at(-1) ? null : one.last, incident: one.id }),
+  visit: (id) => {
+    const { incidents, observed_at } = known.timeline;
+    const last = incidents.find((one) => one.id === id)?.last;
+    go({ at: last === observed_at.at(-1) ? null : last, incident: id });
+  },
   select: (period, first) =>
     go({
       [first ? "first" : "second"]: period.join("~"),
@@ -61,8 +68,10 @@ function look(at) {
 
 // What is known.
 
-async function enter(mesh) {
-  leave();
+/** Nothing is known of this mesh, and nothing is shown of another. */
+function forget(mesh) {
+  leave?.();
+  leave = null;
   Object.assign(known, {
     mesh,
     newest: null,
@@ -71,9 +80,20 @@ async function enter(mesh) {
     mapOf: "",
     verdict: null,
     source: null,
+    live: false,
     lost: false,
+    missed: null,
+    problem: null,
     heard: Date.now(),
   });
+  document.querySelector("main").classList.add("waiting");
+  pulse("", "", "");
+  notes([]);
+}
+
+function enter(mesh) {
+  forget(mesh);
+  headline("", "Connecting", "");
   leave = feed.follow(mesh, {
     on: came,
     lost: () => {
@@ -89,28 +109,37 @@ async function enter(mesh) {
 }
 
 function came(verdict) {
-  known.heard = Date.now();
   known.lost = false;
+  if (verdict.sequence <= known.newest?.sequence) return; // a stream that begins again begins with what is known
+  known.live = known.newest !== null; // the first one was there before, who knows for how long
+  known.heard = Date.now();
   known.newest = verdict;
-  if (!read().at) known.verdict = verdict;
+  known.problem = null;
+  if (!read().at) {
+    known.verdict = verdict;
+    tell(); // whatever becomes of the rest
+  }
   fetchMap();
-  return fetchTimeline();
+  fetchTimeline();
 }
 
 /** What is missing of the timeline up to the newest verdict; what fails is asked for again with the list of meshes. */
 async function fetchTimeline() {
-  const { mesh, newest } = known,
-    since = known.timeline?.observed_at.at(-1);
+  if (timelineUnderWay) return; // a hundred verdicts may come at once: who asks already asks for all
+  timelineUnderWay = true;
   try {
-    if (since === undefined || since < newest.observed_at) {
+    for (let told = true; told; ) {
+      const { mesh, newest, timeline: before } = known,
+        since = before?.observed_at.at(-1);
+      if (!newest || newest.observed_at <= since) break;
       const news = await feed.timeline(mesh, since);
-      if (mesh !== known.mesh) return;
-      const last = known.timeline?.observed_at.at(-1); // another answer may have been faster
-      if (last === since) known.timeline = joined(known.timeline, news, KEPT);
+      told = mesh !== known.mesh || news.observed_at.length > 0;
+      if (mesh === known.mesh && before === known.timeline) known.timeline = joined(before, news);
     }
   } catch (error) {
     failed(error);
   }
+  timelineUnderWay = false;
   draw();
 }
 
@@ -135,13 +164,15 @@ async function fetchMap() {
     const mesh = known.mesh;
     const [map, verdict] = await Promise.all([
       feed.map(mesh, at, view.expand),
-      at ? feed.verdict(mesh, at) : known.newest,
+      at ? feed.verdict(mesh, at) : null,
     ]);
-    if (mesh === known.mesh && (read().at ?? null) === at) Object.assign(known, { map, mapOf: key, verdict });
+    if (mesh === known.mesh && (read().at ?? null) === at)
+      Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest, problem: null });
   } catch (error) {
-    if (error.status === 404 && at)
-      go({ at: null }, { quietly: true }); // it is no longer kept
-    else failed(error);
+    if (at && [404, 422].includes(error.status)) {
+      go({ at: null }, { quietly: true });
+      known.missed = at;
+    } else failed(error);
     pause = RETRY_MS;
   }
   mapUnderWay = false;
@@ -171,11 +202,16 @@ async function list() {
   by("mesh").value = mesh;
   const here = found.find((one) => one.mesh === mesh);
   document.title = `${here?.status === "anomalous" ? "● " : ""}${mesh} · TAGAE`;
-  if (!here) {
-    gone(mesh);
+  if (!here?.sequence) {
+    forget(mesh);
+    if (here) headline("warming_up", "Getting to know this mesh", "It has a baseline. Its first snapshot shows here by itself.");
+    else gone(mesh);
     return;
   }
-  if (mesh !== known.mesh || here.sequence < (known.newest?.sequence ?? 0)) enter(mesh); // fewer: it began anew
+  const seen = known.newest?.sequence ?? 0;
+  if (mesh !== known.mesh || !leave || here.sequence < seen) enter(mesh); // fewer: it began anew
+  // A stream may be refused, and one that was cut somewhere on its way may not know it.
+  if (here.sequence > seen) feed.verdict(mesh).then((verdict) => mesh === known.mesh && came(verdict), failed);
   if (known.newest) fetchTimeline();
   feed.health().then(
     (health) => {
@@ -184,11 +220,10 @@ async function list() {
     () => {},
   );
   feed.source(mesh).then(
-    (source) => {
-      known.source = source;
-    },
-    () => {},
+    (source) => mesh === known.mesh && Object.assign(known, { source }),
+    () => Object.assign(known, { source: null }),
   );
+  if (known.verdict?.incidents.length) incidents.remember(mesh); // others speak of them, too
 }
 
 function empty() {
@@ -205,7 +240,9 @@ function gone(mesh) {
 
 function failed(error) {
   if (error.status === 0) known.lost = true;
-  else show(by("notes"), el("li", {}, error.message));
+  else known.problem = error.message; // told until there is something newer to tell
+  if (known.verdict) tell();
+  else notes([["", error.message]]);
   ticked();
 }
 
@@ -217,9 +254,10 @@ function draw() {
     fetchMap(); // a link to a moment brings its verdict with the map
     return;
   }
+  document.querySelector("main").classList.remove("waiting");
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
-  tell(known.verdict, view);
+  tell();
   const near = view.view !== "all",
     open = incident();
   by("near").setAttribute("aria-pressed", String(near));
@@ -242,80 +280,14 @@ function draw() {
   fetchMap();
 }
 
-function tell(verdict, view) {
-  const when = view.at ? `At ${clock(view.at, true)} UTC: ` : "";
-  const open = incident(),
-    others = verdict.incidents.length - 1;
-  const meant = open?.id === view.incident ? null : known.timeline?.incidents.find((one) => one.id === view.incident);
-  const over = meant
-    ? [
-        [
-          "",
-          `the incident of this link, ${meant.service ?? meant.id}, was open until ${clock(meant.last)} UTC: see it below`,
-        ],
-      ]
-    : [];
-  if (open) {
-    const first = open.suspects[0],
-      age = ends(verdict.observed_at) - ends(open.since);
-    const name = first?.service ?? open.affected[0];
-    headline(
-      verdict.status,
-      `${when}${name} ${trouble(first?.reasons[0])}, since ${clock(open.since)} UTC (${span(age)})`,
-      first?.reasons[0] ? first.reasons[0].text : "No single reason stands out.",
-    );
-    const planned = open.changes.length
-      ? [["planned", `▲ ${open.changes[0].text}`]]
-      : [["", "no planned change near it"]];
-    notes([
-      ["", `${open.severity}, ${plural(open.affected.length, "service")} affected`],
-      ...planned,
-      ["", `probability ${verdict.probability.toFixed(2)}`],
-      ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
-      ...over,
-      ...hushed(verdict),
-    ]);
-    return;
-  }
-  const services = known.map ? plural(known.map.services, "service") : "the mesh";
-  const texts = {
-    normal: [
-      "Nothing is wrong",
-      `${services} as usual: score ${verdict.mesh_score.toFixed(1)}${verdict.threshold === null ? "" : `, threshold ${verdict.threshold.toFixed(1)}`}.`,
-    ],
-    warming_up: [
-      "Getting to know this mesh",
-      `${plural(verdict.sequence, "snapshot")} so far; verdicts begin after the first ten.`,
-    ],
-    partial: [
-      "Nothing found, but not all was looked at",
-      `${Math.round(100 * verdict.coverage)}% of the services were scored.`,
-    ],
-  };
-  const [head, story] = texts[verdict.status] ?? [verdict.status.replace("_", " "), ""];
-  headline(verdict.status, when + head, story);
-  notes([["", `probability of an incident ${verdict.probability.toFixed(2)}`], ...over, ...hushed(verdict)]);
+/** The banner, of the verdict that is looked at. */
+function tell() {
+  banner({ ...known, incident: incident(), view: read() });
 }
-
-const hushed = (verdict) =>
-  verdict.muted
-    .slice(0, 2)
-    .map((one) => ["planned", `muted: ${one.services.join(", ") || "the whole mesh"} (${one.reason})`]);
-
-function headline(status, head, story) {
-  by("verdict").className = status;
-  if (by("headline").textContent !== head) by("headline").textContent = head;
-  by("story").textContent = story;
-}
-
-const notes = (told) => show(by("notes"), ...told.map(([kind, text]) => el("li", { class: kind || null }, text)));
 
 function ticked() {
   if (known.verdict) watcher.draw({ ...known, verdict: known.newest ?? known.verdict });
-  else if (known.lost) {
-    by("pulse").className = "lost";
-    by("pulse").textContent = "the service does not answer, trying again";
-  }
+  else if (known.lost) pulse("lost", "the service does not answer, trying again", "");
 }
 
 // What people do.
@@ -372,8 +344,11 @@ addEventListener("keydown", (event) => {
 });
 addEventListener("view", () => {
   const { mesh, at } = read();
-  if (mesh && mesh !== known.mesh) enter(mesh);
-  else {
+  known.missed = null;
+  if (mesh && mesh !== known.mesh) {
+    enter(mesh);
+    list();
+  } else {
     if (!at && known.newest) known.verdict = known.newest;
     draw();
   }
@@ -382,6 +357,7 @@ addEventListener("resize", () => {
   graph.resize();
   timeline.resize();
 });
+document.addEventListener("visibilitychange", draw);
 by("mesh").addEventListener("change", () =>
   go({ mesh: by("mesh").value, at: null, service: null, incident: null, first: null, second: null, expand: null }),
 );

@@ -16,19 +16,27 @@ const COLUMNS = [
   "milliseconds",
 ];
 
-/** A timeline with what came since; snapshots beyond `most` are dropped. */
-export function joined(before, news, most) {
+/** A timeline with what came since, without what is no longer kept: nobody could look at it. */
+export function joined(before, news) {
   if (!before) return news;
-  const told = Object.fromEntries(COLUMNS.map((name) => [name, [...before[name], ...news[name]].slice(-most)]));
-  const first = told.observed_at[0] ?? "";
+  const first = news.kept_from,
+    times = [...before.observed_at, ...news.observed_at];
+  const told = Object.fromEntries(
+    COLUMNS.map((name) => [name, [...before[name], ...news[name]].filter((_, i) => times[i] >= first)]),
+  );
+  told.kept_from = first;
   const incidents = new Map(before.incidents.map((one) => [one.id, one]));
-  for (const one of news.incidents) incidents.set(one.id, { ...one, first: incidents.get(one.id)?.first ?? one.first });
+  for (const one of news.incidents) {
+    const old = incidents.get(one.id) ?? one,
+      strongest = old.score > one.score ? old : one;
+    incidents.set(one.id, { ...one, first: old.first, service: strongest.service, score: strongest.score });
+  }
   told.incidents = [...incidents.values()].filter((one) => one.last >= first);
   told.changes = [...before.changes, ...news.changes].filter((one) => one.at >= first);
   return told;
 }
 
-/** @param on {look(at), visit(incident), select(period, first)}: what a click, one on an incident, a drag (with shift) ask for. */
+/** @param on {look(at), visit(incident id), select(period, first)}: what a click, one on an incident, a drag (with shift) ask for. */
 export function timelineView(on) {
   let plot = null,
     told = null,
@@ -158,7 +166,7 @@ export function timelineView(on) {
           {},
           el(
             "button",
-            { type: "button", "data-key": one.id, click: () => on.visit(one) },
+            { type: "button", "data-key": one.id, click: () => on.visit(one.id) },
             `${clock(one.since)} to ${one.last === told.observed_at[last] ? "now" : clock(one.last)} ${one.severity}: ${one.service ?? one.id}`,
           ),
         ),

@@ -1,6 +1,6 @@
 // The state of the watcher: how old, how complete, by which weights, how fast, and whether the page itself is up to date.
 import { by, el, show } from "./dom.js";
-import { figures, plural, span } from "./words.js";
+import { day, figures, plural, span } from "./words.js";
 
 const BUDGET_MS = 50;
 const LATE_INTERVALS = 3; // without a verdict: something is wrong with the watcher
@@ -15,20 +15,28 @@ export function interval(timeline) {
   return gaps[Math.floor(gaps.length / 2)] ?? 15;
 }
 
-/** @param next {verdict, timeline, heard, lost, health, source}: heard: when the newest verdict came here, ms. */
+/** How it goes in the page's head. What changes each second is not read aloud. */
+export function pulse(kind, state, age) {
+  by("pulse").className = kind;
+  if (by("state").textContent !== state) by("state").textContent = state;
+  by("age").textContent = age;
+}
+
+/** @param next {verdict, timeline, heard, live, lost, health, source}: heard: when the newest verdict came here, ms; live:
+ * whether it was made since then. */
 export function watcherView() {
   return {
-    draw({ verdict, timeline, heard, lost, health, source }) {
+    draw({ verdict, timeline, heard, live, lost, health, source }) {
       const silent = (Date.now() - heard) / 1000,
         every = interval(timeline),
-        late = silent > LATE_INTERVALS * Math.max(every, 1);
-      const pulse = by("pulse");
-      pulse.className = lost || late ? "lost" : "";
-      pulse.textContent = lost
-        ? `connection lost, trying again; what you see is ${span(silent)} old`
-        : late
-          ? `no verdict for ${span(silent)}: is telemetry coming in?`
-          : `live, last verdict ${span(silent)} ago`;
+        late = silent > LATE_INTERVALS * Math.max(every, 1),
+        newest = `${day(verdict.observed_at)} UTC`; // how long ago it was made nobody knows who was not there
+      if (lost)
+        pulse("lost", "connection lost, trying again", `; what you see is ${live ? `${span(silent)} old` : `of ${newest}`}`);
+      else if (late)
+        pulse("lost", "no verdict", ` ${live ? `for ${span(silent)}` : `since ${newest}`}: is telemetry coming in?`);
+      else if (live) pulse("", "live", `, last verdict ${span(silent)} ago`);
+      else pulse("", "waiting for the next verdict", `; the newest is of ${newest}`);
       const took = (timeline?.milliseconds ?? []).filter((value) => value !== null).sort((a, b) => a - b);
       const inTime = took.filter((value) => value <= BUDGET_MS).length;
       const facts = [
@@ -50,7 +58,7 @@ export function watcherView() {
         health?.refused ? ["weights refused", health.refused, true] : null,
         ...verdict.muted.map((one) => [
           "muted",
-          `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${one.until.slice(11, 16)} UTC` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
+          `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${day(one.until)} UTC` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
         ]),
       ];
       show(
@@ -66,7 +74,8 @@ export function watcherView() {
 }
 
 function sourceText(source) {
-  if (!source?.collected) return "pushed";
+  if (source === null) return "not known";
+  if (!source.collected) return "pushed";
   if (source.problem) return source.problem;
   const stale = source.stale_seconds > 0 ? `, some values ${span(source.stale_seconds)} old` : "";
   return `Prometheus${stale}${source.masked.length ? `, without ${source.masked.join(", ")}` : ""}`;

@@ -36,11 +36,14 @@ export function seconds(x) {
   return x >= 1 ? `${figures(x)} s` : `${figures(1000 * x)} ms`;
 }
 
-/** 03:12 or 03:12:15, of a time as the service writes it. */
+/** 03:12 or 03:12:15, of a time as the service writes it; a text of a link that is no time is told as it is. */
 export function clock(at, exact = false) {
-  const text = new Date(at).toISOString();
-  return text.slice(11, exact ? 19 : 16);
+  const time = new Date(at);
+  return Number.isNaN(time.getTime()) ? String(at) : time.toISOString().slice(11, exact ? 19 : 16);
 }
+
+/** 2026-03-01 03:12. */
+export const day = (at) => at.slice(0, 16).replace("T", " ");
 
 export const ends = (at) => new Date(at).getTime() / 1000;
 
@@ -48,7 +51,8 @@ export const ends = (at) => new Date(at).getTime() / 1000;
 export function span(s) {
   if (s < 90) return `${Math.max(0, Math.round(s))} s`;
   if (s < 5400) return `${Math.round(s / 60)} min`;
-  if (s < 172800) return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
+  const minutes = Math.round(s / 60);
+  if (s < 172800) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   return `${Math.round(s / 86400)} days`;
 }
 

@@ -72,6 +72,7 @@ def test_columns_are_what_the_verdicts_say(watched: Watched, verdicts: list[dict
     assert columns["missing_parts"] == [0] * LENGTH
     assert columns["milliseconds"] == [1e3 * SECONDS] * LENGTH
     assert {"warming_up", "normal", "anomalous"} <= set(columns["status"])
+    assert columns["kept_from"] == verdicts[0]["observed_at"]
 
 
 def test_an_incident_is_told_from_its_first_to_its_last_snapshot(
@@ -100,10 +101,10 @@ def test_who_is_suspected_last_is_not_who_it_was_when_it_was_strongest() -> None
         return Record(1, msgspec.json.encode(told | {"incidents": [incident]}))
 
     records = [document(1, 4.0, "shop/a"), document(2, 9.0, "shop/db"), document(3, 5.0, "shop/a")]
-    found = TimelineDocument.model_validate_json(timeline(records, []))
-    assert [one.service for one in found.incidents] == ["shop/db"]
+    found = TimelineDocument.model_validate_json(timeline(records, SNAPSHOTS))
+    assert [(one.service, one.score) for one in found.incidents] == [("shop/db", 9.0)]
     assert (found.missing_parts, found.threshold, found.milliseconds) == ([2] * 3, [None] * 3, [None] * 3)
-    (nobody,) = TimelineDocument.model_validate_json(timeline([document(4, 4.0)], [])).incidents
+    (nobody,) = TimelineDocument.model_validate_json(timeline([document(4, 4.0)], SNAPSHOTS)).incidents
     assert nobody.service == "shop/web", "nobody is suspected: the first that suffers"
 
 
@@ -126,6 +127,7 @@ def test_since_and_limit_make_pages_that_join(watched: Watched, verdicts: list[d
     assert (first.observed_at + rest.observed_at, len(first.observed_at)) == (whole.observed_at, 30)
     nothing = told(watched, since=verdicts[-1]["observed_at"])
     assert (nothing.observed_at, nothing.incidents, nothing.changes) == ([], [], [])
+    assert instant(nothing.kept_from) == verdicts[0]["observed_at"], "also where nothing is new"
 
 
 def test_times_with_fractions_are_written_as_verdicts_write_them(watched: Watched) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from model.snapshot import PlannedChange
 from serve_app.cli import app
 from serve_app.cli.reading import judged
 from serve_app.errors import UnknownIncident
@@ -132,7 +133,8 @@ def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
     change = {"kind": evil, "service": f"shop/{evil}", "reason": "", "at": case.incident.since, "text": evil}
     incident = case.incident.model_copy(update={"id": evil}).model_dump() | {"changes": [change]}
     told = type(verdict).model_validate(verdict.model_dump() | {"incidents": [incident]})
-    page = report(evil, [*moments[:-1], replace(moments[-1], verdict=told)], evil)
+    elsewhere = replace(moments[-1].snapshot, changes=(PlannedChange(evil, f"shop/{evil}", evil),))
+    page = report(evil, [*moments[:-1], Moment(elsewhere, moments[-1].deviations, told)], evil)
     assert "&lt;script&gt;" in page
     read(page)
 

@@ -70,6 +70,15 @@ def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(wat
     assert places(drawn(watched)) == places(drawn(watched, at=snapshots[4].observed_at))
 
 
+def test_a_mesh_that_an_upgrade_sets_aside_has_no_kept_time(watched: Watched) -> None:
+    watched.see(MESH, recording(12))
+    stored = watched.store.load(MESH)
+    assert stored is not None
+    watched.store.replace(MESH, b"of another version", revision=stored.revision)
+    with pytest.raises(UnknownMesh, match="nothing is stored under this name"):
+        watched.viewing.timeline(MESH, None, 100)
+
+
 def test_what_is_not_kept_is_not_shown(watched: Watched) -> None:
     snapshots = recording(14)
     watched.see(MESH, snapshots, window=10)

@@ -1,0 +1,196 @@
+"""The page in odd hours: tabs left open, links from yesterday, meshes that come and go, streams that are refused."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.codec import snapshot_document
+from serve_app.sources.topology import MeshSpec
+from tests.page.browsing import Tab, chromium, missing, tab
+from tests.serve_app.running import recorded, serving
+
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+
+FAULT_FROM, WINDOW, STREAMS = 16, 20, 2
+SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 50, fault_from=FAULT_FROM)
+ANOMALOUS = FAULT_FROM + 6  # snapshots, of which the last ones tell an incident
+HIDE = "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})"
+SEE = "delete document.visibilityState"
+CHANGED = "document.dispatchEvent(new Event('visibilitychange'))"
+LOSE = (
+    "for (const one of document.querySelectorAll('#canvas canvas'))"
+    " one.getContext('webgl2')?.getExtension('WEBGL_lose_context').loseContext()"
+)
+REFUSED = "Failed to load resource"  # what browsers say of an answer that is no 200: nobody can hush it
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {
+        "store.path": tmp_path_factory.mktemp("store"),
+        "limits.max_ahead_seconds": "inf",
+        "model.window_size": WINDOW,
+        "serve.max_streams": STREAMS,
+        "serve.deadline_seconds": 30,
+    }
+    given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with serving(*given, "--port", "0") as (_, url):
+        yield url
+
+
+@pytest.fixture
+def one(browser: Any, base: str) -> Iterator[Tab]:
+    with tab(browser, base) as opened:
+        yield opened
+        assert [said for said in opened.complaints if not said.startswith(REFUSED)] == []
+
+
+def push(base: str, mesh: str, begin: int, end: int, route: str = "snapshots") -> dict[str, Any]:
+    """Snapshots of the recording, and the last verdict."""
+    for snapshot in SNAPSHOTS[begin:end]:
+        content = json.dumps(snapshot_document(snapshot))
+        answer = httpx.post(f"{base}/v1/meshes/{mesh}/{route}", content=content, timeout=60).raise_for_status()
+    return answer.json() if answer.content else {}
+
+
+def test_a_tab_left_open_offers_only_what_is_kept(one: Tab) -> None:
+    push(one.base, "open", 0, ANOMALOUS)
+    one.open("/#mesh=open")
+    one.page.wait_for_selector("#past button")
+    assert "waiting for the next verdict" in one.text("#pulse"), "nobody knows whether it lives"
+    last = push(one.base, "open", ANOMALOUS, ANOMALOUS + 4)
+    one.until(lambda: "live" in one.text("#pulse"), "a verdict came")
+    one.until(lambda: last["observed_at"][11:16] in one.text("#moment"), "the timeline goes on")
+    one.page.click("#past button")
+    one.until(lambda: "incident=" in one.page.url, "the incident is looked at")
+    assert "at=" not in one.page.url, "it is open: now, and not when the button was drawn first"
+
+    last = push(one.base, "open", ANOMALOUS + 4, len(SNAPSHOTS))
+    one.until(lambda: last["observed_at"][11:16] in one.text("#moment"), "the timeline goes on")
+    assert one.page.get_attribute("#scrub", "max") == str(WINDOW - 1)
+    one.page.focus("#scrub")
+    one.page.keyboard.press("Home")
+    oldest = SNAPSHOTS[-WINDOW].observed_at
+    one.until(lambda: one.text("#headline").startswith(f"At {oldest:%H:%M:%S} UTC: "), "the oldest snapshot")
+    one.page.click("#live")
+    one.page.click("#compare")
+    one.until(lambda: one.page.locator("#comparison table, #comparison p").count(), "two periods are compared")
+    assert one.page.locator("#comparison .failed").count() == 0
+
+
+def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
+    push(one.base, "bad", 0, ANOMALOUS)
+    push(one.base, "young", 0, 1, "baseline")
+    push(one.base, "brief", 0, 11)
+    one.open("/#mesh=bad")
+    one.page.wait_for_selector("#verdict.anomalous")
+    one.page.select_option("#mesh", "young")
+    one.until(lambda: one.text("#headline") == "Getting to know this mesh", "no snapshot was judged", 10)
+    one.page.select_option("#mesh", "brief")
+    one.until(lambda: one.text("#headline") == "Nothing is wrong", "another mesh")
+    httpx.delete(f"{one.base}/v1/meshes/brief").raise_for_status()
+    one.until(lambda: one.text("#headline") == "There is no mesh brief", "it is deleted")
+    one.page.keyboard.press("w")
+    one.page.wait_for_timeout(500)
+    assert one.text("#headline") == "There is no mesh brief"
+    assert "live" not in one.text("#pulse")
+    assert not one.page.is_visible("#cards")
+    push(one.base, "brief", 0, 11)
+    one.until(lambda: one.text("#headline") == "Nothing is wrong", "it is there again")
+    one.until(lambda: one.page.is_visible("#cards"), "all of it")
+
+
+def test_links_to_what_is_no_longer_kept_say_so(one: Tab) -> None:
+    push(one.base, "linked", 0, 12)
+    for moment in ("2020-01-01T00:00:00Z", "2026-01-01T00:00:00Z)", "yesterday"):
+        one.page.goto("about:blank")
+        one.open(f"/#mesh=linked&at={moment}")
+        one.until(lambda moment=moment: f"{moment}, is not kept: this is now" in one.text("#notes"), "it is said")
+    one.page.goto("about:blank")
+    one.open("/#mesh=linked&incident=20200101T000000Z-00000000")
+    one.until(lambda: "the incident of this link is none of the kept time" in one.text("#notes"), "it is said")
+    one.page.goto("about:blank")
+    one.page.goto(f"{one.base}/#mesh=linked&expand={'x' * 5000}")
+    one.until(lambda: "query expand: " in one.text("#notes"), "why there is no graph")
+    one.page.wait_for_timeout(3000)
+    assert "query expand: " in one.text("#notes"), "and it goes on to say so"
+    one.page.goto("about:blank")
+    one.open("/#mesh=linked&first=x&second=y")
+    one.until(lambda: "expected" in one.text("#comparison"), "what is wrong with the periods")
+
+
+def test_who_is_refused_a_stream_sees_verdicts_all_the_same(browser: Any, one: Tab) -> None:
+    push(one.base, "full", 0, 11)
+    with ExitStack() as others:
+        for _ in range(STREAMS):
+            others.enter_context(tab(browser, one.base)).open("/#mesh=full")
+        one.open("/#mesh=full")
+        assert one.text("#headline") == "Nothing is wrong"
+        push(one.base, "full", 11, ANOMALOUS)
+        one.page.wait_for_selector("#verdict.anomalous", timeout=30_000)
+        assert any("429" in said for said in one.complaints)
+
+
+def test_who_comes_back_to_a_tab_is_told_all_at_once(one: Tab) -> None:
+    push(one.base, "back", 0, ANOMALOUS)
+    asked: list[str] = []
+    one.open("/#mesh=back")
+    one.page.focus("a:text-is('Report')")
+    one.page.evaluate(f"() => {{ {HIDE}; {CHANGED}; {LOSE}; }}")
+    last = push(one.base, "back", ANOMALOUS, ANOMALOUS + 15)
+    one.page.on("request", lambda request: asked.append(request.url))
+    one.page.evaluate(f"() => {{ {SEE}; {CHANGED}; }}")
+    one.until(lambda: last["observed_at"][11:16] in one.text("#moment"), "the timeline is whole")
+    one.until(lambda: one.page.get_attribute("#scrub", "max") == str(WINDOW - 1), "the timeline is whole")
+    assert sum("/timeline" in url for url in asked) <= 3
+    assert one.page.evaluate("() => document.activeElement.textContent") == "Report"
+    quiet = one.page.evaluate("() => getComputedStyle(document.documentElement).getPropertyValue('--node')").strip()
+    services = [int(quiet[i : i + 2], 16) for i in (1, 3, 5)]
+    one.until(
+        lambda: (
+            one.pixels(
+                "#stage",
+                lambda *rgb: sum(abs(part - wanted) for part, wanted in zip(rgb, services, strict=True)) < 9,
+            )
+            > 500
+        ),
+        "the graph is drawn anew",
+        10,
+    )
+
+
+def test_trouble_that_a_mute_hides_is_not_called_quiet(one: Tab) -> None:
+    push(one.base, "hushed", 0, FAULT_FROM)
+    mute = {"reason": "somebody tries something", "end": "2026-01-01T08:00:00Z"}
+    httpx.post(f"{one.base}/v1/meshes/hushed/mutes", json=mute).raise_for_status()
+    verdict = push(one.base, "hushed", FAULT_FROM, ANOMALOUS)
+    assert (verdict["status"], bool(verdict["muted"][0]["hides"])) == ("normal", True)
+    one.page.goto(f"{one.base}/#mesh=hushed")
+    one.page.wait_for_selector("#verdict.partial")
+    assert one.text("#headline") == "Nothing pages, but mutes hide trouble"
+    assert verdict["muted"][0]["hides"][0] in one.text("#story")
+    one.until(lambda: "until 2026-01-01 08:00 UTC" in one.text("#facts"), "for how long")
+
+
+def test_a_timeline_that_grew_reads_as_one_that_is_read_at_once(one: Tab) -> None:
+    last = push(one.base, "grown", 0, len(SNAPSHOTS))
+    one.open("/#mesh=grown")
+    path = f"{one.base}/v1/meshes/grown/timeline"
+    whole = httpx.get(path).raise_for_status().json()
+    (incident,) = whole["incidents"]
+    assert incident["score"] > last["incidents"][0]["score"], "it was worse before"
+    first = httpx.get(path, params={"limit": WINDOW - 1}).raise_for_status().json()
+    rest = httpx.get(path, params={"since": first["observed_at"][-1]}).raise_for_status().json()
+    module = one.page.get_attribute("link[href$='/timeline.js']", "href")
+    join = "async ([module, first, rest]) => (await import(new URL(module, location))).joined(first, rest)"
+    assert one.page.evaluate(join, [module, first, rest]) == whole
