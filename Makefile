@@ -25,7 +25,7 @@ demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, B
 test: .venv/.stamp  ## all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
 	$(BIN)/pytest -n $(JOBS) $(ARGS)
 
-test-live: .venv/.stamp  ## tests against a real Prometheus, Alertmanager, Redis and a mesh of Envoys; installs what it may, skips the rest
+test-live: .venv/.stamp  ## tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs what it may, skips the rest
 	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
 
 test-page: .venv/.stamp  ## tests of the page in a real Chromium; installs it where it may, else skips

@@ -22,6 +22,8 @@ from serve_app.spoken import (
 
 _RAISED = {f"urn:tagae:problem:{row.code}": cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
 _PASSING = (429, 503)  # statuses that promise a better time
+_AWAY = (502, 503, 504)  # what a proxy says of a service that is not there or broke off, in words of its own
+_STARTING = "/-/routes"  # named by Ray's front, which is there before the service and answers 404
 
 
 class Client:
@@ -129,7 +131,8 @@ class Client:
                         "or correct the URL"
                     ) from None
                 continue
-            if response.status_code not in _PASSING or time.monotonic() > until:
+            passing = response.status_code in _PASSING or _nobody_there(response)
+            if not passing or time.monotonic() > until:
                 return _checked(response)
             time.sleep(min(_retry_after(response), max(0.0, until - time.monotonic())))
 
@@ -152,19 +155,33 @@ def _retry_after(response: httpx.Response) -> float:
     return float(given) if given.replace(".", "", 1).isdigit() else 0.5
 
 
+def _nobody_there(response: httpx.Response) -> bool:
+    """Whether somebody answered in place of the service."""
+    if _problem(response):
+        return False
+    return response.status_code in _AWAY or (response.status_code == 404 and _STARTING in response.text)
+
+
 def _checked(response: httpx.Response) -> httpx.Response:
     """The response, or the error that the service raised."""
     if response.is_success:
         return response
-    try:
-        problem: dict[str, Any] = dict(response.json())
-    except (ValueError, TypeError):
-        problem = {}
-    detail = problem.get("detail") or response.text[:200] or response.reason_phrase
-    raised = _RAISED.get(problem.get("type", ""), ServeError)
+    problem = _problem(response)
+    is_page = response.headers.get("content-type", "").startswith("text/html")
+    detail = problem.get("detail") or (not is_page and response.text[:200]) or response.reason_phrase
+    otherwise = NoCapacity if _nobody_there(response) else ServeError
+    raised = _RAISED.get(problem.get("type", ""), otherwise)
     raise raised(
         f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **_details(problem)
     )
+
+
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    """What the service says is wrong; nothing: it was somebody else who answered."""
+    try:
+        return dict(response.json())
+    except (ValueError, TypeError):
+        return {}
 
 
 def _details(problem: dict[str, Any]) -> dict[str, Any]:

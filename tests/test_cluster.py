@@ -5,6 +5,8 @@ import fnmatch
 import importlib
 import json
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ import jsonschema
 import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
+from typer.main import get_command
 
 from serve_app.app import Arguments
+from serve_app.cli import app
+from serve_app.cli.configure import overrides
+from serve_app.settings import load
 
 ROOT = Path(__file__).parent.parent
 CRD = ROOT.parent / "shared" / "kuberay" / "ray.io_rayservices.yaml"
@@ -21,6 +27,9 @@ DOCUMENTS = list(yaml.safe_load_all((ROOT / "cluster.yaml").read_text(encoding="
 (SERVICE,) = [d for d in DOCUMENTS if d["kind"] == "RayService"]
 CONFIG = yaml.safe_load(SERVICE["spec"]["serveConfigV2"])
 GROUPS = {group["groupName"]: group for group in SERVICE["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+STAGES = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
+SIDECAR = list(yaml.safe_load_all((ROOT / "deploy" / "sidecar" / "sidecar.yaml").read_text(encoding="utf-8")))
 needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions are not here (../shared/kuberay)")
 
 
@@ -135,15 +144,61 @@ def test_ray_is_the_version_of_the_images() -> None:
     assert SERVICE["spec"]["rayClusterConfig"]["rayVersion"] == pinned
 
 
+def copied() -> set[str]:
+    """Files and folders of the tree that are in the images."""
+    return {word for line in re.findall(r"^COPY (.*)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]}
+
+
 def test_the_images_have_what_they_copy() -> None:
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", text, re.MULTILINE | re.DOTALL))
-    assert {"cpu", "gpu"} <= stages.keys()
-    assert all("USER ray" in stages[target] for target in ("cpu", "gpu"))
-    last = {stages[target].split("COPY", 1)[1].strip() for target in ("cpu", "gpu")}
+    assert {"cpu", "gpu"} <= STAGES.keys()
+    assert all("USER ray" in STAGES[target] for target in ("cpu", "gpu"))
+    last = {STAGES[target].split("COPY", 1)[1].strip() for target in ("cpu", "gpu")}
     assert len(last) == 1, "they differ in torch alone"
-    copied = {word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]}
     let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for name in copied:
+    for name in copied():
         assert (ROOT / name).exists(), name
         assert any(fnmatch.fnmatch(name, pattern) for pattern in let_in), f"{name} is kept out by .dockerignore"
+
+
+def pods(documents: Any) -> Iterator[dict[str, Any]]:
+    """What a pod is made from, wherever it stands in these documents."""
+    if isinstance(documents, dict):
+        if "containers" in documents:
+            yield documents
+        documents = list(documents.values())
+    if isinstance(documents, list):
+        for one in documents:
+            yield from pods(one)
+
+
+def test_pods_take_images_that_are_built_as_the_user_that_these_have() -> None:
+    (uid,) = re.findall(r"useradd .*--uid (\d+) ray", DOCKERFILE)
+    found = list(pods([SERVICE, SIDECAR]))
+    assert len(found) == 5
+    for pod in found:
+        containers = [*pod.get("initContainers", ()), *pod["containers"]]
+        ours = [one["image"].partition(":")[2] for one in containers if one["image"].startswith("tagae:")]
+        assert ours
+        assert set(ours) <= STAGES.keys()
+        assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == int(uid)
+
+
+def test_images_and_pods_run_commands_that_there_are() -> None:
+    (port,) = set(re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE))
+    (folder,) = set(re.findall(r"install -d -o ray -g ray (\S+)", DOCKERFILE))
+    commands = [json.loads(command) for command in re.findall(r"^CMD (.*)$", DOCKERFILE, re.MULTILINE)]
+    assert len(commands) == 2
+    assert "ENTRYPOINT" not in DOCKERFILE, "the sidecar's args are all of its command"
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    for pod in pods(SIDECAR):
+        commands += [one["args"] for one in pod["initContainers"]]
+    for program, *words in commands:
+        assert program in scripts
+        command = get_command(app)
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        given = command.make_context(program, words).params
+        if changed := given["settings"]:
+            settings = load(overrides=overrides(changed))
+            assert (settings.serve.host, settings.serve.port) == ("0.0.0.0", int(port))
+            assert str(settings.store.path) == folder == CONFIG["applications"][0]["args"]["store"]["path"]

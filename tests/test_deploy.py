@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from serve_app.collecting import Collected
+from serve_app.deployments.page import EVENTS, WAIT_SECONDS
 from serve_app.metrics import METRICS, MeshGauges, PrometheusInstruments
+from serve_app.settings import Settings
 from tests.live.deployed import DASHBOARDS, DEPLOY, drawn
 
 SUFFIX = re.compile(r"_(bucket|sum|count|total)$")
@@ -123,3 +125,17 @@ def test_provisioning_finds_the_dashboards() -> None:
     (source,) = yaml.safe_load((folder / "datasources" / "tagae.yaml").read_text())["datasources"]
     interval = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())["global"]["scrape_interval"]
     assert (source["type"], source["jsonData"]["timeInterval"]) == ("prometheus", interval)
+
+
+def test_the_proxy_lets_through_what_the_service_takes() -> None:
+    """Whether nginx understands it: tests/live/test_nginx.py."""
+    text = (DEPLOY / "nginx" / "tagae.conf").read_text()
+    told = dict(re.findall(r"^\s*([a-z_]+) ([^;\n]+);", text, re.MULTILINE))
+    settings = Settings.model_construct()
+    assert told["client_max_body_size"] == f"{settings.limits.max_body_bytes // 2**20}m"
+    assert told["proxy_pass"] == f"http://127.0.0.1:{settings.serve.port}/"
+    assert float(told["proxy_read_timeout"].removesuffix("s")) > max(
+        settings.serve.score_deadline_seconds, 2 * WAIT_SECONDS
+    )
+    assert EVENTS not in told["gzip_types"].split()
+    assert told["listen"].startswith("127.0.0.1:"), "there is no authentication"

@@ -7,11 +7,13 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from serve_app.web.files import FOLDER
+from tests.test_cluster import copied
 
 ROOT = Path(__file__).parent.parent
 SCORE = """
@@ -36,14 +38,36 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if tracked.returncode:
         pytest.skip("not a git checkout")
-    for name in tracked.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file():
+    return build([name for name in tracked.stdout.decode().split("\0") if name], source, built)
+
+
+def build(names: Iterable[str], source: Path, built: Path) -> Path:
+    """The wheel of these files of the tree, which are copied to ``source``."""
+    for name in names:
+        if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--wheel-dir", str(built), str(source)], check=True, capture_output=True)
     (found,) = built.glob("tagae-*.whl")
     return found
+
+
+def test_the_images_are_given_all_that_it_is_made_of(wheel: Path, tmp_path: Path) -> None:
+    """By .dockerignore and COPY; what is left out would be missing where it runs."""
+    given = [
+        path.relative_to(ROOT).as_posix()
+        for name in copied()
+        for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])
+        if "__pycache__" not in path.parts
+    ]
+    again = build(given, tmp_path / "source", tmp_path / "wheel")
+    assert set(names(wheel)) - set(names(again)) == set()
+
+
+def names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
 
 
 @pytest.fixture(scope="module")

@@ -353,7 +353,7 @@ class Ingress(PageRoutes):
     @http.post(
         "/v1/meshes/{mesh}/adapter/rollback",
         response_model=AdaptationDocument,
-        responses=problems.documented(*_ALWAYS, UnknownMesh, NoAdapter, StoreConflict, StoreFull),
+        responses=problems.documented(*_ALWAYS, UnsupportedMediaType, UnknownMesh, NoAdapter, StoreConflict, StoreFull),
     )
     async def roll_back(self, mesh: MeshName, request: Request) -> Response:
         """Take back the adapter in use: from the next snapshot on the one before it is, or none. What taught it teaches

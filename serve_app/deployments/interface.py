@@ -13,13 +13,16 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.deployments import problems
-from serve_app.errors import InvalidParameter
+from serve_app.errors import InvalidParameter, UnsupportedMediaType
 from serve_app.metrics import PrometheusInstruments
 from serve_app.schemas import Problem, ScoreDocument, SnapshotDocument
 from serve_app.spoken import FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.stores.base import MESH_NAME
 
 VERSION = version("tagae")
+# What a page of another site may make a browser post without the service being asked first; https://fetch.spec.whatwg.org,
+# "CORS-safelisted request-header".
+UNASKED = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 MeshName = Annotated[
     str,
     Path(
@@ -92,6 +95,21 @@ async def only_known_parameters(request: Request) -> None:
             raise InvalidParameter(f"query: expected {name!r} once, came several times; leave one")
 
 
+async def only_own_pages(request: Request) -> None:
+    """A browser that posts says where from; what any page could make it post is taken from none. Everything else a
+    browser asks for first, and is refused (``OPTIONS`` is 405).
+
+    Raises:
+        UnsupportedMediaType: as it is said of the body.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and "origin" in request.headers and media_type in UNASKED:
+        raise UnsupportedMediaType(
+            f"content-type: from a page expected application/json or a binary form, came {media_type or 'none'!r}; "
+            "say what the body is"
+        )
+
+
 @asynccontextmanager
 async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
     """Instruments are made where they count: they do not travel between processes."""
@@ -110,7 +128,7 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
         docs_url=None,  # its scripts come from other people's servers
         redoc_url=None,
         redirect_slashes=False,  # a redirect would be followed with another method, or without the body
-        dependencies=[Depends(only_known_parameters)],
+        dependencies=[Depends(only_own_pages), Depends(only_known_parameters)],
         generate_unique_id_function=lambda route: route.name,
     )
     http.add_middleware(ServerTiming)

@@ -34,6 +34,7 @@ from serve_app.web.files import FOR_GOOD, HEADERS, File, files, page
 
 EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment says that the stream lives; no service ends sooner than its waits
+UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and its like pass each event on at once
 STREAM_SECONDS = 600.0  # then it ends and the page connects anew: to another replica, if this one is to go
 RECONNECT = b"retry: 2000\n\n"  # ms
 MOST_AT_ONCE = 200  # verdicts, to who comes back after a while
@@ -52,7 +53,7 @@ class _Stream(StreamingResponse):
     """Events that hold a slot until nobody reads them any more, also where nobody ever began to."""
 
     def __init__(self, events: AsyncIterator[bytes], slot: ExitStack) -> None:
-        super().__init__(events, media_type=EVENTS, headers=HEADERS)
+        super().__init__(events, media_type=EVENTS, headers=HEADERS | UNBUFFERED)
         self._slot = slot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

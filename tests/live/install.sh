@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin
 
 absent=()
-for program in prometheus prometheus-alertmanager redis-server; do
+for program in prometheus prometheus-alertmanager redis-server nginx; do
     command -v "$program" >/dev/null || absent+=("$program") # the packages are named like their programs
 done
 if [ ${#absent[@]} -gt 0 ]; then

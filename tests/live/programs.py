@@ -17,6 +17,7 @@ PACKAGES = {  # of Debian and its like
     "promtool": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
     "redis-server": "redis-server",
+    "nginx": "nginx",
 }
 
 

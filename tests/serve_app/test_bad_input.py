@@ -212,6 +212,27 @@ def test_a_form_that_nobody_reads_is_refused(service: Service, headers: dict[str
         assert next(iter(headers)) in body["detail"]
 
 
+@pytest.mark.parametrize("media_type", [None, "text/plain", "multipart/form-data; boundary=x"])
+@pytest.mark.parametrize("route", ["snapshots", "baseline", "feedback", "mutes", "adapter/rollback"])
+@pytest.mark.usefixtures("unchanged")
+def test_what_any_page_can_make_a_browser_post_is_refused(service: Service, route: str, media_type: str | None) -> None:
+    """Without asking first, that is; and who asks first is told nothing that lets a browser go on."""
+    path, origin = f"/v1/meshes/{MESH}/{route}", {"origin": "https://elsewhere.example"}
+    said = {} if media_type is None else {"content-type": media_type}
+    for sender in (origin["origin"], "null"):
+        refused = service.http.post(path, content=json.dumps(NEXT), headers={"origin": sender, **said})
+        problem(refused, 415, "unsupported-media-type")
+    asked = service.http.options(path, headers={**origin, "access-control-request-method": "POST"})
+    assert asked.status_code == 405
+    assert not [name for name in asked.headers if name.startswith("access-control")]
+
+
+def test_a_page_that_says_json_is_heard(service: Service, mesh: None) -> None:
+    headers = {"origin": service.url, "content-type": "application/json"}
+    body = json.dumps(snapshot_document(SNAPSHOTS[2]))
+    assert service.http.post(PUSH, content=body, headers=headers).status_code == 200
+
+
 @pytest.mark.parametrize(
     "media_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )

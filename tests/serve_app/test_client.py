@@ -12,6 +12,7 @@ from serve_app.client import Client
 from serve_app.codec import decode_feedback, decode_mute, decode_snapshot
 from serve_app.errors import (
     ANSWERS,
+    DeadlineExceeded,
     NoCapacity,
     Overloaded,
     ServeError,
@@ -242,11 +243,37 @@ def test_nobody_there_is_said_at_once() -> None:
 
 
 def test_an_answer_of_somebody_else_is_told() -> None:
-    with (
-        client(lambda _: httpx.Response(502, text="bad gateway")) as service,
-        pytest.raises(ServeError, match="502: bad"),
-    ):
+    with client(lambda _: httpx.Response(418, text="a teapot")) as service, pytest.raises(ServeError, match="a teapot"):
         service.meshes()
+
+
+IN_PLACE = {
+    "nginx": httpx.Response(502, html="<html><h1>502 Bad Gateway</h1></html>", headers={"retry-after": "0"}),
+    "broken off": httpx.Response(504, html="<html><h1>nginx</h1></html>", headers={"retry-after": "0"}),
+    "a balancer": httpx.Response(503, text="no healthy upstream", headers={"retry-after": "0"}),
+    "Ray": httpx.Response(
+        404,
+        text="Path '/v1/meshes' not found. Ping http://.../-/routes for available routes.",
+        headers={"retry-after": "0"},
+    ),
+}
+
+
+@pytest.mark.parametrize("away", IN_PLACE.values(), ids=IN_PLACE)
+def test_who_answers_in_place_of_the_service_is_asked_again(away: httpx.Response) -> None:
+    answers = [away, away, httpx.Response(200, content=VERDICT.model_dump_json())]
+    with client(lambda _: answers.pop(0)) as service:
+        assert service.push("prod", SNAPSHOT) == VERDICT
+    with client(lambda _: away, patience_seconds=0.0) as service, pytest.raises(NoCapacity) as caught:
+        service.meshes()
+    assert f"/v1/meshes: {away.status_code}: " in caught.value.message
+    assert "<" not in caught.value.message, "no page, but words"
+
+
+def test_what_came_too_late_for_the_service_is_not_repeated() -> None:
+    answers = [refusal(DeadlineExceeded("late"))]
+    with client(lambda _: answers.pop(0)) as service, pytest.raises(DeadlineExceeded, match="late"):
+        service.push("prod", SNAPSHOT)
 
 
 def test_unknown_mesh() -> None:

@@ -197,6 +197,7 @@ class Events:
     def __init__(self, response: httpx.Response) -> None:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["x-accel-buffering"] == "no", "a proxy before it must not gather events"
         self._lines = response.iter_lines()
 
     def next(self) -> tuple[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ export class Refused extends Error {
 }
 
 const ROOT = new URL("../../", import.meta.url).href; // of the service, which may be below a path of somebody's proxy
+const AWAY = "the service does not answer";
 const of = (mesh) => `${ROOT}v1/meshes/${encodeURIComponent(mesh)}`;
 
 async function send(path, options = {}) {
@@ -15,11 +16,13 @@ async function send(path, options = {}) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Refused(0, "the service does not answer");
+    throw new Refused(0, AWAY);
   }
   if (response.ok) return response.status === 204 ? null : response.json();
-  const problem = await response.json().catch(() => ({}));
-  throw new Refused(response.status, problem.detail ?? `${response.status} ${response.statusText}`);
+  const problem = await response.json().catch(() => null);
+  // So a proxy says that nobody is behind it, and Ray's front that the service is starting.
+  if (!problem && (response.status >= 502 || response.status === 404)) throw new Refused(0, AWAY);
+  throw new Refused(response.status, problem?.detail ?? `${response.status} ${response.statusText}`);
 }
 
 function query(values) {

@@ -1,0 +1,250 @@
+"""The service behind a real nginx with the file that we ship, below a path and at the root."""
+
+import gzip
+import json
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urldefrag, urljoin
+
+import httpx
+import pytest
+
+from serve_app.alerts.wording import Place
+from serve_app.client import Client
+from serve_app.codec import snapshot_document
+from serve_app.deployments.page import WAIT_SECONDS
+from serve_app.errors import UnknownMesh
+from serve_app.schemas import VerdictDocument
+from serve_app.settings import LimitSettings, ServeSettings
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+from serve_app.spoken import FeedbackDocument, MuteDocument
+from tests.live.nginx import Nginx
+from tests.live.programs import free_ports, missing
+from tests.serve_app.running import recorded, serving
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(missing("nginx")), reason=f"not here: {'; '.join(missing('nginx'))}"),
+]
+SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 60, fault_from=40)
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The service as it is seen through nginx.
+
+    Attributes:
+        nginx: that stands before it.
+        client: that pushes through it.
+        mesh: name of a mesh that nobody else pushes.
+    """
+
+    nginx: Nginx
+    client: Client
+    mesh: str
+
+    @property
+    def url(self) -> str:
+        """Where people find the page; ends with a slash."""
+        return self.nginx.url
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Of a service behind no proxy."""
+    (free,) = free_ports(1)
+    state = tmp_path_factory.mktemp("state")
+    with serving("--set", f"store.path={state}", "--set", "limits.max_ahead_seconds=inf", "--port", str(free)):
+        yield free
+
+
+@pytest.fixture(scope="module", params=["/tagae/", "/"], ids=["below", "root"])
+def front(port: int, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    nginx = Nginx(tmp_path_factory.mktemp("nginx"), port, request.param)
+    nginx.start()
+    try:
+        with Client(nginx.url) as client:
+            yield Front(nginx, client, f"shop-{len(request.param)}")
+    finally:
+        nginx.end()
+
+
+@pytest.fixture(scope="module")
+def incident(front: Front) -> str:
+    """Of the mesh, still open."""
+    for snapshot in SNAPSHOTS:
+        verdict = front.client.push(front.mesh, snapshot)
+    return verdict.incidents[0].id
+
+
+class Events:
+    """A stream, line by line as it comes."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        assert response.status_code == 200
+        assert "content-encoding" not in response.headers, "packing waits for a full block"
+        self._lines = response.iter_lines()
+
+    def until(self, beginning: str) -> str:
+        """The rest of the first line that begins so."""
+        return next(line.removeprefix(beginning) for line in self._lines if line.startswith(beginning))
+
+
+def written(verdict: VerdictDocument) -> str:
+    """Its time as events tell it."""
+    at: str = verdict.model_dump(mode="json")["observed_at"]
+    return at
+
+
+def stream(front: Front, **query: str) -> Any:
+    headers = {"accept": "text/event-stream", "accept-encoding": "gzip"}
+    path = f"{front.url}v1/meshes/{front.mesh}/verdicts/stream"
+    return httpx.stream("GET", path, params=query, headers=headers, timeout=30)
+
+
+def test_the_page_and_all_its_files_come(front: Front) -> None:
+    with httpx.Client(follow_redirects=False) as http:
+        if front.url != f"{front.nginx.origin}/":
+            without = http.get(front.url.removesuffix("/"))
+            assert (without.status_code, without.headers["location"]) == (
+                301,
+                front.url.removeprefix(front.nginx.origin),
+            )
+            assert http.get(front.nginx.origin).status_code == 404, "what is not ours is not answered by us"
+        page = http.get(front.url)
+        assert (page.status_code, page.headers["content-encoding"]) == (200, "gzip")
+        assert "script-src 'self'" in page.headers["content-security-policy"]
+        named = re.findall(r'(?:href|src)="([^"#]+)"', page.text)
+        assert len([name for name in named if name.endswith(".js")]) > 10
+        for name in named:
+            file = http.get(urljoin(front.url, name))
+            assert file.status_code == 200, name
+            if "/vendor/" not in name and name.endswith(".js"):
+                assert file.headers["content-type"] == "text/javascript; charset=utf-8"
+
+
+def test_nobody_is_told_another_place_by_headers(front: Front) -> None:
+    """Whoever asks may send these, and nginx passes on what it is not told to set."""
+    told = {
+        "x-forwarded-prefix": "/evil",
+        "x-forwarded-host": "evil",
+        "x-forwarded-proto": "ftp",
+        "forwarded": "host=evil",
+    }
+    for path in ("", "openapi.json", "nowhere"):
+        plain, other = httpx.get(front.url + path), httpx.get(front.url + path, headers=told)
+        assert plain.content == other.content
+        assert b"evil" not in other.content
+
+
+def test_an_event_comes_within_a_second_of_its_verdict_and_silence_is_told(front: Front) -> None:
+    front.client.push(front.mesh, SNAPSHOTS[0])
+    with stream(front) as response:
+        events = Events(response)
+        assert events.until("data: ")
+        for snapshot in SNAPSHOTS[1:4]:
+            told = written(front.client.push(front.mesh, snapshot))
+            answered = time.monotonic()
+            assert json.loads(events.until("data: "))["observed_at"] == told
+            assert time.monotonic() - answered < 1
+        events.until(": nothing new")
+        assert time.monotonic() - answered < WAIT_SECONDS + 2, "nginx holds nothing back"
+
+
+def test_who_goes_makes_room_and_who_comes_back_misses_nothing(front: Front) -> None:
+    front.client.push(front.mesh, SNAPSHOTS[4])
+    with stream(front) as response:
+        last = Events(response).until("id: ")
+    told = [written(front.client.push(front.mesh, snapshot)) for snapshot in SNAPSHOTS[5:8]]
+    for _ in range(ServeSettings().max_streams + 3):
+        with stream(front, since=last) as response:
+            events = Events(response)
+            assert [events.until("id: ") for _ in told] == told
+
+
+def test_who_follows_outlives_an_nginx_that_is_replaced(front: Front) -> None:
+    front.client.push(front.mesh, SNAPSHOTS[8])
+    with stream(front) as response:
+        events = Events(response)
+        last = events.until("id: ")
+        front.nginx.end()
+        with pytest.raises(httpx.RemoteProtocolError):  # broken off, and seen to be
+            events.until("id: ")
+    front.nginx.start()
+    told = written(front.client.push(front.mesh, SNAPSHOTS[9]))
+    with stream(front, since=last) as response:
+        assert Events(response).until("id: ") == told
+
+
+def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front) -> None:
+    (snapshot,) = Simulator(MeshSpec(services=2000, seed=1), snapshots=1).snapshots()
+    body = json.dumps(snapshot_document(snapshot))
+    large = f"{front.mesh}-large"
+    assert len(body) > 2**20, "which is all that nginx takes by itself"
+    answer = httpx.post(
+        f"{front.url}v1/meshes/{large}/snapshots",
+        content=body,
+        headers={"content-type": "application/json"},
+        timeout=60,
+    )
+    assert (answer.status_code, answer.json()["status"]) == (200, "warming_up")
+    assert front.client.push(large, snapshot).sequence == 1, "the same in Arrow is the same"
+    with httpx.stream("GET", f"{front.url}v1/meshes/{large}/graph", headers={"accept-encoding": "gzip"}) as graph:
+        packed = b"".join(graph.iter_raw())
+    assert len(json.loads(gzip.decompress(packed))["services"]) == 2000
+    most = LimitSettings().max_body_bytes
+    for size, status in ((most, 400), (most + 1, 413)):
+        refused = httpx.post(f"{front.url}v1/meshes/{large}/snapshots", content=b"x" * size, timeout=60)
+        assert refused.status_code == status
+
+
+def test_what_is_said_is_kept_and_links_lead_here(front: Front, incident: str) -> None:
+    front.client.tell(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
+    assert [said.incident for said in front.client.feedback(front.mesh)] == [incident]
+    links = Place(external_url=front.url).links(front.mesh, incident)
+    assert links["dashboard_url"] == f"{front.url}#mesh={front.mesh}&incident={incident}"
+    page = httpx.get(urldefrag(links["dashboard_url"]).url)
+    assert page.headers["content-type"].startswith("text/html")
+    assert httpx.get(links["verdict_url"]).json()["incidents"][0]["id"] == incident
+    report = httpx.get(f"{front.url}v1/meshes/{front.mesh}/report", params={"incident": incident})
+    assert report.status_code == 200
+    assert report.text.startswith("<!doctype html>")
+    front.client.take_back(front.mesh, incident)
+    assert front.client.feedback(front.mesh) == []
+
+
+def test_a_mute_is_kept_and_lifted(front: Front, incident: str) -> None:
+    end = SNAPSHOTS[-1].observed_at + timedelta(hours=2)
+    mute = front.client.mute(front.mesh, MuteDocument(services=[SNAPSHOTS[-1].node_ids[0]], end=end, reason="moved"))
+    assert [one.id for one in front.client.mutes(front.mesh)] == [mute.id]
+    front.client.lift(front.mesh, mute.id)
+    assert front.client.mutes(front.mesh) == []
+
+
+def test_a_client_waits_for_who_is_away_behind_a_proxy(front: Front, tmp_path: Path) -> None:
+    """The one behind is another nginx here, since it is back in no time."""
+    outer = Nginx(tmp_path, int(front.nginx.origin.rpartition(":")[2]), "/")
+    outer.start()
+    try:
+        path = front.url.removeprefix(front.nginx.origin)
+        with ThreadPoolExecutor(1) as beside, Client(outer.origin + path) as client:
+            front.nginx.end()
+            assert httpx.get(outer.origin).status_code == 502
+            asked = beside.submit(client.meshes)
+            front.nginx.start()
+            assert front.mesh in {one.mesh for one in asked.result(60)}
+    finally:
+        outer.end()
+
+
+def test_a_refusal_keeps_its_words(front: Front) -> None:
+    with pytest.raises(UnknownMesh, match="nowhere"):
+        front.client.verdict("nowhere")

@@ -1,0 +1,115 @@
+"""The page below a path of a real nginx: what it shows, what is said in it, either end of the way away for a while."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.codec import snapshot_document
+from serve_app.sources.topology import MeshSpec
+from tests.live.nginx import Nginx
+from tests.live.programs import missing as missing_program
+from tests.page.browsing import Tab, chromium, missing, tab
+from tests.serve_app.running import recorded, serving
+
+LACK = missing() or "; ".join(missing_program("nginx"))
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(LACK), reason=LACK)]
+
+SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 48, fault_from=40)
+PATIENCE_MS = 60_000
+NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a server that is away: nobody can hush it
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its URL without the proxy, with an open incident."""
+    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
+    with serving(*state, "--port", "0") as (_, url):
+        with httpx.Client(base_url=url, timeout=30) as http:
+            for snapshot in SNAPSHOTS[:-1]:
+                http.post("/v1/meshes/shop/snapshots", content=json.dumps(snapshot_document(snapshot)))
+        yield url
+
+
+@pytest.fixture
+def fronts(service: str, tmp_path: Path) -> Iterator[tuple[Nginx, Nginx]]:
+    """Two nginx, one behind the other, so that either can be away."""
+    made = []
+    for name, upstream, path in (("inner", service, "/"), ("outer", "", "/tagae/")):
+        (tmp_path / name).mkdir()
+        made.append(Nginx(tmp_path / name, port_of(upstream or made[0].origin), path))
+        made[-1].start()
+    try:
+        yield made[0], made[1]
+    finally:
+        for one in made:
+            one.end()
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) -> None:
+    inner, outer = fronts
+    with chromium() as browser, tab(browser, outer.origin) as opened:
+        opened.open("/tagae")
+        assert opened.page.url.startswith(outer.url), "relative links need the slash"
+        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the incident shows")
+        newest = httpx.get(f"{service}/v1/meshes/shop/verdict").json()
+        told = opened.text("#notes")
+        assert "affected" in told
+        say_and_read(opened, service, newest["incidents"][0]["id"])
+        assert opened.complaints == []
+        for away, event in ((outer, "requestfailed"), (inner, "response")):
+            away.end()
+            opened.page.wait_for_event(event, asked_for_meshes, timeout=PATIENCE_MS)
+            opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
+            assert opened.text("#notes") == told, "what was known stays in sight"
+            away.start()
+            opened.until(lambda: "live" in opened.text("#pulse"), "the connection is back")
+        last = json.dumps(snapshot_document(SNAPSHOTS[-1]))
+        httpx.post(f"{service}/v1/meshes/shop/snapshots", content=last).raise_for_status()
+        shown = str(len(SNAPSHOTS) - 1)
+        opened.until(lambda: opened.page.get_attribute("#scrub", "max") == shown, "the next verdict comes")
+        assert [text for text in opened.complaints if not any(words in text for words in NETWORK)] == []
+        assert opened.strangers == []
+
+
+def asked_for_meshes(asked: Any) -> bool:
+    """Whether a request, or an answer to one, is what the page asks every 15 s."""
+    return bool(asked.url.endswith("/v1/meshes")) and getattr(asked, "status", 502) == 502
+
+
+def say_and_read(opened: Tab, service: str, incident: str) -> None:
+    """Feedback by a button, and the report by its link."""
+    opened.page.get_by_role("button", name="It was one").click()
+    opened.page.get_by_role("button", name="Take it back").wait_for()
+    kept: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/feedback").json()["feedback"]
+    assert [said["incident"] for said in kept] == [incident]
+    with opened.page.context.expect_page() as coming:
+        opened.page.get_by_role("link", name="Report").click()
+    report = coming.value
+    report.wait_for_load_state()
+    assert report.url.endswith(f"/tagae/v1/meshes/shop/report?incident={incident}")
+    assert "shop" in report.title()
+    report.close()
+
+
+def test_a_page_of_another_site_cannot_mute(service: str, fronts: tuple[Nginx, Nginx]) -> None:
+    """By what a browser sends without asking first; another port is another site, here with a page of nginx' own."""
+    end = SNAPSHOTS[-1].observed_at + timedelta(hours=1)
+    mute, url = {"end": end.isoformat(), "reason": "by a stranger"}, f"{service}/v1/meshes/shop/mutes"
+    post = """async ([url, body]) => {
+        for (const type of ["", "text/plain", "application/json"])
+            await fetch(url, {method: "POST", mode: "no-cors", body: new Blob([body], {type})});
+    }"""
+    with chromium() as browser, tab(browser, service) as opened:
+        opened.page.goto(fronts[1].origin)
+        opened.page.evaluate(post, [url, json.dumps(mute)])
+    assert httpx.get(url).json()["mutes"] == []
+    assert httpx.post(url, json=mute).status_code == 200, "it was not for what it says"
