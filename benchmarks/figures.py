@@ -375,22 +375,21 @@ def _leaks(after: list[int | None]) -> str:
     return f"{len(paged)} of {len(after)}, after {median(paged) / 4:.0f} minutes"
 
 
+UNSEEN = ("unseen", "seen", "page_score")
+
+
 def unseen() -> str:
     """Culprits of faults whose kinds training never saw, beside those of kinds it saw and the page score alone."""
     body = []
     for row in rows("unseen"):
-        told = [_estimated(row[way][top]) for top in ("top_1", "top_3") for way in ("unseen", "seen", "page_score")]
-        body.append(f"| {row['group']} ({', '.join(row['kinds'])}) | {row['faults']} | {' | '.join(told)} |")
+        told = (_figure(dict(zip(("value", "low", "high"), row[way]["top_1"], strict=True))) for way in UNSEEN)
+        three = (_figure({"value": row[way]["top_3"][0], "low": None}) for way in UNSEEN)
+        body.append(f"| {row['kind'].replace('_', ' ')} | {row['faults']} | {' | '.join([*told, *three])} |")
     header = (
-        "| faults, judged where they page | | first: kind never seen | seen | page score alone "
+        "| faults that page | how many | first: its group never seen | seen | page score alone "
         "| in three: never seen | seen | page score alone |"
     )
     return f"`python -m benchmarks.bench_unseen`:\n\n{table(header, body)}"
-
-
-def _estimated(told: list[float | None]) -> str:
-    value, low, high = told
-    return _figure({"value": value, "low": low, "high": high})
 
 
 def tables() -> list[tuple[Path, str, str]]:

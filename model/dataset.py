@@ -19,11 +19,13 @@ RECOVERY = 12  # intervals after a fault that count as neither normal nor faulty
 
 @dataclass(frozen=True, slots=True)
 class LabelledFault:
-    """A fault acts in ``[start, end)`` and begins at ``service`` (a node id)."""
+    """A fault acts in ``[start, end)`` and begins at ``service`` (a node id); its kind, where that is known, teaches
+    nothing."""
 
     start: datetime
     end: datetime
     service: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
     def moment(at: int) -> datetime:
         return spec.start + timedelta(seconds=at * spec.interval_seconds)
 
-    labels = tuple(LabelledFault(moment(f.start), moment(f.end), f.service) for f in faults)
+    labels = tuple(LabelledFault(moment(f.start), moment(f.end), f.service, f.kind) for f in faults)
     return TrainingRun(f"{services} services, seed {spec.seed}", mesh.snapshots, labels)
 
 

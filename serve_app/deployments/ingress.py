@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request, Response
 from ray import serve
 
+from model.verdict import Status
 from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
 from serve_app.collecting import Collected
 from serve_app.deployments import problems
@@ -398,14 +399,21 @@ class Ingress(PageRoutes):
 
     @http.get("/v1/meshes", responses=problems.documented(InvalidParameter, *_BUSY))
     async def meshes(self) -> list[MeshDocument]:
-        """All meshes by name."""
+        """All meshes by name; those too whose first snapshot is still to be collected."""
         found: list[MeshGauges] = await ask(self._sessions.meshes, expires_at=self._expires_at())
-        return [
-            MeshDocument(
+        lines = {
+            m.mesh: MeshDocument(
                 mesh=m.mesh, services=m.services, sequence=m.sequence, observed_at=m.observed_at, status=m.status
             )
             for m in found
-        ]
+        }
+        with suppress(ServeError):  # the collector is away: what was seen is told all the same
+            for one in await self._collected(HEALTH_SECONDS):
+                unseen = MeshDocument(
+                    mesh=one.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP.value
+                )
+                lines.setdefault(one.mesh, unseen)
+        return [lines[name] for name in sorted(lines)]
 
     @http.get("/healthz")
     async def healthz(self) -> HealthDocument:

@@ -42,6 +42,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "model.window_size": WINDOW,
         "serve.max_streams": STREAMS,
         "serve.deadline_seconds": 30,
+        "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nobody is there
+        "collector.interval_seconds": 1,
+        "collector.deadline_seconds": 1,
     }
     given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     with serving(*given, "--port", "0") as (_, url):
@@ -108,6 +111,12 @@ def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
     push(one.base, "brief", 0, 11)
     one.until(lambda: one.text("#headline") == "Nothing is wrong", "it is there again")
     one.until(lambda: one.page.is_visible("#cards"), "all of it")
+
+
+def test_a_mesh_that_cannot_be_collected_says_why(one: Tab) -> None:
+    one.page.goto(f"{one.base}/#mesh=silent")
+    one.until(lambda: one.text("#headline") == "Nothing is collected yet", "its Prometheus does not answer", 60)
+    assert "127.0.0.1" in one.text("#story")
 
 
 def test_links_to_what_is_no_longer_kept_say_so(one: Tab) -> None:

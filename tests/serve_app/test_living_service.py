@@ -35,6 +35,8 @@ def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: Thre
         [collector.meshes.shop]
         prometheus = "{standin.url_of(prometheus)}"
         kubernetes = {{ url = "{api.url}", bearer_token_file = "{folder / "token"}" }}
+        [collector.meshes.silent]
+        prometheus = "http://127.0.0.1:9"
         [[notify.alertmanagers]]
         url = "{standin.url_of(alertmanager)}"
     """
@@ -62,6 +64,9 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
             verdict = http.get("/v1/meshes/shop/verdict").json()
             (incident,) = [one for one in verdict["incidents"] if one["id"] == alert["labels"]["incident"]]
             metrics = collecting(http)
+            silent = next(one for one in http.get("/v1/meshes").json() if one["mesh"] == "silent")
+            assert (silent["sequence"], silent["observed_at"], silent["status"]) == (0, None, "warming_up")
+            assert "127.0.0.1" in http.get("/v1/meshes/silent/source").json()["problem"]
             source = http.get("/v1/meshes/shop/source").json()
             assert source["collected"]
             assert abs(time.time() - _seconds(source["handed_on"])) < 60

@@ -128,7 +128,7 @@ async function fetchTimeline() {
   if (timelineUnderWay) return; // a hundred verdicts may come at once: who asks already asks for all
   timelineUnderWay = true;
   try {
-    for (let told = true; told; ) {
+    for (let told = true; told;) {
       const { mesh, newest, timeline: before } = known,
         since = before?.observed_at.at(-1);
       if (!newest || newest.observed_at <= since) break;
@@ -162,10 +162,7 @@ async function fetchMap() {
   let pause = MAP_PAUSE_MS;
   try {
     const mesh = known.mesh;
-    const [map, verdict] = await Promise.all([
-      feed.map(mesh, at, view.expand),
-      at ? feed.verdict(mesh, at) : null,
-    ]);
+    const [map, verdict] = await Promise.all([feed.map(mesh, at, view.expand), at ? feed.verdict(mesh, at) : null]);
     if (mesh === known.mesh && (read().at ?? null) === at)
       Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest, problem: null });
   } catch (error) {
@@ -204,7 +201,7 @@ async function list() {
   document.title = `${here?.status === "anomalous" ? "● " : ""}${mesh} · TAGAE`;
   if (!here?.sequence) {
     forget(mesh);
-    if (here) headline("warming_up", "Getting to know this mesh", "It has a baseline. Its first snapshot shows here by itself.");
+    if (here) awaited(mesh);
     else gone(mesh);
     return;
   }
@@ -228,6 +225,18 @@ async function list() {
 
 function empty() {
   headline("", "No mesh yet", "Nothing was pushed or collected so far. The first snapshot shows here by itself.");
+}
+
+/** A mesh without a verdict; who waits for the first one is told what hinders it. */
+function awaited(mesh) {
+  feed.source(mesh).then((source) => {
+    if (mesh !== known.mesh || known.newest) return;
+    if (source.problem) headline("partial", "Nothing is collected yet", source.problem);
+    else {
+      const has = source.collected ? "" : "It has a baseline. ";
+      headline("warming_up", "Getting to know this mesh", `${has}Its first snapshot shows here by itself.`);
+    }
+  }, failed);
 }
 
 function gone(mesh) {
