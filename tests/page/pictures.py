@@ -10,28 +10,29 @@ import httpx
 
 from tests.page.browsing import Tab, chromium, demonstrated, missing, show, tab
 
-DEMO = ("--services", "150", "--seed", "3", "--speed", "60")
+DEMO = ("--services", "150", "--seed", "3", "--speed", "15")
 WIDE, LAPTOP, PHONE = {"width": 1280, "height": 840}, {"width": 1280, "height": 1060}, {"width": 390, "height": 844}
 DENSITY = 1.5  # of pixels: sharp where a README is read, and still small
-FAULT, AFTER = "latency injection", 5  # snapshots into the incident
-SETTLED_MS = 1500  # after which nothing moves any more
+FAULT, BEFORE, AFTER = "latency injection", 3, 5  # snapshots between a deploy and it, and into the incident
+SEEN_MS, SETTLED_MS = 500, 1500  # after which a verdict shows, and nothing moves any more
 
 
 def main(folder: Path) -> None:
     """Write ``overview``, ``incident``, ``timeline``, ``dark`` and ``phone``, all PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     with demonstrated(*DEMO) as base, chromium() as browser:
+        key(base, "a")  # no story, and at once: on a slow machine it would have begun
         with opened(browser, base, "/demo/#mesh=demo") as one:
-            press(one, "story")  # at once: on a slow machine it would have begun
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
+            press(one, "pause")  # from here on it takes as many snapshots on any machine
             press(one, "deploy")
-            begun(one, "D")
+            step(one, BEFORE)
             press(one, FAULT)
-            deed = begun(one, "l")
-            one.page.wait_for_selector("#verdict.anomalous", timeout=60_000)
-            since = sequence(base)
-            one.until(lambda: sequence(base) >= since + AFTER, "it goes on")
-            press(one, "pause")
+            step(one, 1)
+            deed = next(d for d in show(base)["deeds"][::-1] if d["key"] == "l")
+            while not one.page.locator("#verdict.anomalous").count():
+                step(one, 1)
+            step(one, AFTER)
             one.until(lambda: deed["service"] in one.text("#headline"), "the headline names it")
         views: dict[str, tuple[str, dict[str, Any]]] = {
             "incident": ("/#mesh=demo", {"viewport": LAPTOP}),
@@ -57,7 +58,7 @@ def opened(browser: Any, base: str, path: str, **options: Any) -> Iterator[Tab]:
     with tab(browser, base, **{"device_scale_factor": DENSITY, **options}) as one:
         one.open(path)
         if not path.startswith("/demo/"):  # where it was paused
-            httpx.post(f"{base}/demo/keys", json={"key": "."}).raise_for_status()
+            step(one, 1)
             one.until(lambda: "live" in one.text("#pulse"), "a verdict comes while it looks")
         one.page.wait_for_timeout(SETTLED_MS)
         yield one
@@ -68,12 +69,18 @@ def press(one: Tab, words: str) -> None:
     one.page.click(f"#demo button:text-is('{words}')")
 
 
-def begun(one: Tab, key: str) -> dict[str, Any]:
-    """What this key began, once it shows."""
-    deed: dict[str, Any] = one.until(
-        lambda: next((d for d in show(one.base)["deeds"][::-1] if d["key"] == key and d["at"]), None), f"{key} begins"
-    )
-    return deed
+def key(base: str, name: str) -> None:
+    """A key of the demo's terminal."""
+    httpx.post(f"{base}/demo/keys", json={"key": name}).raise_for_status()
+
+
+def step(one: Tab, snapshots: int) -> None:
+    """So many more, one by one, each seen by the page."""
+    for _ in range(snapshots):
+        before = sequence(one.base)
+        key(one.base, ".")
+        one.until(lambda before=before: sequence(one.base) > before, "a snapshot is judged")
+        one.page.wait_for_timeout(SEEN_MS)
 
 
 def sequence(base: str) -> int:
