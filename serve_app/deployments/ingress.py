@@ -409,9 +409,7 @@ class Ingress(PageRoutes):
         }
         with suppress(ServeError):  # the collector is away: what was seen is told all the same
             for one in await self._collected(HEALTH_SECONDS):
-                unseen = MeshDocument(
-                    mesh=one.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP.value
-                )
+                unseen = MeshDocument(mesh=one.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
                 lines.setdefault(one.mesh, unseen)
         return [lines[name] for name in sorted(lines)]
 
