@@ -71,7 +71,7 @@ def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
             opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
             assert opened.text("#notes") == told, "what was known stays in sight"
             away.start()
-            opened.until(lambda: "live" in opened.text("#pulse"), "the connection is back")
+            opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back")
         last = json.dumps(snapshot_document(SNAPSHOTS[-1]))
         httpx.post(f"{service}/v1/meshes/shop/snapshots", content=last).raise_for_status()
         shown = str(len(SNAPSHOTS) - 1)
