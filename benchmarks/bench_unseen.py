@@ -5,7 +5,7 @@
 For each group of kinds a detector is trained from nothing on simulated meshes that have all the other kinds, and asked
 for the culprits of that group on other meshes, beside the shipped weights, which saw all kinds, and the page score
 alone, which learned from none. A fault counts where the service would page; suspects are read when its page score is
-highest. One JSON line for each kind; some twenty minutes on two cores.
+highest. One JSON line for each kind; a quarter of an hour on two cores.
 """
 
 import argparse

@@ -28,6 +28,7 @@ STRUCTURE = KINDS.index("structure")
 # In the ranking: nats for each decade of page score, since what is strange by itself needs no lesson, up to what a
 # disappearance is worth: beyond, more decades say how much is suffered, not whose doing it is.
 PAGE_NATS, MOST_DECADES = 1.0, UNHEARD_OF
+# Kinds of evidence that say of latency what others say of errors: in training they may change places.
 COUNTERPARTS = {"latency": "error", "latency_raw": "error_raw", "calls_in_latency": "calls_in_error"}
 
 
