@@ -50,8 +50,9 @@ class Arguments(Settings):
 
 def build(args: Arguments) -> Application:
     """What Ray is given to run; it validates ``args`` into the type named here. Errors as of :func:`application`."""
-    local.connect()
-    return application(Settings.model_construct(**dict(args)))
+    settings = Settings.model_construct(**dict(args))
+    local.connect(settings)
+    return application(settings)
 
 
 def application(settings: Settings) -> Application:
@@ -118,7 +119,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     refused = load_or_shipped(settings.model.weights).refused  # told here, since replicas' logs are in files
     if refused:
         log.error("model.weights: refused, and the shipped weights are in use: %s", refused)
-    url = local.up(settings.serve.host, settings.serve.port, settings.serve.metrics_port)
+    url = local.up(settings)
     try:
         if settings.scorer.device == "cuda" and not _gpus():
             raise NoCapacity("scorer.device: expected a GPU as told, Ray finds none here; use cpu or auto")

@@ -21,17 +21,19 @@ from serve_app.spoken import (
 )
 
 _RAISED = {f"urn:tagae:problem:{row.code}": cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
-_PASSING = (429, 503)  # statuses that promise a better time
+_PASSING = (408, 429, 503, 504)  # statuses that promise a better time
 _AWAY = (502, 503, 504)  # what a proxy says of a service that is not there or broke off, in words of its own
+PAUSE_SECONDS = 0.25  # before a request is sent again that found no service
 _STARTING = "/-/routes"  # named by Ray's front, which is there before the service and answers 404
 
 
 class Client:
     """One connection to one service; a context manager.
 
-    Saying a thing twice is safe (a snapshot is answered with the stored verdict, feedback and a mute with what is
-    kept), so what was refused for want of capacity or broken off on the way is sent again until ``patience_seconds``
-    have passed. What was deleted or taken back before its answer broke off is then unknown.
+    Every request may be sent twice: a snapshot is answered with the stored verdict, feedback and a mute with what is
+    kept. So a request is sent again until ``patience_seconds`` have passed where the service is busy (429, 503), late
+    (504, also where the snapshot was stored), not there (refused connections), or ended while it answered. A DELETE that
+    is sent again may find nothing left, which raises ``UnknownMesh`` and its like.
 
     Args:
         url: such as ``http://127.0.0.1:8000``.
@@ -45,7 +47,7 @@ class Client:
         url: str,
         *,
         timeout_seconds: float = 30.0,
-        patience_seconds: float = 30.0,
+        patience_seconds: float = 60.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -125,11 +127,12 @@ class Client:
             except httpx.UnsupportedProtocol as error:
                 raise NoCapacity(f"url {self.url}: expected http://HOST:PORT; {error}") from None
             except httpx.TransportError as error:
-                if isinstance(error, httpx.ConnectError) or time.monotonic() > until:
+                if time.monotonic() > until:
                     raise NoCapacity(
                         f"no answer from {self.url}: {error or type(error).__name__}; start it with `tagae serve`, "
                         "or correct the URL"
                     ) from None
+                time.sleep(PAUSE_SECONDS)
                 continue
             passing = response.status_code in _PASSING or _nobody_there(response)
             if not passing or time.monotonic() > until:

@@ -19,6 +19,8 @@
     ├── SameTimeOtherContent     a second, different snapshot for an instant already judged
     ├── StoreConflict            somebody else advanced the mesh in between
     ├── Overloaded               the queue is full; come back later
+    ├── SlowRequest              a body that did not arrive in time
+    ├── HeadersTooLarge          more bytes of headers than the settings allow
     ├── DeadlineExceeded         the answer would have come too late
     ├── NoCapacity               nobody is there to do the work
     ├── CorruptState             stored bytes that cannot be read back
@@ -30,8 +32,8 @@
 
 Catch ``ServeError`` for anything this floor refuses. Errors cross process boundaries (Ray pickles them), so each
 carries one text and keyword details, and rebuilds itself from both, as ``model.errors`` does. Details with a meaning
-of their own: ``pointer`` (JSON pointer, RFC 6901), ``errors`` (a list of ``{"pointer", "detail"}``) and
-``retry_after_seconds``. Details must be picklable and plain.
+of their own: ``pointer`` (JSON pointer, RFC 6901), ``errors`` (a list of ``{"pointer", "detail"}``),
+``retry_after_seconds`` and ``stored``. Details must be picklable and plain.
 """
 
 from collections.abc import Callable
@@ -126,8 +128,19 @@ class Overloaded(ServeError):
     """More work than the bounded queues take; ``details["retry_after_seconds"]`` says when to come back."""
 
 
+class SlowRequest(ServeError):
+    """A request whose body did not arrive within the limits of the settings."""
+
+
+class HeadersTooLarge(ServeError):
+    """A request whose line and headers are longer than the settings allow."""
+
+
 class DeadlineExceeded(ServeError):
-    """The request's deadline passed before the verdict was there."""
+    """The request's deadline passed before the answer was there.
+
+    ``details["stored"]`` is ``no`` (nothing was changed) or ``unknown``: then a retry is safe and finds out.
+    """
 
 
 class NoCapacity(ServeError):
@@ -183,6 +196,8 @@ ANSWERS: dict[type[Exception], Answer] = {
     DocumentTooLarge: Answer(413, "document-too-large", "The document is larger than this service takes"),
     UnsupportedMediaType: Answer(415, "unsupported-media-type", "The body is in a form that nobody here reads"),
     InvalidParameter: Answer(422, "invalid-parameter", "A query parameter is not valid"),
+    SlowRequest: Answer(408, "slow-request", "The request did not arrive in time"),
+    HeadersTooLarge: Answer(431, "headers-too-large", "The headers are larger than this service takes"),
     AheadOfClock: Answer(422, "ahead-of-clock", "The snapshot is of a time that has not come"),
     InvalidDocument: Answer(422, "invalid-document", "The document's content is not valid"),
     InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
@@ -196,7 +211,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ModelError: Answer(500, "model-error", "The model refused its input"),
     ServeError: Answer(500, "serve-error", "The service failed"),
     NoCapacity: Answer(503, "no-capacity", "Nobody is there to do the work"),
-    DeadlineExceeded: Answer(504, "deadline-exceeded", "The verdict was not there in time"),
+    DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not there in time"),
     StoreFull: Answer(507, "store-full", "There is no room to keep the snapshot"),
 }
 
@@ -227,6 +242,7 @@ def problem(error: BaseException) -> Problem:
         pointer=details.get("pointer"),
         errors=[FieldError(**e) for e in details.get("errors", ())],
         retry_after_seconds=details.get("retry_after_seconds"),
+        stored=details.get("stored"),
     )
 
 

@@ -416,3 +416,6 @@ class Problem(Document):
     pointer: str | None = Field(None, description="JSON pointer to the first place that is wrong")
     errors: list[FieldError] = Field(default_factory=list, description="all places that are wrong, if several")
     retry_after_seconds: float | None = Field(None, ge=0)
+    stored: Literal["no", "unknown"] | None = Field(
+        None, description="of a 504: `no`: nothing was changed; `unknown`: a retry is safe and finds out"
+    )

@@ -94,12 +94,26 @@ class ServeSettings(Subject):
     deadline_seconds: float = Field(5.0, gt=0, description="work past it is dropped")
     score_deadline_seconds: float = Field(30.0, gt=0, description="of a request with many snapshots at once")
     max_ongoing_scores: int = Field(2, ge=1, description="such requests at a time in a session replica; then 429")
-    ingress_replicas: int = Field(1, ge=1)
+    ingress_replicas: int = Field(2, ge=1, description="two, so that requests are answered while one is replaced")
     session_replicas: int = Field(2, ge=1, description="two, so that a mesh is answered while one is replaced")
     max_ongoing_requests: int = Field(200, ge=1, description="per replica; Serve's default of 5 is too few for streams")
     max_queued_requests: int = Field(400, ge=1, description="beyond it: 429 with Retry-After")
     max_streams: int = Field(
         64, ge=0, description="of verdicts, to open pages, at a time in an ingress replica; then 429"
+    )
+    header_seconds: float = Field(10.0, gt=0, description="within which the headers of a request must arrive")
+    body_seconds: float = Field(15.0, gt=0, description="within which its body must arrive")
+    least_body_bytes_per_second: float = Field(
+        1024.0, ge=0, description="slower bodies are cut off, after a grace of 2 s"
+    )
+    keep_alive_seconds: float = Field(75.0, ge=1, description="for which an idle connection is kept")
+    max_header_bytes: int = Field(16_384, ge=1024, description="of a request's line and headers together")
+    max_connections: int = Field(4096, ge=16, description="at a time, of all clients")
+    max_connections_per_client: int = Field(
+        2048, ge=1, description="at a time from one address; a reverse proxy is one address"
+    )
+    recovery_seconds: float = Field(
+        20.0, gt=0, description="within which a process that ended must be replaced; else `tagae serve` exits"
     )
     session_resource: str | None = Field(
         None, description="custom Ray resource of the one node that has the local store, where there are several nodes"

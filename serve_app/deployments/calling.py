@@ -14,6 +14,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 
+RECEIVED = "x-tagae-received"  # header of the gate: when it had all of a request, Unix time
 RETRY_AFTER_SECONDS = 1.0
 PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
 
@@ -21,6 +22,15 @@ PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes sec
 def remaining_seconds(expires_at: float) -> float:
     """Until a deadline (Unix time: the nodes of a cluster agree on it within ms), s; 0 once it has passed."""
     return max(0.0, expires_at - time.time())
+
+
+def received_at(header: str | None, now: float) -> float:
+    """The time that the gate wrote. Where there is no gate, and a client wrote anything else: ``now``."""
+    try:
+        received = float(header or now)
+    except ValueError:
+        return now
+    return received if now - 60.0 < received < now else now
 
 
 async def ask(method: Any, *args: Any, expires_at: float, lost: Counter[str] | None = None) -> Any:
@@ -63,7 +73,10 @@ async def _answer(method: Any, args: tuple[Any, ...], expires_at: float) -> Any:
     except (TimeoutError, RequestCancelledError):
         response.cancel()
         raise DeadlineExceeded(
-            f"{method.deployment_name}: no answer before the deadline; try again, or raise serve.deadline_seconds"
+            f"{method.deployment_name}: no answer before the deadline; whether the request took effect is "
+            "unknown: retry, retrying is safe; raise serve.deadline_seconds if it lasts",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+            stored="unknown",
         ) from None
     except asyncio.CancelledError:
         response.cancel()

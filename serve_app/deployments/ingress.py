@@ -185,7 +185,7 @@ class Ingress(PageRoutes):
     )
     async def push(self, mesh: MeshName, request: Request) -> Response:
         """Push one snapshot, get the verdict. The same snapshot again gets the same verdict and counts once."""
-        expires_at, started = self._expires_at(), time.perf_counter()
+        expires_at, started = self._expires_at(request), time.perf_counter()
         owner = self._owner(mesh)
         packed = await read_snapshot(request, self._limits, now=datetime.now(UTC))
         decoded = time.perf_counter() - started
@@ -206,7 +206,7 @@ class Ingress(PageRoutes):
     )
     async def baseline(self, mesh: MeshName, request: Request) -> Response:
         """Let a snapshot set baselines and calibration. The mesh's clock stands: it may be of any time."""
-        expires_at, owner = self._expires_at(), self._owner(mesh)
+        expires_at, owner = self._expires_at(request), self._owner(mesh)
         packed = await read_snapshot(request, self._limits)
         await ask(owner.baseline, mesh, packed, expires_at, expires_at=expires_at)
         return Response(status_code=204)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from serve_app.deployments import problems
-from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask
+from serve_app.deployments.calling import RECEIVED, RETRY_AFTER_SECONDS, ask, received_at
 from serve_app.deployments.interface import MeshName, http
 from serve_app.errors import (
     BadMeshName,
@@ -205,8 +205,10 @@ class PageRoutes:
         """Handle that routes to the session which holds the mesh, if the name can be one."""
         return self._sessions.options(session_id=check_mesh_name(mesh))
 
-    def _expires_at(self) -> float:
-        return time.time() + self._deadline_seconds
+    def _expires_at(self, request: Request | None = None) -> float:
+        """Deadline of a request, Unix time: from when the gate had all of it."""
+        now = time.time()
+        return min(now, received_at(request.headers.get(RECEIVED), now) if request else now) + self._deadline_seconds
 
 
 class _Dated(msgspec.Struct):

@@ -39,9 +39,14 @@ def documented(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]:
     return rows
 
 
+def problem_response(error: Exception) -> Response:
+    """The answer that says what was wrong."""
+    return _response(problem(error))
+
+
 def _told(request: Request, error: Exception) -> Response:
     request.app.state.instruments.count(REFUSALS, code=answer(error).code)
-    return _response(problem(error))
+    return problem_response(error)
 
 
 def _unroutable(request: Request, error: Exception) -> Response:

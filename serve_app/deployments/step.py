@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from model.verdict import ClusterEvent, Verdict
-from serve_app.deployments.calling import remaining_seconds
+from serve_app.deployments.calling import RETRY_AFTER_SECONDS, remaining_seconds
 from serve_app.deployments.messages import Judged
 from serve_app.deployments.scorer import Scored
 from serve_app.errors import DeadlineExceeded
@@ -41,7 +41,9 @@ class Push:
         if remaining_seconds(self.expires_at) <= 0:
             raise DeadlineExceeded(
                 f"mesh {self.mesh!r}: the deadline passed before the verdict was there; nothing was changed; try "
-                "again, or raise serve.deadline_seconds"
+                "again, or raise serve.deadline_seconds",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+                stored="no",
             )
 
 

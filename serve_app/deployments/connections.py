@@ -1,0 +1,104 @@
+"""Connections of clients: how many there may be, and how long one may take to send its headers.
+
+uvicorn limits neither. Serve builds its uvicorn server itself and takes no protocol class, so :func:`install` puts ours
+in uvicorn's table of protocols, in the processes that call it.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any, ClassVar
+
+import uvicorn.config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from serve_app.settings import ServeSettings
+
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
+)
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
+)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with limits. Its class attributes are those of one process."""
+
+    limits: ClassVar[ServeSettings] = ServeSettings()
+    clients: ClassVar[Counter[str]] = Counter()  # open connections by address
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._address = ""  # that the connection is counted under; empty: it is not
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._header_bytes = 0  # received of headers that are not complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, or refuse it."""
+        super().connection_made(transport)
+        address = self.client[0] if self.client else "unix"
+        for count, most in (
+            (self.clients.total(), self.limits.max_connections),
+            (self.clients[address], self.limits.max_connections_per_client),
+        ):
+            if count >= most:
+                self._close(_REFUSAL, b"too many connections; close idle ones, or come back later\n")
+                return
+        self._address = address
+        self.clients[address] += 1
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give its room back."""
+        super().connection_lost(exc)
+        self._stop_timer()
+        if self._address:
+            self.clients[self._address] -= 1
+            if not self.clients[self._address]:
+                del self.clients[self._address]
+            self._address = ""
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and bound what is kept of incomplete headers: the parser has no limit of its own."""
+        idle = self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)
+        if idle and self._header_timer is None:
+            self._await_headers()
+        super().data_received(data)
+        if self._header_timer is not None:
+            self._header_bytes += len(data)
+            if self._header_bytes > self.limits.max_header_bytes:
+                self._close(_TOO_LARGE, b"expected at most %d bytes of headers\n" % self.limits.max_header_bytes)
+
+    def on_headers_complete(self) -> None:
+        """From here on the body's own limits hold."""
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def _await_headers(self) -> None:
+        self._header_bytes = 0
+        self._header_timer = self.loop.call_later(self.limits.header_seconds, self._end_waiting)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _end_waiting(self) -> None:
+        """The client was too slow. It is not told: it may be in the middle of a line."""
+        self._header_timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _close(self, response: bytes, text: bytes) -> None:
+        self._stop_timer()
+        if not self.transport.is_closing():
+            self.transport.write(response % (len(text), text))
+            self.transport.close()
+
+
+def install(limits: ServeSettings) -> None:
+    """Let every uvicorn server that this process starts from now on use :class:`GuardedProtocol`."""
+    GuardedProtocol.limits = limits
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = f"{__name__}:{GuardedProtocol.__name__}"

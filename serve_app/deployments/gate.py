@@ -1,0 +1,294 @@
+"""The gate: what every request passes before Serve sees it.
+
+It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and keeps work that
+cannot be done away from the replicas:
+
+* A body is read here, within a time and at a minimum rate, and handed on whole. A slow client holds a connection, never
+  a slot of a replica.
+* A request is admitted or refused at once (:mod:`serve_app.admission`). Health routes are always admitted.
+* A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
+  a snapshot is counted once, and the other routes set a state that is the same when set twice.
+* An answer comes by the deadline, whatever happens behind.
+
+Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
+"""
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.admission import Admission, Kind, Ticket
+from serve_app.deployments import connections
+from serve_app.deployments.calling import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.deployments.instruments import RayInstruments
+from serve_app.deployments.local import handed_settings
+from serve_app.deployments.problems import MEDIA_TYPE, problem_response
+from serve_app.errors import (
+    DeadlineExceeded,
+    DocumentTooLarge,
+    HeadersTooLarge,
+    NoCapacity,
+    Overloaded,
+    ServeError,
+    SlowRequest,
+    answer,
+)
+from serve_app.metrics import REFUSALS
+from serve_app.settings import Settings
+
+GRACE_SECONDS = 2.0  # before the rate of a body is looked at
+MOST_BODIES = 8  # of the largest size, that all requests together may have in memory
+SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, and better than we can
+PAUSE_SECONDS = 0.1  # between two attempts
+OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
+UNLIMITED = re.compile(r"/(static/.*|login|logout|healthz|readyz)?")
+MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
+STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the gate knows of a request.
+
+    Attributes:
+        kind: None: it is not limited.
+        mesh: name in the path, or empty.
+        deadline_seconds: None: it has none.
+    """
+
+    kind: Kind | None
+    mesh: str
+    deadline_seconds: float | None
+
+
+class Gate:
+    """ASGI middleware. Of one event loop.
+
+    Args:
+        app: what is behind it.
+        settings: its ``serve`` and ``limits``.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
+        self._admission = Admission(settings.serve.deadline_seconds)
+        self._buffered = 0  # bytes of bodies in memory
+        self._instruments = RayInstruments()
+        connections.install(settings.serve)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer it."""
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answered = Answered(send)
+        try:
+            self._check_headers(scope)
+            await self._pass(scope, receive, answered)
+        except ServeError as error:
+            if answered.has_begun:
+                raise  # uvicorn closes the connection, which tells the client that the answer is not whole
+            self._instruments.count(REFUSALS, code=answer(error).code)
+            await _refuse(error, scope, receive, send)
+
+    def _check_headers(self, scope: Scope) -> None:
+        size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        if size > self._front.max_header_bytes:
+            raise HeadersTooLarge(
+                f"headers: expected at most {self._front.max_header_bytes} bytes with the request line, came {size}; "
+                "send fewer or shorter ones"
+            )
+
+    async def _pass(self, scope: Scope, receive: Receive, send: "Answered") -> None:
+        request = self._request(scope)
+        if request.deadline_seconds is None:
+            await self._app(scope, receive, send)
+            return
+        body = await self._body(scope, receive)
+        try:
+            ticket = self._admit(request)
+            try:
+                await self._send_within(request.deadline_seconds, scope, body, receive, send)
+            finally:
+                if ticket:
+                    self._admission.finish(ticket, time.monotonic())
+        finally:
+            self._buffered -= len(body)
+
+    def _request(self, scope: Scope) -> Request:
+        path, live = scope["path"], self._front.deadline_seconds
+        if OPEN_ENDED.fullmatch(path):
+            return Request(None, "", None)
+        if UNLIMITED.fullmatch(path):
+            return Request(None, "", live)
+        if path == "/v1/score":
+            return Request(Kind.SCORE, "", self._front.score_deadline_seconds)
+        found = MESH.fullmatch(path)
+        if found is None or scope["method"] != "POST":
+            return Request(Kind.READ, "", live)
+        return Request(Kind.PUSH if found[2] == "snapshots" else Kind.BASELINE, found[1], live)
+
+    def _admit(self, request: Request) -> Ticket | None:
+        if request.kind is None:
+            return None
+        ticket = self._admission.admit(request.kind, request.mesh, time.monotonic())
+        if ticket is None:
+            wait = self._admission.retry_after_seconds()
+            raise Overloaded(
+                "the service has as many requests under way as it can finish in time; nothing was changed; try again "
+                f"in {wait:.0f} s",
+                retry_after_seconds=wait,
+            )
+        return ticket
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytearray:
+        """All of a body. Its bytes count as buffered until the request is over.
+
+        Raises:
+            SlowRequest: it did not come in time.
+            DocumentTooLarge: it is longer than any route takes.
+            Overloaded: other bodies take all the memory there is for bodies.
+        """
+        started, body = time.monotonic(), bytearray()
+        least = self._front.least_body_bytes_per_second
+        try:
+            while True:
+                rate_limit = GRACE_SECONDS + len(body) / least if least else self._front.body_seconds
+                until = started + min(self._front.body_seconds, rate_limit)
+                async with asyncio.timeout(until - time.monotonic()):
+                    message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise SlowRequest(f"body: the connection ended after {len(body)} bytes; send all of it")
+                chunk = message.get("body", b"")
+                body += chunk
+                self._buffered += len(chunk)
+                if len(body) > self._most_body:
+                    raise DocumentTooLarge(
+                        f"body: expected at most {self._most_body} bytes, came more; raise limits.max_body_bytes or "
+                        "split the mesh"
+                    )
+                if self._buffered > MOST_BODIES * self._most_body:
+                    raise Overloaded(
+                        "body: other requests take all the memory for bodies; come back later",
+                        retry_after_seconds=RETRY_AFTER_SECONDS,
+                    )
+                if not message.get("more_body", False):
+                    return body
+        except TimeoutError:
+            self._buffered -= len(body)
+            raise SlowRequest(
+                f"body: expected all of it within {self._front.body_seconds:g} s and at least {least:g} bytes/s after "
+                f"{GRACE_SECONDS:g} s, came {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
+            ) from None
+        except ServeError:
+            self._buffered -= len(body)
+            raise
+
+    async def _send_within(
+        self, seconds: float, scope: Scope, body: bytearray, receive: Receive, send: "Answered"
+    ) -> None:
+        """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes."""
+        headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
+        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), f"{time.time():.6f}".encode())]}
+        until = time.monotonic() + SLACK * seconds
+        try:
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + SLACK * seconds):
+                while True:
+                    attempt = Attempt(send)
+                    await self._app(dict(scope), _replay(bytes(body), receive), attempt)
+                    if attempt.was_answered:
+                        return
+                    if time.monotonic() + PAUSE_SECONDS >= until:
+                        break
+                    await asyncio.sleep(PAUSE_SECONDS)
+        except TimeoutError:
+            if send.has_begun:
+                raise DeadlineExceeded("the answer did not end before the deadline") from None
+            raise DeadlineExceeded(
+                "no answer before the deadline; whether the request took effect is unknown: retry, retrying is safe",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+                stored="unknown",
+            ) from None
+        raise NoCapacity(
+            "no replica could answer before the deadline; retry, retrying is safe; look at the log if it lasts",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        )
+
+
+class Answered:
+    """A ``send`` that knows whether an answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send it on."""
+        self.has_begun = True
+        await self._send(message)
+
+
+class Attempt:
+    """A ``send`` that holds back what Serve says of a replica that is gone or not there yet."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._held: Message | None = None  # the start of an answer that may be Serve's own
+        self._is_dropped = False
+        self.was_answered = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send on what the service says."""
+        if message["type"] == "http.response.start":
+            if _is_problem(message) or message["status"] not in (404, 408, 500, 503):
+                await self._pass(message)
+            else:
+                self._held = message
+        elif self._held is not None:
+            if self._held["status"] == 404 and STARTING not in message.get("body", b""):
+                held, self._held = self._held, None
+                await self._pass(held)
+                await self._pass(message)
+        else:
+            await self._pass(message)
+
+    async def _pass(self, message: Message) -> None:
+        self.was_answered = True
+        await self._send(message)
+
+
+def middlewares() -> list[Middleware]:
+    """What Serve puts in front of its HTTP servers."""
+    return [Middleware(Gate, settings=handed_settings())]
+
+
+def _is_problem(start: Message) -> bool:
+    return any(name == b"content-type" and value.startswith(MEDIA_TYPE.encode()) for name, value in start["headers"])
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A ``receive`` that hands out the whole body, then what the connection says."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replayed
+
+
+async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with a problem, and close the connection where the body was not read: the rest of it may never come."""
+    response = problem_response(error)
+    if isinstance(error, SlowRequest | HeadersTooLarge | DocumentTooLarge):
+        response.headers["connection"] = "close"
+    await response(scope, receive, send)
