@@ -32,8 +32,8 @@ class Client:
 
     Every request may be sent twice: a snapshot is answered with the stored verdict, feedback and a mute with what is
     kept. So a request is sent again until ``patience_seconds`` have passed where the service is busy (429, 503), late
-    (504, also where the snapshot was stored), not there (refused connections), or ended while it answered. A DELETE that
-    is sent again may find nothing left, which raises ``UnknownMesh`` and its like.
+    (504, also where the snapshot was stored), not there (refused connections), or ended while it answered. A DELETE
+    that is sent again may find nothing left, which raises ``UnknownMesh`` and its like.
 
     Args:
         url: such as ``http://127.0.0.1:8000``.

@@ -1,7 +1,7 @@
 """Watches Ray's processes from the process that started them: the service recovers or exits, and never lingers.
 
-Serve replaces replicas, the proxy and the controller. Nothing replaces Ray's own processes (``gcs_server``, ``raylet``):
-without them nothing can be managed, so systemd, Kubernetes or a person has to start the service again.
+Serve replaces replicas, the proxy and the controller. Nothing replaces the processes of Ray itself (``gcs_server``,
+``raylet``): without them nothing can be managed, so systemd, Kubernetes or a person has to start the service again.
 """
 
 import ctypes

@@ -1,0 +1,163 @@
+"""Overload: goodput, latencies and rejections with far more clients than the service can serve.
+
+    python -m benchmarks.bench_overload [--services 60 500] [--clients 1 8 32 128 400] [--seconds 20] [--json FILE]
+
+Each client pushes snapshots of a mesh of its own (JSON) in a closed loop over one connection, and waits as long as a 429
+asks for. A prober beside them takes a bare hop (Serve's own health route) twice a second. After ``--settle`` seconds,
+which let the service adapt, figures are taken for ``--seconds``.
+
+Asserted: no 504, no connection error, no status but 200 and 429.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serve_app.app import start, stop
+from serve_app.codec import snapshot_document
+from serve_app.settings import Settings
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+TIME = "2026-01-01T00:00:00+00:00"
+
+
+@dataclass(slots=True)
+class Figures:
+    """What came in the measured time; durations in s."""
+
+    accepted: list[float] = field(default_factory=list)
+    rejected: list[float] = field(default_factory=list)
+    hops: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+
+class Connection:
+    """One keep-alive connection; as little work as HTTP/1.1 allows, since the load shares the processors."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def request(self, head: bytes, body: bytes = b"") -> tuple[int, float]:
+        """Status and ``Retry-After`` (0: none)."""
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        assert self._reader is not None
+        self._writer.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        lines = answer.lower().split(b"\r\n")
+        headers = dict(line.split(b": ", 1) for line in lines[1:] if b": " in line)
+        await self._reader.readexactly(int(headers.get(b"content-length", b"0")))
+        if headers.get(b"connection") == b"close":
+            self.close()
+        return int(lines[0].split()[1]), float(headers.get(b"retry-after", b"0"))
+
+    def close(self) -> None:
+        """Close it; the next request opens it again."""
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None
+
+
+async def push(connection: Connection, mesh: str, body: str, figures: Figures, times: tuple[float, float]) -> None:
+    """One client: push until the end."""
+    head = f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
+    sequence = 0
+    began, ends = times
+    while (now := time.monotonic()) < ends:
+        at = (BEGINNING + timedelta(seconds=15 * sequence)).isoformat()
+        status, wait = await connection.request(head, body.replace(TIME, at, 1).encode())
+        done = time.monotonic()
+        if began <= now:
+            figures.statuses[status] += 1
+            if status in (200, 429):
+                (figures.accepted if status == 200 else figures.rejected).append(done - now)
+        if status == 200:
+            sequence += 1
+        await asyncio.sleep(min(wait, max(0.0, ends - done)))
+
+
+async def probe(connection: Connection, figures: Figures, times: tuple[float, float]) -> None:
+    """Take the bare hop."""
+    while (now := time.monotonic()) < times[1]:
+        await connection.request(b"GET /-/healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n")
+        if times[0] <= now:
+            figures.hops.append(time.monotonic() - now)
+        await asyncio.sleep(0.5)
+
+
+async def load(url: str, clients: int, body: str, name: str, settle: float, seconds: float) -> Figures:
+    """All clients of one level at once."""
+    host, port = url.removeprefix("http://").split(":")
+    figures, began = Figures(), time.monotonic() + settle
+    times = began, began + seconds
+    connections = [Connection(host, int(port)) for _ in range(clients + 1)]
+    tasks = [push(connections[i], f"{name}-{clients}-{i}", body, figures, times) for i in range(clients)]
+    await asyncio.gather(probe(connections[-1], figures, times), *tasks)
+    for connection in connections:
+        connection.close()
+    return figures
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--services", type=int, nargs="+", default=[60, 500])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128, 400])
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--settle", type=float, default=15)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    lines: list[dict[str, Any]] = []
+    for services in chosen.services:
+        degree = 3.0 if services < 500 else 6.0
+        [snapshot] = Simulator(MeshSpec(services=services, calls_per_service=degree, seed=1), snapshots=1).snapshots()
+        body = json.dumps({**snapshot_document(snapshot), "observed_at": TIME})
+        for clients in chosen.clients:
+            with tempfile.TemporaryDirectory() as folder:
+                url = start(
+                    Settings(serve={"port": 0}, store={"path": folder}, adapt={"enabled": False}, scorer={"device": "cpu"})
+                )
+                try:
+                    figures = asyncio.run(load(url, clients, body, "m", chosen.settle, chosen.seconds))
+                finally:
+                    stop()
+            line = {
+                "bench": "overload",
+                "services": services,
+                "clients": clients,
+                "goodput_per_second": round(len(figures.accepted) / chosen.seconds, 2),
+                "accepted_p50_seconds": _percentile(figures.accepted, 50),
+                "accepted_p99_seconds": _percentile(figures.accepted, 99),
+                "accepted_most_seconds": _percentile(figures.accepted, 100),
+                "rejections": len(figures.rejected),
+                "rejected_p95_seconds": _percentile(figures.rejected, 95),
+                "hop_p50_seconds": _percentile(figures.hops, 50),
+                "hop_p95_seconds": _percentile(figures.hops, 95),
+                "statuses": {str(status): count for status, count in sorted(figures.statuses.items())},
+            }
+            print(json.dumps(line), flush=True)
+            assert set(figures.statuses) <= {200, 429}, figures.statuses
+            lines.append(line)
+    if chosen.json:
+        chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def _percentile(seconds: list[float], q: float) -> float | None:
+    return round(float(np.percentile(seconds, q)), 4) if seconds else None
+
+
+if __name__ == "__main__":
+    main()
