@@ -59,7 +59,10 @@ class Connection:
         answer = await self._reader.readuntil(b"\r\n\r\n")
         lines = answer.lower().split(b"\r\n")
         headers = dict(line.split(b": ", 1) for line in lines[1:] if b": " in line)
-        await self._reader.readexactly(int(headers.get(b"content-length", b"0")))
+        if headers.get(b"transfer-encoding") == b"chunked":
+            await self._reader.readuntil(b"0\r\n\r\n")
+        else:
+            await self._reader.readexactly(int(headers.get(b"content-length", b"0")))
         if headers.get(b"connection") == b"close":
             self.close()
         return int(lines[0].split()[1]), float(headers.get(b"retry-after", b"0"))
@@ -73,7 +76,9 @@ class Connection:
 
 async def push(connection: Connection, mesh: str, body: str, figures: Figures, times: tuple[float, float]) -> None:
     """One client: push until the end."""
-    head = f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
+    head = (
+        f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
+    )
     sequence = 0
     began, ends = times
     while (now := time.monotonic()) < ends:
@@ -128,7 +133,9 @@ def main() -> None:
         for clients in chosen.clients:
             with tempfile.TemporaryDirectory() as folder:
                 url = start(
-                    Settings(serve={"port": 0}, store={"path": folder}, adapt={"enabled": False}, scorer={"device": "cpu"})
+                    Settings(
+                        serve={"port": 0}, store={"path": folder}, adapt={"enabled": False}, scorer={"device": "cpu"}
+                    )
                 )
                 try:
                     figures = asyncio.run(load(url, clients, body, "m", chosen.settle, chosen.seconds))

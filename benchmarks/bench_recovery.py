@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -213,7 +214,7 @@ def _await_verdicts(callers: list[Caller], more: int) -> None:
 def _outage(caller: Caller, since: float) -> float:
     """The longest time without a verdict, of those that ended after ``since``."""
     times = [at for at in caller.verdicts if at >= since - 5]
-    return max((later - max(earlier, since) for earlier, later in zip(times, times[1:]) if later > since), default=0.0)
+    return max((later - max(earlier, since) for earlier, later in pairwise(times) if later > since), default=0.0)
 
 
 if __name__ == "__main__":

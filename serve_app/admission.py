@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-TARGET_SHARE = 0.2  # of the deadline: how long an accepted request may take before the limit shrinks
+TARGET_SHARE = 0.1  # of the deadline: how long an accepted request may take before the limit shrinks
 LEAST = 4  # under way at any time; fewer would leave cores idle while a request waits for a disk
 MOST = 256
 SHRINK = 0.9

@@ -40,7 +40,10 @@ from serve_app.errors import (
 from serve_app.metrics import REFUSALS
 from serve_app.settings import Settings
 
-GRACE_SECONDS = 2.0  # before the rate of a body is looked at
+GRACE_SECONDS = 5.0  # before the rate of a body is looked at
+TRICKLE_BYTES = 512  # a piece of a body below this is a trickle
+TRICKLES = 4  # so many, and the next pieces are taken together, every tenth of a second
+TRICKLE_SECONDS = 0.1
 MOST_BODIES = 8  # of the largest size, that all requests together may have in memory
 SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, and better than we can
 PAUSE_SECONDS = 0.1  # between two attempts
@@ -159,7 +162,7 @@ class Gate:
             DocumentTooLarge: it is longer than any route takes.
             Overloaded: other bodies take all the memory there is for bodies.
         """
-        started, body = time.monotonic(), bytearray()
+        started, body, trickles = time.monotonic(), bytearray(), 0
         least = self._front.least_body_bytes_per_second
         try:
             while True:
@@ -170,6 +173,7 @@ class Gate:
                 if message["type"] == "http.disconnect":
                     raise SlowRequest(f"body: the connection ended after {len(body)} bytes; send all of it")
                 chunk = message.get("body", b"")
+                trickles += len(chunk) < TRICKLE_BYTES
                 body += chunk
                 self._buffered += len(chunk)
                 if len(body) > self._most_body:
@@ -184,6 +188,8 @@ class Gate:
                     )
                 if not message.get("more_body", False):
                     return body
+                if trickles > TRICKLES:
+                    await asyncio.sleep(TRICKLE_SECONDS)
         except TimeoutError:
             self._buffered -= len(body)
             raise SlowRequest(

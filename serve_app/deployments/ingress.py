@@ -1,6 +1,7 @@
 """Ingress: HTTP in, HTTP out. Stateless; it parses a body once and hands packed arrays on."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from serve_app.deployments.calling import ask
 from serve_app.deployments.interface import VERSION, MeshName, http, timing
 from serve_app.deployments.messages import Equipment, Judged
 from serve_app.deployments.page import At, PageRoutes
+from serve_app.deployments.shared import SingleFlight
 from serve_app.errors import (
     AheadOfClock,
     BadMeshName,
@@ -75,7 +77,8 @@ from serve_app.stores.base import check_mesh_name
 from serve_app.stores.record import Seen
 from serve_app.views import Deviations, graph_document
 
-HEALTH_SECONDS = 1.0  # a probe does not wait longer for the replicas behind
+HEALTH_SECONDS = 0.5  # a probe does not wait longer for the replicas behind
+READY_SECONDS = 2.0  # for which an answer of the replicas behind holds, so that a flood of probes costs nothing
 MOST_VERDICTS = 1000  # of one answer
 _BUSY = (Overloaded, NoCapacity, DeadlineExceeded)
 _ALWAYS = (BadMeshName, InvalidParameter, *_BUSY)
@@ -174,6 +177,9 @@ class Ingress(PageRoutes):
         self._fewest_snapshots = settings.model.warm_up_snapshots
         self._collector = collector
         self._seen: Equipment | None = None  # what the scorers worked with when they last answered
+        self._seen_at = -math.inf  # when that was, s of the monotonic clock
+        self._shared_equipment: SingleFlight[Equipment] = SingleFlight()
+        self._refreshing: asyncio.Task[None] | None = None
 
     @http.post(
         "/v1/meshes/{mesh}/snapshots",
@@ -416,16 +422,19 @@ class Ingress(PageRoutes):
     @http.get("/healthz")
     async def healthz(self) -> HealthDocument:
         """This process lives; what the scorers work with, or worked with when they last answered at once."""
-        try:
-            self._seen = await self._equipment(HEALTH_SECONDS)
-        except ServeError:
-            return _health("ok", self._seen)
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+        if self._seen is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._refreshing), HEALTH_SECONDS)
         return _health("ok", self._seen)
 
     @http.get("/readyz", responses=problems.documented(*_BUSY))
     async def readyz(self) -> HealthDocument:
         """The store, a session, a scorer and the meta-model answer."""
-        return _health("ready", await self._equipment(self._deadline_seconds))
+        if self._seen is not None and time.monotonic() - self._seen_at < READY_SECONDS:
+            return _health("ready", self._seen)
+        return _health("ready", await self._equipment())
 
     @http.get("/metrics", response_class=Response, responses=problems.documented(*_BUSY))
     async def metrics(self, request: Request) -> Response:
@@ -444,7 +453,17 @@ class Ingress(PageRoutes):
         found: list[Collected] = await ask(self._collector.collected, expires_at=time.time() + seconds)
         return found
 
-    async def _equipment(self, seconds: float) -> Equipment:
-        expires_at = time.time() + seconds
-        found: Equipment = await ask(self._sessions.ready, expires_at, expires_at=expires_at)
-        return found
+    async def _equipment(self) -> Equipment:
+        """What the scorers work with. Probes that come together share one look."""
+
+        async def look() -> Equipment:
+            expires_at = time.time() + self._deadline_seconds
+            found: Equipment = await ask(self._sessions.ready, expires_at, expires_at=expires_at)
+            self._seen, self._seen_at = found, time.monotonic()
+            return found
+
+        return await self._shared_equipment.do("equipment", look)
+
+    async def _refresh(self) -> None:
+        with suppress(ServeError):  # a probe of liveness does not ask for the replicas behind
+            await self._equipment()

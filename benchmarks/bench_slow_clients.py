@@ -1,0 +1,178 @@
+"""Slow clients, open streams and idle connections at once: do pushes and health routes go on?
+
+    python -m benchmarks.bench_slow_clients [--slow 950] [--streams 200] [--idle 64] [--seconds 30] [--json FILE]
+
+A client pushes snapshots of 60 services at a steady pace, first alone, then beside connections that announce a body of
+100,000 bytes and send one byte a second (each is opened again as soon as it is closed), streams of the same mesh's
+verdicts, and idle connections. Two probers take ``/healthz`` and ``/readyz`` each second. The rounds alternate.
+
+Asserted: every push is answered with 200, every health route with 200.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.bench_overload import BEGINNING, TIME, Connection
+from serve_app.app import start, stop
+from serve_app.codec import snapshot_document
+from serve_app.settings import Settings
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+MESH = "steady"
+
+
+async def slow_body(host: str, port: int, seen: Counter[str]) -> None:
+    """A client that never finishes its body, again and again."""
+    head = f"POST /v1/meshes/{MESH}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\n".encode()
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(host, port)
+            seen["slow bodies begun"] += 1
+            try:
+                writer.write(head)
+                while not reader.at_eof() and not writer.is_closing():
+                    writer.write(b" ")
+                    await writer.drain()
+                    with suppress(TimeoutError):
+                        if await asyncio.wait_for(reader.read(4096), 1.0):
+                            seen["slow bodies answered"] += 1
+            finally:
+                writer.close()
+        await asyncio.sleep(0.2)
+
+
+async def stream(host: str, port: int, seen: Counter[str]) -> None:
+    """A page that reads verdicts."""
+    head = f"GET /v1/meshes/{MESH}/verdicts/stream HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(head)
+                status = (await reader.readline()).split()
+                seen[f"streams answered {status[1].decode() if len(status) > 1 else 'nothing'}"] += 1
+                while chunk := await reader.read(65536):
+                    seen["verdicts on streams"] += chunk.count(b"event: verdict")
+            finally:
+                writer.close()
+        await asyncio.sleep(2.0)
+
+
+async def idle(host: str, port: int) -> None:
+    """A connection on which nothing is sent."""
+    _, writer = await asyncio.open_connection(host, port)
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        writer.close()
+
+
+async def steady(host: str, port: int, body: str, sequence: int, pace: float, seconds: float) -> list[float]:
+    """Durations of pushes, s."""
+    connection, taken, ends = Connection(host, port), [], time.monotonic() + seconds
+    head = (
+        f"POST /v1/meshes/{MESH}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
+    )
+    while time.monotonic() < ends:
+        at = (BEGINNING + timedelta(seconds=15 * (sequence + len(taken)))).isoformat()
+        began = time.monotonic()
+        status, _ = await connection.request(head, body.replace(TIME, at, 1).encode())
+        assert status == 200, status
+        taken.append(time.monotonic() - began)
+        await asyncio.sleep(max(0.0, 1 / pace - taken[-1]))
+    connection.close()
+    return taken
+
+
+async def health(host: str, port: int, path: str, seconds: float) -> list[float]:
+    """Durations of a health route, each time on a new connection, s."""
+    taken, ends = [], time.monotonic() + seconds
+    while time.monotonic() < ends:
+        connection, began = Connection(host, port), time.monotonic()
+        status, _ = await connection.request(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode())
+        assert status == 200, (path, status)
+        taken.append(time.monotonic() - began)
+        connection.close()
+        await asyncio.sleep(max(0.0, 1.0 - taken[-1]))
+    return taken
+
+
+async def compare(url: str, body: str, chosen: argparse.Namespace) -> dict[str, object]:
+    """Alternate quiet and hostile rounds."""
+    host, _, port_text = url.removeprefix("http://").partition(":")
+    port, sequence = int(port_text), 0
+    pushes: dict[str, list[float]] = {"alone": [], "beside": []}
+    probes: dict[str, list[float]] = {"/healthz": [], "/readyz": []}
+    seen: Counter[str] = Counter()
+    sequence += len(await steady(host, port, body, sequence, chosen.pace, 5))
+    for _ in range(chosen.rounds):
+        for round_name in pushes:
+            crowd = []
+            if round_name == "beside":
+                crowd += [asyncio.create_task(slow_body(host, port, seen)) for _ in range(chosen.slow)]
+                crowd += [asyncio.create_task(stream(host, port, seen)) for _ in range(chosen.streams)]
+                crowd += [asyncio.create_task(idle(host, port)) for _ in range(chosen.idle)]
+                await asyncio.sleep(3)
+            taken, *probed = await asyncio.gather(
+                steady(host, port, body, sequence, chosen.pace, chosen.seconds),
+                *(health(host, port, path, chosen.seconds) for path in probes if crowd),
+            )
+            sequence += len(taken)
+            pushes[round_name] += taken
+            for path, one in zip(probes, probed, strict=False):
+                probes[path] += one
+            for task in crowd:
+                task.cancel()
+            await asyncio.gather(*crowd, return_exceptions=True)
+            await asyncio.sleep(1)
+    p99 = {name: float(np.percentile(taken, 99)) for name, taken in pushes.items()}
+    return {
+        "bench": "slow-clients",
+        "slow": chosen.slow,
+        "streams": chosen.streams,
+        "idle": chosen.idle,
+        "pushes": {name: len(taken) for name, taken in pushes.items()},
+        "push_p50_seconds": {name: round(float(np.percentile(taken, 50)), 4) for name, taken in pushes.items()},
+        "push_p99_seconds": {name: round(value, 4) for name, value in p99.items()},
+        "push_p99_ratio": round(p99["beside"] / p99["alone"], 2),
+        "health_longest_seconds": {path: round(max(taken), 3) for path, taken in probes.items()},
+        "seen": dict(seen),
+    }
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--slow", type=int, default=950)
+    parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--idle", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=30, help="of a round")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--pace", type=float, default=5.0, help="pushes a second")
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    [snapshot] = Simulator(MeshSpec(services=60, seed=1), snapshots=1).snapshots()
+    body = json.dumps({**snapshot_document(snapshot), "observed_at": TIME})
+    with tempfile.TemporaryDirectory() as folder:
+        url = start(Settings(serve={"port": 0}, store={"path": folder}, scorer={"device": "cpu"}))
+        try:
+            line = asyncio.run(compare(url, body, chosen))
+        finally:
+            stop()
+    print(json.dumps(line, indent=1))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(line) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Work that many requests want at the same time, done once for all of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class SingleFlight(Generic[T]):
+    """Calls under way, by key: a second caller with the same key waits for the first call. Of one event loop."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Hashable, asyncio.Task[T]] = {}
+
+    async def do(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
+        """What ``call`` returns or raises. It goes on where one caller is cancelled, since others may wait for it."""
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.ensure_future(_run(call))
+            task.add_done_callback(lambda _: self._end(key))
+        return await asyncio.shield(task)
+
+    def _end(self, key: Hashable) -> None:
+        task = self._under_way.pop(key)
+        if not task.cancelled():
+            task.exception()  # where every caller is gone, it is looked at all the same
+
+
+async def _run(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
