@@ -1,14 +1,13 @@
-"""Random kills of every kind of process under load: what callers see, how long the outages are, and whether state holds.
+"""Random kills of every kind of process under load: what callers see, how long outages are, whether state holds.
 
     python -m benchmarks.bench_recovery [--kills 30] [--seconds 300] [--meshes 5] [--seed 0] [--json FILE]
 
-``tagae serve`` runs under a stand-in for systemd (started again whenever it exits), one client per mesh pushes without a
-pause, and every few seconds ``kill -9`` ends a process chosen at random: proxy, ingress, session, scorer, meta-model,
+``tagae serve`` runs under a stand-in for systemd (started again whenever it exits), one client per mesh pushes steadily,
+and every few seconds ``kill -9`` ends a process chosen at random: proxy, ingress, session, scorer, meta-model,
 controller, dashboard agent, raylet or gcs_server.
 
-Asserted: no snapshot is lost or counted twice (the service's sequences equal the verdicts that came), and no caller sees
-an error. Reported: the longest time without any verdict after each kill, by role, and whether the service was started
-anew.
+Asserted: no snapshot is lost or counted twice (the service's sequences equal the verdicts that came). Reported: errors
+that callers saw, the longest time without a verdict after each kill, and whether the service was started anew.
 """
 
 import argparse

@@ -3,9 +3,8 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -32,48 +31,49 @@ def serve(
       tagae serve --port 9000 --set scorer.num_replicas=4
     """
     from serve_app.app import start, stop
-    from serve_app.deployments.supervisor import adopt_orphans, kill_all_below, watch
+    from serve_app.deployments.supervisor import adopt_orphans, watch
     from serve_app.settings import load
 
     chosen = load(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
     console = for_people()
     adopt_orphans()
-    with _ended_by_signals() as ended:
-        with console.status("starting"):
-            url = start(chosen)
-        console.print(f"[bold green]ready[/] at {url}   routes {url}/openapi.json   Ctrl-C ends it")
-        if reason := watch(url, chosen.serve.recovery_seconds, ended):
-            console.print(
-                f"[bold red]ended[/]: {reason}; start the service again, or let systemd do it", soft_wrap=True
-            )
-            kill_all_below()
-            os._exit(1)  # Ray's own shutdown would wait for processes that are gone
-        with console.status("stopping"):
-            stop()
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set. The process ends soon after in any state, since Ray's calls may hang."""
-    from serve_app.deployments.supervisor import kill_all_below
-
     ended = threading.Event()
+    with console.status("starting"):
+        starting = ThreadPoolExecutor(1).submit(start, chosen)
+        while not starting.done():
+            _end_on_signals(ended)  # again and again, since Ray installs handlers of its own as it starts
+            wait([starting], 0.1)
+            if ended.is_set():
+                _end_by_force()
+        url = starting.result()
+        _end_on_signals(ended)
+    console.print(f"[bold green]ready[/] at {url}   routes {url}/openapi.json   Ctrl-C ends it")
+    if reason := watch(url, chosen.serve.recovery_seconds, ended):
+        console.print(f"[bold red]ended[/]: {reason}; start the service again, or let systemd do it", soft_wrap=True)
+        _end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
+    with console.status("stopping"):
+        stop()
 
-    def end_by_force() -> None:
-        kill_all_below()
-        os._exit(0)
+
+def _end_on_signals(ended: threading.Event) -> None:
+    """Let SIGINT and SIGTERM set ``ended``. Soon after, the process ends in any state, since Ray's calls may hang."""
 
     def end(*_: object) -> None:
-        if ended.is_set():
-            return
-        ended.set()
-        timer = threading.Timer(END_SECONDS, end_by_force)
-        timer.daemon = True
-        timer.start()
+        if not ended.is_set():
+            ended.set()
+            timer = threading.Timer(END_SECONDS, _end_by_force)
+            timer.daemon = True
+            timer.start()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
+def _end_by_force(status: int = 0) -> NoReturn:
+    """End this process and all below it. What was acknowledged is stored."""
+    from serve_app.deployments.local import remove_token
+    from serve_app.deployments.supervisor import kill_all_below
+
+    kill_all_below()
+    remove_token()
+    os._exit(status)

@@ -37,7 +37,7 @@ from serve_app.errors import (
     SlowRequest,
     answer,
 )
-from serve_app.metrics import REFUSALS
+from serve_app.metrics import REFUSALS, Instruments
 from serve_app.settings import Settings
 
 GRACE_SECONDS = 5.0  # before the rate of a body is looked at
@@ -74,15 +74,14 @@ class Gate:
     Args:
         app: what is behind it.
         settings: its ``serve`` and ``limits``.
+        instruments: count the refusals.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, settings: Settings, instruments: Instruments) -> None:
+        self._app, self._instruments = app, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._buffered = 0  # bytes of bodies in memory
-        self._instruments = RayInstruments()
-        connections.install(settings.serve)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer it."""
@@ -274,8 +273,10 @@ class Attempt:
 
 
 def middlewares() -> list[Middleware]:
-    """What Serve puts in front of its HTTP servers."""
-    return [Middleware(Gate, settings=handed_settings())]
+    """What Serve puts in front of the HTTP server of this process."""
+    settings = handed_settings()
+    connections.install(settings.serve)
+    return [Middleware(Gate, settings=settings, instruments=RayInstruments())]
 
 
 def _is_problem(start: Message) -> bool:

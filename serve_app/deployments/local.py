@@ -58,6 +58,7 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
     "MALLOC_TOP_PAD_": str(256 * 2**20),
 }
+TOKEN_FOLDER = "tagae-ray-"  # and random letters
 STOP_SECONDS = 6.0  # for an orderly end; then processes are killed
 
 
@@ -136,8 +137,14 @@ def down() -> None:
         with suppress(psutil.NoSuchProcess):
             child.kill()
     ending.join(1.0)
-    if path := os.environ.pop("RAY_AUTH_TOKEN_PATH", None):
-        shutil.rmtree(Path(path).parent, ignore_errors=True)
+    remove_token()
+
+
+def remove_token() -> None:
+    """Remove the token file of :func:`up`."""
+    path = Path(os.environ.pop("RAY_AUTH_TOKEN_PATH", "none"))
+    if path.parent.name.startswith(TOKEN_FOLDER):
+        shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def handed_settings() -> Settings:
@@ -162,7 +169,7 @@ def _set_environment(settings: Settings) -> None:
     os.environ.update(RAY_ENVIRONMENT)
     os.environ[SETTINGS] = json.dumps(settings.model_dump(), default=str)
     ray_constants.ENABLE_RAY_CLUSTER = False  # Ray read the variable when this process imported it
-    token = Path(tempfile.mkdtemp(prefix="tagae-ray-")) / "token"  # the directory is its owner's alone
+    token = Path(tempfile.mkdtemp(prefix=TOKEN_FOLDER)) / "token"  # the directory is its owner's alone
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32), encoding="ascii")
     os.environ.pop("RAY_AUTH_TOKEN", None)  # it would win over the file

@@ -38,8 +38,8 @@ from serve_app.web.files import FOR_GOOD, HEADERS, File, files, page
 
 EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment says that the stream lives; no service ends sooner than its waits
-# Streams send at the same moments, so that a burst of verdicts is one message and all streams read alike. The moments are
-# farther apart where there are many streams: what 64 of them cost is then the same as what 16 cost.
+# Streams send at the same moments, so that a burst of verdicts is one message and all streams read alike. The moments
+# are farther apart where there are many streams: 64 of them then cost what 16 cost.
 TICK_SECONDS = 0.25
 STREAMS_A_TICK = 16
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and its like pass each event on at once

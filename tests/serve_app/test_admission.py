@@ -1,0 +1,117 @@
+"""The rules of load shedding, on a clock of their own."""
+
+import heapq
+
+import pytest
+
+from serve_app.admission import LEAST, LONGEST_WAIT_SECONDS, MOST, RESERVED, TARGET_SHARE, Admission, Kind
+
+DEADLINE = 5.0
+
+
+def simulate(admission: Admission, clients: int, servers: int, seconds_each: float, duration: float) -> list[float]:
+    """Durations of accepted pushes where clients push in a closed loop and ``servers`` work at a time.
+
+    A refused client comes back after the time that it was told.
+    """
+    free = [0.0] * servers
+    events: list[tuple[float, int, object]] = [(i * 0.001, i, None) for i in range(clients)]
+    heapq.heapify(events)
+    durations = []
+    order = clients
+    while events and events[0][0] < duration:
+        now, _, ticket = heapq.heappop(events)
+        order += 1
+        if ticket is not None:
+            admission.finish(ticket, now)  # type: ignore[arg-type]
+            durations.append(now - ticket.began)  # type: ignore[attr-defined]
+            heapq.heappush(events, (now, order, None))
+            continue
+        admitted = admission.admit(Kind.PUSH, f"mesh-{order % clients}", now)
+        if admitted is None:
+            heapq.heappush(events, (now + admission.retry_after_seconds(), order, None))
+            continue
+        begins = max(now, heapq.heappop(free))
+        heapq.heappush(free, begins + seconds_each)
+        heapq.heappush(events, (begins + seconds_each, order, admitted))
+    return durations
+
+
+@pytest.mark.parametrize("clients", [1, 8, 32, 400, 2000])
+@pytest.mark.parametrize("seconds_each", [0.01, 0.05, 0.3])
+def test_under_any_load_goodput_stays_and_accepted_requests_are_fast(clients: int, seconds_each: float) -> None:
+    admission = Admission(DEADLINE)
+    durations = simulate(admission, clients, servers=2, seconds_each=seconds_each, duration=60)
+    possible = 60 * min(clients, 2) / seconds_each
+    assert len(durations) > 0.85 * possible
+    settled = sorted(durations[len(durations) // 4 :])
+    # A queue as long as the target, or the least that is always admitted.
+    bound = max(2 * TARGET_SHARE * DEADLINE, (LEAST + max(RESERVED.values())) * seconds_each)
+    assert settled[int(0.99 * len(settled))] <= bound
+
+
+def test_the_limit_grows_only_while_it_is_used() -> None:
+    admission = Admission(DEADLINE)
+    before = admission.limit
+    simulate(admission, clients=1, servers=2, seconds_each=0.01, duration=10)
+    assert admission.limit == before
+    simulate(admission, clients=400, servers=100, seconds_each=0.01, duration=10)
+    assert before < admission.limit <= MOST
+
+
+def test_a_mesh_that_asks_for_everything_leaves_room_for_the_others() -> None:
+    admission = Admission(DEADLINE)
+    greedy = [admission.admit(Kind.PUSH, "greedy", 0.0) for _ in range(100)]
+    assert sum(ticket is not None for ticket in greedy) == admission.limit  # alone it may have it all
+    assert admission.admit(Kind.PUSH, "modest", 0.1) is None  # there is no room now
+    admission.finish(next(t for t in greedy if t), 0.2)
+    assert admission.admit(Kind.PUSH, "greedy", 0.3) is None  # above its share since another mesh asked
+    assert admission.admit(Kind.PUSH, "modest", 0.4) is not None
+
+
+def test_a_mesh_that_no_longer_asks_gives_its_share_back() -> None:
+    admission = Admission(DEADLINE)
+    for i in range(50):
+        ticket = admission.admit(Kind.PUSH, f"mesh-{i}", 0.0)
+        if ticket:
+            admission.finish(ticket, 0.0)
+    later = LONGEST_WAIT_SECONDS + 1
+    took = [admission.admit(Kind.PUSH, "alone", later) for _ in range(20)]
+    assert sum(ticket is not None for ticket in took) >= int(admission.limit)
+
+
+def test_pushes_go_before_reads_and_reads_before_back_tests() -> None:
+    admission = Admission(DEADLINE)
+    scores = [admission.admit(Kind.SCORE, "", 0.0) for _ in range(20)]
+    reads = [admission.admit(Kind.READ, "", 0.0) for _ in range(20)]
+    pushes = [admission.admit(Kind.PUSH, f"mesh-{i}", 0.0) for i in range(20)]
+    taken = [sum(ticket is not None for ticket in group) for group in (scores, reads, pushes)]
+    assert taken[0] == admission.limit / 2
+    assert taken[1] == RESERVED[Kind.READ]  # reads always have a few places of their own
+    assert taken[2] >= LEAST
+
+
+def test_all_room_comes_back() -> None:
+    admission = Admission(DEADLINE)
+    for _ in range(3):
+        tickets = [admission.admit(kind, f"mesh-{i}", 0.0) for i, kind in enumerate([*Kind] * 5)]
+        for ticket in tickets:
+            if ticket:
+                admission.finish(ticket, 0.01)
+        assert admission._kinds.total() == 0
+        assert not admission._meshes
+
+
+def test_refused_clients_are_asked_to_wait_longer_where_there_are_more() -> None:
+    few, many = Admission(DEADLINE), Admission(DEADLINE)
+    for admission, refusals in ((few, 1), (many, 300)):
+        for ticket in [admission.admit(Kind.PUSH, f"m{i}", 0.0) for i in range(8)]:
+            assert ticket
+            admission.finish(ticket, 0.0)
+        while admission.admit(Kind.PUSH, f"m{admission._kinds.total()}", 0.0):
+            pass  # until it is full
+        for i in range(refusals):
+            assert admission.admit(Kind.PUSH, f"other-{i}", 0.0) is None
+    waits = [[admission.retry_after_seconds() for _ in range(200)] for admission in (few, many)]
+    assert 1.0 <= min(waits[0]) <= max(waits[0]) < max(waits[1]) <= LONGEST_WAIT_SECONDS
+    assert len(set(waits[1])) > 1  # not all at the same moment

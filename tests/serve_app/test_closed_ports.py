@@ -1,0 +1,196 @@
+"""Every socket that listens is on loopback or asks for a credential, and Ray runs code for nobody without its token."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import httpx
+import psutil
+import pytest
+from running import kill_all, telling
+from timing import TIMEOUT_FACTOR
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300 * TIMEOUT_FACTOR)]
+
+LOOPBACK = re.compile(r"127\.|::1$|::ffff:127\.")
+SERVE_RUN = [sys.executable, "-m", "ray.serve.scripts", "run", "serve_app.app:build"]
+ATTACK = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False)
+ray.get(ray.remote(lambda: open(sys.argv[2], "w").write("ran")).remote(), timeout=20)
+"""
+
+
+def listening(process: psutil.Process) -> dict[tuple[str, int], str]:
+    """Name of the process behind each address and port on which a process or its descendants listen, TCP and UDP."""
+    found = {}
+    for one in [process, *process.children(recursive=True)]:
+        try:
+            connections = one.net_connections(kind="inet")
+        except psutil.NoSuchProcess:
+            continue
+        for socket in connections:
+            if socket.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and not socket.raddr:
+                found[socket.laddr.ip, socket.laddr.port] = one.name()
+    return found
+
+
+def assert_closed(process: psutil.Process) -> set[int]:
+    """Every socket is on loopback; the ports."""
+    sockets = listening(process)
+    assert sockets
+    assert {where: name for where, name in sockets.items() if not LOOPBACK.match(where[0])} == {}
+    return {port for _, port in sockets}
+
+
+def assert_ray_refuses(process: psutil.Process, tmp_path: Path) -> None:
+    """Tasks, jobs and calls of Serve's replicas, without the token of this run and with a wrong one."""
+    ports = assert_closed(process)
+    proof = tmp_path / "ran"
+    [gcs] = [one for one in process.children(recursive=True) if one.name() == "gcs_server"]
+    gcs_ports = {socket.laddr.port for socket in gcs.net_connections() if socket.status == psutil.CONN_LISTEN}
+    for environment in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "wrong" * 8}):
+        for port in gcs_ports:
+            command = [sys.executable, "-c", ATTACK, f"127.0.0.1:{port}", str(proof)]
+            with subprocess.Popen(
+                command, env=clean_environment() | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ) as attacker:
+                try:
+                    assert attacker.wait(15) != 0
+                except subprocess.TimeoutExpired:
+                    attacker.kill()  # it asks again and again; that nothing ran is looked at below
+    job = {"entrypoint": f"touch {proof}"}
+    answered = 0
+    for port in ports:
+        for path in ("/api/job_agent/jobs/", "/api/jobs/"):
+            for headers in ({}, {"Authorization": "Bearer " + "wrong" * 8}):
+                try:
+                    response = httpx.post(f"http://127.0.0.1:{port}{path}", json=job, headers=headers, timeout=5)
+                except httpx.HTTPError:
+                    continue
+                assert response.status_code >= 400, (port, path, response.text)
+                answered += response.status_code in (401, 403)
+    assert answered, "the job agent's port was among those that were tried"
+    assert not proof.exists()
+
+
+def assert_replicas_refuse(process: psutil.Process, tmp_path: Path) -> None:
+    """The port that a replica opens for other replicas unpickles what it is sent; it must refuse before that."""
+    proof = tmp_path / "unpickled"
+    payload = b"cposix\nsystem\n(S'touch " + str(proof).encode() + b"'\ntR."
+    message = b"\x0a" + _varint(len(payload)) + payload  # field 1, bytes
+    refused = 0
+    for replica in process.children(recursive=True):
+        if "ServeReplica" not in replica.name() + " ".join(replica.cmdline()):
+            continue
+        for socket in replica.net_connections():
+            if socket.status != psutil.CONN_LISTEN:
+                continue
+            with grpc.insecure_channel(f"127.0.0.1:{socket.laddr.port}") as channel:
+                call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
+                with pytest.raises(grpc.RpcError) as error:
+                    call(message, timeout=20 * TIMEOUT_FACTOR)
+                assert error.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+                refused += error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert refused
+    assert not proof.exists()
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def clean_environment() -> dict[str, str]:
+    """Without what another Ray in this process has left."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TAGAE_"))}
+
+
+@contextmanager
+def running(command: Sequence[str], pattern: str) -> Iterator[psutil.Process]:
+    """A command until it says something like this; no process is left."""
+    with (
+        tempfile.TemporaryDirectory() as state,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=clean_environment() | {"XDG_STATE_HOME": state, "COLUMNS": "500"},
+        ) as it,
+    ):
+        process = psutil.Process(it.pid)
+        try:
+            assert it.stdout is not None
+            said = []
+            for line in it.stdout:
+                said.append(line)
+                if re.search(pattern, line):
+                    break
+            else:
+                pytest.fail("".join(said))
+            yield process
+        finally:
+            kill_all(process)
+
+
+def tagae(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
+
+
+def test_tagae_serve_is_closed_and_its_token_is_its_owners_alone(tmp_path: Path) -> None:
+    with running(tagae("serve", "--port", "0"), r"ready at http") as process:
+        assert_ray_refuses(process, tmp_path)
+        assert_replicas_refuse(process, tmp_path)
+        [raylet] = [one for one in process.children() if one.name() == "raylet"]
+        token = Path(raylet.environ()["RAY_AUTH_TOKEN_PATH"])
+        assert token.stat().st_mode & 0o777 == 0o600
+        assert token.parent.stat().st_mode & 0o777 == 0o700
+        assert len(token.read_text()) >= 32
+        assert {one.nice() for one in process.children(recursive=True)} == {process.nice()}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60 * TIMEOUT_FACTOR) == 0
+        assert not token.exists()
+
+
+def test_serve_run_is_closed(tmp_path: Path) -> None:
+    with running([*SERVE_RUN, "serve.port=0"], r"Deployed app 'default' successfully|is ready at") as process:
+        assert_ray_refuses(process, tmp_path)
+        assert_replicas_refuse(process, tmp_path)
+
+
+def test_the_demo_is_closed(tmp_path: Path) -> None:
+    with running(tagae("demo", "--no-browser"), r"Serve is ready at") as process:
+        assert_ray_refuses(process, tmp_path)
+
+
+def test_the_sidecar_is_closed() -> None:
+    with telling(["sidecar", "--port", "0", "--metrics-port", "0"], r"ready at (\S+)") as (process, _):
+        assert_closed(process)
+
+
+def test_the_settings_travel_to_rays_processes_as_they_are() -> None:
+    from serve_app.deployments import local
+    from serve_app.settings import Settings
+
+    given = Settings(serve={"port": 0}, limits={"max_ahead_seconds": float("inf")})
+    handed = json.dumps(given.model_dump(), default=str)
+    before = os.environ.get(local.SETTINGS)
+    os.environ[local.SETTINGS] = handed
+    try:
+        assert local.handed_settings() == given
+    finally:
+        os.environ.pop(local.SETTINGS)
+        if before is not None:
+            os.environ[local.SETTINGS] = before

@@ -1,0 +1,315 @@
+"""The gate in front of a real HTTP server, with an application behind it that does what a test tells it to."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from timing import TIMEOUT_FACTOR
+
+from serve_app.deployments import connections
+from serve_app.deployments.calling import RECEIVED
+from serve_app.deployments.gate import Gate
+from serve_app.metrics import PrometheusInstruments
+from serve_app.settings import Settings
+
+PUSH = "/v1/meshes/shop/snapshots"
+PEERS: list["Peer"] = []  # of the test that runs
+Behave = Callable[["Behind", Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass
+class Behind:
+    """The application behind the gate."""
+
+    behave: Behave
+    requests: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
+    release: threading.Event = field(default_factory=threading.Event)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        self.requests.append((scope["path"], body, headers))
+        await self.behave(self, scope, receive, send)
+
+
+async def answer(send: Send, status: int, body: bytes, media_type: str = "application/json") -> None:
+    headers = [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def ok(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+    await answer(send, 200, b'{"ok":true}')
+
+
+async def wait(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
+    while not behind.release.is_set():
+        await asyncio.sleep(0.01)
+    await answer(send, 200, b"{}")
+
+
+@contextmanager
+def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
+    """A server on a free port of loopback, and what is behind its gate."""
+    settings = Settings(serve=front, limits={"max_body_bytes": 4096})
+    behind = Behind(behave)
+    table = dict(uvicorn.config.HTTP_PROTOCOLS)
+    connections.install(settings.serve)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(2048)
+        config = uvicorn.Config(
+            Gate(behind, settings, PrometheusInstruments(replica="test")), lifespan="off", log_config=None
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], behind
+        finally:
+            while PEERS:
+                PEERS.pop().socket.close()
+            behind.release.set()
+            server.should_exit = server.force_exit = True
+            thread.join(60 * TIMEOUT_FACTOR)
+            uvicorn.config.HTTP_PROTOCOLS.clear()
+            uvicorn.config.HTTP_PROTOCOLS.update(table)
+            connections.GuardedProtocol.clients.clear()
+    assert not thread.is_alive()
+
+
+class Peer:
+    """A client that decides on each byte."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60 * TIMEOUT_FACTOR)
+        PEERS.append(self)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def post(self, path: str = PUSH, body: bytes = b"{}", headers: str = "") -> tuple[int, dict[str, str], bytes]:
+        self.send(f"POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body)
+        return self.answer()
+
+    def get(self, path: str, headers: str = "") -> tuple[int, dict[str, str], bytes]:
+        self.send(f"GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n".encode())
+        return self.answer()
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body; status 0: the server closed the connection."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            try:
+                more = self.socket.recv(65536)
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                return 0, {}, data
+            data += more
+        head, _, body = data.partition(b"\r\n\r\n")
+        lines = head.decode().lower().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines[1:])
+        while len(body) < int(headers.get("content-length", 0)):
+            body += self.socket.recv(65536)
+        return int(lines[0].split()[1]), headers, body
+
+    def is_closed(self) -> bool:
+        """Whether the server ends the connection; waits for it."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+def is_problem(body: bytes, code: str) -> bool:
+    found = json.loads(body)
+    return bool(found["type"] == f"urn:tagae:problem:{code}" and found["detail"])
+
+
+def test_a_request_passes_whole_and_stamped_by_the_gate_alone() -> None:
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        assert peer.post(body=b"x" * 4096, headers=f"{RECEIVED}: 1.0\r\n")[0] == 200
+        assert peer.get("/v1/meshes")[0] == 200  # on the same connection
+        (path, body, headers), (other, *_) = behind.requests
+        assert (path, body, other) == (PUSH, b"x" * 4096, "/v1/meshes")
+        assert float(headers[RECEIVED]) > 1e9
+
+
+def test_a_slow_body_is_cut_off_and_never_reaches_a_replica() -> None:
+    with gate(ok, body_seconds=1.0) as (port, behind):
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: x\r\ncontent-length: 4000\r\n\r\n".encode())
+        for _ in range(8):
+            peer.send(b" ")
+        status, headers, body = peer.answer()
+        assert (status, headers["connection"], is_problem(body, "slow-request")) == (408, "close", True)
+        assert peer.is_closed()
+        assert behind.requests == []
+
+
+def test_a_body_in_small_pieces_that_is_whole_in_time_passes() -> None:
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n".encode())
+        for i in range(40):
+            peer.send(b"%d" % (i % 10))
+        assert peer.answer()[0] == 200
+        assert behind.requests[0][1] == b"0123456789" * 4
+
+
+def test_slow_headers_are_cut_off_on_new_and_on_used_connections() -> None:
+    with gate(ok, header_seconds=0.5) as (port, behind):
+        new, used = Peer(port), Peer(port)
+        new.send(b"GET / HTTP/1.1\r\nhost:")
+        assert used.get("/v1/meshes")[0] == 200
+        used.send(b"G")
+        assert new.is_closed()
+        assert used.is_closed()
+        assert len(behind.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET / HTTP/1.1\r\nhost: x\r\nx-long: %b\r\n\r\n" % (b"a" * 20_000),
+        b"GET / HTTP/1.1\r\nhost: x\r\n%b\r\n" % (b"x-many: a\r\n" * 2000),
+        b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n" % (b"a" * 20_000),
+        b"GET / HTTP/1.1\r\nhost: x\r\nx-endless: %b" % (b"a" * 200_000),
+    ],
+)
+def test_large_headers_are_refused(request_bytes: bytes) -> None:
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        peer.send(request_bytes)
+        status, headers, _ = peer.answer()
+        assert (status, headers["connection"]) == (431, "close")
+        assert behind.requests == []
+
+
+def test_a_large_body_is_refused_however_it_is_announced() -> None:
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        status, _, body = peer.post(body=b"x" * 5000)
+        assert (status, is_problem(body, "document-too-large")) == (413, True)
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        peer.send(b"1388\r\n" + b"x" * 5000 + b"\r\n")
+        assert peer.answer()[0] == 413
+        assert behind.requests == []
+
+
+def test_connections_are_limited_in_total_and_for_each_client() -> None:
+    for limits in ({"max_connections": 16}, {"max_connections_per_client": 16}):
+        with gate(ok, **limits) as (port, _):
+            held = [Peer(port) for _ in range(16)]
+            for peer in held:
+                assert peer.get("/v1/meshes")[0] == 200
+            status, headers, _ = Peer(port).answer()
+            assert (status, headers["retry-after"]) == (503, "1")
+            held[0].socket.close()
+            while (peer := Peer(port)).get("/v1/meshes")[0] != 200:  # once the server has seen the end of the other
+                peer.socket.close()
+
+
+def test_too_many_pushes_are_refused_at_once_and_health_routes_never() -> None:
+    with gate(wait) as (port, behind):
+        peers = [Peer(port) for _ in range(40)]
+        for i, peer in enumerate(peers):
+            body = b"{}"
+            peer.send(
+                f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n".encode() + body
+            )
+        refused = [peer.answer() for peer in peers[9:]]  # the limit begins at 8
+        assert {status for status, _, _ in refused} == {429}
+        assert all(int(headers["retry-after"]) >= 1 for _, headers, _ in refused)
+        assert all(is_problem(body, "overloaded") for _, _, body in refused)
+        health = Peer(port)
+        health.send(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        read = Peer(port)
+        read.send(b"GET /v1/meshes HTTP/1.1\r\nhost: x\r\n\r\n")
+        behind.release.set()
+        assert health.answer()[0] == 200
+        assert read.answer()[0] == 200  # some places are for reads alone
+        assert [peer.answer()[0] for peer in peers[:8]] == [200] * 8
+
+
+def test_what_a_dying_replica_dropped_is_sent_again() -> None:
+    async def dies_twice(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
+        if len(behind.requests) < 3:
+            await answer(send, 500, b"The actor died unexpectedly", "text/plain")
+        else:
+            await answer(send, 200, b'{"sequence":1}')
+
+    with gate(dies_twice) as (port, behind):
+        status, _, body = Peer(port).post(body=b'{"a":1}')
+        assert (status, body) == (200, b'{"sequence":1}')
+        assert [sent for _, sent, _ in behind.requests] == [b'{"a":1}'] * 3
+
+
+def test_an_error_of_the_service_itself_is_not_repeated() -> None:
+    async def breaks(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, 500, b"{}", "application/problem+json")
+
+    with gate(breaks) as (port, behind):
+        assert Peer(port).post()[0] == 500
+        assert len(behind.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(404, b"Path '/' not found. Ping http://.../-/routes for available routes."), (503, b"x")]
+)
+def test_a_service_that_is_not_there_is_503_with_a_time_to_come_back(status: int, body: bytes) -> None:
+    async def absent(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, status, body, "text/plain")
+
+    with gate(absent, deadline_seconds=0.5) as (port, behind):
+        came, headers, problem = Peer(port).post()
+        assert (came, headers["retry-after"], is_problem(problem, "no-capacity")) == (503, "1", True)
+        assert len(behind.requests) > 1
+
+
+def test_an_answer_that_does_not_come_is_504_and_says_what_is_known() -> None:
+    with gate(wait, deadline_seconds=0.5) as (port, _):
+        status, headers, body = Peer(port).post()
+        assert (status, headers["retry-after"], is_problem(body, "deadline-exceeded")) == (504, "1", True)
+        assert json.loads(body)["stored"] == "unknown"
+
+
+def test_the_room_of_a_client_that_goes_away_comes_back() -> None:
+    with gate(wait, deadline_seconds=0.5) as (port, behind):
+        for _ in range(3):
+            peers = [Peer(port) for _ in range(8)]
+            for i, peer in enumerate(peers):
+                peer.send(
+                    f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n".encode() + b"{}"
+                )
+            for peer in peers:
+                assert peer.answer()[0] == 504
+        behind.release.set()
+        assert Peer(port).post()[0] == 200
+
+
+def test_websockets_are_refused() -> None:
+    with gate(ok) as (port, behind):
+        headers = (
+            "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eA==\r\n"
+        )
+        assert Peer(port).get("/v1/meshes", headers)[0] in (403, 400)
+        assert behind.requests == []
