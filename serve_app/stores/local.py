@@ -275,9 +275,12 @@ class LocalStore:
             except StoreFull:
                 self._reserve.release()
                 deleted = self._commit(lambda db: tables.delete(db, mesh))
-            if not self._reserve.restore():
+            if not self._has_free_disk():
                 self._shrink()
-                self._reserve.restore()
+                if self._pages("freelist_count"):  # there was no room for the log of it
+                    self._reserve.release()
+                    self._shrink()
+            self._reserve.restore()
         return deleted
 
     def _make_room(self, db: sqlite3.Connection, mesh: str, stored_revision: int) -> str | None:
@@ -552,7 +555,7 @@ class LocalStore:
             translated = self._translation(error)
             if not isinstance(translated, StoreFull | Overloaded):
                 raise translated from error
-            log.warning("state store %s: it cannot be shrunk now: %s", self._path, error)
+            log.info("state store %s: it cannot be shrunk now: %s", self._path, error)
 
     def _has_free_disk(self) -> bool:
         disk = os.statvfs(self._directory)

@@ -92,6 +92,18 @@ def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:
     assert free_bytes(disk) > before + 2**20
 
 
+def test_the_room_of_a_deleted_mesh_serves_another_session(disk: Path) -> None:
+    """The deletion needs no reserve here, since the log is used again from its start; the disk is full all the same."""
+    large = {"state": os.urandom(1_000_000), "snapshot": os.urandom(80_000)}
+    with closing(LocalStore(disk / "state")) as first, closing(LocalStore(disk / "state")) as second:
+        with pytest.raises(StoreFull):
+            for sequence in range(1, 1000):
+                append((first, second)[sequence % 2], sequence, mesh="large", keep=1000, **large)
+        assert first.delete("large")
+        for sequence in range(1, 20):
+            append(second, sequence, mesh="another", **large)
+
+
 def test_a_disk_filled_by_one_mesh_after_the_other_can_be_freed_each_time(disk: Path) -> None:
     with closing(LocalStore(disk / "state")) as store:
         counts = []
