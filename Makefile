@@ -2,7 +2,11 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+SUPPLY := .venv-supply/bin
 JOBS ?= 2
+QUIET := --quiet --disable-pip-version-check
+# Of all wheels of each version, so that one file serves Linux and macOS, Python 3.11 and 3.12.
+LOCK := $(SUPPLY)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 # One thread a process, and an allocator that keeps its blocks: stock glibc gives them back after each op, at 4 times the
 # time for the network of 2,000 services.
@@ -11,7 +15,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: evaluate ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
+.PHONY: audit images lock sbom evaluate ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -68,8 +72,31 @@ train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" 
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)
 
 clean:  ## everything that was made here, but recordings in out/
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv .venv-supply build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
-.venv/.stamp: pyproject.toml setup.py constraints.txt
+lock: .venv-supply/.stamp  ## the hashes of requirements*.lock, anew, for the versions of constraints.txt
+	$(LOCK) pyproject.toml -c constraints.txt --no-emit-package torch -o requirements.lock
+	$(LOCK) pyproject.toml --extra test -c constraints.txt --no-emit-package torch -o requirements-test.lock
+	$(LOCK) --group supply -o requirements-supply.lock
+
+audit: .venv-supply/.stamp  ## known vulnerabilities of the pinned versions; fails too if the vulnerability service cannot be reached
+	@$(SUPPLY)/pip-audit --strict --disable-pip --no-deps -r constraints.txt $(ARGS) || { echo "make audit: FAILED: pip-audit found vulnerabilities, or it could not ask for them (see above); this is not a clean result" >&2; exit 1; }
+
+sbom: .venv-supply/.stamp  ## the parts list of what is installed to run TAGAE, CycloneDX JSON, into dist/
+	@mkdir -p dist && { cat requirements.lock && grep '^torch==' constraints.txt; } > dist/sbom-requirements.txt
+	$(SUPPLY)/cyclonedx-py requirements dist/sbom-requirements.txt --pyproject pyproject.toml --mc-type application --output-reproducible --of JSON -o dist/tagae.cdx.json
+	@rm dist/sbom-requirements.txt && echo "wrote dist/tagae.cdx.json"
+
+images:  ## both images, from the base image's digest as it is now; TORCH_INDEX_URL=... for torch's CPU build
+	@deploy/images.sh $(IMAGE)
+
+.venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock
 	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11 or 3.12 on PATH, found none; give one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "setting up .venv with $$($(PYTHON) --version)" && date +%s > .setup-began && $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' && touch $@ && echo "set up in $$(($$(date +%s) - $$(cat .setup-began))) s" && rm .setup-began
+	@echo "setting up .venv with $$($(PYTHON) --version)" && date +%s > .setup-began && $(PYTHON) -m venv .venv \
+		&& $(BIN)/pip install $(QUIET) --require-hashes --no-deps -r requirements-test.lock \
+		&& $(BIN)/pip install $(QUIET) -c constraints.txt torch \
+		&& $(BIN)/pip install $(QUIET) --no-deps --no-build-isolation -e . \
+		&& $(BIN)/pip check && touch $@ && echo "set up in $$(($$(date +%s) - $$(cat .setup-began))) s" && rm .setup-began
+
+.venv-supply/.stamp: requirements-supply.lock
+	@$(PYTHON) -m venv .venv-supply && $(SUPPLY)/pip install $(QUIET) --require-hashes --no-deps -r requirements-supply.lock && touch $@

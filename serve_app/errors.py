@@ -15,6 +15,7 @@
     ├── NoAdapter                a mesh that has adapted to nothing, so that nothing can be taken back
     ├── TooMuchFeedback          more incidents spoken of than the settings allow
     ├── TooManyMutes             more mutes in force and to come than the settings allow
+    ├── TooManyMeshes            as many meshes are stored as the settings allow, and this one would be another
     ├── StaleSnapshot            older than the newest snapshot counted
     ├── SameTimeOtherContent     a second, different snapshot for an instant already judged
     ├── StoreConflict            somebody else advanced the mesh in between
@@ -25,6 +26,7 @@
     ├── NoCapacity               nobody is there to do the work
     ├── CorruptState             stored bytes that cannot be read back
     ├── StoreFull                no room to write
+    ├── StoreGone                the store's files were deleted or replaced while they were in use
     ├── BadRecording             a recording folder that cannot be read or written
     ├── NoTelemetry              what a mesh's Prometheus was asked for cannot be had
     ├── BadVerdicts              a file of verdicts that cannot be read or is not about the recording
@@ -112,6 +114,10 @@ class TooManyMutes(ServeError):
     """As many mutes are in force and to come as the settings allow."""
 
 
+class TooManyMeshes(ServeError):
+    """As many meshes are stored as ``limits.max_meshes`` allows; nothing was changed."""
+
+
 class StaleSnapshot(ServeError):
     """A snapshot older than the newest one counted; the message names the newest."""
 
@@ -155,6 +161,10 @@ class StoreFull(ServeError):
     """There is no room to write; nothing was changed, and what is stored is still read."""
 
 
+class StoreGone(ServeError):
+    """The store's files were deleted or replaced while the service had them open; nothing can be read or kept."""
+
+
 class BadRecording(ServeError):
     """A recording that cannot be read or written."""
 
@@ -189,6 +199,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to take back"),
     TooMuchFeedback: Answer(409, "too-much-feedback", "As much feedback is kept as this service takes"),
     TooManyMutes: Answer(409, "too-many-mutes", "As many mutes are kept as this service takes"),
+    TooManyMeshes: Answer(409, "too-many-meshes", "As many meshes are stored as this service takes"),
     StaleSnapshot: Answer(409, "stale-snapshot", "The snapshot is older than the newest one"),
     OutOfOrder: Answer(409, "out-of-order", "The snapshot is older than the newest one"),
     SameTimeOtherContent: Answer(409, "same-time-other-content", "This instant was judged with other content"),
@@ -211,6 +222,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ModelError: Answer(500, "model-error", "The model refused its input"),
     ServeError: Answer(500, "serve-error", "The service failed"),
     NoCapacity: Answer(503, "no-capacity", "Nobody is there to do the work"),
+    StoreGone: Answer(503, "store-gone", "The files of the state store are gone"),
     DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not there in time"),
     StoreFull: Answer(507, "store-full", "There is no room to keep the snapshot"),
 }

@@ -76,8 +76,22 @@ NOTICES_DROPPED = Metric(
 NOTICES_WAITING = Metric(
     "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
 )
+STORE_GONE = Metric(
+    "tagae_store_gone", "1 while the files of the state store are gone, so that nothing is read or kept.", gauge=True
+)
 NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
-METRICS = (ADAPTERS, RETRIES, PREDICTIONS, PARTS_SCORED, PARTS_MISSING, INFERENCE, STAGE, REFUSALS, *NOTICES)
+METRICS = (
+    ADAPTERS,
+    RETRIES,
+    PREDICTIONS,
+    PARTS_SCORED,
+    PARTS_MISSING,
+    INFERENCE,
+    STAGE,
+    REFUSALS,
+    STORE_GONE,
+    *NOTICES,
+)
 
 
 class Instruments(Protocol):

@@ -235,6 +235,10 @@ class LimitSettings(Subject):
     max_calls: int = Field(200_000, ge=0)
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
     max_snapshots: int = Field(120, ge=10, description="in one request to score without keeping anything")
+    max_meshes: int = Field(1000, ge=1, description="in the store; a snapshot of another mesh is refused with 409")
+    evict_idle_seconds: float | None = Field(
+        None, gt=0, description="since the last write to a mesh, after which a new mesh may take its place; none: never"
+    )
     max_feedback: int = Field(200, ge=1, description="kept of one mesh at a time")
     max_mutes: int = Field(100, ge=1, description="of one mesh, in force and to come")
     max_mute_seconds: float = Field(30 * 86400.0, gt=0, description="from a mute's start to its end")

@@ -27,7 +27,17 @@ DOCUMENTS = list(yaml.safe_load_all((ROOT / "cluster.yaml").read_text(encoding="
 (SERVICE,) = [d for d in DOCUMENTS if d["kind"] == "RayService"]
 CONFIG = yaml.safe_load(SERVICE["spec"]["serveConfigV2"])
 GROUPS = {group["groupName"]: group for group in SERVICE["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
+TEMPLATES = {name: group["template"] for name, group in GROUPS.items()} | {
+    "head": SERVICE["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]
+}
+LOCKED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+POLICIES = [d for d in DOCUMENTS if d["kind"] == "NetworkPolicy"]
+(RULES,) = [policy["spec"]["ingress"] for policy in POLICIES]
 STAGES = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
 SIDECAR = list(yaml.safe_load_all((ROOT / "deploy" / "sidecar" / "sidecar.yaml").read_text(encoding="utf-8")))
 needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions are not here (../shared/kuberay)")
@@ -99,35 +109,120 @@ def test_sessions_are_where_their_volume_is() -> None:
     others = [group for name, group in GROUPS.items() if name != "state"]
     assert not any(resource in json.dumps(group) for group in others), "only one node may have it"
     pod = state["template"]["spec"]
-    (mount,) = pod["containers"][0]["volumeMounts"]
-    assert mount["mountPath"] == str(settings.store.path)
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     (claim,) = [d for d in DOCUMENTS if d["kind"] == "PersistentVolumeClaim"]
-    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    claimed = volumes[mounts[str(settings.store.path)]]["persistentVolumeClaim"]["claimName"]
+    assert claimed == claim["metadata"]["name"]
 
 
-def test_nobody_outside_reaches_it() -> None:
+def test_the_policy_selects_every_pod_and_the_service_has_no_outside_address() -> None:
     assert SERVICE["spec"]["serveService"]["spec"]["type"] == "ClusterIP"
-    assert "NO AUTHENTICATION" in (ROOT / "cluster.yaml").read_text(encoding="utf-8")
-    pods = [SERVICE["spec"]["rayClusterConfig"]["headGroupSpec"], *GROUPS.values()]
-    (policy,) = [d for d in DOCUMENTS if d["kind"] == "NetworkPolicy"]
-    for pod in pods:
-        assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["template"]["metadata"]["labels"].items()
-        assert pod["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
+    (policy,) = POLICIES
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    for template in TEMPLATES.values():
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+
+
+def let_in(namespace: str, labels: dict[str, str]) -> set[int | None]:
+    """Ports that the policy opens to a pod with these labels in a namespace; None stands for all ports."""
+    ports: set[int | None] = set()
+    for rule in RULES:
+        for peer in rule["from"]:
+            space = {"kubernetes.io/metadata.name": namespace}  # Kubernetes gives every namespace this label
+            if not peer.get("namespaceSelector", {}).get("matchLabels", {}).items() <= space.items():
+                continue
+            if peer.get("podSelector", {}).get("matchLabels", {}).items() <= labels.items():
+                ports |= {port["port"] for port in rule["ports"]} if "ports" in rule else {None}
+    return ports
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "ports"),
+    [
+        ("tagae", {"app.kubernetes.io/name": "tagae"}, {None}),
+        ("tagae", {"tagae/client": "true"}, {8000}),
+        ("kuberay-system", {"app.kubernetes.io/name": "kuberay-operator"}, {8000, 8265}),
+        ("monitoring", {"app.kubernetes.io/name": "prometheus"}, {8000, 8080}),
+        ("ingress-nginx", {"app.kubernetes.io/name": "ingress-nginx"}, {8000}),
+    ],
+)
+def test_pods_that_need_it_are_let_in_from_their_namespace_alone(
+    namespace: str, labels: dict[str, str], ports: set[int | None]
+) -> None:
+    assert let_in(namespace, labels) == ports
+    assert let_in("elsewhere", labels) == set()  # anyone may label a pod of their own
+    assert let_in(namespace, {"app": "another"}) == set()
+
+
+def test_every_rule_names_a_namespace_and_pods() -> None:
+    for rule in RULES:
+        for peer in rule["from"]:
+            assert peer.keys() == {"namespaceSelector", "podSelector"}
+            assert peer["namespaceSelector"]["matchLabels"].keys() == {"kubernetes.io/metadata.name"}
+            assert peer["podSelector"]["matchLabels"]
+
+
+def test_all_objects_are_in_a_namespace_that_takes_restricted_pods_only() -> None:
+    (namespace,) = [d["metadata"] for d in DOCUMENTS if d["kind"] == "Namespace"]
+    assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert {d["metadata"]["namespace"] for d in DOCUMENTS if d["kind"] != "Namespace"} == {namespace["name"]}
+
+
+def test_rays_ports_need_a_token() -> None:
+    cluster = SERVICE["spec"]["rayClusterConfig"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert tuple(map(int, cluster["rayVersion"].split("."))) >= (2, 52, 0)  # the first with tokens
+    assert "1.5.1 or later" in (ROOT / "cluster.yaml").read_text(encoding="utf-8")  # the first with authOptions
+
+
+@needs_crd
+def test_a_mode_of_authentication_that_does_not_exist_is_refused() -> None:
+    service = copy.deepcopy(SERVICE)
+    service["spec"]["rayClusterConfig"]["authOptions"]["mode"] = "tokens"
+    with pytest.raises(jsonschema.ValidationError, match="tokens"):
+        check(service)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_pods_are_restricted_and_write_to_volumes_only(name: str) -> None:
+    pod = TEMPLATES[name]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for container in pod["containers"]:
+        assert container["securityContext"] == LOCKED
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        (ray,) = set(re.findall(r"RAY_TMPDIR=(\S+)", DOCKERFILE))
+        (home,) = set(re.findall(r"\bHOME=(\S+)", DOCKERFILE))
+        for place in (ray, home):
+            assert volumes[mounts[place]["name"]]["emptyDir"]["sizeLimit"]
+        tokens = mounts["/etc/tagae"]
+        assert tokens["readOnly"] is True
+        assert volumes[tokens["name"]]["secret"]["secretName"] == "tagae-tokens"
+
+
+def test_the_autoscaler_beside_the_head_is_restricted_too() -> None:
+    autoscaler = SERVICE["spec"]["rayClusterConfig"]["autoscalerOptions"]
+    assert autoscaler["securityContext"] == LOCKED
+    (mount,) = autoscaler["volumeMounts"]
+    assert mount["name"] in {volume["name"] for volume in TEMPLATES["head"]["spec"]["volumes"]}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_replicas_run_at_the_usual_priority(name: str) -> None:
+    (container,) = TEMPLATES[name]["spec"]["containers"]
+    assert {"name": "RAY_worker_niceness", "value": "0"} in container["env"]
 
 
 def test_prometheus_may_scrape_what_its_jobs_ask_for() -> None:
-    (policy,) = [d for d in DOCUMENTS if d["kind"] == "NetworkPolicy"]
-    (ports,) = [
-        {port["port"] for port in rule["ports"]}
-        for rule in policy["spec"]["ingress"]
-        for peer in rule["from"]
-        if peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "prometheus"}
-    ]
+    ports = let_in("monitoring", {"app.kubernetes.io/name": "prometheus"})
     front, ray = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
     (service,) = SERVICE["spec"]["serveService"]["spec"]["ports"]
-    assert front["static_configs"] == [{"targets": [f"{SERVICE['metadata']['name']}:{service['port']}"]}]
+    address = f"{SERVICE['metadata']['name']}.{SERVICE['metadata']['namespace']}"
+    assert front["static_configs"] == [{"targets": [f"{address}:{service['port']}"]}]
     assert ports == {service["port"], 8080}  # where KubeRay has Ray export
-    labels = SERVICE["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["metadata"]["labels"]
+    labels = TEMPLATES["head"]["metadata"]["labels"]
     assert ray["relabel_configs"][0]["regex"] == f"{labels['app.kubernetes.io/name']};metrics"
 
 
@@ -146,18 +241,56 @@ def test_ray_is_the_version_of_the_images() -> None:
 
 def copied() -> set[str]:
     """Files and folders of the tree that are in the images."""
-    return {word for line in re.findall(r"^COPY (.*)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]}
+    lines = re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)
+    return {word for line in lines for word in line.split()[:-1]}
 
 
 def test_the_images_have_what_they_copy() -> None:
     assert {"cpu", "gpu"} <= STAGES.keys()
-    assert all("USER ray" in STAGES[target] for target in ("cpu", "gpu"))
-    last = {STAGES[target].split("COPY", 1)[1].strip() for target in ("cpu", "gpu")}
-    assert len(last) == 1, "they differ in torch alone"
-    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for stage in ("{}-build", "{}"):
+        built = {
+            STAGES[stage.format(target)].split("COPY", 1)[1].replace(target, "").strip() for target in ("cpu", "gpu")
+        }
+        assert len(built) == 1, "they differ in torch alone"
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for name in copied():
         assert (ROOT / name).exists(), name
-        assert any(fnmatch.fnmatch(name, pattern) for pattern in let_in), f"{name} is kept out by .dockerignore"
+        assert any(fnmatch.fnmatch(name, pattern) for pattern in allowed), f"{name} is kept out by .dockerignore"
+
+
+def test_the_images_run_as_a_user_by_number_and_carry_no_build_tools() -> None:
+    (uid,) = re.findall(r"useradd .*--uid (\d+) ray", DOCKERFILE)
+    for target in ("cpu", "gpu"):
+        # By number: the kubelet cannot tell of a name whether it is root.
+        assert STAGES[target].strip().splitlines()[-1] == f"USER {uid}:{uid}"
+        assert "pip uninstall --yes pip" in STAGES[f"{target}-build"]
+    assert "pip uninstall --yes pip setuptools wheel" in STAGES["runtime"]
+    assert not re.search(r"\b(gcc|g\+\+|build-essential|git|curl)\b", STAGES["runtime"])
+    bases = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert {name for base, name in bases if base == "runtime"} == {"cpu", "gpu"}
+
+
+def test_the_images_install_what_the_lock_file_allows() -> None:
+    assert "pip install --require-hashes --no-deps -r requirements.lock" in STAGES["libraries"]
+    later = [line for stage in ("cpu-build", "gpu-build") for line in re.findall(r"pip install (.*)", STAGES[stage])]
+    assert len(later) == 4
+    assert all(line.startswith(("-c constraints.txt torch", "--no-deps --no-build-isolation .")) for line in later)
+
+
+def test_a_release_names_images_by_digest() -> None:
+    """The digest of the base image is an argument: `make images` looks it up, and names what it built by digest."""
+    assert re.search(r"^ARG BASE=python:3\.1[12]-slim$", DOCKERFILE, re.MULTILINE)
+    outside = {base for base, _ in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)} - STAGES.keys()
+    assert outside == {"${BASE}"}
+    script = (ROOT / "deploy" / "images.sh").read_text(encoding="utf-8")
+    (pattern,) = re.findall(r'sed -i "s\|(.*)\|image: \$image@\$digest\|"', script)
+    for manifest in ("cluster.yaml", "deploy/sidecar/sidecar.yaml"):
+        text = (ROOT / manifest).read_text(encoding="utf-8")
+        for target in ("cpu", "gpu"):
+            found = pattern.replace("$target", target).replace("\\$", "$")
+            text = re.sub(found, "image: IMAGE@sha256:0", text, flags=re.MULTILINE)
+        assert "image: IMAGE@sha256:0" in text
+        assert "image: tagae:" not in text
 
 
 def pods(documents: Any) -> Iterator[dict[str, Any]]:
@@ -187,7 +320,7 @@ def test_images_and_pods_run_commands_that_there_are() -> None:
     (port,) = set(re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE))
     (folder,) = set(re.findall(r"install -d -o ray -g ray (\S+)", DOCKERFILE))
     commands = [json.loads(command) for command in re.findall(r"^CMD (.*)$", DOCKERFILE, re.MULTILINE)]
-    assert len(commands) == 2
+    assert len(commands) == 1
     assert "ENTRYPOINT" not in DOCKERFILE, "the sidecar's args are all of its command"
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     for pod in pods(SIDECAR):

@@ -24,9 +24,9 @@ from serve_app.cli import app
 from serve_app.settings import load
 
 ROOT = Path(__file__).parent.parent
-README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+README, CONTRIBUTING, SECURITY = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
 READ = (README, *sorted((ROOT / "docs").glob("*.md")))  # and typed, in this order
-OUTSIDE = {".venv", "node_modules", "out"}
+OUTSIDE = {".venv", ".venv-supply", "node_modules", "out"}
 PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
 PACKAGES = ("serve_app", "model", "partitioning", "kernels")
 PORT = 8000
@@ -40,6 +40,7 @@ NOT_RUN = {
     "tagae doctor --config": "a Prometheus; tests/live, and test_living_service.py",
     "tagae serve --config": "a second Ray; test_serve_starts_and_ends",
     "docker build": "no Docker, no cluster here; test_cluster.py",
+    "systemctl": "no systemd that runs here; test_systemd.py",
     "tagae sidecar": "a Prometheus; tests/serve_app/sidecar",
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
     "adapter/rollback": "an adapter, which is fitted in the background; test_adaptation_routes.py",
@@ -79,7 +80,7 @@ def typed(word: str) -> str:
 
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    text = "".join(page.read_text("utf-8") for page in (*READ, CONTRIBUTING))
+    text = "".join(page.read_text("utf-8") for page in (*READ, CONTRIBUTING, SECURITY))
     told = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
     assert {"setup", "demo", "bench", "test", "check", "train"} <= told
     assert [target for target in told if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
@@ -109,7 +110,7 @@ def test_images_and_manifests_exist() -> None:
 
 def test_links_and_their_anchors_exist() -> None:
     missing, found = [], 0
-    for page in {*PAGES, *READ, CONTRIBUTING}:
+    for page in {*PAGES, *READ, CONTRIBUTING, SECURITY}:
         for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
             if "://" in target:
                 continue

@@ -91,9 +91,12 @@ def test_the_environment_names_are_ours(settings: Settings) -> None:
 def test_it_may_do_nothing_but_write_its_volumes() -> None:
     assert POD["securityContext"]["runAsNonRoot"] is True
     assert POD["securityContext"]["fsGroup"]
-    allowed = SIDECAR["securityContext"]
-    assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (True, False)
-    assert allowed["capabilities"] == {"drop": ["ALL"]}
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert POD["automountServiceAccountToken"] is False
+    for container in (SIDECAR, WORKLOAD):
+        allowed = container["securityContext"]
+        assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (True, False)
+        assert allowed["capabilities"] == {"drop": ["ALL"]}
     assert {"cpu", "memory"} <= SIDECAR["resources"]["requests"].keys()
 
 
@@ -105,4 +108,7 @@ def test_nobody_outside_the_pod_reaches_the_verdicts_and_monitoring_alone_the_me
     let_in = {one["port"]: rule.get("from") for rule in policy["ingress"] for one in rule["ports"]}
     assert let_in.keys() == {*(port["name"] for port in WORKLOAD["ports"]), "tagae-metrics"}
     (peer,) = let_in["tagae-metrics"]
-    assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert peer == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+    }

@@ -7,7 +7,7 @@ both advance a mesh. That a mesh comes to the same session each time only saves 
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -37,6 +37,7 @@ from serve_app.deployments.messages import Equipment, Judged
 from serve_app.deployments.reads import Reads
 from serve_app.deployments.scorer import Scored, balanced
 from serve_app.deployments.step import Push, Step, Stopwatch
+from serve_app.deployments.storage import open_store
 from serve_app.errors import (
     CorruptState,
     DeadlineExceeded,
@@ -44,10 +45,11 @@ from serve_app.errors import (
     Overloaded,
     ServeError,
     StoreConflict,
+    StoreGone,
 )
 from serve_app.explaining import explained
 from serve_app.feedback import taken_back, told
-from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE
+from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, STORE_GONE
 from serve_app.muting import lifted, muted
 from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, settled
 from serve_app.settings import Settings
@@ -58,7 +60,6 @@ from serve_app.spoken import (
     MuteDocument,
 )
 from serve_app.stores.cache import Known, MeshCache
-from serve_app.stores.local import LocalStore
 from serve_app.stores.meshes import Meshes
 from serve_app.stores.record import Record
 from serve_app.views import Deviations
@@ -86,7 +87,8 @@ class MeshSession(Reads):
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
-        CorruptState: nor the store.
+        CorruptState, StoreFull: the store cannot be opened.
+        StoreGone: this run had a store, and its files are gone.
     """
 
     def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None, notifier: Any = None) -> None:
@@ -95,7 +97,9 @@ class MeshSession(Reads):
         checkpoint = load_or_shipped(settings.model.weights)
         if checkpoint.refused:
             log.error("model.weights: refused, and the shipped weights are in use: %s", checkpoint.refused)
-        meshes = Meshes(LocalStore(settings.store.path), MeshCache(settings.serve.session_memory_bytes))
+        self._evicted: deque[str] = deque()  # meshes deleted for new ones, by threads that write
+        store = open_store(settings, on_evicted=self._evicted.append)
+        meshes = Meshes(store, MeshCache(settings.serve.session_memory_bytes))
         super().__init__(meshes, checkpoint, options(settings))
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -108,6 +112,21 @@ class MeshSession(Reads):
         alert = AlertSettings.model_validate({**self._settings.alert.model_dump(), **user_config})
         self._settings = self._settings.model_copy(update={"alert": alert})
         self._options = options(self._settings)
+
+    async def check_health(self) -> None:
+        """Serve asks now and then: measure whether the store is there.
+
+        A store that is gone does not make the replica unhealthy: its replacement would not find the store either, and
+        this replica goes on as soon as the files are back.
+        """
+        gone = 0.0
+        try:
+            await asyncio.to_thread(self._meshes.check)
+        except StoreGone:  # in the log since it was first found
+            gone = 1.0
+        except ServeError as error:
+            log.warning("the store could not be checked: %s", error)
+        self._instruments.set(STORE_GONE, gone)
 
     async def push(self, mesh: str, packed: bytes, expires_at: float, events: tuple[ClusterEvent, ...] = ()) -> Judged:
         """Count a snapshot and judge it; ``events`` are told beside its incidents. A failed push changes nothing.
@@ -159,8 +178,7 @@ class MeshSession(Reads):
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._view(self._viewing.forget, mesh)
             self._news.put(mesh)
-        if self._notifier is not None:
-            self._aside(self._tell(self._notifier.gone, mesh))
+        self._tell_gone(mesh)
 
     async def tell(self, mesh: str, said: FeedbackDocument | MissedDocument) -> bytes:
         """Keep what somebody says of an incident, and heed it from the next snapshot on; JSON of what is kept.
@@ -219,7 +237,7 @@ class MeshSession(Reads):
     async def ready(self, expires_at: float) -> Equipment:
         """Whether the store, a scorer and the meta-model answer; what the scorer works with."""
         _, equipment, _ = await asyncio.gather(
-            asyncio.to_thread(self._meshes.has, "tagae-readiness"),
+            asyncio.to_thread(self._meshes.check),
             ask(self._scorer.equipment, expires_at=expires_at),
             ask(self._meta.digest, expires_at=expires_at),
         )
@@ -253,6 +271,20 @@ class MeshSession(Reads):
             except (StoreConflict, CorruptState):
                 self._meshes.forget(mesh)
                 return await step()
+            finally:
+                self._forget_evicted()
+
+    def _forget_evicted(self) -> None:
+        """Let go of the meshes that the store has deleted to make room for new ones, and resolve their alerts."""
+        while self._evicted:
+            mesh = self._evicted.popleft()
+            self._meshes.forget(mesh)
+            self._news.put(mesh)
+            self._tell_gone(mesh)
+
+    def _tell_gone(self, mesh: str) -> None:
+        if self._notifier is not None:
+            self._aside(self._tell(self._notifier.gone, mesh))
 
     async def _step(self, push: Push) -> Judged:
         push.in_time()
@@ -335,6 +367,8 @@ class MeshSession(Reads):
         """The stored verdict of a snapshot judged before, or what is needed to judge it now."""
         snapshot = unpack_snapshot(push.packed)
         known = self._meshes.known(push.mesh)
+        if not known.revision:
+            self._meshes.check_room(push.mesh)
         newest = known.mesh.state.observed_at
         if push.counted and newest is not None and snapshot.observed_at <= newest:
             return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))

@@ -12,8 +12,8 @@ import time
 from model.adaptation import Candidate, fit
 from model.storage import unpack_state
 from serve_app.codec import unpack_snapshot
+from serve_app.deployments.storage import open_store
 from serve_app.settings import Settings
-from serve_app.stores.local import LocalStore
 
 log = logging.getLogger("ray.serve")
 
@@ -30,7 +30,7 @@ class Trainer:
 
     def __init__(self, settings: Settings) -> None:
         os.nice(settings.adapt.niceness)
-        self._store = LocalStore(settings.store.path)
+        self._store = open_store(settings)
 
     async def fit(self, mesh: str) -> Candidate | None:
         """A candidate for the mesh as it is stored; None where it has not shown enough."""

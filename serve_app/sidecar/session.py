@@ -17,8 +17,8 @@ from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.alerts import notifier
 from serve_app.codec import encode_verdict, pack_snapshot
-from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreConflict, UnknownMesh
-from serve_app.metrics import PREDICTIONS, STAGE, MeshGauges, PrometheusInstruments
+from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreConflict, StoreGone, UnknownMesh
+from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges, PrometheusInstruments
 from serve_app.pipeline import advance, options
 from serve_app.settings import Settings
 from serve_app.sidecar import verdicts_pb2
@@ -121,8 +121,14 @@ class Session:
         return await asyncio.shield(push)
 
     def gauges(self) -> list[MeshGauges]:
-        """The mesh as its stored verdict shows it; from any thread."""
-        return [one for one in self._meshes.gauges() if one.mesh == self.mesh]
+        """The mesh as its stored verdict shows it, none while the store is gone; from any thread."""
+        try:
+            found = self._meshes.gauges()
+        except StoreGone:  # in the log since it was first found
+            self.instruments.set(STORE_GONE, 1.0)
+            return []
+        self.instruments.set(STORE_GONE, 0.0)
+        return [one for one in found if one.mesh == self.mesh]
 
     async def close(self) -> None:
         """End what is under way, tell what waits (``notify.drain_seconds``), close the store."""

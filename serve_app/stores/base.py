@@ -26,12 +26,27 @@ def check_mesh_name(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class MeshLimit:
+    """How many meshes a store takes, and when an idle one makes room for a new one.
+
+    Attributes:
+        max_meshes: at most so many.
+        evict_idle_seconds: if a new mesh finds no room, the mesh that was written to longest ago is deleted, provided
+            that this was at least so many seconds ago; None: no mesh is ever deleted for another.
+    """
+
+    max_meshes: int
+    evict_idle_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMesh:
     """What is kept of one mesh beside its ring of snapshots.
 
     Attributes:
         mesh: its name.
-        revision: changes with every write, never repeats in one store: the token of compare-and-set.
+        revision: grows with every write and never repeats in one store: the token of compare-and-set. It is the time
+            of the write, µs since 1970, or one more than the last revision where the clock has not moved on.
         sequence: snapshots counted; 0 where only a baseline was set.
         observed_at: time of the newest snapshot, None before the first.
         digest: content digest of the newest snapshot, empty before the first.
@@ -71,9 +86,15 @@ class StateStore(Protocol):
 
     Every method raises ``BadMeshName`` for a name outside the alphabet, ``Overloaded`` where the store stayed busy, and
     ``CorruptState`` for what cannot be read: with ``details["mesh"]`` one mesh, which was set aside, so that the next
-    call finds it new. A write raises ``StoreFull`` where there is no room; nothing is changed then. Instances may be
-    used from several threads, a store from several processes.
+    call finds it new. A write raises ``StoreFull`` where there is no room; nothing is changed then. Every method raises
+    ``StoreGone`` once the store's files were deleted or replaced: a write that was acknowledged before is in the files
+    that are gone, and no write is acknowledged after. A write that creates a mesh raises ``TooManyMeshes`` beyond the
+    store's limit. Instances may be used from several threads, a store from several processes.
     """
+
+    def check_room(self, mesh: str) -> None:
+        """Raise ``TooManyMeshes`` if ``mesh`` is new and a write could not create it now. The write decides: this only
+        saves the work before it."""
 
     def load(self, mesh: str) -> StoredMesh | None:
         """The newest state, or None where nothing is stored."""

@@ -48,6 +48,14 @@ class Meshes:
         """Whether anything is stored under this name."""
         return self._store.load(mesh) is not None
 
+    def check(self) -> None:
+        """Raise what keeps the store from being read, such as ``StoreGone``."""
+        self._store.load("tagae-readiness")
+
+    def check_room(self, mesh: str) -> None:
+        """Raise ``TooManyMeshes`` if a mesh that is not stored could not be created now."""
+        self._store.check_room(mesh)
+
     def stored(self, mesh: str) -> StoredMesh:
         """A mesh that has a verdict.
 

@@ -120,6 +120,13 @@ def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
         db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
 
 
+def delete(db: sqlite3.Connection, mesh: str) -> bool:
+    """Delete the rows of a mesh, and what was set aside of it; False if it was not stored."""
+    for table in ("snapshots", "snapshots_aside", "meshes_aside"):
+        db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
+    return db.execute("DELETE FROM meshes WHERE mesh = ?", (mesh,)).rowcount > 0
+
+
 def rescue(damaged: Path, fresh: Path) -> tuple[list[str], list[str]]:
     """Make ``fresh`` from every mesh of ``damaged`` that can be read whole.
 
@@ -131,6 +138,7 @@ def rescue(damaged: Path, fresh: Path) -> tuple[list[str], list[str]]:
     lost: list[str] = []
     with closing(sqlite3.connect(fresh, isolation_level=None)) as new:
         new.execute("PRAGMA page_size = 16384")
+        new.execute("PRAGMA auto_vacuum = INCREMENTAL")
         prepare(new, fresh)
         try:
             with closing(sqlite3.connect(damaged, isolation_level=None)) as old:

@@ -295,7 +295,7 @@ def test_an_answer_that_does_not_come_is_504_and_says_what_is_known() -> None:
 def test_the_room_of_a_client_that_goes_away_comes_back() -> None:
     with gate(wait, deadline_seconds=0.5) as (port, behind):
         for _ in range(3):
-            peers = [Peer(port) for _ in range(8)]
+            peers = [Peer(port) for _ in range(4)]
             for i, peer in enumerate(peers):
                 peer.send(
                     f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n".encode() + b"{}"

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Build and push both images for a release, and write manifests that name them by digest.
+#   images.sh IMAGE    IMAGE: name of the images in a registry, without a tag, such as registry.example/team/tagae
+#   BASE=python:3.11-slim   TORCH_INDEX_URL=   as in Dockerfile
+# Writes dist/images.json (base and built images with digests), dist/cluster.yaml and dist/sidecar.yaml.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+image=${1:?"expected the name of the image, such as: make images IMAGE=registry.example/team/tagae"}
+base=${BASE:-python:3.11-slim}
+command -v docker >/dev/null || { echo "images.sh: expected docker on PATH, found none" >&2; exit 1; }
+
+digest_of() { # of an image in a registry
+    local digest
+    digest=$(docker buildx imagetools inspect "$1" --format '{{.Manifest.Digest}}')
+    [[ $digest =~ ^sha256:[0-9a-f]{64}$ ]] || { echo "images.sh: no digest of $1: '$digest'" >&2; return 1; }
+    echo "$digest"
+}
+
+base_digest=$(digest_of "$base")
+mkdir -p dist
+cp cluster.yaml dist/cluster.yaml
+cp deploy/sidecar/sidecar.yaml dist/sidecar.yaml
+entries=
+for target in cpu gpu; do
+    docker buildx build --target "$target" --build-arg "BASE=${base%%@*}@$base_digest" \
+        --build-arg "TORCH_INDEX_URL=${TORCH_INDEX_URL:-}" --provenance=true --sbom=true -t "$image:$target" --push .
+    digest=$(digest_of "$image:$target")
+    sed -i "s|image: tagae:$target\$|image: $image@$digest|" dist/cluster.yaml dist/sidecar.yaml
+    entries+=", \"$target\": \"$image@$digest\""
+done
+echo "{\"base\": \"${base%%@*}@$base_digest\"$entries}" >dist/images.json
+if grep -n 'image: tagae:' dist/cluster.yaml dist/sidecar.yaml; then
+    echo "images.sh: the images above are not named by digest" >&2
+    exit 1
+fi
+echo "wrote dist/images.json, dist/cluster.yaml and dist/sidecar.yaml"

@@ -1,0 +1,31 @@
+"""The store of this run of the service, as its replicas open it."""
+
+from collections.abc import Callable
+
+import ray
+
+from serve_app.settings import Settings
+from serve_app.stores.base import MeshLimit
+from serve_app.stores.local import LocalStore
+
+
+def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> LocalStore:
+    """Open the store of ``settings.store`` with the limits of ``settings.limits``.
+
+    The name of Ray's session is that of the run: a replica that Serve starts anew does not make an empty store where
+    the files of a run have disappeared.
+
+    Args:
+        settings: all of them.
+        on_evicted: called with the name of a mesh that was deleted to make room for another, in the thread that wrote.
+
+    Raises:
+        CorruptState, StoreFull, StoreGone: it cannot be opened.
+    """
+    limits = settings.limits
+    return LocalStore(
+        settings.store.path,
+        limit=MeshLimit(limits.max_meshes, limits.evict_idle_seconds),
+        on_evicted=on_evicted,
+        run=ray.get_runtime_context().get_session_name(),
+    )

@@ -1,0 +1,212 @@
+"""A store whose files disappear: nothing is acknowledged that would be lost, and no empty store takes its place."""
+
+import logging
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import timeit
+from collections.abc import Callable
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_cases import append, at
+
+from serve_app.errors import StoreGone
+from serve_app.stores import tables
+from serve_app.stores.local import FILE_NAME, LocalStore
+from serve_app.stores.presence import MARKER_NAME, SUFFIXES, find_files
+
+RUN = "session_1"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with closing(LocalStore(tmp_path / "stores", run=RUN)) as opened:
+        yield opened
+
+
+def _move_away(folder: Path) -> Path:
+    away = folder.with_name("away")
+    away.mkdir()
+    for path in folder.iterdir():
+        path.rename(away / path.name)
+    return away
+
+
+def _delete_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def _delete_folder(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _delete_only(suffix: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / (FILE_NAME + suffix)).unlink()
+
+
+def _put_a_backup(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as db, closing(sqlite3.connect(folder / "backup")) as backup:
+        db.backup(backup)
+    (folder / "backup").rename(folder / FILE_NAME)
+
+
+LOSSES = [_delete_all, _delete_folder, *map(_delete_only, SUFFIXES), _put_a_backup]
+LOSS_NAMES = ["all files", "folder", "database", "log", "index", "replaced"]
+
+
+@pytest.mark.parametrize("lose", LOSSES, ids=LOSS_NAMES)
+def test_every_read_and_write_says_that_the_store_is_gone(
+    store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, lose: Callable[[Path], None]
+) -> None:
+    append(store, 1)
+    lose(tmp_path / "stores")
+    before = sorted((tmp_path / "stores").glob("*")), find_files(str(tmp_path / "stores" / FILE_NAME))
+    calls: list[Callable[[], Any]] = [
+        lambda: append(store, 2),
+        lambda: append(store, 1, mesh="another"),
+        lambda: store.load("prod"),
+        lambda: store.replace("prod", b"", revision=1),
+        lambda: store.verdict_at("prod", at(1)),
+        lambda: store.verdicts("prod", None, 9),
+        lambda: list(store.window("prod")),
+        lambda: store.meshes(),
+        lambda: store.set_aside("prod", "", revision=1),
+        lambda: store.delete("prod"),
+        lambda: store.check_room("prod"),
+    ]
+    for call in calls:
+        with pytest.raises(StoreGone, match=r"expected the files that were opened.*put the same files back.*restart"):
+            call()
+    assert store.is_gone
+    left = [path for path in sorted((tmp_path / "stores").glob("*")) if path.name != MARKER_NAME]
+    assert left == [path for path in before[0] if path.name != MARKER_NAME]  # nothing was made anew
+    assert find_files(str(tmp_path / "stores" / FILE_NAME)) == before[1]
+    assert len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1  # not one for each request
+
+
+def test_the_same_files_are_used_again_when_they_are_back(
+    store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    revision = append(store, 1)
+    away = _move_away(tmp_path / "stores")
+    with pytest.raises(StoreGone):
+        append(store, 2)
+    for path in away.iterdir():
+        path.rename(tmp_path / "stores" / path.name)
+    loaded = store.load("prod")
+    assert loaded is not None
+    assert (loaded.sequence, loaded.revision) == (1, revision)
+    append(store, 2)
+    assert not store.is_gone
+    assert "its files are back" in caplog.text
+    with closing(LocalStore(tmp_path / "stores")) as other:
+        assert [one.sequence for one in other.meshes()] == [2]
+
+
+@pytest.mark.parametrize("lose", [_delete_all, _delete_only("")], ids=["all files", "database"])
+def test_a_replica_of_the_same_run_does_not_make_an_empty_store(
+    store: LocalStore, tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    append(store, 1)
+    lose(tmp_path / "stores")
+    with pytest.raises(StoreGone):
+        store.load("prod")
+    with pytest.raises(StoreGone, match=r"this run of the service had open.*restart the service"):
+        LocalStore(tmp_path / "stores", run=RUN)
+    assert not (tmp_path / "stores" / FILE_NAME).exists()
+
+
+def test_another_run_starts_empty_and_says_so(
+    store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store, 1)
+    for suffix in SUFFIXES:
+        (tmp_path / "stores" / (FILE_NAME + suffix)).unlink()
+    with closing(LocalStore(tmp_path / "stores", run="session_2")) as anew:
+        assert anew.meshes() == []
+        append(anew, 1)
+        assert "a store was here before" in caplog.text
+        with pytest.raises(StoreGone):  # who had the first one open does not take the second for it
+            append(store, 2)
+        assert [one.sequence for one in anew.meshes()] == [1]
+
+
+def test_a_first_start_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(LocalStore(tmp_path / "new", run=RUN)):
+        assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    with closing(LocalStore(tmp_path / "new", run="session_2")) as again:
+        append(again, 1)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_what_went_into_files_that_were_deleted_meanwhile_is_not_acknowledged(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(store, 1)
+    deleted: list[int] = []
+
+    sealed = tables.sealed_snapshot
+
+    def delete_inside(mesh: str, sequence: int, snapshot: bytes) -> bytes:
+        """Called within the transaction."""
+        _delete_all(tmp_path / "stores")
+        deleted.append(sequence)
+        return sealed(mesh, sequence, snapshot)
+
+    monkeypatch.setattr(tables, "sealed_snapshot", delete_inside)
+    with pytest.raises(StoreGone):
+        append(store, 2)
+    assert deleted == [2]
+
+
+def _push_until_gone(directory: Path, results: Connection) -> None:
+    with closing(LocalStore(directory, run=RUN)) as store:
+        for sequence in range(1, 1_000_000):
+            try:
+                append(store, sequence, keep=1_000_000)
+            except StoreGone:
+                results.send(None)
+                return
+            results.send(sequence)
+
+
+def test_nothing_acknowledged_is_lost_when_a_store_is_moved_under_load(tmp_path: Path) -> None:
+    """What a writer was told is in the files that were moved away, to the last snapshot."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    writer = context.Process(target=_push_until_gone, args=(tmp_path / "stores", theirs))
+    writer.start()
+    theirs.close()
+    last = 0
+    while last < 50:
+        last = ours.recv()
+    (tmp_path / "stores").rename(tmp_path / "away")
+    while (acknowledged := ours.recv()) is not None:
+        last = acknowledged
+    writer.join()
+    ours.close()
+    with closing(LocalStore(tmp_path / "away")) as store:
+        loaded = store.load("prod")
+        assert loaded is not None
+        assert loaded.sequence in (last, last + 1)  # one may have been written and not acknowledged
+    assert not (tmp_path / "stores").exists()
+
+
+def test_looking_costs_little_beside_a_write(store: LocalStore, tmp_path: Path) -> None:
+    """Compared within one run, and with a wide margin: a busy machine slows both."""
+    path = str(tmp_path / "stores" / FILE_NAME)
+    state, snapshot = os.urandom(20_000), os.urandom(50_000)
+    sequences = iter(range(1, 10_000))
+    looks = min(timeit.repeat(lambda: find_files(path), number=200, repeat=5)) / 200
+    writes = min(
+        timeit.repeat(
+            lambda: append(store, next(sequences), state=state, snapshot=snapshot, keep=20), number=50, repeat=5
+        )
+    )
+    assert 2 * looks < 0.5 * writes / 50

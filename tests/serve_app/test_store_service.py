@@ -1,0 +1,129 @@
+"""A running service whose store is gone, full, or holds as many meshes as it may."""
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from running import Service, problem, serving
+
+from serve_app.stores.local import FILE_NAME
+from serve_app.stores.presence import MARKER_NAME
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def document(sequence: int, services: int = 3) -> dict[str, Any]:
+    """A snapshot of so many services."""
+    drawn = random.Random(sequence)
+    return {
+        "observed_at": (START + timedelta(seconds=15 * sequence)).isoformat(),
+        "services": [
+            {"namespace": "shop", "name": f"service-{number}", "metrics": {"request_rate": drawn.uniform(10, 20)}}
+            for number in range(services)
+        ],
+        "calls": [],
+    }
+
+
+def push(http: httpx.Client, mesh: str, sequence: int, services: int = 3) -> httpx.Response:
+    return http.post(f"/v1/meshes/{mesh}/snapshots", json=document(sequence, services))
+
+
+def test_a_store_that_is_gone_is_503_everywhere_until_its_files_are_back(service: Service, tmp_path: Path) -> None:
+    http, store = service.http, service.settings.store.path
+    for sequence in (1, 2):
+        assert push(http, "gone", sequence).status_code == 200
+    for path in store.iterdir():
+        path.rename(tmp_path / path.name)
+    try:
+        answers = [
+            push(http, "gone", 3),
+            push(http, "gone", 2),
+            push(http, "another", 1),
+            http.post("/v1/meshes/gone/baseline", json=document(9)),
+            http.get("/v1/meshes/gone/verdict"),
+            http.get("/v1/meshes/gone/verdicts"),
+            http.get("/v1/meshes/gone/mutes"),
+            http.get("/v1/meshes"),
+            http.delete("/v1/meshes/gone"),
+            http.get("/readyz"),
+        ]
+        for answer in answers:
+            detail = problem(answer, 503, "store-gone")["detail"]
+            assert "put the same files back" in detail
+            assert int(answer.headers["retry-after"]) > 0
+        assert http.get("/healthz").status_code == 200  # a restart would not bring the files back
+        assert {path.name for path in store.iterdir()} <= {MARKER_NAME}  # nothing was made in their place
+    finally:
+        for path in tmp_path.iterdir():
+            path.rename(store / path.name)
+    assert http.get("/readyz").status_code == 200
+    answer = push(http, "gone", 3)
+    assert (answer.status_code, answer.json()["sequence"]) == (200, 3)
+    assert http.delete("/v1/meshes/gone").status_code == 204
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 12 MB."""
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=12m", "tmpfs", folder], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)  # processes that were killed may still be ending
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
+    settings = (f"store.path={disk / 'state'}", "scorer.device=cpu", "limits.max_meshes=2")
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    with serving("--port", "0", *chosen) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
+        assert push(http, "small", 1).status_code == 200
+        (disk / "ballast").write_bytes(bytes(4 * 2**20))  # another program's, so that fewer snapshots fill the rest
+        statuses = []
+        while 507 not in statuses:
+            answer = push(http, "large", len(statuses) + 1, services=1000)
+            statuses.append(answer.status_code)
+            assert len(statuses) < 200, "the disk never became full"
+        assert "free space on the disk, or delete meshes" in problem(answer, 507, "store-full")["detail"]
+        assert statuses.count(200) == len(statuses) - 1 > 3
+
+        detail = problem(push(http, "third", 1), 409, "too-many-meshes")["detail"]
+        assert "limits.max_meshes" in detail
+        problem(http.post("/v1/meshes/third/baseline", json=document(1)), 409, "too-many-meshes")
+        assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["large", "small"]
+
+        assert http.delete("/v1/meshes/large").status_code == 204
+        for sequence in range(2, 12):
+            assert push(http, "small", sequence).json()["sequence"] == sequence
+        assert push(http, "third", 1, services=2000).status_code == 200
+        assert (disk / "state" / FILE_NAME).exists()
+
+
+@pytest.mark.slow
+def test_an_idle_mesh_makes_room_for_a_new_one_where_that_is_allowed(tmp_path: Path) -> None:
+    settings = (f"store.path={tmp_path}", "scorer.device=cpu", "limits.max_meshes=2", "limits.evict_idle_seconds=0.001")
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    with serving("--port", "0", *chosen) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
+        for sequence, mesh in enumerate(("a", "b", "a", "c"), 2):  # b is idle longest when c comes
+            assert push(http, mesh, sequence).status_code == 200
+        assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["a", "c"]
+        problem(http.get("/v1/meshes/b/verdict"), 404, "unknown-mesh")
+        answer = push(http, "b", 1)  # an earlier time than before: no session remembers the mesh
+        assert (answer.status_code, answer.json()["sequence"]) == (200, 1)
+        assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["b", "c"]

@@ -1,0 +1,264 @@
+"""A store without room: a full disk on which meshes can still be deleted, and the limit on the number of meshes."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_cases import append
+
+from serve_app.errors import StoreFull, TooManyMeshes
+from serve_app.stores.base import MeshLimit
+from serve_app.stores.local import LocalStore
+from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
+
+DISK_BYTES = 12 * 2**20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 12 MB."""
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", folder], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def fill(store: LocalStore, mesh: str, *, other: LocalStore | None = None, **content: bytes) -> int:
+    """Append until there is no room, through both stores in turn; the number of the last snapshot that was kept."""
+    stores = (store, other or store)
+    for sequence in range(1, 10_000):
+        try:
+            drawn = {"snapshot": os.urandom(100_000), **content}
+            append(stores[sequence % 2], sequence, mesh=mesh, keep=10_000, **drawn)
+        except StoreFull:
+            return sequence - 1
+    raise AssertionError("the disk never became full")
+
+
+def free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def occupy(folder: Path) -> None:
+    """Fill what is left of a disk, as another program would."""
+    with open(folder / "ballast", "wb", buffering=0) as ballast:
+        try:
+            while ballast.write(bytes(4096)):
+                pass
+        except OSError:
+            assert free_bytes(folder) < 4096
+
+
+def test_a_mesh_is_deleted_on_a_full_disk_and_pushes_to_others_work_again(disk: Path) -> None:
+    with closing(LocalStore(disk / "state")) as store:
+        append(store, 1, mesh="other")
+        kept = fill(store, "large")
+        assert kept > 20
+        occupy(disk)
+        with pytest.raises(StoreFull):
+            append(store, 2, mesh="other", snapshot=os.urandom(100_000))
+        assert store.delete("large")
+        assert store.load("large") is None
+        for sequence in range(2, 60):  # several times what the log has room for
+            append(store, sequence, mesh="other", snapshot=os.urandom(100_000), keep=5)
+        assert len(list(store.window("other"))) == 5
+        assert (disk / "state" / FILE_NAME).stat().st_size == RESERVE_BYTES  # the next full disk finds it again
+
+
+def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:
+    """The log is empty then, so that all room is in the file: it must shrink."""
+    with closing(LocalStore(disk / "state")) as store:
+        append(store, 1, mesh="other")
+        fill(store, "large")
+    occupy(disk)
+    before = free_bytes(disk)
+    with closing(LocalStore(disk / "state")) as store:
+        assert store.delete("large")
+        append(store, 2, mesh="other", snapshot=os.urandom(100_000))
+    assert free_bytes(disk) > before + 2**20
+
+
+def test_the_room_of_a_deleted_mesh_serves_another_session(disk: Path) -> None:
+    """The deletion needs no reserve here, since the log is used again from its start; the disk is full all the same."""
+    large = {"state": os.urandom(1_000_000), "snapshot": os.urandom(80_000)}
+    with closing(LocalStore(disk / "state")) as first, closing(LocalStore(disk / "state")) as second:
+        assert fill(first, "large", other=second, **large) > 3
+        assert first.delete("large")
+        for sequence in range(1, 20):
+            append(second, sequence, mesh="another", **large)
+
+
+def test_a_disk_filled_by_one_mesh_after_the_other_can_be_freed_each_time(disk: Path) -> None:
+    with closing(LocalStore(disk / "state")) as store:
+        counts = []
+        for mesh in ("a", "b", "c", "d"):
+            counts.append(fill(store, mesh))
+            assert store.delete(mesh)
+    assert min(counts) > 0.8 * max(counts)  # no space is lost on the way
+
+
+def test_many_small_meshes_are_deleted_one_by_one_on_a_full_disk(disk: Path) -> None:
+    with closing(LocalStore(disk / "state")) as store:
+        for number in range(10_000):
+            try:
+                append(store, 1, mesh=f"mesh-{number}", snapshot=os.urandom(30_000))
+            except StoreFull:
+                break
+        occupy(disk)
+        names = [one.mesh for one in store.meshes()]
+        assert len(names) > 30
+        for name in names:
+            assert store.delete(name)
+        assert store.meshes() == []
+
+
+def test_a_mesh_is_deleted_when_sqlite_may_take_no_more_pages(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path)) as store:
+        append(store, 1, mesh="other")
+        store._connection.execute("PRAGMA max_page_count = 60")
+        assert fill(store, "large") > 3
+        assert store.delete("large")
+        append(store, 2, mesh="other", snapshot=os.urandom(300_000))
+
+
+def test_the_file_shrinks_no_further_than_room_is_needed(tmp_path: Path) -> None:
+    """On a disk with room a deletion moves no pages: the next snapshots use them."""
+    with closing(LocalStore(tmp_path)) as store:
+        append(store, 1, mesh="large", snapshot=os.urandom(10**6))
+        append(store, 1, mesh="other")
+        before = store._pages("page_count")
+        assert store.delete("large")
+        assert store._pages("page_count") == before
+        assert store._pages("freelist_count") > 60
+
+
+def test_a_deletion_leaves_nothing_that_was_set_aside(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path)) as store:
+        revision = append(store, 1)
+        assert store.set_aside("prod", "for this test", revision=revision)
+        assert not store.delete("prod")
+        append(store, 1)
+        assert store.delete("prod")
+        for table in ("meshes", "snapshots", "meshes_aside", "snapshots_aside"):
+            assert store._connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+# The number of meshes.
+
+
+def test_a_mesh_beyond_the_limit_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path, limit=MeshLimit(2))) as store:
+        append(store, 1, mesh="a")
+        store.replace("b", b"baseline", revision=0)
+        creations: list[Callable[[], Any]] = [
+            lambda: append(store, 1, mesh="c"),
+            lambda: store.replace("c", b"baseline", revision=0),
+            lambda: store.check_room("c"),
+        ]
+        for create in creations:
+            with pytest.raises(
+                TooManyMeshes, match=r"'c'.*at most 2 .*DELETE .*limits\.max_meshes.*evict_idle_seconds"
+            ):
+                create()
+        assert [one.mesh for one in store.meshes()] == ["a", "b"]
+        append(store, 2, mesh="a")  # the meshes that are there go on
+        append(store, 1, mesh="b")
+        store.check_room("a")
+        store.delete("a")
+        store.check_room("c")
+        append(store, 1, mesh="c")
+
+
+def test_a_limit_below_what_is_stored_refuses_new_meshes_only(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path)) as store:
+        for mesh in ("a", "b", "c"):
+            append(store, 1, mesh=mesh)
+    with closing(LocalStore(tmp_path, limit=MeshLimit(1))) as store:
+        append(store, 2, mesh="c")
+        with pytest.raises(TooManyMeshes):
+            append(store, 1, mesh="d")
+
+
+def test_the_mesh_that_was_idle_longest_makes_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    evicted: list[str] = []
+    with closing(LocalStore(tmp_path, limit=MeshLimit(3, 1e-6), on_evicted=evicted.append)) as store:
+        for mesh in ("a", "b", "c"):
+            append(store, 1, mesh=mesh)
+        append(store, 2, mesh="a")
+        append(store, 1, mesh="d")
+        assert evicted == ["b"]
+        assert [one.mesh for one in store.meshes()] == ["a", "c", "d"]
+        assert list(store.window("b")) == []
+        assert "'b' was idle" in caplog.text
+        append(store, 1, mesh="b")  # as a new mesh
+        assert evicted == ["b", "c"]
+
+
+def test_a_mesh_that_was_not_idle_for_long_enough_stays(tmp_path: Path) -> None:
+    with closing(LocalStore(tmp_path, limit=MeshLimit(1, 3600.0))) as store:
+        append(store, 1, mesh="a")
+        with pytest.raises(TooManyMeshes, match=r"lower limits\.evict_idle_seconds"):
+            append(store, 1, mesh="b")
+        # Its last write was two hours ago: a revision is the time of the write, µs.
+        store._connection.execute("UPDATE meshes SET revision = revision - 7200 * 1000000")
+        append(store, 1, mesh="b")
+        assert [one.mesh for one in store.meshes()] == ["b"]
+
+
+def test_a_refused_snapshot_evicts_nothing(tmp_path: Path) -> None:
+    evicted: list[str] = []
+    with closing(LocalStore(tmp_path, limit=MeshLimit(1, 1e-6), on_evicted=evicted.append)) as store:
+        append(store, 1, mesh="a")
+        with closing(LocalStore(tmp_path)) as other:
+            other._connection.execute("PRAGMA max_page_count = 1")
+        store._connection.execute("PRAGMA max_page_count = 20")
+        with pytest.raises(StoreFull):
+            append(store, 1, mesh="b", snapshot=os.urandom(10**6))
+        assert (evicted, [one.mesh for one in store.meshes()]) == ([], ["a"])
+
+
+def _create_meshes(directory: Path, prefix: str, start: Any, results: Connection) -> None:
+    created = 0
+    with closing(LocalStore(directory, limit=MeshLimit(25), busy_timeout_seconds=60)) as store:
+        start.wait()
+        for number in range(25):
+            try:
+                append(store, 1, mesh=f"{prefix}-{number}")
+                created += 1
+            except TooManyMeshes:
+                break
+    results.send(created)
+
+
+def test_two_sessions_that_create_meshes_at_once_stay_within_the_limit(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    start, pipes = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)]
+    processes = [
+        context.Process(target=_create_meshes, args=(tmp_path, prefix, start, theirs))
+        for prefix, (_, theirs) in zip("ab", pipes, strict=True)
+    ]
+    for process, (_, theirs) in zip(processes, pipes, strict=True):
+        process.start()
+        theirs.close()
+    created = [ours.recv() for ours, _ in pipes]
+    for process, (ours, _) in zip(processes, pipes, strict=True):
+        process.join()
+        ours.close()
+    with closing(LocalStore(tmp_path)) as store:
+        assert len(store.meshes()) == sum(created) == 25

@@ -1,0 +1,130 @@
+"""Lock files against constraints.txt and pyproject.toml, and what the supply chain's targets do when a tool fails."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-supply.lock")
+# Wheels that differ from index to index: see pyproject.toml.
+WITHOUT_HASH = {"torch"}
+# Extras that only developers install, by version: CONTRIBUTING.md.
+EXTRAS_WITHOUT_LOCK = {"live", "page"}
+
+
+def normalize(name: str) -> str:
+    """A package's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def pinned(text: str) -> dict[str, str]:
+    """Versions by normalized name."""
+    return {normalize(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)}
+
+
+def hashes(text: str) -> dict[str, list[str]]:
+    """Hashes by ``name==version`` of a lock file, whose lines are joined by a backslash."""
+    joined = text.replace("\\\n", " ").splitlines()
+    requirements = [line for line in joined if line.strip() and not line.startswith("#")]
+    return {line.split()[0]: re.findall(r"--hash=(\S+)", line) for line in requirements}
+
+
+CONSTRAINTS = pinned(read("constraints.txt"))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_requirement_has_a_version_and_hashes(lock: str) -> None:
+    found = hashes(read(lock))
+    assert len(found) > 20
+    for requirement, digests in found.items():
+        assert re.fullmatch(r"[\w.-]+==\S+", requirement), requirement
+        assert digests, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in digests), requirement
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_index(lock: str) -> None:
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links", read(lock))
+
+
+@pytest.mark.parametrize("lock", LOCKS[:2])
+def test_a_lock_and_the_constraints_name_the_same_versions(lock: str) -> None:
+    """After a change of either: `make lock`."""
+    locked = pinned(read(lock))
+    assert {name: version for name, version in locked.items() if CONSTRAINTS.get(name) != version} == {}
+    assert not WITHOUT_HASH & locked.keys()
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {normalize(re.split(r"[\[<>=!~; ]", requirement)[0]) for requirement in requirements}
+
+
+def test_the_locks_hold_all_dependencies() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    extras = project["optional-dependencies"]
+    running = names(project["dependencies"])
+    assert running - pinned(read("requirements.lock")).keys() == WITHOUT_HASH
+    testing = running | names([r for extra in ("test", "pyg", "evaluate") for r in extras[extra]]) - {"tagae"}
+    assert testing - pinned(read("requirements-test.lock")).keys() == WITHOUT_HASH
+    unlocked = CONSTRAINTS.keys() - pinned(read("requirements-test.lock")).keys() - WITHOUT_HASH
+    direct = {name for extra in EXTRAS_WITHOUT_LOCK for name in names(extras[extra])}
+    assert unlocked & direct == direct - pinned(read("requirements-test.lock")).keys()
+
+
+def test_the_image_carries_nothing_that_only_tests_need() -> None:
+    only_tests = pinned(read("requirements-test.lock")).keys() - pinned(read("requirements.lock")).keys()
+    assert {"pytest", "mypy", "ruff"} <= only_tests
+
+
+def test_the_lock_knows_what_torch_needs() -> None:
+    """torch is not in the lock, so uv is told what it needs; the same version must be meant."""
+    (told,) = tomllib.loads(read("pyproject.toml"))["tool"]["uv"]["dependency-metadata"]
+    assert (told["name"], told["version"]) == ("torch", CONSTRAINTS["torch"])
+    assert names(told["requires-dist"]) <= pinned(read("requirements.lock")).keys()
+
+
+def test_make_setup_installs_by_hash() -> None:
+    (recipe,) = re.findall(r"^\.venv/\.stamp:.*\n((?:\t.*\n)+)", read("Makefile"), re.MULTILINE)
+    installs = re.findall(r"pip install \$\(QUIET\) (.*?) \\$", recipe, re.MULTILINE)
+    assert installs == [
+        "--require-hashes --no-deps -r requirements-test.lock",
+        "-c constraints.txt torch",
+        "--no-deps --no-build-isolation -e .",
+    ]
+    assert "pip check" in recipe  # a dependency that is missing from the lock fails the setup
+
+
+def make(target: str, tools: Path) -> subprocess.CompletedProcess[str]:
+    """A target of the Makefile with the tools of a folder, whose environment counts as made."""
+    program = shutil.which("make")
+    if program is None:
+        pytest.skip("no make here")
+    command = [program, "-o", ".venv-supply/.stamp", target, f"SUPPLY={tools}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("status", "passes"), [(0, True), (1, False), (2, False), (137, False)])
+def test_an_audit_that_did_not_succeed_is_not_green(tmp_path: Path, status: int, passes: bool) -> None:
+    """pip-audit ends with 1 for a vulnerability and for a service that it cannot reach; neither may look clean."""
+    (tmp_path / "pip-audit").write_text(f"#!/bin/sh\nexit {status}\n")
+    (tmp_path / "pip-audit").chmod(0o755)
+    done = make("audit", tmp_path)
+    assert (done.returncode == 0) is passes
+    assert ("this is not a clean result" in done.stderr) is not passes
+
+
+def test_an_audit_covers_every_pinned_version(tmp_path: Path) -> None:
+    (tmp_path / "pip-audit").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "pip-audit").chmod(0o755)
+    words = make("audit", tmp_path).stdout.split()
+    assert words[words.index("-r") + 1] == "constraints.txt"
+    assert "--strict" in words  # a package that cannot be audited is a failure
+    assert CONSTRAINTS.keys() >= pinned(read("requirements-test.lock")).keys()

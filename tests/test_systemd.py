@@ -1,0 +1,115 @@
+"""deploy/systemd/tagae.service: what systemd makes of it, and what it must not lose."""
+
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from serve_app.settings import load
+
+ROOT = Path(__file__).parent.parent
+UNIT = ROOT / "deploy" / "systemd" / "tagae.service"
+
+
+def parse(text: str) -> dict[str, dict[str, list[str]]]:
+    """Sections of a unit file, each with all values of a key: keys may be given several times."""
+    sections: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    section = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            sections[section][key].append(value)
+    return sections
+
+
+SECTIONS = parse(UNIT.read_text(encoding="utf-8"))
+SERVICE = {key: values[-1] for key, values in SECTIONS["Service"].items()}
+ENVIRONMENT = dict(pair.split("=", 1) for line in SECTIONS["Service"]["Environment"] for pair in line.split())
+
+
+def test_systemd_takes_it(tmp_path: Path) -> None:
+    systemd_analyze = shutil.which("systemd-analyze")
+    if systemd_analyze is None:
+        pytest.skip("no systemd-analyze here")
+    unit = tmp_path / UNIT.name
+    program = tmp_path / "tagae"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    text = UNIT.read_text(encoding="utf-8")
+    unit.write_text(text.replace("ExecStart=/opt/tagae/.venv/bin/tagae", f"ExecStart={program}"))
+    found = subprocess.run(
+        [systemd_analyze, "verify", "--recursive-errors=no", "--man=no", unit], capture_output=True, text=True
+    )
+    complaints = [line for line in (found.stdout + found.stderr).splitlines() if UNIT.name in line]
+    assert complaints == []
+    unit.write_text(text.replace("KillMode=mixed", "KillMode=most"))
+    refused = subprocess.run([systemd_analyze, "verify", "--man=no", unit], capture_output=True, text=True)
+    assert "kill mode" in refused.stdout + refused.stderr, "a mistake must show, or this test shows nothing"
+
+
+def test_it_is_started_again_but_not_for_ever() -> None:
+    assert SERVICE["Restart"] in ("always", "on-failure")
+    assert 0 < float(SERVICE["RestartSec"]) <= 10
+    unit = SECTIONS["Unit"]
+    most_starts, seconds = int(unit["StartLimitBurst"][0]), float(unit["StartLimitIntervalSec"][0])
+    assert most_starts * float(SERVICE["RestartSec"]) < seconds, "the limit would never be reached"
+
+
+def test_it_ends_within_fifteen_seconds_with_all_that_it_started() -> None:
+    assert (SERVICE["KillMode"], SERVICE["TimeoutStopSec"]) == ("mixed", "15")
+    assert SERVICE["Type"] == "exec"  # it tells systemd nothing, so Type=notify would never be ready
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("ProtectHome", "yes"),
+        ("PrivateTmp", "yes"),
+        ("PrivateDevices", "yes"),
+        ("ProtectKernelTunables", "yes"),
+        ("ProtectKernelModules", "yes"),
+        ("ProtectControlGroups", "yes"),
+        ("RestrictNamespaces", "yes"),
+        ("RestrictSUIDSGID", "yes"),
+        ("LockPersonality", "yes"),
+        ("CapabilityBoundingSet", ""),
+        ("SystemCallFilter", "@system-service"),
+        ("SystemCallArchitectures", "native"),
+        ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
+        ("UMask", "0077"),
+        ("DynamicUser", "yes"),
+    ],
+)
+def test_it_may_do_little(key: str, value: str) -> None:
+    assert SERVICE[key] == value
+
+
+def test_what_torch_and_ray_need_is_not_forbidden() -> None:
+    assert SERVICE.get("MemoryDenyWriteExecute", "no") == "no"
+    assert "ProcSubset" not in SERVICE
+
+
+def test_state_is_where_the_service_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    assert load().store.path == Path("/var/lib") / SERVICE["StateDirectory"]
+    assert SERVICE["StateDirectoryMode"] == "0700"
+
+
+def test_the_allocator_is_that_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    exported = dict(re.findall(r"^export (\w+) \?= (\S+)$", makefile, re.MULTILINE))
+    assert len(exported) == 4
+    assert exported.items() <= ENVIRONMENT.items()
+
+
+def test_the_command_is_ours() -> None:
+    program, command, *_ = SERVICE["ExecStart"].split()
+    assert (Path(program).name, command) == ("tagae", "serve")
