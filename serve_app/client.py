@@ -1,6 +1,7 @@
 """A client of a running service: snapshots in, verdict documents or the house's own errors out."""
 
 import time
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.codec import ARROW, JSON, encode_snapshot
+from serve_app.endpoint import trust
 from serve_app.errors import ANSWERS, NoCapacity, ServeError
 from serve_app.schemas import Document, MeshDocument, VerdictDocument
 from serve_app.spoken import (
@@ -37,7 +39,12 @@ class Client:
         url: such as ``http://127.0.0.1:8000``.
         timeout_seconds: of one attempt.
         patience_seconds: of all attempts of one call together.
+        token: of the service, if it asks for one.
+        ca_file: certificates to trust instead of the system's.
         transport: instead of the network.
+
+    Raises:
+        BadSettings: ``ca_file`` cannot be read.
     """
 
     def __init__(
@@ -46,11 +53,16 @@ class Client:
         *,
         timeout_seconds: float = 30.0,
         patience_seconds: float = 30.0,
+        token: str | None = None,
+        ca_file: Path | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._patience = patience_seconds
-        self._http = httpx.Client(base_url=self.url, timeout=timeout_seconds, transport=transport)
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(
+            base_url=self.url, timeout=timeout_seconds, transport=transport, headers=headers, verify=trust(ca_file)
+        )
 
     def __enter__(self) -> Self:
         return self

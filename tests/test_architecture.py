@@ -18,7 +18,7 @@ FLOORS = {
 }
 HTTP = tuple(
     f"serve_app/deployments/{name}.py"
-    for name in ("ingress", "interface", "bodies", "page", "problems", "remote_control")
+    for name in ("access_control", "ingress", "interface", "bodies", "page", "problems", "remote_control")
 )
 ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),

@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import socket
+from pathlib import Path
 
 import ray
 from ray import serve
@@ -40,13 +41,17 @@ def connect() -> None:
         ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
 
 
-def up(host: str, port: int, metrics_port: int = 0) -> str:
+def up(
+    host: str, port: int, metrics_port: int = 0, certificate_file: Path | None = None, key_file: Path | None = None
+) -> str:
     """Start Ray and Serve.
 
     Args:
         host: address to listen on.
         port: 0 takes a free one.
         metrics_port: of the page for Prometheus, likewise.
+        certificate_file: PEM; with ``key_file`` the front speaks TLS.
+        key_file: PEM, of the certificate.
 
     Returns:
         The URL of the front.
@@ -74,8 +79,9 @@ def up(host: str, port: int, metrics_port: int = 0) -> str:
     )
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     port = port or _free_port(host)
-    serve.start(http_options=HTTPOptions(host=host, port=port), logging_config=QUIET)
-    return f"http://{host}:{port}"
+    tls = {"ssl_certfile": certificate_file and str(certificate_file), "ssl_keyfile": key_file and str(key_file)}
+    serve.start(http_options=HTTPOptions(host=host, port=port, **tls), logging_config=QUIET)
+    return f"{'https' if certificate_file else 'http'}://{host}:{port}"
 
 
 def down() -> None:
