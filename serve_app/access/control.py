@@ -172,6 +172,21 @@ class Access:
         said = _joined(self._pick(headers), b"x-forwarded-proto") or ""
         return self._is_trusted(client) and said.rpartition(",")[2].strip().lower() == "https"
 
+    def find_bearer(self, authorization: str | None, needed: Need) -> Principal | None:
+        """Who asks, if they have a token and may do it; None: :meth:`check_bearer` says why not. Counts no failure."""
+        if authorization is None:
+            return None
+        token, way = _token({b"authorization": [authorization.encode("utf-8", "replace")]})
+        entry = self._valid(token) if token else None
+        if entry is None:
+            return None
+        principal = _principal(entry, way)
+        try:
+            _require(principal, needed)
+        except Forbidden:
+            return None
+        return principal
+
     def check_bearer(self, authorization: str | None, address: str, needed: Need, route: str) -> Principal:
         """Decide on a call that has no host and no origin, such as gRPC. Errors as of :meth:`check`."""
         found = {b"authorization": [authorization.encode("utf-8", "replace")]} if authorization is not None else {}
