@@ -84,10 +84,8 @@ class Access:
         self._proxied = parse_scopes(rules.proxy_user_scopes, f"{rules.subject}.proxy_user_scopes")
         self._user_header = (rules.proxy_user_header or "").lower().encode()
         self._wanted = frozenset(_HEADERS) | ({self._user_header} if self._user_header else frozenset())
-        # An address to listen on, such as 0.0.0.0, allows nothing more: addresses are always allowed in Host.
-        named = (rules.host,) if rules.host and not rules.host.startswith("[") and ":" not in rules.host else ()
         try:
-            self._hosts = Hosts((*rules.allowed_hosts, *named), rules.external_url, rules.subject)
+            self._hosts = Hosts(rules.allowed_hosts, rules.host, rules.external_url, rules.subject)
         except ValueError as error:
             raise BadSettings(f"{rules.subject}.allowed_hosts: {error}") from None
 

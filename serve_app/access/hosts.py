@@ -60,7 +60,9 @@ class Hosts:
     """The names that this service answers to.
 
     Args:
-        names: ``NAME`` or ``NAME:PORT``; the port matters for ``Origin`` only.
+        names: ``NAME`` or ``NAME:PORT``. The port matters for ``Origin`` only: without one, pages of that name on the
+            default ports may send changes.
+        own: the name that the service listens on; empty: none.
         external_url: as people reach the service, also behind a proxy that changes ``Host``.
         subject: of the settings, for messages.
 
@@ -68,10 +70,12 @@ class Hosts:
         ValueError: a name is not one.
     """
 
-    def __init__(self, names: Iterable[str], external_url: str | None = None, subject: str = "serve") -> None:
+    def __init__(
+        self, names: Iterable[str], own: str = "", external_url: str | None = None, subject: str = "serve"
+    ) -> None:
         self._setting = f"{subject}.allowed_hosts"
         places = [parse_place(name) for name in names]
-        self._names = frozenset({"localhost", *(place.name for place in places)})
+        self._names = frozenset({"localhost", own.lower(), *(place.name for place in places)})
         self._origins = frozenset(
             (scheme, place.name, place.port or port) for place in places for scheme, port in DEFAULT_PORTS.items()
         )
