@@ -16,6 +16,7 @@ from serve_app.errors import BadSettings, Forbidden, Unauthenticated
 
 COOKIE = "tagae_token"
 COOKIE_SECONDS = 12 * 3600
+LOOPBACK_PEERS = ("127.0.0.1", "::1")  # of which uvicorn believes X-Forwarded-For by default
 BEARER = "bearer "
 MOST_TOKEN_LETTERS = 512  # a longer one is none of ours and is not hashed
 MOST_PATH_SHOWN = 100
@@ -167,8 +168,9 @@ class Access:
         """Whether the caller speaks TLS, to us or to a trusted proxy."""
         if scheme == "https":
             return True
-        said = _joined(self._pick(headers), b"x-forwarded-proto") or ""
-        return self._is_trusted(client) and said.rpartition(",")[2].strip().lower() == "https"
+        found = self._pick(headers)
+        said = _joined(found, b"x-forwarded-proto") or ""
+        return self._is_trusted(client, found) and said.rpartition(",")[2].strip().lower() == "https"
 
     def find_bearer(self, authorization: str | None, needed: Need) -> Principal | None:
         """Who asks, if they have a token and may do it; None: :meth:`check_bearer` says why not. Counts no failure."""
@@ -237,15 +239,17 @@ class Access:
 
     def _proxy_user(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | None:
         """The user that a trusted proxy names. A header that came twice is not the proxy's alone, so it is ignored."""
-        if not self._user_header or not self._is_trusted(client):
+        if not self._user_header or not self._is_trusted(client, found):
             return None
         user = _only(found, self._user_header)
         if not user or len(user) > MOST_USER_LETTERS or not user.isprintable():
             return None
         return Principal(user, self._proxied, way="proxy")
 
-    def _is_trusted(self, client: Client) -> bool:
-        return self._is_proxy(_host(client))
+    def _is_trusted(self, client: Client, found: dict[bytes, list[bytes]]) -> bool:
+        """Whether the connection is one of a trusted proxy, and not of somebody who only says so."""
+        host = _host(client)
+        return self._is_proxy(host) and not _is_claimed(host, _joined(found, b"x-forwarded-for"))
 
     def _is_proxy(self, host: str) -> bool:
         if not self._networks:
@@ -256,7 +260,7 @@ class Access:
     def _address(self, client: Client, found: dict[bytes, list[bytes]]) -> str:
         """Where a request comes from: before trusted proxies, the last address that is none of theirs."""
         host = _host(client)
-        if self._is_proxy(host):
+        if self._is_trusted(client, found):
             chain = [one.strip() for one in (_joined(found, b"x-forwarded-for") or "").split(",")]
             for one in reversed(chain):
                 if _parsed(one) is None:
@@ -321,6 +325,25 @@ def _joined(found: dict[bytes, list[bytes]], name: bytes, separator: str = ", ")
 
 def _host(client: Client) -> str:
     return str(client[0]) if client else ""
+
+
+def _is_claimed(host: str, forwarded_for: str | None) -> bool:
+    """Whether the address of a connection may come from its ``X-Forwarded-For``.
+
+    uvicorn, which Serve listens with, puts the last address of that header in place of a peer on loopback, unless
+    ``FORWARDED_ALLOW_IPS`` says otherwise (``tagae serve`` does). A user of this machine could then pass for a proxy.
+    A proxy does not name itself last: it adds the address of its own client.
+    """
+    if forwarded_for is None or host in LOOPBACK_PEERS:
+        return False
+    for entry in reversed(forwarded_for.split(",")):
+        said = entry.strip()
+        named = said[1:].partition("]")[0] if said.startswith("[") else said
+        if named.count(":") == 1:
+            named = named.partition(":")[0]
+        if named not in LOOPBACK_PEERS:
+            return named == host
+    return False
 
 
 def _parsed(host: str) -> IPv4Address | IPv6Address | None:

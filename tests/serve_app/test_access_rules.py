@@ -486,6 +486,25 @@ def test_a_trusted_proxy_names_the_user_and_nobody_else_does(proxied: Access, to
     assert outcome(proxied, "DELETE", "/v1/meshes/shop", said, bearer(tokens["admin"]), client=("10.0.0.9", 1)) == "ok"
 
 
+@pytest.mark.parametrize(
+    ("forwarded", "allowed"),
+    [
+        ("203.0.113.7", True),
+        ("10.0.0.8", True),
+        ("10.0.0.9", False),
+        ("10.0.0.9:80", False),
+        ("1.1.1.1, 10.0.0.9", False),
+        ("10.0.0.9, 127.0.0.1", False),
+        ("10.0.0.9, 203.0.113.7", True),
+    ],
+)
+def test_an_address_that_a_client_names_is_no_proxy(proxied: Access, forwarded: str, allowed: bool) -> None:
+    """As uvicorn hands on the address of a process of this machine that sends X-Forwarded-For."""
+    said = (b"x-forwarded-user", b"ada"), (b"x-forwarded-for", forwarded.encode())
+    expected = "ok" if allowed else "Unauthenticated"
+    assert outcome(proxied, "GET", "/v1/meshes", *said, client=("10.0.0.9", 1)) == expected
+
+
 def test_only_a_trusted_proxy_says_that_the_caller_speaks_tls(proxied: Access) -> None:
     said = [HOST, (b"x-forwarded-proto", b"https")]
     assert proxied.is_secure("http", said, ("10.0.0.9", 1))
