@@ -22,7 +22,8 @@ RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # on a busy machine a proxy needs more than the 5 s it is given
-    "FORWARDED_ALLOW_IPS": "none",  # uvicorn would believe X-Forwarded-* of any process here; serve.trusted_proxies says who
+    # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies says who is believed.
+    "FORWARDED_ALLOW_IPS": "none",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
 # glibc gives large blocks back to the kernel after each op and pays for them again at the next (PERFORMANCE.md).

@@ -2,7 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -52,6 +56,21 @@ def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPat
                 body = json.dumps(snapshot_document(snapshot))
                 http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()
         yield url
+
+
+@contextmanager
+def elsewhere(folder: Path) -> Iterator[int]:
+    """Another web server on this machine, with an empty page; its port."""
+    (folder / "index.html").write_text("<!doctype html><title>elsewhere</title>")
+    answer = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def sign_in(opened: Tab, token: str) -> None:
@@ -128,9 +147,12 @@ def test_a_removed_token_ends_the_session(browser: Any, service: str, file: Path
         opened.until(lambda: cookie(opened) is None, "the dead cookie is dropped")
 
 
-def test_a_page_of_another_site_cannot_use_the_session(browser: Any, service: str, tokens: dict[str, str]) -> None:
-    """localhost is another site than 127.0.0.1; both lead here. A page there has a cookie of its own and no other."""
-    other = service.replace("127.0.0.1", "localhost")
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_page_of_another_origin_cannot_use_the_session(
+    browser: Any, service: str, tokens: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    """A browser sends a cookie to all ports of a host. So a page of another port sends it as well, and the service has
+    to look at Origin; a page of another host does not send it."""
     send = """async (url) => {
         const answers = [];
         const asked = [["POST", "text/plain"], ["POST", "application/json"], ["DELETE", ""], ["GET", ""]];
@@ -147,10 +169,14 @@ def test_a_page_of_another_site_cannot_use_the_session(browser: Any, service: st
         opened.until(lambda: is_asking(opened), "the form is there")
         sign_in(opened, tokens["writer"])
         opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
-        stranger = opened.page.context.new_page()
-        stranger.route("**/stranger", lambda route: route.fulfill(body="<p>here", content_type="text/html"))
-        stranger.goto(other + "/stranger")  # without the page's policy
-        assert stranger.evaluate(send, service) == ["opaque0", "no", "no", "no"]
+        with elsewhere(tmp_path) as port:
+            stranger = opened.page.context.new_page()
+            stranger.goto(f"http://{name}:{port}/")
+            with opened.page.context.expect_event("response", lambda one: one.url.endswith("/mutes")) as coming:
+                assert stranger.evaluate(send, service) == ["opaque0", "no", "no", "no"]
+            assert coming.value.status == 403
+            sent = "tagae_token" in coming.value.request.all_headers().get("cookie", "")
+            assert sent is (name == "127.0.0.1")
         headers = {"authorization": f"Bearer {tokens['reader']}"}
         assert httpx.get(f"{service}/v1/meshes/shop/mutes", headers=headers).json()["mutes"] == []
 
