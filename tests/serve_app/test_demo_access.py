@@ -18,7 +18,7 @@ def test_nobody_presses_a_button_without_a_token(tmp_path: Path, monkeypatch: py
     reader = editing.create(file, "reader", [Scope.READ])
     secret.write_text(editing.create(file, "demo", [Scope.READ, Scope.WRITE]))
     monkeypatch.setenv("TAGAE_SERVE__TOKENS_FILE", str(file))
-    arguments = ["demo", "--no-browser", "--services", "24", "--token-file", str(secret)]
+    arguments = ["demo", "--no-browser", "--services", "30", "--token-file", str(secret)]
     with telling(arguments, r"(http://[0-9.:]+)/demo/") as (_, found):
         url = found[1]
         with httpx.Client(base_url=url, timeout=60) as http:
