@@ -3,8 +3,8 @@
     python -m benchmarks.bench_overload [--services 60 500] [--clients 1 8 32 128 400] [--seconds 20] [--json FILE]
 
 Each client pushes snapshots of a mesh of its own (JSON) in a closed loop over one connection, and waits as long as a
-429 asks for. A prober beside them takes a bare hop (Serve's own health route) twice a second. After ``--settle`` seconds,
-which let the service adapt, figures are taken for ``--seconds``.
+429 asks for. A prober beside them takes a bare hop (Serve's own health route) twice a second. After ``--settle``
+seconds, which let the service adapt, figures are taken for ``--seconds``.
 
 Asserted: no 504, no connection error, no status but 200 and 429.
 """

@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_recovery [--kills 30] [--seconds 300] [--meshes 5] [--seed 0] [--json FILE]
 
-``tagae serve`` runs under a stand-in for systemd (started again whenever it exits), one client per mesh pushes steadily,
-and every few seconds ``kill -9`` ends a process chosen at random: proxy, ingress, session, scorer, meta-model,
+``tagae serve`` runs under a stand-in for systemd, which starts it again whenever it exits. One client per mesh pushes
+steadily. Every few seconds ``kill -9`` ends a process chosen at random: proxy, ingress, session, scorer, meta-model,
 controller, dashboard agent, raylet or gcs_server.
 
 Asserted: no snapshot is lost or counted twice (the service's sequences equal the verdicts that came). Reported: errors

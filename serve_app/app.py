@@ -11,8 +11,10 @@ import ray
 from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
+from ray.serve.context import _get_global_client
 
 from model.checkpoint import load_or_shipped
+from serve_app.access import Access, require_certificate, require_protection, serve_rules
 from serve_app.deployments import local
 from serve_app.deployments.calling import RETRY_AFTER_SECONDS
 from serve_app.deployments.collector import Collector
@@ -60,9 +62,10 @@ def application(settings: Settings) -> Application:
     where there is something to collect or somebody to tell, the Collector and the Notifier.
 
     Raises:
-        BadSettings: the settings do not fit this cluster.
+        BadSettings: the settings do not fit this cluster, or others could connect to it without a login.
     """
     _require_one_node(settings)
+    require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     scorer = _scorer(settings).bind(settings, _device(settings))
     front = settings.serve
     meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
@@ -112,13 +115,17 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
         Its URL, when it is ready.
 
     Raises:
-        BadSettings: as of :func:`application`.
+        BadSettings: as of :func:`application`, or the tokens file or the certificate cannot be used.
         IncompatibleWeights: not even the shipped weights can be read.
         NoCapacity: told ``cuda`` on a machine without, or a replica could not start; the text says why.
     """
     refused = load_or_shipped(settings.model.weights).refused  # told here, since replicas' logs are in files
     if refused:
         log.error("model.weights: refused, and the shipped weights are in use: %s", refused)
+    front = settings.serve
+    require_protection(serve_rules(settings), [front.host])  # before anything starts
+    Access(serve_rules(settings))  # told here, likewise
+    require_certificate(front.certificate_file, front.key_file, "serve")
     url = local.up(settings)
     try:
         if settings.scorer.device == "cuda" and not _gpus():
@@ -211,9 +218,24 @@ def _gpus() -> float:
     return float(ray.cluster_resources().get("GPU", 0))
 
 
+def _nodes() -> int:
+    return sum(node["Alive"] for node in ray.nodes())
+
+
+def _hosts(settings: Settings) -> list[str]:
+    """Addresses that the service listens on: as the settings say, and as Serve does if it runs already.
+
+    ``serve run`` calls the builder before it starts Serve, so its own address is not known there. The rules of access
+    still refuse connections from other machines where there is no login (``Access.check``).
+    """
+    client = _get_global_client(raise_if_no_controller_running=False)
+    running = client.http_config.host if client else None
+    return [settings.serve.host, *([running] if running else [])]
+
+
 def _require_one_node(settings: Settings) -> None:
     """A local store is a directory of one node: on several, whoever uses it must be one replica on that node."""
-    nodes = sum(node["Alive"] for node in ray.nodes())
+    nodes = _nodes()
     pinned = settings.serve.session_resource and settings.serve.session_replicas == 1
     if settings.store.kind == "local" and nodes > 1 and not pinned:
         raise BadSettings(

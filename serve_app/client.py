@@ -1,6 +1,7 @@
 """A client of a running service: snapshots in, verdict documents or the house's own errors out."""
 
 import time
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -8,7 +9,8 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.codec import ARROW, JSON, encode_snapshot
-from serve_app.errors import ANSWERS, NoCapacity, ServeError
+from serve_app.endpoint import trust
+from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
 from serve_app.schemas import Document, MeshDocument, VerdictDocument
 from serve_app.spoken import (
     FeedbackDocument,
@@ -20,7 +22,8 @@ from serve_app.spoken import (
     MuteListDocument,
 )
 
-_RAISED = {f"urn:tagae:problem:{row.code}": cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
+_TYPE = "urn:tagae:problem:{}"
+_RAISED = {_TYPE.format(row.code): cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
 _PASSING = (408, 429, 503, 504)  # statuses that promise a better time
 _AWAY = (502, 503, 504)  # what a proxy says of a service that is not there or broke off, in words of its own
 PAUSE_SECONDS = 0.25  # before a request is sent again that found no service
@@ -39,7 +42,12 @@ class Client:
         url: such as ``http://127.0.0.1:8000``.
         timeout_seconds: of one attempt.
         patience_seconds: of all attempts of one call together.
+        token: of the service, if it asks for one.
+        ca_file: certificates to trust instead of the system's.
         transport: instead of the network.
+
+    Raises:
+        BadSettings: ``ca_file`` cannot be read.
     """
 
     def __init__(
@@ -48,11 +56,16 @@ class Client:
         *,
         timeout_seconds: float = 30.0,
         patience_seconds: float = 60.0,
+        token: str | None = None,
+        ca_file: Path | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._patience = patience_seconds
-        self._http = httpx.Client(base_url=self.url, timeout=timeout_seconds, transport=transport)
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(
+            base_url=self.url, timeout=timeout_seconds, transport=transport, headers=headers, verify=trust(ca_file)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +147,7 @@ class Client:
                     ) from None
                 time.sleep(PAUSE_SECONDS)
                 continue
-            passing = response.status_code in _PASSING or _nobody_there(response)
+            passing = (response.status_code in _PASSING or _nobody_there(response)) and not _is_for_good(response)
             if not passing or time.monotonic() > until:
                 return _checked(response)
             time.sleep(min(_retry_after(response), max(0.0, until - time.monotonic())))
@@ -156,6 +169,11 @@ def _in_path(name: str) -> str:
 def _retry_after(response: httpx.Response) -> float:
     given = response.headers.get("retry-after", "")
     return float(given) if given.replace(".", "", 1).isdigit() else 0.5
+
+
+def _is_for_good(response: httpx.Response) -> bool:
+    """Whether waiting alone helps nothing: the token is wrong, and was too often."""
+    return _problem(response).get("type") == _TYPE.format(ANSWERS[TooManyFailedLogins].code)
 
 
 def _nobody_there(response: httpx.Response) -> bool:

@@ -30,6 +30,12 @@
     ├── BadRecording             a recording folder that cannot be read or written
     ├── NoTelemetry              what a mesh's Prometheus was asked for cannot be had
     ├── BadVerdicts              a file of verdicts that cannot be read or is not about the recording
+    ├── BadHost                  a request whose Host is missing or malformed
+    ├── WrongHost                a request for a host name that this service does not have
+    ├── Unauthenticated          a request without a token, or with a wrong one
+    ├── TooManyFailedLogins      a wrong token, after many others from the same address
+    ├── Forbidden                a caller without the scope or the mesh that the request needs
+    │   └── CrossOrigin          a change that a page of another site asks for
     └── BadSettings              a setting that does not exist or has an impossible value
 
 Catch ``ServeError`` for anything this floor refuses. Errors cross process boundaries (Ray pickles them), so each
@@ -177,6 +183,30 @@ class BadVerdicts(ServeError):
     """Verdicts that cannot be read, or that are not about the recording they are to be judged on."""
 
 
+class BadHost(ServeError):
+    """The header ``Host`` is missing, malformed or there twice."""
+
+
+class WrongHost(ServeError):
+    """The header ``Host`` has a name that this service does not answer to."""
+
+
+class Unauthenticated(ServeError):
+    """No token, or a wrong one; then ``details["reason"]`` is ``malformed``, ``unknown`` or ``expired``."""
+
+
+class TooManyFailedLogins(ServeError):
+    """A wrong token from an address that sent many; ``details["reason"]`` as of ``Unauthenticated``."""
+
+
+class Forbidden(ServeError):
+    """The caller is known and may not do this."""
+
+
+class CrossOrigin(Forbidden):
+    """A page of another site made a browser ask for a change."""
+
+
 class BadSettings(ServeError):
     """A setting that does not exist or has an impossible value."""
 
@@ -192,6 +222,10 @@ class Answer(NamedTuple):
 ANSWERS: dict[type[Exception], Answer] = {
     MalformedDocument: Answer(400, "malformed-document", "The body is not well formed"),
     BadMeshName: Answer(400, "bad-mesh-name", "The mesh name is not allowed"),
+    BadHost: Answer(400, "bad-host", "The host name of the request is not allowed"),
+    Unauthenticated: Answer(401, "unauthenticated", "A token is needed"),
+    Forbidden: Answer(403, "forbidden", "The caller may not do this"),
+    CrossOrigin: Answer(403, "cross-origin", "The request comes from a page of another site"),
     UnknownMesh: Answer(404, "unknown-mesh", "There is no such mesh"),
     UnknownInstant: Answer(404, "unknown-instant", "There is no such snapshot"),
     UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
@@ -206,6 +240,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     StoreConflict: Answer(409, "store-conflict", "The mesh was changed by somebody else"),
     DocumentTooLarge: Answer(413, "document-too-large", "The document is larger than this service takes"),
     UnsupportedMediaType: Answer(415, "unsupported-media-type", "The body is in a form that nobody here reads"),
+    WrongHost: Answer(421, "wrong-host", "This service does not have that host name"),
     InvalidParameter: Answer(422, "invalid-parameter", "A query parameter is not valid"),
     SlowRequest: Answer(408, "slow-request", "The request did not arrive in time"),
     HeadersTooLarge: Answer(431, "headers-too-large", "The headers are larger than this service takes"),
@@ -216,6 +251,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     NoTelemetry: Answer(502, "no-telemetry", "The mesh's Prometheus has no answer"),
     BadVerdicts: Answer(422, "bad-verdicts", "The verdicts cannot be judged"),
     Overloaded: Answer(429, "overloaded", "The service has more work than it takes"),
+    TooManyFailedLogins: Answer(429, "too-many-failed-logins", "Too many wrong tokens from this address"),
     IncompatibleWeights: Answer(500, "incompatible-weights", "The stored state or weights do not fit this version"),
     CorruptState: Answer(500, "corrupt-state", "The stored state cannot be read"),
     BadSettings: Answer(500, "bad-settings", "The service is not configured correctly"),

@@ -52,6 +52,11 @@ INFERENCE = Metric(
 )
 STAGE = Metric("tagae_stage_seconds", "One stage of one snapshot's way to its verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by the problem's code.", ("code",))
+FAILED_LOGINS = Metric(
+    "tagae_failed_logins_total",
+    "Requests with a wrong token, by reason: malformed, unknown, expired.",
+    ("reason",),
+)
 RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("callee",))
 ADAPTERS = Metric(
     "tagae_adapters_total",
@@ -90,6 +95,7 @@ METRICS = (
     STAGE,
     REFUSALS,
     STORE_GONE,
+    FAILED_LOGINS,
     *NOTICES,
 )
 

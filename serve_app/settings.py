@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -27,6 +28,8 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from serve_app.access.hosts import parse_place
+from serve_app.access.tokens import Scope
 from serve_app.alert_settings import AlertSettings, MeshName, Subject
 from serve_app.endpoint import Endpoint, address
 from serve_app.errors import BadSettings
@@ -83,6 +86,14 @@ class ScorerSettings(Subject):
     )
 
 
+def _host_name(text: str) -> str:
+    parse_place(text)  # raises ValueError, with what was expected
+    return text
+
+
+HostName = Annotated[str, AfterValidator(_host_name)]
+
+
 class ServeSettings(Subject):
     """The front of the service."""
 
@@ -121,6 +132,38 @@ class ServeSettings(Subject):
     session_memory_bytes: int = Field(
         512 * 2**20, ge=0, description="of meshes held by one session replica; the others wait in the store"
     )
+    tokens_file: Location | None = Field(
+        None, description="hashes of access tokens (`tagae token create`); none: no login, for loopback only"
+    )
+    allow_anonymous: bool = Field(
+        False, description="serve a network without a login: everyone who can connect may read, push and delete"
+    )
+    allowed_hosts: tuple[HostName, ...] = Field(
+        (), description="further host names of this service; addresses, localhost and those of external_url are allowed"
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        (), description="networks of proxies that log people in, such as 10.0.0.7/32"
+    )
+    proxy_user_header: str | None = Field(
+        None, pattern="^[A-Za-z0-9-]+$", description="in which they name the user, such as X-Forwarded-User"
+    )
+    proxy_user_scopes: tuple[Scope, ...] = Field(
+        (Scope.READ, Scope.WRITE), min_length=1, description="what their users may do: read, write, admin"
+    )
+    certificate_file: Location | None = Field(
+        None, description="PEM, with the chain; with key_file the service is https"
+    )
+    key_file: Location | None = Field(None, description="PEM, of the certificate")
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("expected certificate_file and key_file, came one of them; set both or neither")
+        if self.proxy_user_header and not self.trusted_proxies:
+            raise ValueError("proxy_user_header: expected trusted_proxies with it, or anyone could send the header")
+        if self.allow_anonymous and (self.tokens_file or self.proxy_user_header):
+            raise ValueError("expected allow_anonymous, or tokens_file and proxy_user_header, came both; choose one")
+        return self
 
 
 Address = Annotated[str, AfterValidator(address)]
@@ -293,7 +336,7 @@ class SidecarSettings(Subject):
     """Where the one process beside a workload is asked (`tagae sidecar`)."""
 
     host: str = Field(
-        "127.0.0.1", min_length=1, description="0.0.0.0: from outside too, and there is no authentication"
+        "127.0.0.1", min_length=1, description="of another address it needs tokens_file or allow_anonymous"
     )
     port: int = Field(9091, ge=0, le=65535, description="of gRPC; 0 takes a free one")
     socket: Annotated[Location, AfterValidator(_fits_an_address)] | None = Field(
@@ -303,6 +346,25 @@ class SidecarSettings(Subject):
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="of /metrics for Prometheus; 0 takes a free one, none: there is no such page"
     )
+    tokens_file: Location | None = Field(
+        None, description="hashes of access tokens, for the ports; the socket has its mode; none: no login"
+    )
+    allow_anonymous: bool = Field(
+        False, description="serve a network without a login: everyone who can connect may read and push"
+    )
+    allowed_hosts: tuple[HostName, ...] = Field((), description="further host names under which /metrics is asked for")
+    certificate_file: Location | None = Field(
+        None, description="PEM, with the chain; with key_file the ports speak TLS"
+    )
+    key_file: Location | None = Field(None, description="PEM, of the certificate")
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("expected certificate_file and key_file, came one of them; set both or neither")
+        if self.allow_anonymous and self.tokens_file:
+            raise ValueError("expected allow_anonymous or tokens_file, came both; choose one")
+        return self
 
 
 class Settings(BaseSettings):

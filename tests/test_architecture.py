@@ -18,7 +18,17 @@ FLOORS = {
 }
 HTTP = tuple(
     f"serve_app/deployments/{name}.py"
-    for name in ("connections", "gate", "ingress", "interface", "bodies", "page", "problems", "remote_control")
+    for name in (
+        "access_control",
+        "connections",
+        "gate",
+        "ingress",
+        "interface",
+        "bodies",
+        "page",
+        "problems",
+        "remote_control",
+    )
 )
 ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
@@ -51,6 +61,7 @@ ROOMS = {  # who may import what; a folder ends with a slash
 }
 ENVIRONMENT = (
     "serve_app/settings.py",
+    "serve_app/deployments/__init__.py",
     "serve_app/deployments/local.py",
     "serve_app/demo/browser.py",
     "kernels/_registry.py",

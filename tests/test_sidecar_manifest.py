@@ -76,6 +76,8 @@ def test_ports_and_paths_are_those_of_the_settings(settings: Settings) -> None:
     assert "emptyDir" in volumes[mounts[str(settings.store.path)]]
     assert "emptyDir" in volumes[socket_volume]
     assert set(mounts.values()) == volumes.keys()
+    assert chosen.tokens_file is not None, "the ports are open to the pod's network"
+    assert "secretName" in volumes[mounts[str(chosen.tokens_file.parent)]]["secret"]
     config = Path(ENVIRONMENT["TAGAE_CONFIG"])
     assert volumes[mounts[str(config.parent)]]["configMap"]["name"] == DOCUMENTS["ConfigMap"]["metadata"]["name"]
     assert config.name in DOCUMENTS["ConfigMap"]["data"]

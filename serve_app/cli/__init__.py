@@ -18,6 +18,7 @@ from serve_app.cli import (
     serve,
     sidecar,
     simulate,
+    token,
     train,
 )
 from serve_app.cli.console import explain
@@ -86,6 +87,7 @@ app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
 app.add_typer(configure.app, name="config")
+app.add_typer(token.app, name="token")
 
 
 def main() -> None:

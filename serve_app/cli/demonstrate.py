@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from serve_app.cli.asking import TokenFile, token_of
+
 
 def demo(
     services: Annotated[
@@ -27,6 +29,7 @@ def demo(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page, where there are windows; not with --once.")
     ] = True,
+    token_file: TokenFile = None,
 ) -> None:
     """Watch it work: a simulated mesh, sent over HTTP to a service started for it.
 
@@ -50,7 +53,14 @@ def demo(
     pace = speed if speed is not None else 0.0 if once else 60.0
     try:
         judgement = demonstrate(
-            console, services=services, seed=seed, once=once, speed=pace, picture=picture, browser=browser
+            console,
+            services=services,
+            seed=seed,
+            once=once,
+            speed=pace,
+            picture=picture,
+            browser=browser,
+            token=token_of(token_file),
         )
     except KeyboardInterrupt:
         return

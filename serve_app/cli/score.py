@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from serve_app.cli.asking import CaFile, TokenFile, token_of
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, for_people
 from serve_app.cli.live import PrometheusUrl, instant, mesh_of
@@ -33,6 +34,8 @@ def score(
         typer.Option(metavar="RECORDING", help="Normal traffic that sets baselines first; any time. Repeatable."),
     ] = None,
     url: Annotated[str | None, typer.Option(help="A running service; by default all happens in this process.")] = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     mesh: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +79,7 @@ def score(
     source: Source = recorded(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
     with ExitStack() as stack:
         if url:
-            verdicts = stack.enter_context(_through_service(url, mesh, warmups, source))
+            verdicts = stack.enter_context(_through_service(url, token_file, ca_file, mesh, warmups, source))
         else:
             verdicts = (moment.verdict for moment in judged(chosen, mesh or "", warmups, source))
         lines = stack.enter_context(_opened(output))
@@ -104,14 +107,19 @@ def _past(
 
 @contextmanager
 def _through_service(
-    url: str, mesh: str | None, warmups: Iterable["RecordingReader"], source: "Source"
+    url: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    mesh: str | None,
+    warmups: Iterable["RecordingReader"],
+    source: "Source",
 ) -> Iterator[Iterator["VerdictDocument"]]:
     """The verdicts of a service; a mesh of this run's own is deleted at the end, also of a run that failed."""
     from serve_app.client import Client
-    from serve_app.errors import UnknownMesh
+    from serve_app.errors import Forbidden, UnknownMesh
 
     name = mesh or f"score-{uuid.uuid4().hex[:12]}"
-    with Client(url) as client:
+    with Client(url, token=token_of(token_file), ca_file=ca_file) as client:
         client.meshes()  # nobody there: say so before anything else happens
         try:
             for quiet in warmups:
@@ -120,8 +128,11 @@ def _through_service(
             yield (client.push(name, snapshot) for snapshot in read(source, "scoring"))
         finally:
             if not mesh:
-                with suppress(UnknownMesh):  # nothing came so far
-                    client.delete(name)
+                try:
+                    with suppress(UnknownMesh):  # nothing was pushed so far
+                        client.delete(name)
+                except Forbidden:
+                    for_people().print(f"the mesh {name} stays: the token has no admin scope to delete it")
 
 
 def _opened(output: Path) -> AbstractContextManager[TextIO]:

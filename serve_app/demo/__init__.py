@@ -46,6 +46,7 @@ def demonstrate(
     speed: float,
     picture: Path | None = None,
     browser: bool = False,
+    token: str | None = None,
 ) -> Judgement | None:
     """Start the service, give the show on ``console``, stop the service.
 
@@ -60,6 +61,7 @@ def demonstrate(
         speed: how many times faster than real time, once the mesh is known; 0 is as fast as it goes.
         picture: file for an SVG of the last screen on which a fault of the story acts.
         browser: open the page, if somebody sits here before windows; never if ``once``.
+        token: of the service, where the settings have a tokens file.
 
     Returns:
         On the last chapter of the story that came to its end; None if there was none.
@@ -72,14 +74,15 @@ def demonstrate(
     began = time.perf_counter()
     with TemporaryDirectory(prefix="tagae-demo-") as folder:
         with console.status("starting Ray Serve on loopback"):
-            url = start(_settings(Path(folder)), {} if once else remote_control(pressable(show.menu)))
+            settings = _settings(Path(folder))
+            url = start(settings, {} if once else remote_control(pressable(show.menu), settings))
         try:
             console.print(f"Serve is ready at {url} after {time.perf_counter() - began:.0f} s")
             line = None if once else Line()
             keys = _has_pictures(console) and sys.stdin.isatty() and not once
             show = replace(show, keys=keys, page="" if once else f"{url}/demo/#mesh={MESH}")
             _point_to(console, show.page, browser)
-            with Client(url, timeout_seconds=2 * PATIENCE_SECONDS) as client:
+            with Client(url, timeout_seconds=2 * PATIENCE_SECONDS, token=token) as client:
                 with Keyboard(sys.stdin.fileno()) if keys else nullcontext() as keyboard:
                     shows = play(client, simulator, show, seed, _reader(keyboard, line))
                     judgement = _shown(console, show, _told(shows, line), once, picture)
@@ -120,6 +123,7 @@ def _settings(folder: Path) -> Settings:
     """Loopback, a free port, nothing left behind; a slow machine makes a slow demo, not a broken one."""
     # One mesh needs one session, and each process less is seconds sooner on two cores.
     serve = {"host": "127.0.0.1", "port": 0, "deadline_seconds": PATIENCE_SECONDS, "session_replicas": 1}
+    serve |= {"certificate_file": None, "key_file": None}  # which are for the name of the real service
     return load(overrides={"serve": serve, "store": {"path": folder}})
 
 

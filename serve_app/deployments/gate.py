@@ -3,6 +3,7 @@
 It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and keeps work that
 cannot be done away from the replicas:
 
+* A request that may not do what it asks for is refused before a byte of its body is read (:mod:`serve_app.access`).
 * A body is read here, within a time and at a minimum rate, and handed on whole. A slow client holds a connection, never
   a slot of a replica.
 * A request is admitted or refused at once (:mod:`serve_app.admission`). Health routes are always admitted.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_app.access import Access, serve_rules
 from serve_app.admission import Admission, Kind, Ticket
 from serve_app.deployments import connections
 from serve_app.deployments.calling import RECEIVED, RETRY_AFTER_SECONDS
@@ -37,7 +39,7 @@ from serve_app.errors import (
     SlowRequest,
     answer,
 )
-from serve_app.metrics import REFUSALS, Instruments
+from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 from serve_app.settings import Settings
 
 GRACE_SECONDS = 5.0  # before the rate of a body is looked at
@@ -74,11 +76,12 @@ class Gate:
     Args:
         app: what is behind it.
         settings: its ``serve`` and ``limits``.
+        access: who may do what. The application behind decides by the same rules, since it may have no gate.
         instruments: count the refusals.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, instruments: Instruments) -> None:
-        self._app, self._instruments = app, instruments
+    def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
+        self._app, self._access, self._instruments = app, access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._buffered = 0  # bytes of bodies in memory
@@ -95,11 +98,14 @@ class Gate:
         answered = Answered(send)
         try:
             self._check_headers(scope)
+            self._check_access(scope)
             await self._pass(scope, receive, answered)
         except ServeError as error:
             if answered.has_begun:
                 raise  # uvicorn closes the connection, which tells the client that the answer is not whole
             self._instruments.count(REFUSALS, code=answer(error).code)
+            if reason := error.details.get("reason"):
+                self._instruments.count(FAILED_LOGINS, reason=reason)
             await _refuse(error, scope, receive, send)
 
     def _check_headers(self, scope: Scope) -> None:
@@ -110,6 +116,11 @@ class Gate:
                 f"headers: expected at most {self._front.max_header_bytes} bytes with the request line, came {size}; "
                 "send fewer or shorter ones"
             )
+
+    def _check_access(self, scope: Scope) -> None:
+        self._access.check(
+            scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
+        )
 
     async def _pass(self, scope: Scope, receive: Receive, send: "Answered") -> None:
         request = self._request(scope)
@@ -276,7 +287,8 @@ def middlewares() -> list[Middleware]:
     """What Serve puts in front of the HTTP server of this process."""
     settings = handed_settings()
     connections.install(settings.serve)
-    return [Middleware(Gate, settings=settings, instruments=RayInstruments())]
+    access = Access(serve_rules(settings))
+    return [Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())]
 
 
 def _is_problem(start: Message) -> bool:

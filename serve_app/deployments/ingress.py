@@ -16,6 +16,7 @@ from model.verdict import Status
 from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
 from serve_app.collecting import Collected
 from serve_app.deployments import problems
+from serve_app.deployments.access_control import principal_of
 from serve_app.deployments.bodies import read_feedback, read_mute, read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
 from serve_app.deployments.interface import VERSION, MeshName, http, timing
@@ -404,8 +405,8 @@ class Ingress(PageRoutes):
         return _json(await ask(self._sessions.model, expires_at=self._expires_at()))
 
     @http.get("/v1/meshes", responses=problems.documented(InvalidParameter, *_BUSY))
-    async def meshes(self) -> list[MeshDocument]:
-        """All meshes by name; those too whose first snapshot is still to be collected."""
+    async def meshes(self, request: Request) -> list[MeshDocument]:
+        """All meshes by name that the caller may see; those too whose first snapshot is still to be collected."""
         found: list[MeshGauges] = await ask(self._sessions.meshes, expires_at=self._expires_at())
         lines = {
             m.mesh: MeshDocument(
@@ -417,7 +418,8 @@ class Ingress(PageRoutes):
             for one in await self._collected(HEALTH_SECONDS):
                 unseen = MeshDocument(mesh=one.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
                 lines.setdefault(one.mesh, unseen)
-        return [lines[name] for name in sorted(lines)]
+        principal = principal_of(request)
+        return [lines[name] for name in sorted(lines) if principal.can_see(name)]
 
     @http.get("/healthz")
     async def healthz(self) -> HealthDocument:

@@ -12,8 +12,19 @@ from ray import serve
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_app.access import Access
 from serve_app.deployments import problems
-from serve_app.errors import InvalidParameter, UnsupportedMediaType
+from serve_app.deployments.access_control import AccessControl
+from serve_app.errors import (
+    BadHost,
+    CrossOrigin,
+    Forbidden,
+    InvalidParameter,
+    TooManyFailedLogins,
+    Unauthenticated,
+    UnsupportedMediaType,
+    WrongHost,
+)
 from serve_app.metrics import PrometheusInstruments
 from serve_app.schemas import Problem, ScoreDocument, SnapshotDocument
 from serve_app.spoken import FeedbackDocument, MissedDocument, MuteDocument
@@ -46,10 +57,24 @@ class Http(FastAPI):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
         for operation in (o for methods in schema["paths"].values() for o in methods.values()):
+            operation["responses"] = _with_refusals(operation["responses"])
             for parameter in operation.get("parameters", ()):
                 # FastAPI's mark for "no example" is another object in a replica, and shown as if it were one.
                 parameter.pop("example", None)
         return schema
+
+
+def _with_refusals(responses: dict[str, Any]) -> dict[str, Any]:
+    """The responses of an operation, with those that access control gives before the route is asked."""
+    refusals = problems.documented(BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins)
+    merged = dict(responses)
+    for status, refusal in ((str(status), refusal) for status, refusal in refusals.items()):
+        known = merged.get(status)
+        if known is None:
+            merged[status] = refusal
+        else:
+            merged[status] = {**known, "description": f"{known['description']}; {refusal['description']}"}
+    return dict(sorted(merged.items()))
 
 
 class ServerTiming:
@@ -117,8 +142,19 @@ async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def interface(openapi: str | None = "/openapi.json") -> Http:
-    """An interface without routes, described at ``openapi`` if it is described at all."""
+def _access() -> Access:
+    """The rules of this replica; each class with an interface has them as ``access``."""
+    found: Access = serve.get_replica_context().servable_object.access
+    return found
+
+
+def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
+    """An interface without routes.
+
+    Args:
+        openapi: path of its description; None: there is none.
+        prefix: below which Serve mounts it, for the rules of access.
+    """
     http = Http(
         title="TAGAE",
         summary="Anomaly detection for service meshes",
@@ -131,6 +167,7 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
         dependencies=[Depends(only_own_pages), Depends(only_known_parameters)],
         generate_unique_id_function=lambda route: route.name,
     )
+    http.add_middleware(AccessControl, access=_access, prefix=prefix)
     http.add_middleware(ServerTiming)
     problems.install(http)
     return http

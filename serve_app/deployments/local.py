@@ -50,6 +50,8 @@ RAY_ENVIRONMENT = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # on a busy machine a proxy needs more than the 5 s it is given
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",  # three failures replace a proxy; with Ray's 10 s that took 24 s
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.gate.middlewares",
+    # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies says who is believed.
+    "FORWARDED_ALLOW_IPS": "none",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
 # glibc gives large blocks back to the kernel after each op and pays for them again at the next (PERFORMANCE.md).
@@ -115,11 +117,15 @@ def up(settings: Settings, namespace: str | None = None) -> str:
     )
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     port = front.port or _free_port(front.host)
-    serve.start(
-        http_options=HTTPOptions(host=front.host, port=port, keep_alive_timeout_s=int(front.keep_alive_seconds)),
-        logging_config=QUIET,
+    options = HTTPOptions(
+        host=front.host,
+        port=port,
+        keep_alive_timeout_s=int(front.keep_alive_seconds),
+        ssl_certfile=front.certificate_file and str(front.certificate_file),
+        ssl_keyfile=front.key_file and str(front.key_file),
     )
-    return f"http://{front.host}:{port}"
+    serve.start(http_options=options, logging_config=QUIET)
+    return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
 def down() -> None:

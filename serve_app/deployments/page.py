@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,13 +15,17 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from serve_app.access import COOKIE, COOKIE_SECONDS, Access, serve_rules
 from serve_app.deployments import problems
+from serve_app.deployments.access_control import access_of, principal_of
+from serve_app.deployments.bodies import read_json
 from serve_app.deployments.calling import RECEIVED, RETRY_AFTER_SECONDS, ask, received_at
 from serve_app.deployments.interface import MeshName, http
 from serve_app.deployments.shared import SingleFlight
 from serve_app.errors import (
     BadMeshName,
     DeadlineExceeded,
+    InvalidDocument,
     InvalidParameter,
     NoCapacity,
     Overloaded,
@@ -46,6 +50,8 @@ UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and its like pass each event o
 STREAM_SECONDS = 600.0  # then it ends and the page connects anew: to another replica, if this one is to go
 RECONNECT = b"retry: 2000\n\n"  # ms
 MOST_AT_ONCE = 200  # verdicts, to who comes back after a while
+MOST_LOGIN_BYTES = 1024
+NO_STORE = {"cache-control": "no-store"}
 MOST_EXPANDED = 50  # namespaces
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 ALWAYS = (BadMeshName, InvalidParameter, UnknownMesh, Overloaded, NoCapacity, DeadlineExceeded)
@@ -75,9 +81,13 @@ class PageRoutes:
     Args:
         settings: its ``serve``.
         sessions: handle of the sessions.
+
+    Raises:
+        BadSettings: the tokens file cannot be used.
     """
 
     def __init__(self, settings: Settings, sessions: Any) -> None:
+        self.access = Access(serve_rules(settings))
         self._deadline_seconds = settings.serve.deadline_seconds
         self._most_streams = settings.serve.max_streams
         self._streams = 0
@@ -88,6 +98,43 @@ class PageRoutes:
     async def page(self, request: Request) -> Response:
         """The page."""
         return sent(page(), request, HEADERS)
+
+    @http.get("/login", include_in_schema=False)
+    async def who(self, request: Request) -> Response:
+        """Who is signed in, for the page: whether a login is needed, the name, the scopes, and whether by cookie."""
+        found = access_of(request).identify(request.scope["headers"], request.scope.get("client"))
+        document = {
+            "needed": access_of(request).has_login,
+            "name": found.name if found else None,
+            "scopes": sorted(found.scopes) if found else [],
+            "cookie": bool(found and found.way == "cookie"),
+        }
+        return Response(msgspec.json.encode(document), media_type="application/json", headers=NO_STORE)
+
+    @http.post("/login", include_in_schema=False)
+    async def sign_in(self, request: Request) -> Response:
+        """Put a token into a cookie: `{"token": "..."}`.
+
+        The cookie holds the token itself. So every replica can check it without shared state, and removing the token
+        from the file ends all of its sessions at once. It has no Path: the service may be below a path of a proxy that
+        it does not know, and without Path a browser takes the folder of this address, which is the right one.
+        """
+        told = await read_json(request, MOST_LOGIN_BYTES)
+        token = told.get("token") if isinstance(told, dict) else None
+        if not isinstance(token, str):
+            raise InvalidDocument('token: expected {"token": "..."} with the token as text', pointer="/token")
+        headers, client = request.scope["headers"], request.scope.get("client")
+        access_of(request).sign_in(token.strip(), headers, client, "POST '/login'")
+        secure = access_of(request).is_secure(request.scope.get("scheme", "http"), headers, client)
+        return _with_cookie(token.strip(), COOKIE_SECONDS, secure)
+
+    @http.post("/logout", include_in_schema=False)
+    async def sign_out(self, request: Request) -> Response:
+        """Forget the cookie."""
+        secure = access_of(request).is_secure(
+            request.scope.get("scheme", "http"), request.scope["headers"], request.scope.get("client")
+        )
+        return _with_cookie("", 0, secure)
 
     @http.get("/static/{digest}/{name:path}", include_in_schema=False)
     async def file(self, digest: str, name: str, request: Request) -> Response:
@@ -105,6 +152,7 @@ class PageRoutes:
     async def stream(
         self,
         mesh: MeshName,
+        request: Request,
         since: Annotated[Instant | None, Query(description="begin with the verdict after this one")] = None,
         last_event_id: Annotated[str | None, Header(description="likewise, as browsers say it")] = None,
     ) -> Response:
@@ -122,7 +170,8 @@ class PageRoutes:
             slot.callback(self._over)
             owner = self._owner(mesh)
             first = await self._newer(owner, mesh, seen, 0.0)  # who asks for an unknown mesh is told so
-            return _Stream(self._events(owner, mesh, seen, first), slot.pop_all())
+            is_valid = partial(access_of(request).is_valid, principal_of(request))
+            return _Stream(self._events(owner, mesh, seen, first, is_valid), slot.pop_all())
 
     @http.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=problems.documented(*ALWAYS))
     async def timeline(
@@ -187,11 +236,14 @@ class PageRoutes:
         html: str = await ask(self._owner(mesh).report, mesh, incident, expires_at=self._expires_at())
         return Response(html, media_type="text/html", headers=HEADERS | REPORT_POLICY)
 
-    async def _events(self, owner: Any, mesh: str, seen: datetime | None, found: "_News") -> AsyncIterator[bytes]:
+    async def _events(
+        self, owner: Any, mesh: str, seen: datetime | None, found: "_News", is_valid: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
+        """Events until the stream ends by itself, or the reader's token does."""
         ends = time.monotonic() + STREAM_SECONDS
         try:
             yield RECONNECT
-            while time.monotonic() < ends:
+            while time.monotonic() < ends and is_valid():
                 yield found.events or b": nothing new\n\n"
                 seen = found.newest or seen
                 tick = TICK_SECONDS * max(1.0, self._streams / STREAMS_A_TICK)
@@ -230,6 +282,14 @@ class _News:
 
     events: bytes
     newest: datetime | None
+
+
+def _with_cookie(token: str, seconds: int, secure: bool) -> Response:
+    response = Response(status_code=204, headers=NO_STORE)
+    # Starlette's set_cookie would add a Path, see the route.
+    attributes = f"{COOKIE}={token}; Max-Age={seconds}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+    response.headers["set-cookie"] = attributes
+    return response
 
 
 class _Dated(msgspec.Struct):

@@ -11,10 +11,11 @@ from starlette.routing import Match
 
 from model.errors import ModelError
 from serve_app.errors import ANSWERS, InvalidParameter, ServeError, answer, problem
-from serve_app.metrics import REFUSALS
+from serve_app.metrics import FAILED_LOGINS, REFUSALS
 from serve_app.schemas import Problem
 
 MEDIA_TYPE = "application/problem+json"
+CHALLENGE = 'Bearer realm="tagae"'
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
@@ -44,9 +45,21 @@ def problem_response(error: Exception) -> Response:
     return _response(problem(error))
 
 
-def _told(request: Request, error: Exception) -> Response:
-    request.app.state.instruments.count(REFUSALS, code=answer(error).code)
+def refuse(app: Any, error: Exception) -> Response:
+    """The answer to an error, which is counted.
+
+    Args:
+        app: whose ``state`` has the instruments.
+        error: of the house; a failed login has a ``reason`` among its details.
+    """
+    app.state.instruments.count(REFUSALS, code=answer(error).code)
+    if reason := getattr(error, "details", {}).get("reason"):
+        app.state.instruments.count(FAILED_LOGINS, reason=reason)
     return problem_response(error)
+
+
+def _told(request: Request, error: Exception) -> Response:
+    return refuse(request.app, error)
 
 
 def _unroutable(request: Request, error: Exception) -> Response:
@@ -81,5 +94,7 @@ def _response(document: Problem, headers: dict[str, str] | None = None) -> Respo
     headers = headers or {}
     if document.retry_after_seconds is not None:
         headers["retry-after"] = str(math.ceil(document.retry_after_seconds))
+    if document.status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = CHALLENGE
     body = document.model_dump_json(exclude_none=True)
     return Response(body, document.status, headers, MEDIA_TYPE)

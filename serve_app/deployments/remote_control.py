@@ -16,9 +16,11 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve import Application
 
+from serve_app.access import Access, Rules, serve_rules
 from serve_app.deployments.bodies import read_json
 from serve_app.deployments.interface import interface
 from serve_app.errors import InvalidDocument, NoCapacity, Overloaded
+from serve_app.settings import Settings
 from serve_app.web.files import HEADERS, page
 
 NAME = "demo"  # of the application, and the first word of its paths
@@ -85,7 +87,7 @@ def _sent(content: bytes, media_type: str) -> Response:
     return Response(content, headers=HEADERS, media_type=media_type)
 
 
-http = interface(openapi=None)
+http = interface(openapi=None, prefix=f"/{NAME}")
 
 
 @serve.ingress(http)
@@ -94,9 +96,11 @@ class RemoteControl:
 
     Args:
         keys: that may be pressed.
+        rules: of access, those of the service.
     """
 
-    def __init__(self, keys: Collection[str]) -> None:
+    def __init__(self, keys: Collection[str], rules: Rules) -> None:
+        self.access = Access(rules)
         self._keys = WaitingKeys(keys)
         self._show: bytes | None = None  # as told last
 
@@ -136,14 +140,14 @@ class RemoteControl:
         return await self._keys.take(WAIT_SECONDS)
 
 
-def remote_control(keys: Collection[str]) -> dict[str, Application]:
+def remote_control(keys: Collection[str], settings: Settings) -> dict[str, Application]:
     """The application by its name, for :func:`serve_app.app.start`."""
     deployment = serve.deployment(
         RemoteControl,
         ray_actor_options={"num_cpus": LIGHT_CPUS},
         max_ongoing_requests=50,
     )
-    return {NAME: deployment.bind(tuple(keys))}
+    return {NAME: deployment.bind(tuple(keys), serve_rules(settings))}
 
 
 class Line:

@@ -5,7 +5,9 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import stat
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
@@ -13,12 +15,13 @@ from pathlib import Path
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
-from prometheus_client import start_http_server
 
 from model.snapshot import MeshSnapshot
+from serve_app.access import Access, require_certificate, require_protection, sidecar_rules
 from serve_app.collecting import Collecting, rhythm
 from serve_app.errors import BadSettings
 from serve_app.settings import MeshSettings, Settings, SidecarSettings
+from serve_app.sidecar.gate import TokenInterceptor, metrics_server
 from serve_app.sidecar.service import Verdicts
 from serve_app.sidecar.session import Session
 from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR
@@ -42,21 +45,26 @@ async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: 
         ready: called once, with the addresses that it listens on.
 
     Raises:
-        BadSettings: it cannot listen where it is told.
+        BadSettings: it cannot listen where it is told, or others could connect to it without a token.
         ServeError: as of ``Session``.
     """
     ends = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
+    rules = sidecar_rules(settings)
+    require_protection(rules, [settings.sidecar.host])
+    require_certificate(settings.sidecar.certificate_file, settings.sidecar.key_file, "sidecar")
+    access = Access(rules)
     session = Session(mesh, settings)
     try:
         begun = await session.begin()
-        server, healthy, addresses = _listening(settings, session)
+        servers, healthy, addresses = _listening(settings, session, access)
         with (
             _collecting(settings, session, asked, begun) as collecting,
-            _measured(settings.sidecar, session, collecting) as pages,
+            _measured(settings.sidecar, session, collecting, access) as pages,
         ):
-            await server.start()
+            for server in servers:
+                await server.start()
             await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
             async with _polling(collecting) as polling:
                 polling.add_done_callback(lambda _: ends.set())  # which it never should; the exit code says so
@@ -64,7 +72,7 @@ async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: 
                 await ends.wait()
                 await healthy.enter_graceful_shutdown()
                 session.newest.end()
-                await server.stop(GRACE_SECONDS)
+                await asyncio.gather(*(server.stop(GRACE_SECONDS) for server in servers))
     finally:
         await session.close()
 
@@ -101,51 +109,79 @@ async def _polling(collecting: Collecting | None) -> AsyncIterator[asyncio.Futur
 
 
 @contextmanager
-def _measured(chosen: SidecarSettings, session: Session, collecting: Collecting | None) -> Iterator[list[str]]:
+def _measured(
+    chosen: SidecarSettings, session: Session, collecting: Collecting | None, access: Access
+) -> Iterator[list[str]]:
     """The page for Prometheus, on threads of its own, and where it is; nowhere if nobody asked for it."""
     if chosen.metrics_port is None:
         yield []
         return
     registry = session.instruments.registry(session.gauges, lambda: [collecting.state] if collecting else [])
+    tls = None
+    if chosen.certificate_file and chosen.key_file:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(chosen.certificate_file, chosen.key_file)
     try:
-        server, thread = start_http_server(chosen.metrics_port, chosen.host, registry)
+        server = metrics_server(chosen.host, chosen.metrics_port, registry, access, session.instruments, tls)
     except OSError as error:
         raise BadSettings(
             f"sidecar.metrics_port: expected an address to listen on, came {chosen.host}:{chosen.metrics_port}, which "
             f"is taken or not of this machine ({error}); choose another, or 0 for a free port"
         ) from None
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
-        yield [f"http://{_named(chosen.host)}:{server.server_port}/metrics"]
+        yield [f"{'https' if tls else 'http'}://{_named(chosen.host)}:{server.server_port}/metrics"]
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def _listening(settings: Settings, session: Session) -> tuple[grpc.aio.Server, health.HealthServicer, list[str]]:
-    """A server that is bound and not started, and where."""
+def _listening(
+    settings: Settings, session: Session, access: Access
+) -> tuple[list[grpc.aio.Server], health.HealthServicer, list[str]]:
+    """Servers that are bound and not started, and where: one for the port, one for the socket.
+
+    The port asks for tokens. The socket asks for none, since its mode says who can connect.
+    """
     chosen = settings.sidecar
+    verdicts, healthy = Verdicts(session, settings), health.HealthServicer()
+    guard = TokenInterceptor(access, session.mesh, session.instruments)
+    servers = [_server(settings, verdicts, healthy, [guard])]
+    addresses = [_bound(servers[0], chosen)]
+    if chosen.socket is not None:
+        servers.append(_server(settings, verdicts, healthy, []))
+        addresses.append(_bound_socket(servers[1], chosen.socket))
+    return servers, healthy, addresses
+
+
+def _server(
+    settings: Settings, verdicts: Verdicts, healthy: health.HealthServicer, guards: list[TokenInterceptor]
+) -> grpc.aio.Server:
     server = grpc.aio.server(
+        interceptors=guards,
         options=(
             ("grpc.so_reuseport", 0),  # else a second process shares the port, and each gets half of the requests
             ("grpc.max_receive_message_length", settings.limits.max_body_bytes),
             ("grpc.keepalive_time_ms", 60_000),  # a watcher that vanished frees its place
         ),
-        maximum_concurrent_rpcs=chosen.max_watchers + REQUESTS_AT_ONCE,
+        maximum_concurrent_rpcs=settings.sidecar.max_watchers + REQUESTS_AT_ONCE,
     )
-    add_VerdictsServicer_to_server(Verdicts(session, settings), server)  # type: ignore[no-untyped-call]
-    healthy = health.HealthServicer()
+    add_VerdictsServicer_to_server(verdicts, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    addresses = [_bound(server, chosen)]
-    if chosen.socket is not None:
-        addresses.append(_bound_socket(server, chosen.socket))
-    return server, healthy, addresses
+    return server
 
 
 def _bound(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
     host = _named(chosen.host)
     try:
-        return f"{host}:{server.add_insecure_port(f'{host}:{chosen.port}')}"
+        if chosen.certificate_file and chosen.key_file:
+            pair = chosen.key_file.read_bytes(), chosen.certificate_file.read_bytes()
+            port = server.add_secure_port(f"{host}:{chosen.port}", grpc.ssl_server_credentials([pair]))
+        else:
+            port = server.add_insecure_port(f"{host}:{chosen.port}")
+        return f"{host}:{port}"
     except RuntimeError as error:
         raise BadSettings(
             f"sidecar.port: expected an address to listen on, came {host}:{chosen.port}, which is taken or not of this "

@@ -22,10 +22,13 @@ from serve_app.sidecar.verdicts_pb2_grpc import VerdictsServicer
 MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
 STATUS = {  # of gRPC, by HTTP's
     400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
     409: grpc.StatusCode.FAILED_PRECONDITION,
     413: grpc.StatusCode.INVALID_ARGUMENT,
     415: grpc.StatusCode.INVALID_ARGUMENT,
+    421: grpc.StatusCode.INVALID_ARGUMENT,
     422: grpc.StatusCode.INVALID_ARGUMENT,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     500: grpc.StatusCode.INTERNAL,
@@ -90,10 +93,15 @@ async def answering(context: Any, instruments: Instruments) -> AsyncIterator[Non
     try:
         yield
     except Exception as error:
-        told = problem(error)
         instruments.count(REFUSALS, code=answer(error).code)
-        code = STATUS[told.status]
-        if code is grpc.StatusCode.INTERNAL:
-            log.error("a request failed", exc_info=error)
-        metadata = (("tagae-problem", told.type), *((("tagae-pointer", told.pointer),) if told.pointer else ()))
-        await context.abort(code, cut(told.detail, MOST_LETTERS), metadata)
+        await abort(context, error)
+
+
+async def abort(context: Any, error: Exception) -> None:
+    """End a call with an error: its status, its text, and the type of the problem in the trailing metadata."""
+    told = problem(error)
+    code = STATUS[told.status]
+    if code is grpc.StatusCode.INTERNAL:
+        log.error("a request failed", exc_info=error)
+    metadata = (("tagae-problem", told.type), *((("tagae-pointer", told.pointer),) if told.pointer else ()))
+    await context.abort(code, cut(told.detail, MOST_LETTERS), metadata)

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from timing import TIMEOUT_FACTOR
 
+from serve_app.access import Access, serve_rules
 from serve_app.deployments import connections
 from serve_app.deployments.calling import RECEIVED
 from serve_app.deployments.gate import Gate
@@ -74,7 +75,9 @@ def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
         config = uvicorn.Config(
-            Gate(behind, settings, PrometheusInstruments(replica="test")), lifespan="off", log_config=None
+            Gate(behind, settings, Access(serve_rules(settings)), PrometheusInstruments(replica="test")),
+            lifespan="off",
+            log_config=None,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -104,11 +107,13 @@ class Peer:
         self.socket.sendall(data)
 
     def post(self, path: str = PUSH, body: bytes = b"{}", headers: str = "") -> tuple[int, dict[str, str], bytes]:
-        self.send(f"POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body)
+        self.send(
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
+        )
         return self.answer()
 
     def get(self, path: str, headers: str = "") -> tuple[int, dict[str, str], bytes]:
-        self.send(f"GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n".encode())
+        self.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n".encode())
         return self.answer()
 
     def answer(self) -> tuple[int, dict[str, str], bytes]:
@@ -155,7 +160,7 @@ def test_a_request_passes_whole_and_stamped_by_the_gate_alone() -> None:
 def test_a_slow_body_is_cut_off_and_never_reaches_a_replica() -> None:
     with gate(ok, body_seconds=1.0) as (port, behind):
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: x\r\ncontent-length: 4000\r\n\r\n".encode())
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000\r\n\r\n".encode())
         for _ in range(8):
             peer.send(b" ")
         status, headers, body = peer.answer()
@@ -167,7 +172,7 @@ def test_a_slow_body_is_cut_off_and_never_reaches_a_replica() -> None:
 def test_a_body_in_small_pieces_that_is_whole_in_time_passes() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n".encode())
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 40\r\n\r\n".encode())
         for i in range(40):
             peer.send(b"%d" % (i % 10))
         assert peer.answer()[0] == 200
@@ -188,10 +193,10 @@ def test_slow_headers_are_cut_off_on_new_and_on_used_connections() -> None:
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"GET / HTTP/1.1\r\nhost: x\r\nx-long: %b\r\n\r\n" % (b"a" * 20_000),
-        b"GET / HTTP/1.1\r\nhost: x\r\n%b\r\n" % (b"x-many: a\r\n" * 2000),
-        b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n" % (b"a" * 20_000),
-        b"GET / HTTP/1.1\r\nhost: x\r\nx-endless: %b" % (b"a" * 200_000),
+        b"GET / HTTP/1.1\r\nhost: localhost\r\nx-long: %b\r\n\r\n" % (b"a" * 20_000),
+        b"GET / HTTP/1.1\r\nhost: localhost\r\n%b\r\n" % (b"x-many: a\r\n" * 2000),
+        b"GET /%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % (b"a" * 20_000),
+        b"GET / HTTP/1.1\r\nhost: localhost\r\nx-endless: %b" % (b"a" * 200_000),
     ],
 )
 def test_large_headers_are_refused(request_bytes: bytes) -> None:
@@ -209,7 +214,7 @@ def test_a_large_body_is_refused_however_it_is_announced() -> None:
         status, _, body = peer.post(body=b"x" * 5000)
         assert (status, is_problem(body, "document-too-large")) == (413, True)
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".encode())
         peer.send(b"1388\r\n" + b"x" * 5000 + b"\r\n")
         assert peer.answer()[0] == 413
         assert behind.requests == []
@@ -234,16 +239,17 @@ def test_too_many_pushes_are_refused_at_once_and_health_routes_never() -> None:
         for i, peer in enumerate(peers):
             body = b"{}"
             peer.send(
-                f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n".encode() + body
+                f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n".encode()
+                + body
             )
         refused = [peer.answer() for peer in peers[9:]]  # the limit begins at 8
         assert {status for status, _, _ in refused} == {429}
         assert all(int(headers["retry-after"]) >= 1 for _, headers, _ in refused)
         assert all(is_problem(body, "overloaded") for _, _, body in refused)
         health = Peer(port)
-        health.send(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        health.send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         read = Peer(port)
-        read.send(b"GET /v1/meshes HTTP/1.1\r\nhost: x\r\n\r\n")
+        read.send(b"GET /v1/meshes HTTP/1.1\r\nhost: localhost\r\n\r\n")
         behind.release.set()
         assert health.answer()[0] == 200
         assert read.answer()[0] == 200  # some places are for reads alone
@@ -298,7 +304,8 @@ def test_the_room_of_a_client_that_goes_away_comes_back() -> None:
             peers = [Peer(port) for _ in range(4)]
             for i, peer in enumerate(peers):
                 peer.send(
-                    f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n".encode() + b"{}"
+                    f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n".encode()
+                    + b"{}"
                 )
             for peer in peers:
                 assert peer.answer()[0] == 504
@@ -312,4 +319,13 @@ def test_websockets_are_refused() -> None:
             "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eA==\r\n"
         )
         assert Peer(port).get("/v1/meshes", headers)[0] in (403, 400)
+        assert behind.requests == []
+
+
+def test_what_may_not_be_asked_is_refused_before_its_body_is_read() -> None:
+    with gate(ok) as (port, behind):
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 4000\r\n\r\n".encode())
+        status, _, body = peer.answer()
+        assert (status, is_problem(body, "wrong-host")) == (421, True)
         assert behind.requests == []

@@ -167,7 +167,10 @@ function fail(words) {
 
 async function ask() {
   asking ??= fetch("/demo/show", { cache: "no-store" })
-    .then(async (answer) => (answer.ok ? render(await answer.json()) : fail("the demo is starting")))
+    .then(async (answer) => {
+      if (answer.ok) render(await answer.json());
+      else fail(answer.status === 401 ? "sign in to see the demo" : "the demo is starting");
+    })
     .catch(() => fail("the demo has ended"))
     .finally(() => {
       asking = null;

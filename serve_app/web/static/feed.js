@@ -37,6 +37,9 @@ const json = (body) => ({
 });
 
 export const meshes = () => send(`${ROOT}v1/meshes`);
+export const who = () => send(`${ROOT}login`, { cache: "no-store" });
+export const signIn = (token) => send(`${ROOT}login`, json({ token }));
+export const signOut = () => send(`${ROOT}logout`, json({}));
 export const health = () => send(`${ROOT}healthz`);
 export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`);
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
@@ -61,9 +64,10 @@ const CALM_MS = 4000; // a connection that is back by then was not lost: streams
 /**
  * Verdicts of a mesh from now on; the connection is made anew as often as it is lost, and nothing in between is missed.
  * While nobody sees the page there is none: a browser has six for all tabs together.
+ * @param parts {on(verdict), lost(), back(), refused()}: refused: the service said no, for a reason that other requests tell.
  * @returns a function that ends it.
  */
-export function follow(mesh, { on, lost, back }) {
+export function follow(mesh, { on, lost, back, refused }) {
   let events = null,
     timer,
     alarm = null,
@@ -84,6 +88,7 @@ export function follow(mesh, { on, lost, back }) {
     events.addEventListener("error", () => {
       alarm ??= setTimeout(lost, CALM_MS);
       if (events?.readyState !== EventSource.CLOSED) return; // it tries by itself
+      refused();
       timer = setTimeout(connect, 1000 * PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
     });
   };

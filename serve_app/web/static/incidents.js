@@ -185,7 +185,9 @@ export function incidentsView(on) {
         : null;
     const button = (text, key, deed) =>
       el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: () => act(deed) }, text);
-    const row = said
+    const row = !drawn.canWrite
+      ? [el("span", { class: "said" }, `${said ? `${saidText(said)} ` : ""}Your token can read only: feedback needs the write scope.`)]
+      : said
       ? [
           el("span", { class: "said", role: "status" }, saidText(said)),
           button("Take it back", "back", () => feed.takeBack(drawn.mesh, incident.id)),

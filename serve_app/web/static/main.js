@@ -6,6 +6,7 @@ import { comparisonView, periods } from "./comparison.js";
 import { graphView } from "./graph.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
+import { sessionView } from "./session.js";
 import { joined, timelineView } from "./timeline.js";
 import { pulse, watcherView } from "./watcher.js";
 
@@ -54,6 +55,7 @@ const timeline = timelineView({
 const incidents = incidentsView({ select, changed: () => {} });
 const comparison = comparisonView({ select });
 const watcher = watcherView();
+const session = sessionView({ begin, end: signedOut });
 
 /** The incident that is looked at: the one that is named, else the worst. */
 function incident() {
@@ -104,6 +106,7 @@ function enter(mesh) {
       known.lost = false;
       ticked();
     },
+    refused: list,
   });
   incidents.remember(mesh);
 }
@@ -178,6 +181,7 @@ async function fetchMap() {
 }
 
 async function list() {
+  if (session.isAsking()) return;
   let found = [];
   try {
     found = await feed.meshes();
@@ -247,7 +251,26 @@ function gone(mesh) {
   );
 }
 
+/** Begin with the view of the address. */
+function begin() {
+  if (read().mesh) enter(read().mesh); // a link knows where it leads
+  list();
+}
+
+/** Show nothing of what was known, and ask for a token. */
+function signedOut() {
+  forget(null);
+  show(by("mesh"));
+  headline("", "Sign in", "This service needs an access token.");
+  document.title = "TAGAE";
+  session.ask();
+}
+
 function failed(error) {
+  if (error.status === 401) {
+    signedOut();
+    return;
+  }
   if (error.status === 0) known.lost = true;
   else known.problem = error.message; // told until there is something newer to tell
   if (known.verdict) tell();
@@ -278,6 +301,7 @@ function draw() {
     verdict: known.verdict,
     service: view.service,
     live: !view.at,
+    canWrite: session.canWrite(),
     newest: known.newest.observed_at,
   });
   if (known.timeline) {
@@ -341,7 +365,8 @@ addEventListener("keydown", (event) => {
     event.metaKey ||
     event.altKey ||
     event.target.matches("input, select, textarea") ||
-    by("keys").open
+    by("keys").open ||
+    session.isAsking()
   )
     return;
   const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
@@ -353,6 +378,7 @@ addEventListener("keydown", (event) => {
 });
 addEventListener("view", () => {
   const { mesh, at } = read();
+  if (session.isAsking()) return;
   known.missed = null;
   if (mesh && mesh !== known.mesh) {
     enter(mesh);
@@ -386,7 +412,7 @@ by("find").addEventListener("change", () => {
 
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-if (read().mesh) enter(read().mesh); // a link knows where it leads
-list();
+session.refresh().then(draw);
+begin();
 setInterval(list, MESHES_MS);
 setInterval(ticked, 1000);

@@ -1,0 +1,32 @@
+"""Who may do what: tokens, hosts, origins, trusted proxies. Pure rules, without Ray and without FastAPI.
+
+``Access.check`` takes what an ASGI scope holds and returns a :class:`Principal`, or raises an error of
+``serve_app.errors``. It reads no body, so that a caller can refuse a request before any byte of its body arrives.
+"""
+
+from serve_app.access.control import COOKIE, COOKIE_SECONDS, Access, Principal
+from serve_app.access.rules import (
+    Rules,
+    is_loopback,
+    require_certificate,
+    require_protection,
+    serve_rules,
+    sidecar_rules,
+)
+from serve_app.access.tokens import Scope, Token, TokenFile
+
+__all__ = [
+    "COOKIE",
+    "COOKIE_SECONDS",
+    "Access",
+    "Principal",
+    "Rules",
+    "Scope",
+    "Token",
+    "TokenFile",
+    "is_loopback",
+    "require_certificate",
+    "require_protection",
+    "serve_rules",
+    "sidecar_rules",
+]

@@ -1,0 +1,128 @@
+"""Changes to a tokens file: add an entry, remove one. Comments and the order of the other entries stay."""
+
+import fcntl
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from serve_app.access.tokens import Scope, Token, digest_of, parse
+from serve_app.errors import BadSettings
+
+PREFIX = "tagae_"  # lets scanners for leaked secrets recognise a token
+TOKEN_BYTES = 32
+MODE = 0o600
+ENTRY = re.compile(r"^(?=[ \t]*\[\[[ \t]*tokens[ \t]*\]\])", re.MULTILINE)
+
+
+def create(
+    path: Path,
+    name: str,
+    scopes: Iterable[Scope],
+    meshes: Iterable[str] = (),
+    expires: datetime | None = None,
+) -> str:
+    """Add a token to a file, which is made if it does not exist.
+
+    Returns:
+        The token. The file holds only its hash, so this is the only time that anybody sees it.
+
+    Raises:
+        BadSettings: the name is taken or not allowed, or the file cannot be read or written.
+    """
+    token = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    lines = ["[[tokens]]", f'name = "{name}"', f'sha256 = "{digest_of(token).hex()}"']
+    lines.append(f"scopes = [{_quoted(sorted(set(scopes)))}]")
+    if chosen := sorted(set(meshes)):
+        lines.append(f"meshes = [{_quoted(chosen)}]")
+    if expires is not None:
+        lines.append(f"expires = {expires.isoformat()}")
+    entry = "\n".join(lines) + "\n"
+    parse(entry, f"token {name!r}")
+    with _locked(path):
+        before = _text(path)
+        if name in {known.name for known in parse(before, str(path))}:
+            raise BadSettings(f"{path}: expected a new name, {name!r} is taken; choose another, or remove that token")
+        gap = "" if not before.strip() else "\n" if before.endswith("\n") else "\n\n"
+        _replace(path, before + gap + entry)
+    return token
+
+
+def remove(path: Path, name: str) -> None:
+    """Remove a token from a file.
+
+    Raises:
+        BadSettings: there is no token of this name, or the file cannot be read or written.
+    """
+    with _locked(path):
+        before = _text(path)
+        tokens = parse(before, str(path))
+        if name not in {token.name for token in tokens}:
+            known = ", ".join(token.name for token in tokens)
+            raise BadSettings(f"{path}: expected the name of a token ({known or 'there are none'}), came {name!r}")
+        head, *entries = ENTRY.split(before)
+        kept = [entry for entry in entries if [t.name for t in parse(entry, str(path))] != [name]]
+        after = head + "".join(kept)
+        if parse(after, str(path)) != tuple(token for token in tokens if token.name != name):
+            raise BadSettings(f"{path}: expected [[tokens]] entries, one below the other; remove {name!r} by hand")
+        _replace(path, after)
+
+
+def listed(path: Path) -> tuple[Token, ...]:
+    """The tokens of a file.
+
+    Raises:
+        BadSettings: it cannot be read.
+    """
+    return parse(_text(path), str(path))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path}: expected a readable UTF-8 file, came {type(error).__name__}") from None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One writer at a time. The lock is on the folder, since the file itself is replaced."""
+    try:
+        folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise BadSettings(f"{path}: expected a folder that exists, came {error.strerror}") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the whole file at once: a service that reads it sees the former text or the new one."""
+    path = path.resolve()
+    try:
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    except OSError as error:
+        raise BadSettings(f"{path}: expected a folder that can be written, came {error.strerror}") from None
+    new = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), MODE)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise BadSettings(f"{path}: expected a file that can be written, came {error.strerror}") from None

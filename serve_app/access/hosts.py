@@ -1,0 +1,138 @@
+"""Names in ``Host`` and ``Origin``.
+
+DNS rebinding lets a page of another site reach this service under the page's own name, as if both were one site. The
+``Host`` header then has that name, so names that nobody configured are refused. An IP address in ``Host`` is safe:
+rebinding needs a DNS name, because a browser that asks for an address connects to that address.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from urllib.parse import urlsplit
+
+from serve_app.errors import BadHost, CrossOrigin, WrongHost
+
+MOST_SHOWN = 80  # characters of a header in a message
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,255}))(?::(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host and its port.
+
+    Attributes:
+        name: in lower case, without brackets and without a dot at its end.
+        port: None: the default of the scheme.
+        is_address: whether the name is an IP address.
+    """
+
+    name: str
+    port: int | None
+    is_address: bool
+
+
+def parse_place(text: str) -> Place:
+    """``HOST`` or ``HOST:PORT``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise ValueError("expected HOST or HOST:PORT")
+    port = int(found["port"]) if found["port"] else None
+    if port is not None and port > 65535:
+        raise ValueError("expected a port of at most 65535")
+    if found["v6"]:
+        return Place(str(IPv6Address(found["v6"])), port, True)
+    name = found["name"].lower().removesuffix(".")
+    if not name:
+        raise ValueError("expected HOST or HOST:PORT")
+    try:
+        return Place(str(IPv4Address(name)), port, True)
+    except AddressValueError:
+        return Place(name, port, False)
+
+
+class Hosts:
+    """The names that this service answers to.
+
+    Args:
+        names: ``NAME`` or ``NAME:PORT``. The port matters for ``Origin`` only: without one, pages of that name on the
+            default ports may send changes.
+        own: the name that the service listens on; empty: none.
+        external_url: as people reach the service, also behind a proxy that changes ``Host``.
+        subject: of the settings, for messages.
+
+    Raises:
+        ValueError: a name is not one.
+    """
+
+    def __init__(
+        self, names: Iterable[str], own: str = "", external_url: str | None = None, subject: str = "serve"
+    ) -> None:
+        self._setting = f"{subject}.allowed_hosts"
+        places = [parse_place(name) for name in names]
+        self._names = frozenset({"localhost", own.lower(), *(place.name for place in places)})
+        self._origins = frozenset(
+            (scheme, place.name, place.port or port) for place in places for scheme, port in DEFAULT_PORTS.items()
+        )
+        if external_url:
+            parts = urlsplit(external_url)
+            place = parse_place(parts.netloc.rpartition("@")[2])
+            self._names |= {place.name}
+            self._origins |= {(parts.scheme, place.name, place.port or DEFAULT_PORTS[parts.scheme])}
+
+    def check_host(self, host: str | None, http_version: str) -> Place | None:
+        """The place that a request names. A missing ``Host`` is allowed in HTTP/1.0 only, which no browser speaks.
+
+        Raises:
+            BadHost: it is missing or malformed.
+            WrongHost: it is a name that this service does not answer to.
+        """
+        if host is None and http_version == "1.0":
+            return None
+        try:
+            place = parse_place(host or "")
+        except ValueError:
+            came = "none" if host is None else repr(host[:MOST_SHOWN])
+            raise BadHost(f"host: expected one header HOST or HOST:PORT, came {came}; correct the request") from None
+        if not place.is_address and place.name not in self._names:
+            raise WrongHost(
+                f"host: expected an IP address, localhost or a name of this service, came {place.name[:MOST_SHOWN]!r}; "
+                f"if that is a name of this service, add it to {self._setting}"
+            )
+        return place
+
+    def check_origin(self, origin: str | None, fetch_site: str | None, here: Place | None) -> None:
+        """Refuse a request that a page of another site made a browser send. For methods that change something.
+
+        Args:
+            origin: the header ``Origin``; browsers send it with every such request, other clients do not.
+            fetch_site: the header ``Sec-Fetch-Site``.
+            here: the place that the request names.
+
+        Raises:
+            CrossOrigin: the page is not of this service.
+        """
+        if (origin is None or self._is_own(origin, here)) and fetch_site != "cross-site":
+            return
+        raise CrossOrigin(
+            f"origin: expected a page of this service, came {(origin or fetch_site or '')[:MOST_SHOWN]!r}; if a proxy "
+            f"changes Host, let it pass Host on, or set notify.external_url or {self._setting}"
+        )
+
+    def _is_own(self, origin: str, here: Place | None) -> bool:
+        scheme, separator, rest = origin.lower().partition("://")
+        if not separator or scheme not in DEFAULT_PORTS:
+            return False  # among them "null", of a page in a sandbox
+        try:
+            place = parse_place(rest)
+        except ValueError:
+            return False
+        default = DEFAULT_PORTS[scheme]
+        if (scheme, place.name, place.port or default) in self._origins:
+            return True
+        return here is not None and (place.name, place.port or default) == (here.name, here.port or default)

@@ -1,0 +1,78 @@
+"""Which scope a request needs: a pure function of its method and path.
+
+The path is the one that the router sees: percent-decoded once, relative to the application. Nothing here decodes or
+normalises it again. A path that is not recognised needs more, never less: all meshes, and ``admin`` to change anything.
+So a path that a router would match and this table would not is refused to a limited token.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from serve_app.access.tokens import Scope
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+MESHES = "/v1/meshes"
+STATIC = "/static/"
+# The shells of the pages hold no data. Probes come without a token.
+OPEN = {
+    "/": SAFE,
+    "/healthz": SAFE,
+    "/readyz": SAFE,
+    "/-/healthz": SAFE,
+    "/login": SAFE | {"POST"},
+    "/logout": frozenset({"POST"}),
+    "/demo/": SAFE,
+    "/demo/controls.js": SAFE,
+    "/demo/controls.css": SAFE,
+}
+READ = frozenset({MESHES, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
+WRITE = frozenset({"/v1/score", "/demo/keys"})
+MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("adapter", "rollback")})
+MESH_DELETES = frozenset({"feedback", "mutes"})  # with one id below
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a request needs.
+
+    Attributes:
+        scope: None: nothing, it is open to everybody.
+        mesh: the one that it is about.
+        all_meshes: whether it is about every mesh, so that a token limited to some is refused.
+    """
+
+    scope: Scope | None
+    mesh: str | None = None
+    all_meshes: bool = False
+
+
+@lru_cache(maxsize=1024)
+def need(method: str, path: str) -> Need:
+    """What a request needs.
+
+    Args:
+        method: in upper case.
+        path: percent-decoded, relative to the application; the demo's begins with ``/demo``.
+    """
+    if method in OPEN.get(path, ()) or (method in SAFE and path.startswith(STATIC) and ".." not in path):
+        return Need(None)
+    if path.startswith(MESHES + "/"):
+        return _mesh_need(method, path)
+    if path in READ and method in SAFE:
+        return Need(Scope.READ)
+    if path in WRITE and method == "POST":
+        return Need(Scope.WRITE)
+    return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)
+
+
+def _mesh_need(method: str, path: str) -> Need:
+    mesh, *below = path.removeprefix(MESHES + "/").split("/")
+    if not mesh:
+        return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)
+    if method in SAFE:
+        return Need(Scope.READ, mesh)
+    if method == "POST" and tuple(below) in MESH_POSTS:
+        return Need(Scope.WRITE, mesh)
+    if method == "DELETE" and len(below) == 2 and below[0] in MESH_DELETES and below[1]:
+        return Need(Scope.WRITE, mesh)
+    return Need(Scope.ADMIN, mesh)

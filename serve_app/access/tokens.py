@@ -1,0 +1,226 @@
+"""Access tokens and the file that holds their hashes.
+
+The file is TOML. ``tagae token create`` writes it, and it can be edited by hand::
+
+    [[tokens]]
+    name = "grafana"
+    sha256 = "4bf5..."
+    scopes = ["read"]
+    meshes = ["shop"]                 # optional: only these meshes
+    expires = 2027-01-01T00:00:00Z    # optional
+
+A token is 32 random bytes, so a plain SHA-256 is the right hash. Slow, salted hashes protect passwords, which people
+choose and attackers guess. Nobody can guess 256 random bits, and a fast hash costs each request a few microseconds.
+"""
+
+import hmac
+import logging
+import re
+import stat
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from serve_app.errors import BadSettings
+
+RELOAD_SECONDS = 1.0  # between two looks at the file
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+MESH = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+HASH = re.compile(r"[0-9a-f]{64}")
+FIELDS = ("name", "sha256", "scopes", "meshes", "expires")
+log = logging.getLogger("ray.serve")
+
+
+class Scope(StrEnum):
+    """What a token permits.
+
+    The scopes are independent, except that ``admin`` includes the other two. ``write`` does not include ``read``: a
+    job that pushes snapshots gets the verdicts of its own pushes and nothing else.
+    """
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One entry of the file.
+
+    Attributes:
+        name: appears in messages, never in metrics.
+        digest: SHA-256 of the token, 32 bytes.
+        scopes: at least one.
+        meshes: the only meshes that it opens; None: all.
+        expires: UTC; None: never.
+    """
+
+    name: str
+    digest: bytes
+    scopes: frozenset[Scope]
+    meshes: frozenset[str] | None = None
+    expires: datetime | None = None
+
+    def has_expired(self, now: datetime) -> bool:
+        """Whether it is too late to use it."""
+        return self.expires is not None and now >= self.expires
+
+
+def digest_of(token: str) -> bytes:
+    """The hash that the file holds, 32 bytes."""
+    return sha256(token.encode()).digest()
+
+
+def parse(text: str, place: str) -> tuple[Token, ...]:
+    """The tokens of a file's text.
+
+    Args:
+        text: TOML.
+        place: of the text, for errors.
+
+    Raises:
+        BadSettings: the text is not TOML, or an entry is wrong. The message never holds a hash.
+    """
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSettings(f"{place}: expected TOML with [[tokens]] entries, came {error}; correct the file") from None
+    if unknown := [name for name in content if name != "tokens"]:
+        raise BadSettings(f"{place}: expected only [[tokens]] entries, came {unknown[0]!r}; remove it")
+    entries = content.get("tokens", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BadSettings(f"{place}: expected tokens as [[tokens]] entries, came {type(entries).__name__}")
+    tokens = tuple(_token(entry, f"{place}: entry {i + 1}") for i, entry in enumerate(entries))
+    for what, values in (("name", [t.name for t in tokens]), ("sha256", [t.digest for t in tokens])):
+        if len(set(values)) < len(values):
+            raise BadSettings(f"{place}: expected each {what} once, came one twice; remove one of the entries")
+    return tokens
+
+
+def _token(entry: dict[str, Any], place: str) -> Token:
+    if unknown := [name for name in entry if name not in FIELDS]:
+        raise BadSettings(f"{place}: {unknown[0]!r} is not a field; expected {', '.join(FIELDS)}")
+    name, hashed, expires = entry.get("name"), entry.get("sha256"), entry.get("expires")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise BadSettings(f"{place}: name: expected 1 to 63 letters, digits and . _ @ -, came {name!r}")
+    place = f"{place} ({name})"
+    if not isinstance(hashed, str) or not HASH.fullmatch(hashed):
+        raise BadSettings(f"{place}: sha256: expected 64 hexadecimal digits in lower case")
+    if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
+        raise BadSettings(f"{place}: expires: expected a time with a zone such as 2027-01-01T00:00:00Z")
+    return Token(
+        name,
+        bytes.fromhex(hashed),
+        parse_scopes(entry.get("scopes"), f"{place}: scopes"),
+        _meshes(entry, place),
+        None if expires is None else expires.astimezone(UTC),
+    )
+
+
+def parse_scopes(given: object, place: str) -> frozenset[Scope]:
+    """Scopes by name.
+
+    Raises:
+        BadSettings: none, or one that does not exist.
+    """
+    known = [scope.value for scope in Scope]
+    if not isinstance(given, list | tuple) or not given or not all(one in known for one in given):
+        raise BadSettings(f"{place}: expected one or more of {', '.join(known)}, came {given!r}")
+    return frozenset(Scope(one) for one in given)
+
+
+def _meshes(entry: dict[str, Any], place: str) -> frozenset[str] | None:
+    if "meshes" not in entry:
+        return None
+    given = entry["meshes"]
+    is_list = isinstance(given, list) and all(isinstance(one, str) and MESH.fullmatch(one) for one in given)
+    if not is_list or not given:
+        raise BadSettings(f"{place}: meshes: expected a list of mesh names, came {given!r}; leave it out for all")
+    return frozenset(given)
+
+
+class TokenFile:
+    """The tokens of a file, read again when the file changes.
+
+    A file that becomes unreadable or invalid leaves the tokens as they were and logs an error once. To revoke a token,
+    remove its entry; to revoke all, leave an empty file.
+
+    Args:
+        path: of the file.
+        clock: seconds, monotonic.
+
+    Raises:
+        BadSettings: the file cannot be read now, is invalid, or everybody can write it.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._looked = clock()
+        self._seen = self._identity()
+        self._tokens = self._read()
+
+    def tokens(self) -> tuple[Token, ...]:
+        """The tokens in force. Looks at the file once in ``RELOAD_SECONDS`` at most."""
+        now = self._clock()
+        if now - self._looked >= RELOAD_SECONDS:
+            self._looked = now
+            self._reload()
+        return self._tokens
+
+    def find(self, token: str) -> Token | None:
+        """The entry of a token, also an expired one.
+
+        The time does not depend on which entry matches, or on how much of a hash is right: every entry is compared,
+        each in constant time.
+        """
+        digest, found = digest_of(token), None
+        for entry in self.tokens():
+            if hmac.compare_digest(entry.digest, digest):
+                found = entry
+        return found
+
+    def _reload(self) -> None:
+        identity = None
+        try:
+            identity = self._identity()
+            if identity == self._seen:
+                return
+            self._tokens = self._read()
+            log.info("tokens file %s: read again, %d tokens", self._path, len(self._tokens))
+        except BadSettings as error:
+            if identity is None and self._seen is None:
+                return  # the log says so since it went away
+            log.error("%s; the tokens that were read before stay in force", error.message)
+        self._seen = identity
+
+    def _identity(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            raise BadSettings(
+                f"tokens file {self._path}: expected a readable file, came {error.strerror}; make one with "
+                "`tagae token create`, or correct the path"
+            ) from None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> tuple[Token, ...]:
+        place = f"tokens file {self._path}"
+        try:
+            with self._path.open("rb") as file:
+                mode = self._path.stat().st_mode
+                text = file.read().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadSettings(f"{place}: expected a readable UTF-8 file, came {type(error).__name__}") from None
+        # Anyone who can write the file can let themselves in. Reading it gives names and hashes that cannot be
+        # reversed, and Kubernetes mounts Secrets readable by all users of the pod: a warning is enough.
+        if mode & stat.S_IWOTH:
+            raise BadSettings(f"{place}: expected a file that only its owner can write; run chmod 600 {self._path}")
+        if mode & (stat.S_IROTH | stat.S_IWGRP):
+            log.warning("%s: other users can read it, or its group can write it; run chmod 600 %s", place, self._path)
+        return parse(text, place)

@@ -1,0 +1,62 @@
+// Who is signed in: the form that asks for a token, the button that forgets it, and what the user may do.
+import { by } from "./dom.js";
+import * as feed from "./feed.js";
+
+const FAILURES = {
+  401: "this token is not known, or it has expired.",
+  429: "too many wrong tokens came from your address. Wait a minute and try again.",
+};
+
+/** @param on {begin(), end()}: somebody signed in; somebody signed out. */
+export function sessionView(on) {
+  const form = by("sign-in");
+  let leaving = Promise.resolve(); // the request that drops a cookie; one that comes later must not drop the next cookie
+  let user = { needed: false, name: null, scopes: ["read", "write", "admin"], cookie: false };
+
+  /** Ask the service who this is. While it does not answer, nothing changes. */
+  async function refresh() {
+    user = await feed.who().catch(() => user);
+    by("sign-out").hidden = !user.cookie;
+    by("user").textContent = user.needed && user.name ? user.name : "";
+  }
+
+  /** Show the form. A cookie that the service refused is dropped, so that it is not sent again. */
+  function ask() {
+    if (form.open) return;
+    by("sign-in-failed").textContent = "";
+    by("sign-out").hidden = true;
+    by("user").textContent = "";
+    form.showModal();
+    leaving = feed.signOut().catch(() => {});
+  }
+
+  async function signIn(event) {
+    event.preventDefault();
+    try {
+      await leaving;
+      await feed.signIn(by("token").value.trim());
+    } catch (error) {
+      by("sign-in-failed").textContent = `Sign in failed: ${FAILURES[error.status] ?? error.message}`;
+      return;
+    }
+    by("token").value = "";
+    form.close();
+    await refresh();
+    on.begin();
+  }
+
+  async function signOut() {
+    await feed.signOut().catch(() => {});
+    on.end();
+  }
+
+  form.addEventListener("cancel", (event) => event.preventDefault()); // there is nothing behind it to go back to
+  by("sign-in-form").addEventListener("submit", signIn);
+  by("sign-out").addEventListener("click", signOut);
+  return {
+    ask,
+    refresh,
+    isAsking: () => form.open,
+    canWrite: () => user.scopes.includes("write") || user.scopes.includes("admin"),
+  };
+}

@@ -1,0 +1,202 @@
+"""The page of a service that asks for tokens: sign in, look, press a button, sign out, a token that is removed."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.access import Scope, editing
+from serve_app.codec import snapshot_document
+from serve_app.sources.topology import MeshSpec
+from tests.live.nginx import Nginx
+from tests.live.programs import missing as missing_program
+from tests.page.browsing import Tab, chromium, missing, tab
+from tests.serve_app.running import recorded, serving
+
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+
+SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 48, fault_from=40)
+REFUSED = "Failed to load resource"  # what a browser says of each answer that is an error: nobody can hush it
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokens") / "tokens.toml"
+
+
+@pytest.fixture(scope="module")
+def tokens(file: Path) -> dict[str, str]:
+    return {
+        "writer": editing.create(file, "writer", [Scope.READ, Scope.WRITE]),
+        "reader": editing.create(file, "reader", [Scope.READ]),
+        "leaving": editing.create(file, "leaving", [Scope.READ, Scope.WRITE]),
+    }
+
+
+@pytest.fixture(scope="module")
+def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
+    with serving(*state, "--port", "0", "--set", f"serve.tokens_file={file}") as (_, url):
+        headers = {"authorization": f"Bearer {tokens['writer']}"}
+        with httpx.Client(base_url=url, timeout=60, headers=headers) as http:
+            for snapshot in SNAPSHOTS:
+                body = json.dumps(snapshot_document(snapshot))
+                http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()
+        yield url
+
+
+@contextmanager
+def elsewhere(folder: Path) -> Iterator[int]:
+    """Another web server on this machine, with an empty page; its port."""
+    (folder / "index.html").write_text("<!doctype html><title>elsewhere</title>")
+    answer = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def sign_in(opened: Tab, token: str) -> None:
+    """Type a token into the form."""
+    opened.page.get_by_label("Access token").fill(token)
+    opened.page.get_by_role("button", name="Sign in").click()
+
+
+def cookie(opened: Tab) -> dict[str, Any] | None:
+    return next((one for one in opened.page.context.cookies() if one["name"] == "tagae_token"), None)
+
+
+def is_asking(opened: Tab) -> bool:
+    return bool(opened.page.locator("#sign-in[open]").count())
+
+
+def told(opened: Tab) -> list[str]:
+    """What the console says, but for answers that are errors."""
+    return [text for text in opened.complaints if REFUSED not in text]
+
+
+def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    with tab(browser, service) as opened:
+        opened.page.goto(service)
+        opened.until(lambda: is_asking(opened), "the form is there")
+        assert opened.text("#headline") == "Sign in"
+        sign_in(opened, "tagae_wrong")
+        failed = "Sign in failed: this token is not known, or it has expired."
+        opened.until(lambda: opened.text("#sign-in-failed") == failed, "the failure is told")
+        assert cookie(opened) is None
+        sign_in(opened, tokens["writer"])
+        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        assert not is_asking(opened)
+        found = cookie(opened)
+        assert found is not None
+        assert (found["value"], found["httpOnly"], found["sameSite"]) == (tokens["writer"], True, "Strict")
+        assert (found["path"], found["secure"]) == ("/", False)
+        assert opened.page.evaluate("document.cookie") == "", "no script reads it"
+        assert opened.page.evaluate("JSON.stringify(localStorage)").find("tagae_") == -1
+        opened.page.get_by_role("button", name="It was one").click()
+        opened.page.get_by_role("button", name="Take it back").click()
+        opened.page.get_by_role("button", name="It was one").wait_for()
+        assert opened.text("#user") == "writer"
+        opened.page.reload()
+        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the session outlives a reload")
+        opened.page.get_by_role("button", name="Sign out").click()
+        opened.until(lambda: is_asking(opened), "the form is there again")
+        assert cookie(opened) is None
+        assert not opened.page.locator("#cards .card").first.is_visible(), "nothing of the mesh is in sight"
+        assert told(opened) == []
+        assert opened.strangers == []
+
+
+def test_a_reader_sees_why_there_are_no_buttons(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    with tab(browser, service) as opened:
+        opened.page.goto(service + "/#mesh=shop")
+        opened.until(lambda: is_asking(opened), "the form is there")
+        sign_in(opened, tokens["reader"])
+        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        opened.until(lambda: "feedback needs the write scope" in opened.text("#cards"), "the page says why")
+        assert opened.page.get_by_role("button", name="It was one").count() == 0
+        assert opened.page.get_by_role("link", name="Report").count() == 1
+
+
+def test_a_removed_token_ends_the_session(browser: Any, service: str, file: Path, tokens: dict[str, str]) -> None:
+    with tab(browser, service) as opened:
+        opened.page.goto(service)
+        opened.until(lambda: is_asking(opened), "the form is there")
+        sign_in(opened, tokens["leaving"])
+        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        editing.remove(file, "leaving")
+        opened.until(lambda: is_asking(opened), "the page asks again by itself")
+        assert not opened.page.locator("#cards .card").first.is_visible()
+        opened.until(lambda: cookie(opened) is None, "the dead cookie is dropped")
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_page_of_another_origin_cannot_use_the_session(
+    browser: Any, service: str, tokens: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    """A browser sends a cookie to all ports of a host. So a page of another port sends it as well, and the service has
+    to look at Origin; a page of another host does not send it."""
+    send = """async (url) => {
+        const answers = [];
+        const asked = [["POST", "text/plain"], ["POST", "application/json"], ["DELETE", ""], ["GET", ""]];
+        for (const [method, type] of asked) {
+            const mode = type === "text/plain" || method === "GET" ? "no-cors" : "cors";
+            const options = { method, mode, credentials: "include" };
+            if (type) Object.assign(options, { headers: { "content-type": type }, body: "{}" });
+            const answer = fetch(`${url}/v1/meshes/shop/mutes`, options);
+            answers.push(await answer.then((a) => a.type + a.status, () => "no"));
+        }
+        return answers;
+    }"""
+    with tab(browser, service) as opened:
+        opened.page.goto(service)
+        opened.until(lambda: is_asking(opened), "the form is there")
+        sign_in(opened, tokens["writer"])
+        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        with elsewhere(tmp_path) as port:
+            stranger = opened.page.context.new_page()
+            stranger.goto(f"http://{name}:{port}/")
+            answers: dict[str, int] = {}
+            stranger.on("response", lambda one: answers.update({one.request.method: one.status}))
+            assert stranger.evaluate(send, service) == ["opaque0", "no", "no", "opaque0"], "it reads nothing"
+            is_sent = name == "127.0.0.1"
+            opened.until(lambda: {"POST", "GET"} <= answers.keys(), "the answers are in")
+            assert (answers["POST"], answers["GET"]) == (403, 200 if is_sent else 401)
+        headers = {"authorization": f"Bearer {tokens['reader']}"}
+        assert httpx.get(f"{service}/v1/meshes/shop/mutes", headers=headers).json()["mutes"] == []
+
+
+@pytest.mark.skipif(bool(missing_program("nginx")), reason="; ".join(missing_program("nginx")))
+def test_a_session_below_a_path_of_nginx(browser: Any, service: str, tokens: dict[str, str], tmp_path: Path) -> None:
+    nginx = Nginx(tmp_path, int(service.rpartition(":")[2]))
+    nginx.start()
+    try:
+        with tab(browser, nginx.origin) as opened:
+            opened.page.goto(nginx.url)
+            opened.until(lambda: is_asking(opened), "the form is there")
+            sign_in(opened, tokens["writer"])
+            opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+            found = cookie(opened)
+            assert found is not None
+            assert found["path"] == "/tagae"
+            opened.page.get_by_role("button", name="Sign out").click()
+            opened.until(lambda: cookie(opened) is None, "it is forgotten")
+    finally:
+        nginx.end()

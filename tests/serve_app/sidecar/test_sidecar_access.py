@@ -1,0 +1,184 @@
+"""A sidecar that asks for tokens: its port, its socket, its metrics; with TLS and without."""
+
+import subprocess
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from beside import SECONDS, asking, beside, message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from running import recorded
+
+from serve_app.access import Scope, editing
+from serve_app.access.failures import MOST_FAILURES
+from serve_app.sidecar.gate import peer_host, scope_of
+from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR, LatestRequest, WatchRequest
+from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
+from serve_app.sources.topology import MeshSpec
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=4), 6)
+UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
+OPENSSL = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+OPENSSL += ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A sidecar with tokens and TLS.
+
+    Attributes:
+        address: of its port.
+        socket: without tokens.
+        metrics: address of the page.
+        certificate: to trust.
+        file: with the hashes.
+        tokens: by name.
+    """
+
+    address: str
+    socket: Path
+    metrics: str
+    certificate: Path
+    file: Path
+    tokens: dict[str, str]
+
+    @contextmanager
+    def asking(self) -> Iterator[VerdictsStub]:
+        with grpc.secure_channel(self.address, self.trust()) as channel:
+            yield VerdictsStub(channel)
+
+    def trust(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.certificate.read_bytes())
+
+    def said(self, token: str) -> dict[str, Any]:
+        """Options of a call."""
+        metadata = (("authorization", f"Bearer {self.tokens.get(token, token)}"),) if token else ()
+        return {"timeout": SECONDS, "metadata": metadata}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    file, socket = folder / "tokens.toml", folder / "verdicts.sock"
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subprocess.run([*OPENSSL, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    tokens = {
+        "reader": editing.create(file, "reader", [Scope.READ]),
+        "writer": editing.create(file, "writer", [Scope.WRITE], ["mesh"]),
+        "other": editing.create(file, "other", [Scope.READ, Scope.WRITE], ["other"]),
+        "leaving": editing.create(file, "leaving", [Scope.READ]),
+    }
+    settings = {
+        "store.path": str(folder / "state"),
+        "sidecar.tokens_file": str(file),
+        "sidecar.certificate_file": str(certificate),
+        "sidecar.key_file": str(key),
+        "sidecar.metrics_port": "0",
+    }
+    with beside("--socket", str(socket), settings=settings) as sidecar:
+        page = next(word for word in sidecar.said.split() if word.startswith("https://"))
+        yield Guarded(sidecar.address, socket, page, certificate, file, tokens)
+
+
+def code(call: Any) -> grpc.StatusCode:
+    """Of a call that must fail."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    found: grpc.StatusCode = caught.value.code()
+    return found
+
+
+def test_each_method_has_a_scope() -> None:
+    service = DESCRIPTOR.services_by_name["Verdicts"]
+    scopes = {method.name: scope_of(f"/{service.full_name}/{method.name}") for method in service.methods}
+    assert scopes == {"Latest": Scope.READ, "Watch": Scope.READ, "Push": Scope.WRITE}
+    assert scope_of("/grpc.health.v1.Health/Check") is None
+    assert scope_of("/grpc.health.v1.HealthX/Check") is scope_of("/x/Latest") is Scope.ADMIN
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:127.0.0.1:50000", "127.0.0.1"),
+        ("ipv6:%5B::1%5D:50000", "::1"),
+        ("ipv6:[2001:db8::1]:50000", "2001:db8::1"),
+        ("unix:/run/x.sock", ""),
+    ],
+)
+def test_peers_have_addresses(peer: str, host: str) -> None:
+    assert peer_host(peer) == host
+
+
+def test_the_port_asks_for_tokens_and_the_socket_for_none(guarded: Guarded) -> None:
+    with asking(f"unix:{guarded.socket}") as near:
+        first = near.Push(message(SNAPSHOTS[0]), timeout=SECONDS)
+    with guarded.asking() as ask:
+        snapshot = message(SNAPSHOTS[1])
+        for token, expected in (("", UNAUTHENTICATED), ("tagae_wrong", UNAUTHENTICATED), ("other", DENIED)):
+            said = guarded.said(token)
+            assert code(partial(ask.Latest, LatestRequest(), **said)) is expected
+            assert code(partial(ask.Push, snapshot, **said)) is expected
+            assert code(partial(next, ask.Watch(WatchRequest(), **said))) is expected
+        assert code(lambda: ask.Push(snapshot, **guarded.said("reader"))) is DENIED
+        assert code(lambda: ask.Latest(LatestRequest(), **guarded.said("writer"))) is DENIED
+        assert ask.Latest(LatestRequest(), **guarded.said("reader")) == first, "nothing was counted"
+        second = ask.Push(snapshot, **guarded.said("writer"))
+        assert second.sequence == first.sequence + 1
+        assert next(ask.Watch(WatchRequest(), **guarded.said("reader"))) == second
+        twice = (*guarded.said("reader")["metadata"], *guarded.said("reader")["metadata"])
+        assert code(lambda: ask.Latest(LatestRequest(), timeout=SECONDS, metadata=twice)) is UNAUTHENTICATED
+
+
+def test_health_is_open_and_plain_text_is_not_spoken(guarded: Guarded) -> None:
+    with grpc.secure_channel(guarded.address, guarded.trust()) as channel:
+        checked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+        assert checked.status == health_pb2.HealthCheckResponse.SERVING
+    with asking(guarded.address) as plain:
+        failed = code(lambda: plain.Latest(LatestRequest(), **guarded.said("reader")))
+        assert failed is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded: Guarded) -> None:
+    with guarded.asking() as ask, asking(f"unix:{guarded.socket}") as near:
+        near.Push(message(SNAPSHOTS[2]), timeout=SECONDS)
+        watched = ask.Watch(WatchRequest(), **guarded.said("leaving"))
+        next(watched)
+        editing.remove(guarded.file, "leaving")
+        asked = (ask.Latest(LatestRequest(), **guarded.said("leaving")) for _ in count())
+        with pytest.raises(grpc.RpcError) as caught:  # when the file is read again, which is within a second or two
+            deque(asked, maxlen=0)
+        assert caught.value.code() is UNAUTHENTICATED
+        near.Push(message(SNAPSHOTS[3]), timeout=SECONDS)
+        assert code(lambda: next(watched)) is UNAUTHENTICATED
+
+
+def test_metrics_ask_for_a_token(guarded: Guarded) -> None:
+    import ssl
+
+    trusted = ssl.create_default_context(cafile=guarded.certificate)
+    with httpx.Client(verify=trusted, timeout=SECONDS, trust_env=False) as http:
+        refused = http.get(guarded.metrics)
+        assert (refused.status_code, refused.json()["type"]) == (401, "urn:tagae:problem:unauthenticated")
+        assert refused.headers["www-authenticate"] == 'Bearer realm="tagae"'
+        for token, status in (("writer", 403), ("other", 403), ("reader", 200), ("tagae_wrong", 401)):
+            headers = {"authorization": f"Bearer {guarded.tokens.get(token, token)}"}
+            assert http.get(guarded.metrics, headers=headers).status_code == status, token
+        reader = {"authorization": f"Bearer {guarded.tokens['reader']}"}
+        assert http.get(guarded.metrics, headers={**reader, "host": "evil.example"}).status_code == 421
+        assert http.get(guarded.metrics.replace("/metrics", "/"), headers=reader).status_code == 200
+        assert http.get(guarded.metrics.replace("/metrics", "/")).status_code == 401
+        found = http.get(guarded.metrics, headers=reader).text
+        assert 'tagae_failed_logins_total{reason="unknown"}' in found
+        wrong = {"authorization": "Bearer tagae_wrong"}
+        codes = [http.get(guarded.metrics, headers=wrong).status_code for _ in range(MOST_FAILURES + 1)]
+        assert codes[-1] == 429
+        assert http.get(guarded.metrics, headers=reader).status_code == 200
