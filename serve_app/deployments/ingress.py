@@ -39,6 +39,8 @@ from serve_app.errors import (
     StaleSnapshot,
     StoreConflict,
     StoreFull,
+    StoreGone,
+    TooManyMeshes,
     TooManyMutes,
     TooMuchFeedback,
     UnknownIncident,
@@ -81,7 +83,7 @@ from serve_app.views import Deviations, graph_document
 HEALTH_SECONDS = 0.5  # a probe does not wait longer for the replicas behind
 READY_SECONDS = 2.0  # for which an answer of the replicas behind holds, so that a flood of probes costs nothing
 MOST_VERDICTS = 1000  # of one answer
-_BUSY = (Overloaded, NoCapacity, DeadlineExceeded)
+_BUSY = (Overloaded, NoCapacity, StoreGone, DeadlineExceeded)
 _ALWAYS = (BadMeshName, InvalidParameter, *_BUSY)
 _DOCUMENT = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMediaType)
 
@@ -187,7 +189,7 @@ class Ingress(PageRoutes):
         response_model=VerdictDocument,
         openapi_extra=_body("SnapshotDocument"),
         responses=problems.documented(
-            *_ALWAYS, *_DOCUMENT, AheadOfClock, StaleSnapshot, SameTimeOtherContent, StoreFull
+            *_ALWAYS, *_DOCUMENT, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
         ),
     )
     async def push(self, mesh: MeshName, request: Request) -> Response:
@@ -209,7 +211,7 @@ class Ingress(PageRoutes):
         status_code=204,
         response_class=Response,
         openapi_extra=_body("SnapshotDocument"),
-        responses=problems.documented(*_ALWAYS, *_DOCUMENT, StoreFull),
+        responses=problems.documented(*_ALWAYS, *_DOCUMENT, TooManyMeshes, StoreFull),
     )
     async def baseline(self, mesh: MeshName, request: Request) -> Response:
         """Let a snapshot set baselines and calibration. The mesh's clock stands: it may be of any time."""
@@ -441,7 +443,9 @@ class Ingress(PageRoutes):
     @http.get("/metrics", response_class=Response, responses=problems.documented(*_BUSY))
     async def metrics(self, request: Request) -> Response:
         """Prometheus' text form: the meshes' gauges, how collecting goes, and what passed through this replica."""
-        meshes: list[MeshGauges] = await ask(self._sessions.meshes, expires_at=self._expires_at())
+        meshes: list[MeshGauges] = []
+        with suppress(StoreGone):  # `tagae_store_gone` says so; what passed through this replica is worth a scrape
+            meshes = await ask(self._sessions.meshes, expires_at=self._expires_at())
         instruments: PrometheusInstruments = request.app.state.instruments
         collected: list[Collected] = []
         with suppress(ServeError):  # the collector is away: that nothing is told tells it

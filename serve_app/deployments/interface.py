@@ -19,7 +19,9 @@ from serve_app.errors import (
     BadHost,
     CrossOrigin,
     Forbidden,
+    HeadersTooLarge,
     InvalidParameter,
+    SlowRequest,
     TooManyFailedLogins,
     Unauthenticated,
     UnsupportedMediaType,
@@ -65,8 +67,9 @@ class Http(FastAPI):
 
 
 def _with_refusals(responses: dict[str, Any]) -> dict[str, Any]:
-    """The responses of an operation, with those that access control gives before the route is asked."""
-    refusals = problems.documented(BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins)
+    """The responses of an operation, with those that the gate and access control give before the route is asked."""
+    before = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
+    refusals = problems.documented(*before, HeadersTooLarge)
     merged = dict(responses)
     for status, refusal in ((str(status), refusal) for status, refusal in refusals.items()):
         known = merged.get(status)

@@ -30,6 +30,7 @@ from serve_app.errors import (
     NoCapacity,
     Overloaded,
     ServeError,
+    StoreGone,
     UnknownIncident,
     UnknownInstant,
     UnknownMesh,
@@ -54,7 +55,7 @@ MOST_LOGIN_BYTES = 1024
 NO_STORE = {"cache-control": "no-store"}
 MOST_EXPANDED = 50  # namespaces
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
-ALWAYS = (BadMeshName, InvalidParameter, UnknownMesh, Overloaded, NoCapacity, DeadlineExceeded)
+ALWAYS = (BadMeshName, InvalidParameter, UnknownMesh, Overloaded, NoCapacity, StoreGone, DeadlineExceeded)
 At = Annotated[Instant | None, Query(description="of a kept snapshot; by default the newest")]
 
 

