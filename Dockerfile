@@ -51,7 +51,7 @@ ENV PATH=/opt/tagae/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 RAY_U
     HOME=/home/ray XDG_STATE_HOME=/var/lib RAY_TMPDIR=/tmp MPLCONFIGDIR=/tmp/matplotlib
 WORKDIR /home/ray
 EXPOSE 8000
-CMD ["tagae", "serve", "--set", "serve.host=0.0.0.0", "--set", "store.path=/var/lib/tagae"]
+CMD ["tagae", "serve", "--set", "serve.host=0.0.0.0", "--set", "serve.tokens_file=/etc/tagae/tokens.toml", "--set", "store.path=/var/lib/tagae"]
 
 FROM runtime AS cpu
 COPY --from=cpu-build /opt/tagae /opt/tagae
