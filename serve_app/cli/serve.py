@@ -38,8 +38,10 @@ def serve(
     console = for_people()
     adopt_orphans()
     ended = threading.Event()
+    # Ray's processes end with the thread that started them (PR_SET_PDEATHSIG), so it lives as long as they do.
+    beside = ThreadPoolExecutor(1, "Ray")
     with console.status("starting"):
-        starting = ThreadPoolExecutor(1).submit(start, chosen)
+        starting = beside.submit(start, chosen)
         while not starting.done():
             _end_on_signals(ended)  # again and again, since Ray installs handlers of its own as it starts
             wait([starting], 0.1)
@@ -52,7 +54,8 @@ def serve(
         console.print(f"[bold red]ended[/]: {reason}; start the service again, or let systemd do it", soft_wrap=True)
         _end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
     with console.status("stopping"):
-        stop()
+        beside.submit(stop).result()
+        beside.shutdown()
 
 
 def _end_on_signals(ended: threading.Event) -> None:

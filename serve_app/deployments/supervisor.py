@@ -36,7 +36,7 @@ class Watch:
 
     recovery_seconds: float
     answered: float
-    expected: set[str] = field(default_factory=set)
+    expected: set[str] = field(default_factory=lambda: set(IRREPLACEABLE))
     missing: dict[str, float] = field(default_factory=dict)
 
     def reason_to_exit(self, roles: Mapping[str, int], now: float) -> str:
