@@ -219,7 +219,12 @@ class LimitSettings(Subject):
 
     max_services: int = Field(20_000, ge=1)
     max_calls: int = Field(200_000, ge=0)
+    max_changes: int = Field(1000, ge=0, description="planned changes of one snapshot")
+    max_policies: int = Field(20_000, ge=0, description="policies of one snapshot")
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
+    max_action_bytes: int = Field(
+        2**20, ge=1024, description="of a body that is no snapshot: feedback, a mute, a rollback"
+    )
     max_snapshots: int = Field(120, ge=10, description="in one request to score without keeping anything")
     max_feedback: int = Field(200, ge=1, description="kept of one mesh at a time")
     max_mutes: int = Field(100, ge=1, description="of one mesh, in force and to come")

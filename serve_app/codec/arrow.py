@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.codec.arrow_rows import check_kinds, document_of
-from serve_app.codec.columns import ENDS, with_names
+from serve_app.codec.columns import ENDS
 from serve_app.codec.documents import Limits, Unclear, checked, instant, named, placed, snapshot_document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
@@ -46,6 +46,7 @@ def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
         raise
     except InvalidDocument as error:  # the columns are those of all, so of the first
         raise placed(error, "/snapshots/0") from None
+    limits.check_snapshots(table.num_rows)
     return [_snapshot(table, row, limits, f"/snapshots/{row}") for row in range(table.num_rows)]
 
 
@@ -91,7 +92,7 @@ def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSna
         return _plainly(table.slice(row, 1), limits)
     except (Unclear, InvalidDocument, DocumentTooLarge, *_BROKEN):
         try:
-            document = with_names(document_of(table.slice(row, 1), limits))
+            document = document_of(table.slice(row, 1), limits)
         except (InvalidDocument, DocumentTooLarge) as error:
             raise placed(error, prefix) from None
         return named(document, limits, prefix)
