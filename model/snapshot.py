@@ -38,8 +38,8 @@ NAMESPACE_PATTERN = f"^{_SEGMENT}$"
 NAME_PATTERN = f"^{_SEGMENT}(?:/{_SEGMENT})*$"
 SERVICE_PATTERN = f"^{_SEGMENT}/{_SEGMENT}(?:/{_SEGMENT})*$"
 NAME_RULE = (
-    f"at most {LONGEST_NAME} letters, digits, '-', '_', '.' and ':', with a letter, a digit or '_' at both ends; a name "
-    "may have several such segments, with '/' between them"
+    f"at most {LONGEST_NAME} letters, digits, '-', '_', '.' and ':', with a letter, a digit or '_' at both ends; a "
+    "name may have several such segments, with '/' between them"
 )
 
 FloatArray = NDArray[np.float32]

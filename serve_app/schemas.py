@@ -93,9 +93,7 @@ def _without(unprintable: re.Pattern[str], value: str) -> str:
 # What clients send. Answers use the types above: an older version may have stored names of other characters.
 GivenService = Annotated[
     str,
-    Field(
-        max_length=LONGEST_SERVICE, pattern=SERVICE_PATTERN, description="`namespace/name`", examples=["shop/cart"]
-    ),
+    Field(max_length=LONGEST_SERVICE, pattern=SERVICE_PATTERN, description="`namespace/name`", examples=["shop/cart"]),
     AfterValidator(_in_short_parts),
 ]
 GivenServices = Annotated[
@@ -146,9 +144,7 @@ class ServiceDocument(TypedDict):
     ]
     name: Annotated[
         str,
-        Field(
-            min_length=1, examples=["cart"], json_schema_extra={"maxLength": LONGEST_NAME, "pattern": NAME_PATTERN}
-        ),
+        Field(min_length=1, examples=["cart"], json_schema_extra={"maxLength": LONGEST_NAME, "pattern": NAME_PATTERN}),
     ]
     metrics: NotRequired[ServiceMetrics | None]
 

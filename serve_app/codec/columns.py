@@ -23,12 +23,15 @@ from serve_app.codec.documents import (
     pointer,
     shown,
     snapshot_document,
+    to_float32,
     wrong,
     wrong_places,
 )
 
 ENDS = ("source", "destination")
-ABSENT = -math.inf  # in a row: the field was not given, where null was; no form of a number on the wire is accepted as it
+ABSENT = (
+    -math.inf
+)  # in a row: the field was not given, where null was; no form of a number on the wire is accepted as it
 _FLOATS, _INTS = np.dtype("<f4"), np.dtype("<i4")
 Column = Sequence[Any] | bytes | None
 
@@ -55,8 +58,7 @@ def numbers(column: Sequence[Any] | bytes) -> NDArray[np.float32]:
     Raises:
         Unclear: bytes that are no whole number of values, or a NaN in a list.
     """
-    with np.errstate(over="ignore"):
-        return _unpacked(column, _FLOATS) if isinstance(column, bytes) else _exact(column).astype(np.float32)
+    return _unpacked(column, _FLOATS) if isinstance(column, bytes) else to_float32(_exact(column))
 
 
 def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], int]:
@@ -64,8 +66,7 @@ def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], in
     :func:`numbers`."""
     exact = _exact(values)
     absent = exact == ABSENT
-    with np.errstate(over="ignore"):
-        return np.where(absent, np.nan, exact).astype(np.float32), len(exact) - int(np.count_nonzero(absent))
+    return to_float32(np.where(absent, np.nan, exact)), len(exact) - int(np.count_nonzero(absent))
 
 
 def _exact(values: Sequence[Any]) -> NDArray[np.float64]:

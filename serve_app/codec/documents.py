@@ -433,11 +433,21 @@ def policy(service: str, sensitivity: str | None, mute: str) -> ServicePolicy:
 
 def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float32]:
     """``[rows, names]``, NaN for absent or null; beyond float32 is infinite, which the snapshot's check refuses."""
-    table = np.empty((len(rows), len(names)), np.float32)
-    with np.errstate(over="ignore"):
-        for column, name in enumerate(names):
-            table[:, column] = [row.get(name, math.nan) for row in rows]
-    return table
+    table = np.empty((len(rows), len(names)), np.float64)
+    for column, name in enumerate(names):
+        table[:, column] = [row.get(name, math.nan) for row in rows]
+    return to_float32(table)
+
+
+def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers as snapshots hold them. What float32 cannot hold is infinite, and a number below 0 stays below 0 however
+    near it is: the snapshot's check refuses both."""
+    with np.errstate(over="ignore", under="ignore"):
+        values: NDArray[np.float32] = exact.astype(np.float32)
+    vanished = (values == 0) & (exact < 0)
+    if vanished.any():
+        values[vanished] = -np.finfo(np.float32).smallest_subnormal
+    return values
 
 
 def _unknown_end(name: str, row: int, end: _End, services: int) -> dict[str, str]:

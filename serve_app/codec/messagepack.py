@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from serve_app.codec import weight
-from serve_app.codec.documents import ERRORS_LISTED, SHOWN, Limits, TooHeavy, Unclear, pointer, wrong_places
+from serve_app.codec.documents import ERRORS_LISTED, SHOWN, Limits, TooHeavy, Unclear, pointer, wrong, wrong_places
 from serve_app.errors import InvalidDocument
 
 _DECODER = msgspec.msgpack.Decoder()
@@ -19,6 +19,8 @@ _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2
 _EXTENSIONS = frozenset({0xC7, 0xC8, 0xC9})  # one byte more, for the kind
 _FIXED = {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5}
 _FIXED |= {0xD3: 9, 0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
+_LARGEST = 2**23  # bytes of a body that is read value by value, which takes a second
+_DEEPEST, _WIDEST = 64, 1000  # a snapshot has five levels, and no map of more than ten entries
 _VALUE, _MAP = 64, 128  # bytes of Python, at the most, of a value or a key, and of a map more
 _LIST_OF_RAW = msgspec.msgpack.Decoder(list[Raw])
 
@@ -40,7 +42,9 @@ class _Several(Struct, forbid_unknown_fields=True):
     snapshots: Raw
 
 
-_FIELDS, _COLUMNS, _SEVERAL = (msgspec.msgpack.Decoder(kind).decode for kind in (_Fields, _Columns, _Several))
+_FIELDS = msgspec.msgpack.Decoder(_Fields).decode
+_COLUMNS = msgspec.msgpack.Decoder(_Columns).decode
+_SEVERAL = msgspec.msgpack.Decoder(_Several).decode
 _ROWS_OF_COLUMNS = msgspec.msgpack.Decoder(list[_Columns])
 _MAP_OF_RAW = msgspec.msgpack.Decoder(dict[str, Raw])
 
@@ -61,9 +65,7 @@ def parts(body: bytes, limits: Limits) -> Parts:
         DocumentTooLarge: more rows than ``limits`` allow.
     """
     found = _FIELDS(body)
-    fields = {
-        name: bytes(raw) for name in found.__struct_fields__ if isinstance(raw := getattr(found, name), Raw)
-    }
+    fields = {name: bytes(raw) for name in found.__struct_fields__ if isinstance(raw := getattr(found, name), Raw)}
     lists = {name: fields[name] for name in ("services", "calls", "changes", "policies") if name in fields}
     limits.check(**{name: _rows(raw) for name, raw in lists.items()})
     if fields.get("version", b"\x01") != b"\x01":
@@ -85,9 +87,11 @@ def parse(body: bytes) -> Any:
 
     Raises:
         ValueError, RecursionError: this is no MessagePack.
-        TooHeavy: it would take more memory than a body of this size may.
-        InvalidDocument: a map gives a key twice; names the places.
+        TooHeavy: it would take more memory than a body of this size may, or too long.
+        InvalidDocument: a map gives a key twice, or far too many; names the places.
     """
+    if len(body) > _LARGEST:
+        raise TooHeavy
     repeated = _scan(body)
     document = _DECODER.decode(body)
     if repeated is not None:
@@ -102,9 +106,9 @@ def _rows(raw: bytes) -> int:
     if not _is_map(raw):
         return 0
     columns = _MAP_OF_RAW.decode(raw)
-    inner = columns.get("metrics")
-    every = [*columns.values(), *(_MAP_OF_RAW.decode(inner).values() if inner and _is_map(bytes(inner)) else ())]
-    return max((_length(bytes(column[:9])) for column in map(memoryview, every)), default=0)
+    inner = bytes(columns.get("metrics", b""))
+    every = [*columns.values(), *(_MAP_OF_RAW.decode(inner).values() if inner and _is_map(inner) else ())]
+    return max((_length(bytes(memoryview(column)[:9])) for column in every), default=0)
 
 
 def _length(raw: bytes) -> int:
@@ -201,7 +205,12 @@ def _scan(body: bytes) -> InvalidDocument | None:
         if 0x80 <= code <= 0x9F or code in _ARRAYS or code in _MAPS:
             is_map = code <= 0x8F or code in _MAPS
             taken += _MAP * is_map
-            opened.append(_Open(_count(body[start : start + 5]), is_map))
+            count = _count(body[start : start + 5])
+            if is_map and count > _WIDEST:
+                raise wrong(_pointer(opened), f"expected at most {_WIDEST} entries, came {count}; leave the others out")
+            if len(opened) > _DEEPEST:
+                raise ValueError(f"byte {start} is more than {_DEEPEST} levels deep")
+            opened.append(_Open(count, is_map))
     return wrong_places(repeated) if repeated else None
 
 

@@ -10,7 +10,6 @@ each, and MessagePack says how many each map has. Where the body has more, a key
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -38,7 +37,8 @@ from serve_app.codec.documents import (
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 from serve_app.schemas import LONGEST_CHANGE_REASON, LONGEST_KIND, MOST_REASON, UNPRINTABLE
 
-D, R = TypeVar("D"), TypeVar("R")
+D = TypeVar("D")
+R = TypeVar("R")
 Number = float | None
 Numbers = list[Number] | bytes | None
 Ends = list[str | int] | bytes
@@ -60,7 +60,7 @@ class Metrics(Struct, forbid_unknown_fields=True, gc=False):
 class Service(Struct, forbid_unknown_fields=True, gc=False):
     namespace: str
     name: str
-    metrics: Metrics | None | UnsetType = UNSET
+    metrics: Metrics | UnsetType | None = UNSET
 
 
 class Call(Struct, forbid_unknown_fields=True, gc=False):
@@ -85,7 +85,7 @@ class MetricColumns(Struct, forbid_unknown_fields=True):
 class ServiceColumns(Struct, forbid_unknown_fields=True):
     namespace: list[str]
     name: list[str]
-    metrics: MetricColumns | None | UnsetType = UNSET
+    metrics: MetricColumns | UnsetType | None = UNSET
 
 
 class CallColumns(Struct, forbid_unknown_fields=True):
@@ -105,7 +105,7 @@ class Change(Struct, forbid_unknown_fields=True):
 
 class Policy(Struct, forbid_unknown_fields=True):
     service: str
-    sensitivity: Literal["low", "normal", "high"] | None | UnsetType = UNSET
+    sensitivity: Literal["low", "normal", "high"] | UnsetType | None = UNSET
     mute: Annotated[str, Meta(max_length=MOST_REASON)] | UnsetType = UNSET
 
 

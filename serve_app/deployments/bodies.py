@@ -117,9 +117,7 @@ async def _read(request: Request, most: int, packed: Callable[[bytes, str], Any]
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(
-        limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots
-    )
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
 
 
 def _media_type(request: Request) -> str:

@@ -336,9 +336,7 @@ class Ingress(PageRoutes):
         response_class=Response,
         responses=problems.documented(*_ALWAYS, UnknownMesh, UnknownMute, StoreConflict, StoreFull),
     )
-    async def lift(
-        self, mesh: MeshName, mute: Annotated[Id, Path(description="id that it is kept under")]
-    ) -> Response:
+    async def lift(self, mesh: MeshName, mute: Annotated[Id, Path(description="id that it is kept under")]) -> Response:
         """Take a mute back: from the next snapshot on there is none."""
         await ask(self._owner(mesh).lift, mesh, mute, expires_at=self._expires_at())
         return Response(status_code=204)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, LARGEST_VALUE, RATIOS
+from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS
 from model.verdict import Severity, Status
 from serve_app.schemas import (
     IncidentDocument,

@@ -5,7 +5,15 @@ from datetime import datetime
 
 import numpy as np
 
-from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, IntArray, MeshSnapshot, PlannedChange, ServicePolicy
+from model.snapshot import (
+    EDGE_METRICS,
+    LARGEST_VALUE,
+    NODE_METRICS,
+    IntArray,
+    MeshSnapshot,
+    PlannedChange,
+    ServicePolicy,
+)
 from serve_app.sources.prometheus.client import Numbers
 from serve_app.sources.prometheus.table import Column, Keys
 
