@@ -301,17 +301,21 @@ def _bad_part(position: int, node_id: str) -> BadName | None:
 
 _NAMESPACE, _NAME = re.compile(NAMESPACE_PATTERN, re.ASCII), re.compile(NAME_PATTERN, re.ASCII)
 _WORD, _INNER, _BOUNDARY = 1, 2, 3  # kinds of bytes; 0: not allowed
-_KINDS = np.zeros(256, np.uint8)
-_KINDS[np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", np.uint8)] = _WORD
-_KINDS[np.frombuffer(b".:-", np.uint8)] = _INNER
-_KINDS[np.frombuffer(b"/\n", np.uint8)] = _BOUNDARY
+_KINDS = bytearray(256)
+for _kind, _characters in (
+    (_WORD, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"),
+    (_INNER, b".:-"),
+    (_BOUNDARY, b"/\n"),
+):
+    for _character in _characters:
+        _KINDS[_character] = _kind
 
 
 def _are_good_names(ids: Sequence[str]) -> bool:
     """All ids at once, ten times as fast as one by one: both neighbours of a boundary are word characters."""
-    letters = np.frombuffer("\n".join(ids).encode(errors="replace"), np.uint8)
-    kinds = np.full(len(letters) + 2, _BOUNDARY, np.uint8)
-    kinds[1:-1] = _KINDS[letters]
+    text = "\n".join(ids).encode(errors="replace")
+    letters = np.frombuffer(text, np.uint8)
+    kinds = np.frombuffer((b"\n%b\n" % text).translate(_KINDS), np.uint8)
     boundary = np.flatnonzero(kinds == _BOUNDARY)
     ends = np.append(np.flatnonzero(letters == ord("\n")), len(letters))
     if not kinds.all() or len(ends) != len(ids):  # a byte that is not allowed, or an id with a line break in it

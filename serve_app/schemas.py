@@ -106,9 +106,16 @@ GivenServices = Annotated[
     ),
     AfterValidator(_in_short_parts),
 ]
-Text = Annotated[str, AfterValidator(_printable)]
-AskedService = Annotated[ServiceKey, Field(min_length=1, max_length=LONGEST_SERVICE), AfterValidator(_printable)]
-Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), AfterValidator(_printable)]
+_PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]*$"}
+Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra=_PRINTABLE_SCHEMA)]
+AskedService = Annotated[
+    ServiceKey,
+    Field(min_length=1, max_length=LONGEST_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
+    AfterValidator(_printable),
+]
+Id = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_ID, json_schema_extra=_PRINTABLE_SCHEMA), AfterValidator(_printable)
+]
 NoteText = Annotated[str, Field(max_length=LONGEST_NOTE), AfterValidator(_printable_note)]
 Number = Annotated[
     float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": LARGEST_VALUE})

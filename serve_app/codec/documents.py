@@ -440,13 +440,16 @@ def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray
 
 
 def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers as snapshots hold them. What float32 cannot hold is infinite, and a number below 0 stays below 0 however
-    near it is: the snapshot's check refuses both."""
+    """Numbers as snapshots hold them. What float32 cannot hold is infinite, and what is below 0 or above
+    ``LARGEST_VALUE`` stays so however near it is: the snapshot's check refuses them all."""
     with np.errstate(over="ignore", under="ignore"):
         values: NDArray[np.float32] = exact.astype(np.float32)
     vanished = (values == 0) & (exact < 0)
     if vanished.any():
         values[vanished] = -np.finfo(np.float32).smallest_subnormal
+    beyond = exact > LARGEST_VALUE
+    if beyond.any():
+        values[beyond] = np.maximum(values[beyond], np.nextafter(np.float32(LARGEST_VALUE), np.float32(np.inf)))
     return values
 
 

@@ -19,7 +19,8 @@ _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2
 _EXTENSIONS = frozenset({0xC7, 0xC8, 0xC9})  # one byte more, for the kind
 _FIXED = {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5}
 _FIXED |= {0xD3: 9, 0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
-_LARGEST = 2**23  # bytes of a body that is read value by value, which takes a second
+# A body is read value by value up to this size and number, which takes less than a second.
+_LARGEST, _MOST_VALUES = 2**23, 10**6
 _DEEPEST, _WIDEST = 64, 1000  # a snapshot has five levels, and no map of more than ten entries
 _VALUE, _MAP = 64, 128  # bytes of Python, at the most, of a value or a key, and of a map more
 _LIST_OF_RAW = msgspec.msgpack.Decoder(list[Raw])
@@ -178,6 +179,7 @@ def _scan(body: bytes) -> InvalidDocument | None:
         TooHeavy: see :func:`parse`.
     """
     most, taken, i, size = weight.FACTOR * len(body) + weight.SPARE_BYTES, 0, 0, len(body)
+    most = min(most, _VALUE * _MOST_VALUES)
     opened = [_Open(1, is_map=False)]
     repeated: list[tuple[str, str]] = []
     while opened:
@@ -210,7 +212,8 @@ def _scan(body: bytes) -> InvalidDocument | None:
                 raise wrong(_pointer(opened), f"expected at most {_WIDEST} entries, came {count}; leave the others out")
             if len(opened) > _DEEPEST:
                 raise ValueError(f"byte {start} is more than {_DEEPEST} levels deep")
-            opened.append(_Open(count, is_map))
+            if count:
+                opened.append(_Open(count, is_map))
     return wrong_places(repeated) if repeated else None
 
 

@@ -200,8 +200,8 @@ def _plain(form: Form, body: bytes, refused: Exception | None) -> Any:
         if isinstance(refused, msgspec.ValidationError):
             raise _first_place(refused) from None
         raise DocumentTooLarge(
-            f"body: {len(body)} bytes hold so many small values that they would take more than {weight.FACTOR} times "
-            "as much memory; correct the document, or split it"
+            f"body: something in it is wrong, and {len(body)} bytes hold too many values to look for the place; send "
+            "the same mistake in a smaller document to learn the place"
         ) from None
     except InvalidDocument:
         raise
