@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.errors import IncompatibleWeights
-from model.snapshot import BoolArray, FloatArray, IntArray
+from model.snapshot import LARGEST_VALUE, BoolArray, FloatArray, IntArray
 
 Array = NDArray[np.float32]
 
@@ -160,7 +160,12 @@ def channel_values(
         edge_features, edge_observed: ``[E, 4]`` likewise.
         edge_index: ``[2, E]``.
         interval_seconds: the time over which requests were counted, s; sets the sampling noise.
+
+    Values above ``LARGEST_VALUE`` count as that: squares and products of them stay within float32. The wire refuses
+    them, but older versions stored them.
     """
+    node_features = np.minimum(node_features, np.float32(LARGEST_VALUE))
+    edge_features = np.minimum(edge_features, np.float32(LARGEST_VALUE))
     count = len(node_features)
     source = edge_index[0]
     node = np.empty((count, len(NODE_CHANNELS)), np.float32)

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic takes typing's own from Python 3.12 on
 
+from model.snapshot import LARGEST_VALUE, LONGEST_NAME, NAME_PATTERN, NAMESPACE_PATTERN, SERVICE_PATTERN
+
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -38,6 +40,14 @@ def _in_utc(value: datetime) -> datetime:
         raise ValueError("expected a time between the years 1 and 9999 in UTC") from None
 
 
+def _no_truth(value: Any) -> Any:
+    """Python takes True for 1."""
+    if isinstance(value, bool | float):
+        raise ValueError("Input should be 1")
+    return value
+
+
+Version = Annotated[Literal[1], BeforeValidator(_no_truth, json_schema_input_type=Literal[1])]
 Instant = Annotated[
     AwareDatetime,
     BeforeValidator(_as_text, json_schema_input_type=datetime),
@@ -46,12 +56,70 @@ Instant = Annotated[
 ]
 ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["shop/cart"])]
 SERVICES = r"^[^/]+/[\s\S]"  # how they begin
-MOST_REASON = 200  # letters
+MOST_REASON = 200  # characters
+LONGEST_KIND, LONGEST_CHANGE_REASON, LONGEST_NOTE, LONGEST_ID = 100, 1000, 1000, 200  # characters
+LONGEST_SERVICE = 2 * LONGEST_NAME + 1
+# Characters that no text may hold: they forge lines in logs, move a terminal's cursor, turn the direction of writing,
+# or cannot be encoded at all (surrogates). A note may have several lines.
+_UNPRINTABLE = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
+UNPRINTABLE = re.compile(f"[\x00-\x1f{_UNPRINTABLE}]")
+_UNPRINTABLE_IN_NOTES = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_UNPRINTABLE}]")
 PagedServices = Annotated[
     str,
     Field(pattern=SERVICES, description="`namespace/name`, or `namespace/*` for all of it", examples=["shop/cart"]),
 ]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0})]
+
+
+def _in_short_parts(value: str) -> str:
+    if any(len(part) > LONGEST_NAME for part in value.split("/", 1)):
+        raise ValueError(f"expected a namespace and a name of at most {LONGEST_NAME} characters each")
+    return value
+
+
+def _printable(value: str) -> str:
+    return _without(UNPRINTABLE, value)
+
+
+def _printable_note(value: str) -> str:
+    return _without(_UNPRINTABLE_IN_NOTES, value)
+
+
+def _without(unprintable: re.Pattern[str], value: str) -> str:
+    if found := unprintable.search(value):
+        raise ValueError(f"expected printable text, character {found.start()} is U+{ord(found[0]):04X}; leave it out")
+    return value
+
+
+# What clients send. Answers use the types above: an older version may have stored names of other characters.
+GivenService = Annotated[
+    str,
+    Field(max_length=LONGEST_SERVICE, pattern=SERVICE_PATTERN, description="`namespace/name`", examples=["shop/cart"]),
+    AfterValidator(_in_short_parts),
+]
+GivenServices = Annotated[
+    str,
+    Field(
+        max_length=LONGEST_SERVICE,
+        pattern=f"{SERVICE_PATTERN}|{NAMESPACE_PATTERN[:-1]}/[*]$",
+        description="`namespace/name`, or `namespace/*` for all of it",
+        examples=["shop/cart"],
+    ),
+    AfterValidator(_in_short_parts),
+]
+_PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]*$"}
+Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra=_PRINTABLE_SCHEMA)]
+AskedService = Annotated[
+    ServiceKey,
+    Field(min_length=1, max_length=LONGEST_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
+    AfterValidator(_printable),
+]
+Id = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_ID, json_schema_extra=_PRINTABLE_SCHEMA), AfterValidator(_printable)
+]
+NoteText = Annotated[str, Field(max_length=LONGEST_NOTE), AfterValidator(_printable_note)]
+Number = Annotated[
+    float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": LARGEST_VALUE})
+]
 Ratio = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": 1})]
 
 
@@ -72,8 +140,19 @@ class ServiceMetrics(TypedDict):
 class ServiceDocument(TypedDict):
     """One service (workload) of the mesh."""
 
-    namespace: Annotated[str, Field(min_length=1, pattern="^[^/]+$", examples=["shop"])]
-    name: Annotated[str, Field(min_length=1, examples=["cart"])]
+    namespace: Annotated[
+        str,
+        Field(
+            min_length=1,
+            pattern="^[^/]+$",
+            examples=["shop"],
+            json_schema_extra={"maxLength": LONGEST_NAME, "pattern": NAMESPACE_PATTERN},
+        ),
+    ]
+    name: Annotated[
+        str,
+        Field(min_length=1, examples=["cart"], json_schema_extra={"maxLength": LONGEST_NAME, "pattern": NAME_PATTERN}),
+    ]
     metrics: NotRequired[ServiceMetrics | None]
 
 
@@ -89,22 +168,30 @@ class CallDocument(TypedDict):
     p99_latency: NotRequired[Annotated[Number | None, Field(description="99th percentile of latency, s")]]
 
 
+class StoredChangeDocument(Document):
+    """A planned change as it was stored."""
+
+    kind: str = Field(examples=["deploy"])
+    service: ServiceKey
+    reason: str = Field("", examples=["v1.4.2"])
+
+
 class ChangeDocument(Document):
     """Something somebody decided: a deploy, a scaling, a retirement."""
 
-    kind: str = Field(min_length=1, examples=["deploy"])
-    service: ServiceKey
-    reason: str = Field("", examples=["v1.4.2"])
+    kind: Text = Field(min_length=1, max_length=LONGEST_KIND, pattern=r"\S", examples=["deploy"])
+    service: GivenService
+    reason: Text = Field("", max_length=LONGEST_CHANGE_REASON, examples=["v1.4.2"])
 
 
 class PolicyDocument(Document):
     """What somebody decided of a service's pages: it holds for this snapshot and is told again with the next."""
 
-    service: PagedServices
+    service: GivenServices
     sensitivity: Literal["low", "normal", "high"] | None = Field(
         None, description="`low`: what pages is ten times as improbable, `high`: a third; absent or null: nothing said"
     )
-    mute: str = Field("", max_length=MOST_REASON, description="why it pages nobody; empty: it does")
+    mute: Text = Field("", max_length=MOST_REASON, description="why it pages nobody; empty: it does")
 
 
 class SnapshotDocument(Document):
@@ -130,7 +217,7 @@ class SnapshotDocument(Document):
         }
     )
 
-    version: Literal[1] = Field(1, description="of this form; absent is 1")
+    version: Version = Field(1, description="of this form; absent is 1")
     observed_at: Instant
     services: list[ServiceDocument]
     calls: list[CallDocument] = Field(default_factory=list)
@@ -172,7 +259,7 @@ class SuspectDocument(Document):
     reasons: list[ReasonDocument]
 
 
-class NearbyChangeDocument(ChangeDocument):
+class NearbyChangeDocument(StoredChangeDocument):
     """A planned change near an incident."""
 
     at: Instant = Field(description="of the snapshot that announced it")

@@ -276,7 +276,12 @@ class LimitSettings(Subject):
 
     max_services: int = Field(20_000, ge=1)
     max_calls: int = Field(200_000, ge=0)
+    max_changes: int = Field(1000, ge=0, description="planned changes of one snapshot")
+    max_policies: int = Field(20_000, ge=0, description="policies of one snapshot")
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
+    max_action_bytes: int = Field(
+        2**20, ge=1024, description="of a body that is no snapshot: feedback, a mute, a rollback"
+    )
     max_snapshots: int = Field(120, ge=10, description="in one request to score without keeping anything")
     max_meshes: int = Field(1000, ge=1, description="in the store; a snapshot of another mesh is refused with 409")
     evict_idle_seconds: float | None = Field(

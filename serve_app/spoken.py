@@ -4,10 +4,21 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from serve_app.schemas import MOST_REASON, Document, Instant, PagedServices, ServiceKey
+from serve_app.schemas import (
+    LONGEST_ID,
+    MOST_REASON,
+    Document,
+    GivenService,
+    GivenServices,
+    Instant,
+    NoteText,
+    PagedServices,
+    ServiceKey,
+    Text,
+)
 
-Culprit = Annotated[ServiceKey | None, Field(description="whose doing it was, where that is known")]
-Note = Annotated[str, Field(max_length=1000, description="for people", examples=["nightly batch"])]
+Culprit = Annotated[GivenService | None, Field(description="whose doing it was, where that is known")]
+Note = Annotated[NoteText, Field(description="for people", examples=["nightly batch"])]
 
 
 class FeedbackDocument(Document):
@@ -22,7 +33,7 @@ class FeedbackDocument(Document):
         }
     )
 
-    incident: str = Field(min_length=1, description="id, as verdicts tell it")
+    incident: Text = Field(min_length=1, max_length=LONGEST_ID, description="id, as verdicts tell it")
     was_incident: bool = Field(strict=True, description="false: it should have paged nobody")
     culprit: Culprit = None
     note: Note = ""
@@ -39,7 +50,7 @@ class MissedDocument(Document):
         }
     )
 
-    services: list[ServiceKey] = Field(min_length=1, max_length=1000, description="that should have paged")
+    services: list[GivenService] = Field(min_length=1, max_length=1000, description="that should have paged")
     since: Instant
     until: Instant | None = Field(None, description="absent: the same as `since`")
     culprit: Culprit = None
@@ -93,12 +104,12 @@ class MuteDocument(Document):
         }
     )
 
-    services: list[PagedServices] | None = Field(
+    services: list[GivenServices] | None = Field(
         None, min_length=1, max_length=1000, description="absent or null: the whole mesh"
     )
     start: Instant | None = Field(None, description="absent or null: from the next snapshot on")
     end: Instant = Field(description="of the mesh's clock, as `observed_at`; at most 30 days after the start")
-    reason: str = Field(
+    reason: Text = Field(
         min_length=1,
         max_length=MOST_REASON,
         pattern=r"\S",

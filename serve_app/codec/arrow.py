@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.codec.arrow_rows import check_kinds, document_of
-from serve_app.codec.columns import ENDS, with_names
-from serve_app.codec.documents import Limits, Unclear, checked, instant, named, placed, snapshot_document
+from serve_app.codec.columns import ENDS
+from serve_app.codec.documents import Limits, Unclear, checked, instant, named, placed, snapshot_document, to_float32
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 # LookupError: a zone that there is not, where pytz is installed, which pyarrow then asks.
@@ -46,6 +46,7 @@ def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
         raise
     except InvalidDocument as error:  # the columns are those of all, so of the first
         raise placed(error, "/snapshots/0") from None
+    limits.check_snapshots(table.num_rows)
     return [_snapshot(table, row, limits, f"/snapshots/{row}") for row in range(table.num_rows)]
 
 
@@ -91,7 +92,7 @@ def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSna
         return _plainly(table.slice(row, 1), limits)
     except (Unclear, InvalidDocument, DocumentTooLarge, *_BROKEN):
         try:
-            document = with_names(document_of(table.slice(row, 1), limits))
+            document = document_of(table.slice(row, 1), limits)
         except (InvalidDocument, DocumentTooLarge) as error:
             raise placed(error, prefix) from None
         return named(document, limits, prefix)
@@ -126,13 +127,13 @@ def _fields(table: pa.Table, column: str, required: set[str], allowed: set[str])
     """Fields of the structs in the one list of a column."""
     cell = table[column].combine_chunks() if table[column].num_chunks != 1 else table[column].chunk(0)
     if isinstance(cell, pa.ListArray | pa.LargeListArray) and cell.null_count == 0:
-        items = cell.flatten()
-        if isinstance(items, pa.StructArray):
-            return _flat(items, required, allowed | required)
+        return _flat(cell.flatten(), required, allowed | required)
     raise Unclear
 
 
-def _flat(items: pa.StructArray, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
+def _flat(items: pa.Array, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
+    if not isinstance(items, pa.StructArray):
+        raise Unclear
     names = [field.name for field in items.type]
     if not required <= set(names) <= allowed or len(set(names)) < len(names):
         raise Unclear
@@ -180,8 +181,8 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
             continue
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             raise Unclear
-        with np.errstate(over="ignore"):
-            values = column.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        exact = column.to_numpy(zero_copy_only=False)
+        values = exact if exact.dtype == np.float32 else to_float32(exact)
         if np.count_nonzero(values != values) != column.null_count:
             raise Unclear
         table[:, i] = values

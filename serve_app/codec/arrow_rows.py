@@ -5,16 +5,21 @@ is written once and used by all. So kinds of columns that can do this without ne
 to is counted before anything is built.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serve_app.codec.columns import NamedRows
 from serve_app.codec.documents import Limits, wrong
-from serve_app.errors import DocumentTooLarge
+from serve_app.errors import DocumentTooLarge, InvalidDocument
 
 LARGEST = 2**26  # bytes of a row spelled out; 200,000 calls between names of 60 letters come to 50 million
-_ITEM = 16  # bytes that a value takes at the least
+LARGEST_SMALL = 2**24  # bytes of all but services and calls
+LARGEST_ROWS = 2**22  # bytes of the rows that are checked together
+_ITEM, _CONTAINER = 16, 64  # bytes that a value takes at the least, and a list or a struct
+_UNREADABLE = (pa.ArrowException, LookupError, OverflowError, ValueError)  # what Python cannot hold
 
 
 def check_kinds(schema: pa.Schema) -> None:
@@ -34,19 +39,62 @@ def check_kinds(schema: pa.Schema) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """Rows of a list, by the name of its column."""
+
+    name: str
+    items: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def some(self, start: int, stop: int) -> list[Any]:
+        """The rows from ``start`` to before ``stop``; raises ``DocumentTooLarge`` and ``InvalidDocument``."""
+        rows = self.items.slice(start, stop - start)
+        if (size := _spelled_out(rows)) > LARGEST_ROWS:
+            raise DocumentTooLarge(
+                f"rows {start} to {stop}: expected at most {LARGEST_ROWS} bytes once spelled out, came {size}; send "
+                "shorter texts"
+            )
+        try:
+            return [_given(row) for row in rows.to_pylist()]
+        except _UNREADABLE as error:
+            raise _unreadable(self.name, error) from None
+
+
 def document_of(row: pa.Table, limits: Limits) -> dict[str, Any]:
-    """The one row of a table; what is null is left out, for Arrow has a place for every field of a struct.
+    """The one row of a table; what is null is left out, for Arrow has a place for every field of a struct. Services and
+    calls are ``Rows``.
 
     Raises:
         InvalidDocument: a value that Python cannot hold, such as a time after the year 9999.
-        DocumentTooLarge: more services or calls than ``limits`` allow, or more than :data:`LARGEST` bytes.
+        DocumentTooLarge: more rows than ``limits`` allow, or more than :data:`LARGEST` bytes.
     """
-    limits.check(_length(row, "services"), _length(row, "calls"))
-    if (size := sum(_spelled_out(chunk) for column in row.columns for chunk in column.chunks)) > LARGEST:
-        raise DocumentTooLarge(
-            f"row: expected at most {LARGEST} bytes once spelled out, came {size}; send each service and call once"
-        )
-    return {name: value for name in row.column_names if (value := _value(row, name)) is not None}
+    limits.check(**{name: _length(row, name) for name in ("services", "calls", "changes", "policies")})
+    sizes = {name: sum(_spelled_out(chunk) for chunk in row[name].chunks) for name in row.column_names}
+    many = {name: items for name in ("services", "calls") if (items := _items(row, name)) is not None}
+    small = sum(size for name, size in sizes.items() if name not in many)
+    for size, most in ((sum(sizes.values()), LARGEST), (small, LARGEST_SMALL)):
+        if size > most:
+            raise DocumentTooLarge(
+                f"row: expected at most {most} bytes once spelled out, came {size}; send each service and call once"
+            )
+    document: dict[str, Any] = {
+        name: value for name in row.column_names if name not in many and (value := _value(row, name)) is not None
+    }
+    document |= {name: ArrowRows(name, items) for name, items in many.items()}
+    if "calls" in many:
+        document["calls"] = NamedRows(document["calls"], document.get("services"))
+    return document
+
+
+def _items(row: pa.Table, name: str) -> pa.Array | None:
+    """What the one list of a column holds; None: it holds none."""
+    if name not in row.column_names or not row[name].num_chunks:
+        return None
+    cell = row[name].combine_chunks() if row[name].num_chunks != 1 else row[name].chunk(0)
+    return cell.flatten() if isinstance(cell, pa.ListArray | pa.LargeListArray) and not cell.null_count else None
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -74,7 +122,7 @@ def _length(row: pa.Table, name: str) -> int:
 
 def _spelled_out(array: pa.Array) -> int:
     """Bytes of all values, those of a dictionary as often as they are used."""
-    items = _ITEM * len(array)
+    items = (_CONTAINER if pa.types.is_nested(array.type) else _ITEM) * len(array)
     if isinstance(array, pa.StructArray):
         return items + sum(_spelled_out(column) for column in array.flatten())
     if isinstance(array, pa.ListArray | pa.LargeListArray):
@@ -91,9 +139,13 @@ def _value(row: pa.Table, name: str) -> Any:
         if pa.types.is_timestamp(column.type):  # a datetime holds no nanoseconds; anything else must fit
             column = column.cast(pa.timestamp("us", column.type.tz), safe=column.type.unit != "ns")
         [value] = column.to_pylist()
-    except (pa.ArrowException, LookupError, OverflowError, ValueError) as error:
-        raise wrong(f"/{name}", f"expected values that Python can hold, came {str(error)[:120]}") from None
+    except _UNREADABLE as error:
+        raise _unreadable(name, error) from None
     return _given(value)
+
+
+def _unreadable(name: str, error: Exception) -> InvalidDocument:
+    return wrong(f"/{name}", f"expected values that Python can hold, came {str(error)[:120]}")
 
 
 def _given(value: Any) -> Any:

@@ -4,7 +4,9 @@ A column of numbers is a list with null for "not observed", or bytes of little-e
 calls are names or positions in ``services``, positions also as bytes of little-endian int32.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.codec.documents import Limits, Unclear, snapshot_document, wrong
+from serve_app.codec.documents import (
+    ERRORS_LISTED,
+    Limits,
+    Rows,
+    Unclear,
+    no_field,
+    pointer,
+    shown,
+    snapshot_document,
+    to_float32,
+    wrong,
+    wrong_places,
+)
 
 ENDS = ("source", "destination")
+ABSENT = (
+    -math.inf
+)  # in a row: the field was not given, where null was; no form of a number on the wire is accepted as it
 _FLOATS, _INTS = np.dtype("<f4"), np.dtype("<i4")
 Column = Sequence[Any] | bytes | None
 
@@ -41,15 +58,24 @@ def numbers(column: Sequence[Any] | bytes) -> NDArray[np.float32]:
     Raises:
         Unclear: bytes that are no whole number of values, or a NaN in a list.
     """
-    with np.errstate(over="ignore"):
-        if isinstance(column, bytes):
-            return _unpacked(column, _FLOATS)
-        # Arrow turns a list with nulls into an array in half the time that numpy takes.
-        array = pa.array(column, pa.float64())
-        exact: NDArray[np.float64] = array.to_numpy(zero_copy_only=False)
-        if np.isnan(exact).sum() != array.null_count:
-            raise Unclear
-        return exact.astype(np.float32)
+    return _unpacked(column, _FLOATS) if isinstance(column, bytes) else to_float32(_exact(column))
+
+
+def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], int]:
+    """Values of rows, NaN for null and for ``ABSENT``, and how many were given, null or not; errors as of
+    :func:`numbers`."""
+    exact = _exact(values)
+    absent = exact == ABSENT
+    return to_float32(np.where(absent, np.nan, exact)), len(exact) - int(np.count_nonzero(absent))
+
+
+def _exact(values: Sequence[Any]) -> NDArray[np.float64]:
+    # Arrow turns a list with nulls into an array in half the time that numpy takes.
+    array = pa.array(values, pa.float64())
+    exact: NDArray[np.float64] = array.to_numpy(zero_copy_only=False)
+    if np.isnan(exact).sum() != array.null_count:
+        raise Unclear
+    return exact
 
 
 def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int]) -> NDArray[np.int64]:
@@ -87,8 +113,8 @@ def as_rows(document: Any, limits: Limits) -> Any:
     """A document of columns as one of rows; anything else as it is.
 
     Raises:
-        InvalidDocument: columns of different lengths, or bytes that are no whole number of values.
-        DocumentTooLarge: columns longer than ``limits`` allow, before they are turned.
+        InvalidDocument: unknown columns, columns of different lengths, or bytes that are no whole number of values.
+        DocumentTooLarge: columns longer than ``limits`` allow.
     """
     if not isinstance(document, Mapping):
         return document
@@ -97,40 +123,92 @@ def as_rows(document: Any, limits: Limits) -> Any:
     limits.check(_longest(services), _longest(calls))
     if isinstance(services, Mapping):
         plain = {name: column for name, column in services.items() if name != "metrics"}
-        turned["services"] = _turned("/services", plain)
+        turned["services"] = rows = _turned("/services", plain, ("namespace", "name"))
         metrics = services.get("metrics")
         if isinstance(metrics, Mapping) and metrics:
-            for row, measured in zip(
-                turned["services"], _turned("/services/metrics", metrics, len(turned["services"])), strict=True
-            ):
-                row["metrics"] = measured
+            rows.inner = _turned("/services/metrics", metrics, NODE_METRICS, len(rows))
         elif metrics:
             raise wrong("/services/metrics", "expected columns by metric")
     if isinstance(calls, Mapping):
-        turned["calls"] = _turned("/calls", calls)
-        return with_names(turned)
+        turned["calls"] = NamedRows(_turned("/calls", calls, ENDS + EDGE_METRICS), turned.get("services"))
     return turned
 
 
-def with_names(document: dict[str, Any]) -> dict[str, Any]:
-    """A document of rows with names in place of positions; what is no position stays, to be refused."""
-    services, calls = document.get("services"), document.get("calls")
-    if not isinstance(services, list) or not isinstance(calls, list):
-        return document
-    names = [f"{s.get('namespace')}/{s.get('name')}" if isinstance(s, Mapping) else "" for s in services]
-    return document | {"calls": [_named(call, names) for call in calls]}
+@dataclass(slots=True)
+class ColumnRows:
+    """Rows of columns; what is null is left out of a row.
+
+    Attributes:
+        columns: by name, all of one length.
+        length: of the columns.
+        inner: of services, their metrics.
+    """
+
+    columns: Mapping[str, Sequence[Any] | NDArray[Any]]
+    length: int
+    inner: "ColumnRows | None" = None
+
+    def __len__(self) -> int:
+        return self.length
+
+    def some(self, start: int, stop: int) -> list[dict[str, Any]]:
+        """The rows from ``start`` to before ``stop``."""
+        parts = {name: _values(column[start:stop]) for name, column in self.columns.items()}
+        rows = [
+            {name: values[i] for name, values in parts.items() if values[i] is not None} for i in range(stop - start)
+        ]
+        if self.inner is not None:
+            for row, measured in zip(rows, self.inner.some(start, stop), strict=True):
+                row["metrics"] = measured
+        return rows
 
 
-def _turned(place: str, columns: Mapping[str, Any], length: int | None = None) -> list[dict[str, Any]]:
-    """Rows of columns; what is null is left out of a row."""
+@dataclass(slots=True)
+class NamedRows:
+    """Calls with names in place of positions; what is no position stays, to be refused."""
+
+    calls: Rows
+    services: Any
+    _names: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def some(self, start: int, stop: int) -> list[Any]:
+        """The calls from ``start`` to before ``stop``."""
+        rows = self.calls.some(start, stop)
+        if not self._names and any(type(row.get(end)) is int for row in rows if isinstance(row, dict) for end in ENDS):
+            self._names = _names(self.services)
+        return [_named(row, self._names) for row in rows] if self._names else rows
+
+
+def _names(services: Any) -> list[str]:
+    count = len(services) if isinstance(services, list | Rows) else 0
+    rows = services.some(0, count) if isinstance(services, Rows) else services
+    if not count:
+        return []
+    return [f"{s.get('namespace')}/{s.get('name')}" if isinstance(s, Mapping) else "" for s in rows]
+
+
+def _turned(place: str, columns: Mapping[str, Any], known: Sequence[str], length: int | None = None) -> ColumnRows:
     if not columns:
         raise wrong(place, "expected a list of rows, or columns by name, came neither")
+    unknown = [name for name in columns if name not in known][:ERRORS_LISTED]
+    if unknown:  # as if it stood in the first row, where a document of rows has it
+        rows, _, inside = place.removeprefix("/").partition("/")
+        raise wrong_places((pointer((rows, 0, *inside.split(), name)), no_field(name)) for name in unknown)
     lists = {name: _listed(f"{place}/{name}", name, column) for name, column in columns.items() if column is not None}
     for name, column in lists.items():
         length = len(column) if length is None else length
         if len(column) != length:
             raise wrong(f"{place}/{name}", f"expected {length} values as in the other columns, came {len(column)}")
-    return [{name: column[i] for name, column in lists.items() if column[i] is not None} for i in range(length or 0)]
+    return ColumnRows(lists, length or 0)
+
+
+def _values(column: Sequence[Any] | NDArray[Any]) -> Sequence[Any]:
+    if isinstance(column, np.ndarray):
+        return [None if value != value else value for value in column.tolist()]
+    return column
 
 
 def _longest(columns: Any) -> int:
@@ -140,15 +218,14 @@ def _longest(columns: Any) -> int:
     return max(lengths, default=0)
 
 
-def _listed(place: str, name: str, column: Any) -> Sequence[Any]:
+def _listed(place: str, name: str, column: Any) -> Sequence[Any] | NDArray[Any]:
     if isinstance(column, bytes):
         try:
-            values = _unpacked(column, _INTS if name in ENDS else _FLOATS)
+            return _unpacked(column, _INTS if name in ENDS else _FLOATS)
         except Unclear:
             raise wrong(place, f"expected 4 bytes a value, came {len(column)} bytes") from None
-        return [None if value != value else value for value in values.tolist()]
-    if not isinstance(column, Sequence) or isinstance(column, str):
-        raise wrong(place, f"expected a column, came {str(column)[:80]!r}")
+    if not isinstance(column, list):
+        raise wrong(place, f"expected a column, came {shown(column)}")
     return column
 
 

@@ -1,10 +1,8 @@
 """What people say of incidents, as documents."""
 
-from pydantic import ValidationError
-
 from model.feedback import SYMPTOMS, Feedback, Moves
 from serve_app.codec import structs
-from serve_app.codec.documents import invalid_document, wrong
+from serve_app.codec.documents import validated, wrong
 from serve_app.spoken import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
 
 
@@ -13,14 +11,12 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
 
     Raises:
         MalformedDocument: it is not JSON.
+        DocumentTooLarge: it would take far more memory than its size.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
     """
     document = structs.plain(structs.JSON, body)
-    kind = MissedDocument if isinstance(document, dict) and "services" in document else FeedbackDocument
-    try:
-        said = kind.model_validate(document)
-    except ValidationError as error:
-        raise invalid_document(error) from None
+    is_missed = isinstance(document, dict) and "services" in document
+    said = validated(document, MissedDocument) if is_missed else validated(document, FeedbackDocument)
     if isinstance(said, MissedDocument):
         if said.until is not None and said.until < said.since:
             raise wrong("/until", f"expected a time not before since, came {said.until.isoformat()}; correct it")

@@ -2,11 +2,9 @@
 
 from datetime import datetime
 
-from pydantic import ValidationError
-
 from model.muting import Mute
 from serve_app.codec import structs
-from serve_app.codec.documents import invalid_document
+from serve_app.codec.documents import validated
 from serve_app.spoken import KeptMuteDocument, MuteDocument
 
 
@@ -15,12 +13,10 @@ def decode_mute(body: bytes) -> MuteDocument:
 
     Raises:
         MalformedDocument: it is not JSON.
+        DocumentTooLarge: it would take far more memory than its size.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
     """
-    try:
-        return MuteDocument.model_validate(structs.plain(structs.JSON, body))
-    except ValidationError as error:
-        raise invalid_document(error) from None
+    return validated(structs.plain(structs.JSON, body), MuteDocument)
 
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:

@@ -48,7 +48,7 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
             not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return pack_snapshot(snapshot)
 
-    result: bytes = await _read(request, limits, packed)
+    result: bytes = await _read(request, limits.max_body_bytes, packed)
     return result
 
 
@@ -57,24 +57,31 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
 
     def packed(body: bytes, media_type: str) -> list[bytes]:
         snapshots = decode_snapshots(body, media_type, _counts(limits))
-        _enough(snapshots, fewest, limits)
+        _enough(snapshots, fewest)
         _in_order(snapshots)
         return [pack_snapshot(snapshot) for snapshot in snapshots]
 
-    result: list[bytes] = await _read(request, limits, packed)
+    result: list[bytes] = await _read(request, limits.max_body_bytes, packed)
     return result
 
 
 async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocument | MissedDocument:
     """What a body says of an incident; JSON alone. Errors as of :func:`read_snapshot`."""
-    result: FeedbackDocument | MissedDocument = await _read(request, limits, _of_json(decode_feedback))
+    result: FeedbackDocument | MissedDocument = await _read(request, limits.max_action_bytes, _of_json(decode_feedback))
     return result
 
 
 async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
     """The mute of a body; JSON alone. Errors as of :func:`read_snapshot`."""
-    result: MuteDocument = await _read(request, limits, _of_json(decode_mute))
+    result: MuteDocument = await _read(request, limits.max_action_bytes, _of_json(decode_mute))
     return result
+
+
+async def read_nothing(request: Request, limits: LimitSettings) -> None:
+    """The body of a request that needs none: it is empty, or an empty JSON object; errors as of :func:`read_mute`."""
+    body = await _body(request, limits.max_action_bytes)
+    if body.strip() and structs.plain(structs.JSON, body) != {}:
+        raise InvalidDocument("body: expected none, or {}, came something else; leave it out", pointer="")
 
 
 async def read_json(request: Request, most: int) -> Any:
@@ -101,16 +108,16 @@ def _of_json(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
     return decoded
 
 
-async def _read(request: Request, limits: LimitSettings, packed: Callable[[bytes, str], Any]) -> Any:
+async def _read(request: Request, most: int, packed: Callable[[bytes, str], Any]) -> Any:
     media_type = _media_type(request)
-    body = await _body(request, limits.max_body_bytes)
+    body = await _body(request, most)
     if len(body) < OFF_LOOP_BYTES:
         return packed(body, media_type)
     return await asyncio.to_thread(packed, body, media_type)
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls)
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
 
 
 def _media_type(request: Request) -> str:
@@ -145,17 +152,12 @@ async def _body(request: Request, most: int) -> bytes:
 
 def _too_long(most: int, came: str) -> DocumentTooLarge:
     return DocumentTooLarge(
-        f"body: expected at most {most} bytes, came {came}; raise limits.max_body_bytes or split the mesh"
+        f"body: expected at most {most} bytes, came {came}; send less, or raise limits.max_body_bytes "
+        "(limits.max_action_bytes for feedback and mutes) or split the mesh"
     )
 
 
-def _enough(snapshots: Sequence[MeshSnapshot], fewest: int, limits: LimitSettings) -> None:
-    if len(snapshots) > limits.max_snapshots:
-        raise DocumentTooLarge(
-            f"snapshots: expected at most {limits.max_snapshots}, came {len(snapshots)}; send the newest ones, or "
-            "raise limits.max_snapshots",
-            pointer="/snapshots",
-        )
+def _enough(snapshots: Sequence[MeshSnapshot], fewest: int) -> None:
     if len(snapshots) < fewest:
         raise InvalidDocument(
             f"snapshots: expected at least {fewest}, which is what a judgement takes, came {len(snapshots)}; send more",

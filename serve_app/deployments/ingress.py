@@ -17,7 +17,7 @@ from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
 from serve_app.collecting import Collected
 from serve_app.deployments import problems
 from serve_app.deployments.access_control import principal_of
-from serve_app.deployments.bodies import read_feedback, read_mute, read_snapshot, read_snapshots
+from serve_app.deployments.bodies import read_feedback, read_mute, read_nothing, read_snapshot, read_snapshots
 from serve_app.deployments.calling import ask
 from serve_app.deployments.interface import VERSION, MeshName, http, timing
 from serve_app.deployments.messages import Equipment, Judged
@@ -65,6 +65,7 @@ from serve_app.schemas import (
     AdaptationDocument,
     GraphDocument,
     HealthDocument,
+    Id,
     IncidentsDocument,
     Instant,
     MeshDocument,
@@ -310,7 +311,7 @@ class Ingress(PageRoutes):
         responses=problems.documented(*_ALWAYS, UnknownMesh, UnknownIncident, StoreConflict, StoreFull),
     )
     async def take_back(
-        self, mesh: MeshName, incident: Annotated[str, Path(description="id that the feedback is kept under")]
+        self, mesh: MeshName, incident: Annotated[Id, Path(description="id that the feedback is kept under")]
     ) -> Response:
         """Take back what was said of an incident: from the next snapshot on it is as if nobody had."""
         await ask(self._owner(mesh).take_back, mesh, incident, expires_at=self._expires_at())
@@ -344,9 +345,7 @@ class Ingress(PageRoutes):
         response_class=Response,
         responses=problems.documented(*_ALWAYS, UnknownMesh, UnknownMute, StoreConflict, StoreFull),
     )
-    async def lift(
-        self, mesh: MeshName, mute: Annotated[str, Path(description="id that it is kept under")]
-    ) -> Response:
+    async def lift(self, mesh: MeshName, mute: Annotated[Id, Path(description="id that it is kept under")]) -> Response:
         """Take a mute back: from the next snapshot on there is none."""
         await ask(self._owner(mesh).lift, mesh, mute, expires_at=self._expires_at())
         return Response(status_code=204)
@@ -363,12 +362,13 @@ class Ingress(PageRoutes):
     @http.post(
         "/v1/meshes/{mesh}/adapter/rollback",
         response_model=AdaptationDocument,
-        responses=problems.documented(*_ALWAYS, UnsupportedMediaType, UnknownMesh, NoAdapter, StoreConflict, StoreFull),
+        responses=problems.documented(*_ALWAYS, *_DOCUMENT, UnknownMesh, NoAdapter, StoreConflict, StoreFull),
     )
     async def roll_back(self, mesh: MeshName, request: Request) -> Response:
         """Take back the adapter in use: from the next snapshot on the one before it is, or none. What taught it teaches
         nothing any more, so it does not come back."""
         expires_at, owner = self._expires_at(), self._owner(mesh)
+        await read_nothing(request, self._limits)
         found = await ask(owner.adaptation, mesh, expires_at=expires_at)
         adapter = AdaptationDocument.model_validate_json(found).adapter
         after = await ask(owner.roll_back, mesh, adapter and adapter.fitted_at, expires_at=expires_at)

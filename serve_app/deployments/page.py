@@ -35,7 +35,7 @@ from serve_app.errors import (
     UnknownInstant,
     UnknownMesh,
 )
-from serve_app.schemas import Instant, ServiceKey
+from serve_app.schemas import AskedService, Id, Instant, Text
 from serve_app.settings import Settings
 from serve_app.stores.base import check_mesh_name
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
@@ -193,7 +193,7 @@ class PageRoutes:
         mesh: MeshName,
         at: At = None,
         expand: Annotated[
-            str, Query(max_length=4000, description="namespaces of a large mesh to tell service by service, by commas")
+            Text, Query(max_length=4000, description="namespaces of a large mesh to tell service by service, by commas")
         ] = "",
     ) -> Response:
         """The mesh as it is drawn, with the place of each service: it stays where it is. Of a mesh above 5,000 services
@@ -206,8 +206,8 @@ class PageRoutes:
     async def series(
         self,
         mesh: MeshName,
-        service: Annotated[ServiceKey, Query()],
-        source: Annotated[ServiceKey | None, Query(description="of the calls that this service makes to it")] = None,
+        service: Annotated[AskedService, Query()],
+        source: Annotated[AskedService | None, Query(description="of the calls that this service makes to it")] = None,
     ) -> Response:
         """What was measured of a service, or of the calls to it from one caller, over the kept time."""
         return _json(await ask(self._owner(mesh).series, mesh, service, source, expires_at=self._expires_at()))
@@ -231,7 +231,7 @@ class PageRoutes:
         responses={**_text("text/html"), **problems.documented(*ALWAYS, UnknownIncident)},
     )
     async def report(
-        self, mesh: MeshName, incident: Annotated[str | None, Query(description="id; by default the worst")] = None
+        self, mesh: MeshName, incident: Annotated[Id | None, Query(description="id; by default the worst")] = None
     ) -> Response:
         """One HTML file of an incident of the kept time, to be read, sent and printed."""
         html: str = await ask(self._owner(mesh).report, mesh, incident, expires_at=self._expires_at())

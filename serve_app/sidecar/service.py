@@ -81,7 +81,10 @@ class Verdicts(VerdictsServicer):
         async with answering(context, self._session.instruments):
             limits, document = self._limits, await asyncio.to_thread(snapshot_document, request)
             snapshot = await asyncio.to_thread(
-                decode_snapshot, document, JSON, Limits(limits.max_services, limits.max_calls)
+                decode_snapshot,
+                document,
+                JSON,
+                Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies),
             )
             not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
             return verdict_message(await self._session.push(snapshot))

@@ -1,6 +1,7 @@
 """Documents and packed bytes against the house's own types."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +27,9 @@ from serve_app.errors import CorruptState, DocumentTooLarge, InvalidDocument, Ma
 from serve_app.schemas import VerdictDocument
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
-text = st.text(min_size=1, max_size=8)
+text = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
+reasons = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=5)
+segments = st.from_regex(re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,6}[A-Za-z0-9_])?", re.ASCII), fullmatch=True)
 
 
 sensitivity = st.sampled_from([None, *Sensitivity])
@@ -34,14 +37,14 @@ sensitivity = st.sampled_from([None, *Sensitivity])
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> MeshSnapshot:
-    names = st.tuples(text.filter(lambda s: "/" not in s), text).map("/".join)
+    names = st.lists(segments, min_size=2, max_size=3).map("/".join)
     ids = draw(st.lists(names, min_size=1, max_size=6, unique=True))
     pairs = st.tuples(*[st.integers(0, len(ids) - 1)] * 2)
     calls = draw(st.lists(pairs, max_size=8, unique=True))
 
     def features(rows: int, metrics: tuple[str, ...], required: int) -> np.ndarray[Any, Any]:
         ratios = np.array([name in RATIOS for name in metrics])
-        values = draw(arrays.arrays(np.float32, (rows, len(metrics)), elements=st.floats(0, 2.0**99, width=32)))
+        values = draw(arrays.arrays(np.float32, (rows, len(metrics)), elements=st.floats(0, 2.0**49, width=32)))
         values = np.where(ratios, np.minimum(values, 1), values)
         missing = draw(arrays.arrays(np.bool_, values.shape))
         missing[:, :required] = False
@@ -53,8 +56,8 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
         node_features=features(len(ids), NODE_METRICS, 0),
         edge_features=features(len(calls), EDGE_METRICS, 1),
         observed_at=draw(st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))),
-        changes=draw(st.lists(st.builds(PlannedChange, text, names, st.text(max_size=5)), max_size=2)),
-        policies=draw(st.lists(st.builds(ServicePolicy, names, sensitivity, st.text(max_size=5)), max_size=2)),
+        changes=draw(st.lists(st.builds(PlannedChange, text, names, reasons), max_size=2)),
+        policies=draw(st.lists(st.builds(ServicePolicy, names, sensitivity, reasons), max_size=2)),
     )
 
 

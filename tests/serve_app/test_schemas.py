@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS
+from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS
 from model.verdict import Severity, Status
 from serve_app.schemas import (
     IncidentDocument,
@@ -31,7 +31,7 @@ def test_the_metrics_are_those_of_the_model_with_their_ranges() -> None:
     assert tuple(nodes) == NODE_METRICS
     assert tuple(edges) == ("source", "destination", *EDGE_METRICS)
     for name, field in [*nodes.items(), *((name, edges[name]) for name in EDGE_METRICS)]:
-        assert _limits(field) == (0, 1 if name in RATIOS else None), name
+        assert _limits(field) == (0, 1 if name in RATIOS else LARGEST_VALUE), name
 
 
 def test_every_object_of_the_request_forbids_other_fields() -> None:

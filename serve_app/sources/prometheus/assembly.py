@@ -5,7 +5,15 @@ from datetime import datetime
 
 import numpy as np
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, IntArray, MeshSnapshot, PlannedChange, ServicePolicy
+from model.snapshot import (
+    EDGE_METRICS,
+    LARGEST_VALUE,
+    NODE_METRICS,
+    IntArray,
+    MeshSnapshot,
+    PlannedChange,
+    ServicePolicy,
+)
 from serve_app.sources.prometheus.client import Numbers
 from serve_app.sources.prometheus.table import Column, Keys
 
@@ -75,12 +83,17 @@ def assemble(
     return MeshSnapshot.create(
         node_ids=["/".join(named.seen[i]) for i in present.tolist()],
         edge_index=np.stack([row_of[source], row_of[destination]]),
-        node_features=np.maximum(nodes, 0),
-        edge_features=np.maximum(edges, 0),
+        node_features=_possible(nodes),
+        edge_features=np.where(np.arange(len(EDGE_METRICS)) == 0, np.clip(edges, 0, LARGEST_VALUE), _possible(edges)),
         observed_at=observed_at,
         changes=changes,
         policies=policies,
     )
+
+
+def _possible(values: Numbers) -> Numbers:
+    """Nothing below 0; what is beyond all measure counts as not observed."""
+    return np.where(values > LARGEST_VALUE, np.nan, np.maximum(values, 0))
 
 
 def _laid(column: Column | None, on: Keys, numbers: IntArray) -> Numbers:

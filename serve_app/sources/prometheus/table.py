@@ -1,17 +1,20 @@
 """From instant vectors to columns: rows by key, values as numbers, whatever Prometheus sent."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import IntArray
+from model.snapshot import IntArray, clean_name
 from serve_app.sources.prometheus.client import Numbers, Samples
 
 Key = tuple[str, ...]
 BUCKET = "le"
+VERBATIM = frozenset({BUCKET, "annotation", "value"})  # labels that are no names
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -102,9 +105,23 @@ class Names:
 
     def _read(self, label_set: bytes) -> int:
         given = msgspec.json.decode(label_set, type=dict[str, str])
-        key = tuple(label[1:] if label.startswith("=") else given.get(label, "") for label in self.labels)
+        key = tuple(_of_label(label, given) for label in self.labels)
         self.known[label_set] = number = self.keys.of(key) if all(key) else -1
         return number
+
+
+def _of_label(label: str, given: Mapping[str, str]) -> str:
+    """A label's value; that of a name has only the characters that names may have, so that services of two names may
+    become one."""
+    if label.startswith("="):
+        return label[1:]
+    value = given.get(label, "")
+    if label in VERBATIM:
+        return value
+    name = clean_name(value)
+    if name != value:
+        _LOG.info("label %s: %r has characters that a name may not have; it is called %r", label, value[:80], name)
+    return name
 
 
 class Buckets:
