@@ -23,7 +23,7 @@ class Kind(StrEnum):
     """What a request asks for, by priority."""
 
     PUSH = "push"  # a live snapshot
-    READ = "read"
+    READ = "read"  # or what a person does: feedback, a mute
     BASELINE = "baseline"
     SCORE = "score"  # a back-test
 

@@ -52,6 +52,7 @@ PAUSE_SECONDS = 0.1  # between two attempts
 OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
 UNLIMITED = re.compile(r"/(static/.*|login|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
+POSTS = {"snapshots": Kind.PUSH, "baseline": Kind.BASELINE}  # to a mesh; others are what a person does on the page
 STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
 
 
@@ -149,7 +150,7 @@ class Gate:
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
             return Request(Kind.READ, "", live)
-        return Request(Kind.PUSH if found[2] == "snapshots" else Kind.BASELINE, found[1], live)
+        return Request(POSTS.get(found[2], Kind.READ), found[1], live)
 
     def _admit(self, request: Request) -> Ticket | None:
         if request.kind is None:

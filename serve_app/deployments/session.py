@@ -371,6 +371,10 @@ class MeshSession(Reads):
             self._meshes.check_room(push.mesh)
         newest = known.mesh.state.observed_at
         if push.counted and newest is not None and snapshot.observed_at <= newest:
+            # What is held here may be of a mesh that another session has deleted or evicted since.
+            known = self._meshes.latest(push.mesh)
+            newest = known.mesh.state.observed_at
+        if push.counted and newest is not None and snapshot.observed_at <= newest:
             return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))
         chosen = options(self._settings, push.mesh)
         laid = lay(self._checkpoint, known.mesh, snapshot, chosen, counted=push.counted)

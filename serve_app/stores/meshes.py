@@ -76,6 +76,14 @@ class Meshes:
             known = self._load(stored.mesh)
         return known
 
+    def latest(self, mesh: str) -> Known:
+        """What the store has by now; nothing yet where another session deleted or evicted the mesh."""
+        stored = self._store.load(mesh)
+        if stored is None:
+            self.forget(mesh)
+            return Known(Mesh(), 0)
+        return self.newest(stored)
+
     def state(self, mesh: str) -> MeshState:
         """Of a mesh that has a verdict, the newest.
 

@@ -41,7 +41,7 @@ def service(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         model={"weights": weights},
         scorer={"device": "cpu", "num_replicas": 2},
         partition={"max_services": 40},
-        serve={"port": 0},
+        serve={"port": 0, "ingress_replicas": 1},  # its counters are those of one process
         limits={"max_services": 500, "max_calls": 5_000, "max_body_bytes": 2**23},
         store={"path": tmp_path_factory.mktemp("state")},
     )

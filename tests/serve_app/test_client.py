@@ -270,10 +270,22 @@ def test_who_answers_in_place_of_the_service_is_asked_again(away: httpx.Response
     assert "<" not in caught.value.message, "no page, but words"
 
 
-def test_what_came_too_late_for_the_service_is_not_repeated() -> None:
-    answers = [refusal(DeadlineExceeded("late"))]
-    with client(lambda _: answers.pop(0)) as service, pytest.raises(DeadlineExceeded, match="late"):
+def test_what_came_too_late_is_sent_again_until_the_patience_ends() -> None:
+    late = DeadlineExceeded("late", retry_after_seconds=0.01, stored="unknown")
+    answers = [refusal(late), httpx.Response(200, content=VERDICT.model_dump_json())]
+    with client(lambda _: answers.pop(0)) as service:
+        assert service.push("prod", SNAPSHOT).sequence == 1
+    with client(lambda _: refusal(late), patience_seconds=0.05) as service, pytest.raises(DeadlineExceeded) as error:
         service.push("prod", SNAPSHOT)
+    assert error.value.details["retry_after_seconds"] == 0.01
+
+
+def test_a_deletion_that_was_done_before_its_answer_was_lost_is_no_error() -> None:
+    answers = [refusal(DeadlineExceeded("late", retry_after_seconds=0.01)), refusal(UnknownMesh("no such mesh"))]
+    with client(lambda _: answers.pop(0)) as service:
+        service.delete("prod")
+    with client(lambda _: refusal(UnknownMesh("no such mesh"))) as service, pytest.raises(UnknownMesh):
+        service.delete("prod")
 
 
 def test_unknown_mesh() -> None:

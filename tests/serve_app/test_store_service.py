@@ -40,20 +40,21 @@ def push(http: httpx.Client, mesh: str, sequence: int, services: int = 3) -> htt
 def test_a_store_that_is_gone_is_503_everywhere_until_its_files_are_back(service: Service, tmp_path: Path) -> None:
     http, store = service.http, service.settings.store.path
     for sequence in (1, 2):
-        assert push(http, "gone", sequence).status_code == 200
+        answer = push(http, "store-gone", sequence)
+        assert (answer.status_code, answer.json()["sequence"]) == (200, sequence)
     for path in store.iterdir():
         path.rename(tmp_path / path.name)
     try:
         answers = [
-            push(http, "gone", 3),
-            push(http, "gone", 2),
+            push(http, "store-gone", 3),
+            push(http, "store-gone", 2),
             push(http, "another", 1),
-            http.post("/v1/meshes/gone/baseline", json=document(9)),
-            http.get("/v1/meshes/gone/verdict"),
-            http.get("/v1/meshes/gone/verdicts"),
-            http.get("/v1/meshes/gone/mutes"),
+            http.post("/v1/meshes/store-gone/baseline", json=document(9)),
+            http.get("/v1/meshes/store-gone/verdict"),
+            http.get("/v1/meshes/store-gone/verdicts"),
+            http.get("/v1/meshes/store-gone/mutes"),
             http.get("/v1/meshes"),
-            http.delete("/v1/meshes/gone"),
+            http.delete("/v1/meshes/store-gone"),
             http.get("/readyz"),
         ]
         for answer in answers:
@@ -66,9 +67,9 @@ def test_a_store_that_is_gone_is_503_everywhere_until_its_files_are_back(service
         for path in tmp_path.iterdir():
             path.rename(store / path.name)
     assert http.get("/readyz").status_code == 200
-    answer = push(http, "gone", 3)
+    answer = push(http, "store-gone", 3)
     assert (answer.status_code, answer.json()["sequence"]) == (200, 3)
-    assert http.delete("/v1/meshes/gone").status_code == 204
+    assert http.delete("/v1/meshes/store-gone").status_code == 204
 
 
 @pytest.fixture
