@@ -36,7 +36,9 @@ from serve_app.settings import Settings
 
 log = logging.getLogger("ray.serve")
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
-LEAST_CPUS = 2  # that the application claims; fewer real ones share the time
+LEAST_CPUS = (
+    16  # that replicas may claim together: a replica without its claim never starts; real ones share their time
+)
 OBJECT_STORE_BYTES = 256 * 2**20
 LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 SETTINGS = "TAGAE_SERVICE_SETTINGS"  # JSON: what this process hands to the processes of Ray
@@ -45,7 +47,6 @@ RAY_ENVIRONMENT = {
     LOOPBACK_SWITCH: "0",
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_worker_niceness": "0",  # Ray's 15 lets every other process of the machine go first
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # on a busy machine a proxy needs more than the 5 s it is given
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",  # three failures replace a proxy; with Ray's 10 s that took 24 s
@@ -81,15 +82,16 @@ def connect(settings: Settings) -> None:
                 os.environ["RAY_ADDRESS"],
             )
         return
-    up(settings, namespace="serve")
+    up(settings, namespace="serve", quiet=False)
 
 
-def up(settings: Settings, namespace: str | None = None) -> str:
+def up(settings: Settings, namespace: str | None = None, *, quiet: bool = True) -> str:
     """Start Ray and Serve.
 
     Args:
         settings: its ``serve``. Port 0 takes a free one, for the service and for the metrics.
         namespace: of Ray, for this process.
+        quiet: say nothing but errors; else Ray and Serve say what they do.
 
     Returns:
         The URL of the service.
@@ -105,17 +107,18 @@ def up(settings: Settings, namespace: str | None = None) -> str:
         raise BadSettings(
             f"serve.metrics_port: expected a free port, {front.metrics_port} is taken; take another, or 0 for any"
         )
-    _set_environment(settings)
+    _set_environment(settings, quiet)
     ray.init(
         namespace=namespace,
         num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,
         _metrics_export_port=front.metrics_port or None,
-        log_to_driver=False,
-        logging_level="error",
+        log_to_driver=not quiet,
+        logging_level="error" if quiet else "info",
     )
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    if quiet:
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
     port = front.port or _free_port(front.host)
     options = HTTPOptions(
         host=front.host,
@@ -124,7 +127,7 @@ def up(settings: Settings, namespace: str | None = None) -> str:
         ssl_certfile=front.certificate_file and str(front.certificate_file),
         ssl_keyfile=front.key_file and str(front.key_file),
     )
-    serve.start(http_options=options, logging_config=QUIET)
+    serve.start(http_options=options, logging_config=QUIET if quiet else None)
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
@@ -167,12 +170,13 @@ def _end_in_order() -> None:
     ray.shutdown()
 
 
-def _set_environment(settings: Settings) -> None:
+def _set_environment(settings: Settings, quiet: bool) -> None:
     """What the processes of Ray inherit. A runtime environment would cost them a process each that is started and
     thrown away."""
     for name, value in WORKER_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ.update(RAY_ENVIRONMENT)
+    os.environ["RAY_SERVE_LOG_TO_STDERR"] = "0" if quiet else "1"
     os.environ[SETTINGS] = json.dumps(settings.model_dump(), default=str)
     ray_constants.ENABLE_RAY_CLUSTER = False  # Ray read the variable when this process imported it
     token = Path(tempfile.mkdtemp(prefix=TOKEN_FOLDER)) / "token"  # the directory is its owner's alone
