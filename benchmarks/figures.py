@@ -115,6 +115,58 @@ def page() -> str:
     )
 
 
+def overload() -> str:
+    """Goodput, latencies and rejections, by clients."""
+    body = [
+        f"| {row['services']} | {row['clients']} | {row['goodput_per_second']:.1f} "
+        f"| {_ms(row['accepted_p50_seconds'])} / {_ms(row['accepted_p99_seconds'])} | {row['rejections']} "
+        f"| {_ms(row['rejected_p95_seconds'])} | {_ms(row['hop_p50_seconds'])} |"
+        for row in rows("overload")
+    ]
+    header = (
+        "| services | clients | verdicts/s | accepted, p50 / p99 | rejections | rejected, p95 | a bare hop, p50 |\n"
+        "|---|---|---|---|---|---|---|"
+    )
+    return (
+        "Clients with a mesh each, in a closed loop, that wait as long as a 429 asks for; 2 shared cores, the clients "
+        f"beside the service (`python -m benchmarks.bench_overload`):\n\n{table(header, body)}"
+    )
+
+
+def slow_clients() -> str:
+    """Pushes beside clients that hold connections."""
+    [row] = rows("slow_clients")
+    push, health = row["push_p99_seconds"], row["health_longest_seconds"]
+    return (
+        f"Beside {row['slow']} bodies of one byte a second, {row['streams']} streams and {row['idle']} idle "
+        f"connections at once, the p99 of a push is {1000 * push['beside']:.0f} ms against {1000 * push['alone']:.0f} ms alone, "
+        f"{row['push_p99_ratio']:.2f} times. The longest answers of `/healthz` and `/readyz` take "
+        f"{1000 * health['/healthz']:.0f} and {1000 * health['/readyz']:.0f} ms "
+        "(`python -m benchmarks.bench_slow_clients`)."
+    )
+
+
+def recovery() -> str:
+    """Outages after kills, by the role of the process."""
+    *kills, summary = rows("recovery")
+    roles = dict.fromkeys(row["role"] for row in kills)
+    body = []
+    for role in roles:
+        of_role = [row for row in kills if row["role"] == role]
+        longest, restarted = max(row["outage_seconds"] for row in of_role), any(row["restarted"] for row in of_role)
+        body.append(f"| {role} | {len(of_role)} | {longest:.1f} s | {'yes' if restarted else 'no'} |")
+    header = "| killed | times | longest outage | whole service started again |\n|---|---|---|---|"
+    return (
+        f"{summary['kills']} random `kill -9` under load from five meshes: {summary['verdicts']} verdicts, no gap, no "
+        f"double, {len(summary['errors'])} errors in the clients (`python -m benchmarks.bench_recovery`):\n\n"
+        f"{table(header, body)}"
+    )
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1000 * seconds:.0f} ms"
+
+
 WAYS = {
     "rules": "recording rules (shipped)",
     "rules_gzip": "the same, packed (`compressed`)",
@@ -400,6 +452,9 @@ def tables() -> list[tuple[Path, str, str]]:
         (readme, "numbers", speed()),
         (docs / "operations.md", "numbers", numbers()),
         (docs / "operations.md", "memory", memory()),
+        (docs / "operations.md", "overload", overload()),
+        (docs / "operations.md", "slow clients", slow_clients()),
+        (docs / "operations.md", "recovery", recovery()),
         (model, "adaptation", adaptation()),
         (simulator, "evaluation set", evaluation_set()),
     ]

@@ -3,10 +3,11 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -289,6 +290,32 @@ def clean_name(text: str) -> str:
     """
     clean = re.sub(r"[^A-Za-z0-9_.:-]", "_", text[:LONGEST_NAME])
     return re.sub(r"^[.:-]|[.:-]$", "_", clean)
+
+
+def with_clean_names(snapshot: MeshSnapshot) -> MeshSnapshot:
+    """The snapshot with names that may be sent over the wire (:data:`NAME_RULE`); the same where they all may be.
+
+    Two names that differ in forbidden characters alone get a number each.
+    """
+    if find_bad_name(snapshot.node_ids) is None:
+        return snapshot
+    cleaned: dict[str, str] = {}
+    taken = set(snapshot.node_ids)
+    for node_id in snapshot.node_ids:
+        if _bad_part(0, node_id) is None:
+            cleaned[node_id] = node_id
+            continue
+        namespace, _, name = node_id.partition("/")
+        wanted = "/".join(clean_name(part) or "_" for part in (namespace, name))
+        numbered = (wanted if number == 1 else f"{wanted}_{number}" for number in count(1))
+        cleaned[node_id] = next(one for one in numbered if one not in taken)
+        taken.add(cleaned[node_id])
+    return replace(
+        snapshot,
+        node_ids=tuple(cleaned.values()),
+        changes=tuple(replace(one, service=cleaned.get(one.service, one.service)) for one in snapshot.changes),
+        policies=tuple(replace(one, service=cleaned.get(one.service, one.service)) for one in snapshot.policies),
+    )
 
 
 def _bad_part(position: int, node_id: str) -> BadName | None:

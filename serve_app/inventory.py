@@ -17,6 +17,7 @@ import torch
 from kernels import backend
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
+from serve_app.access import is_loopback, serve_rules
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
@@ -66,6 +67,8 @@ def look(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
         _machine,
         _store,
         _port,
+        _login,
+        _ray,
     )
     return [about, *(finding for check in checks for finding in check(settings))]
 
@@ -192,6 +195,43 @@ def _port(settings: Settings) -> Iterator[Finding]:
         f"{host}:{port} {'is taken' if taken else 'is free'}",
         "a service runs there already, or choose another with serve.port" if taken else "",
     )
+
+
+def _login(settings: Settings) -> Iterator[Finding]:
+    rules = serve_rules(settings)
+    if rules.has_login:
+        yield Finding("login", "ok", "callers need a token, or come through a trusted proxy")
+    elif is_loopback(rules.host):
+        yield Finding("login", "ok", "none; only this machine can reach the service")
+    elif rules.allow_anonymous:
+        yield Finding(
+            "login",
+            "warning",
+            f"none, and {rules.host} can be reached from other machines",
+            "set serve.tokens_file, or let only trusted networks reach the port",
+        )
+    else:
+        yield Finding(
+            "login",
+            "problem",
+            f"none, and {rules.host} can be reached from other machines; the service will not start",
+            "set serve.tokens_file (`tagae token create`), or serve.host to 127.0.0.1",
+        )
+
+
+def _ray(_: Settings) -> Iterator[Finding]:
+    address = os.environ.get("RAY_ADDRESS")
+    if address is None:
+        yield Finding("ray ports", "ok", "the service starts a Ray of its own: on loopback, with a token for each run")
+    elif os.environ.get("RAY_AUTH_MODE") == "token":
+        yield Finding("ray ports", "ok", f"Ray at {address} asks for a token (RAY_AUTH_MODE)")
+    else:
+        yield Finding(
+            "ray ports",
+            "warning",
+            f"`serve run` uses Ray at {address}; anyone who can reach its ports can run code there",
+            "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
+        )
 
 
 def _version(name: str) -> str:

@@ -63,6 +63,7 @@ ENVIRONMENT = (
     "serve_app/settings.py",
     "serve_app/deployments/__init__.py",
     "serve_app/deployments/local.py",
+    "serve_app/inventory.py",
     "serve_app/demo/browser.py",
     "kernels/_registry.py",
 )

@@ -115,6 +115,7 @@ def _through_service(
     source: "Source",
 ) -> Iterator[Iterator["VerdictDocument"]]:
     """The verdicts of a service; a mesh of this run's own is deleted at the end, also of a run that failed."""
+    from model.snapshot import with_clean_names  # recordings hold names that a service does not take
     from serve_app.client import Client
     from serve_app.errors import Forbidden, UnknownMesh
 
@@ -124,8 +125,8 @@ def _through_service(
         try:
             for quiet in warmups:
                 for snapshot in read(quiet, "warming up"):
-                    client.baseline(name, snapshot)
-            yield (client.push(name, snapshot) for snapshot in read(source, "scoring"))
+                    client.baseline(name, with_clean_names(snapshot))
+            yield (client.push(name, with_clean_names(snapshot)) for snapshot in read(source, "scoring"))
         finally:
             if not mesh:
                 try:

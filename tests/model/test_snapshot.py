@@ -5,7 +5,15 @@ import pytest
 from model_cases import CALLS, EDGE, NODE, SERVICES, START, snapshot
 
 from model.errors import InvalidSnapshot
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, namespace_of
+from model.snapshot import (
+    EDGE_METRICS,
+    NODE_METRICS,
+    MeshSnapshot,
+    PlannedChange,
+    find_bad_name,
+    namespace_of,
+    with_clean_names,
+)
 
 
 def nodes_with(row: int, metric: str, value: float) -> np.ndarray:
@@ -183,3 +191,19 @@ def test_to_pyg_has_everything() -> None:
 
 def test_the_namespace_ends_at_the_first_slash() -> None:
     assert namespace_of("shop/cart/v2") == "shop"
+
+
+def test_names_that_no_service_takes_are_cleaned_and_stay_different() -> None:
+    snapshot = MeshSnapshot.create(
+        node_ids=["shop/cart", "shop/a b", "shop/a@b", "shop/a_b"],
+        edge_index=[[0], [1]],
+        node_features=np.ones((4, 7)),
+        edge_features=np.ones((1, 4)),
+        observed_at=datetime(2026, 3, 1, tzinfo=UTC),
+        changes=[PlannedChange("deploy", "shop/a@b", "v2")],
+    )
+    clean = with_clean_names(snapshot)
+    assert clean.node_ids == ("shop/cart", "shop/a_b_2", "shop/a_b_3", "shop/a_b")
+    assert clean.changes[0].service == "shop/a_b_3"
+    assert find_bad_name(clean.node_ids) is None
+    assert with_clean_names(clean) is clean

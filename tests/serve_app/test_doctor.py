@@ -25,6 +25,20 @@ def test_here_the_service_can_run(tmp_path: Path) -> None:
     assert found["settings"]["found"] == "serve.port from override, store.path from override"
 
 
+def test_it_says_who_can_reach_the_service_and_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    _, found = doctor("--set", "serve.port=0")
+    assert (found["login"]["outcome"], found["ray ports"]["outcome"]) == ("ok", "ok")
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.7:6379")
+    code, found = doctor("--set", "serve.port=0", "--set", "serve.host=0.0.0.0")
+    assert (code, found["login"]["outcome"], found["ray ports"]["outcome"]) == (1, "problem", "warning")
+    assert "192.0.2.7:6379" in found["ray ports"]["found"]
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    _, found = doctor("--set", "serve.port=0", "--set", "serve.host=0.0.0.0", "--set", "serve.allow_anonymous=true")
+    assert (found["login"]["outcome"], found["ray ports"]["outcome"]) == ("warning", "ok")
+
+
 @pytest.mark.parametrize(
     ("setting", "subject", "words"),
     [
