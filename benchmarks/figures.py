@@ -139,9 +139,9 @@ def slow_clients() -> str:
     push, health = row["push_p99_seconds"], row["health_longest_seconds"]
     return (
         f"Beside {row['slow']} bodies of one byte a second, {row['streams']} streams and {row['idle']} idle "
-        f"connections at once, the p99 of a push is {1000 * push['beside']:.0f} ms against {1000 * push['alone']:.0f} ms alone, "
+        f"connections at once, the p99 of a push is {_ms(push['beside'])} against {_ms(push['alone'])} alone, "
         f"{row['push_p99_ratio']:.2f} times. The longest answers of `/healthz` and `/readyz` take "
-        f"{1000 * health['/healthz']:.0f} and {1000 * health['/readyz']:.0f} ms "
+        f"{_ms(health['/healthz'])} and {_ms(health['/readyz'])} "
         "(`python -m benchmarks.bench_slow_clients`)."
     )
 

@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 SHARES = {Kind.PUSH: 1.0, Kind.READ: 0.75, Kind.BASELINE: 0.5, Kind.SCORE: 0.5}  # of the limit
-RESERVED = {Kind.PUSH: LEAST, Kind.READ: 4, Kind.BASELINE: 1, Kind.SCORE: 1}  # that no other kind can use up
+RESERVED = {Kind.PUSH: LEAST, Kind.READ: 16, Kind.BASELINE: 1, Kind.SCORE: 1}  # that no other kind can use up
 
 
 @dataclass(frozen=True, slots=True)

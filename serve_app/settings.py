@@ -113,7 +113,7 @@ class ServeSettings(Subject):
         64, ge=0, description="of verdicts, to open pages, at a time in an ingress replica; then 429"
     )
     header_seconds: float = Field(10.0, gt=0, description="within which the headers of a request must arrive")
-    body_seconds: float = Field(15.0, gt=0, description="within which its body must arrive")
+    body_seconds: float = Field(30.0, gt=0, description="within which its body must arrive")
     least_body_bytes_per_second: float = Field(
         1024.0, ge=0, description="slower bodies are cut off, after a grace of 5 s"
     )

@@ -121,8 +121,14 @@ def _told(shows: Iterator[Show], line: "Line | None") -> Iterator[Show]:
 
 def _settings(folder: Path) -> Settings:
     """Loopback, a free port, nothing left behind; a slow machine makes a slow demo, not a broken one."""
-    # One mesh needs one session, and each process less is seconds sooner on two cores.
-    serve = {"host": "127.0.0.1", "port": 0, "deadline_seconds": PATIENCE_SECONDS, "session_replicas": 1}
+    # One mesh needs one session and one ingress, and each process less is seconds sooner on two cores.
+    serve = {
+        "host": "127.0.0.1",
+        "port": 0,
+        "deadline_seconds": PATIENCE_SECONDS,
+        "session_replicas": 1,
+        "ingress_replicas": 1,
+    }
     serve |= {"certificate_file": None, "key_file": None}  # which are for the name of the real service
     return load(overrides={"serve": serve, "store": {"path": folder}})
 

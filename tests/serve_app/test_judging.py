@@ -1,7 +1,9 @@
 """Verdict files on recordings: the same figures as the judge gives, and clear words where there is nothing to judge."""
 
+import ast
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,12 +66,20 @@ def made_up(truth: GroundTruth, path: Path, skill: float, seed: int) -> Path:
     return path
 
 
+def guard_of(recording: Path) -> timedelta | None:
+    """The guard that the judge gives a dataset: it has one of its own for those it names, and none for other streams."""
+    found = re.search(r"^GUARD_SECONDS = (\{.*?\})", (JUDGE.parent / "metrics.py").read_text(), re.MULTILINE)
+    assert found
+    dataset = json.loads((recording / "meta.json").read_text())["dataset"]
+    return timedelta(seconds=ast.literal_eval(found[1]).get(dataset, 0))
+
+
 def test_the_judge_says_the_same(tmp_path: Path) -> None:
     if not RECORDINGS or not JUDGE.exists():
         pytest.skip("needs ../shared/recordings and ../shared/judge")
     if importlib.util.find_spec("pandas") is None:
         pytest.skip("the judge needs pandas")
-    truths = [read_truth(recording) for recording in RECORDINGS]
+    truths = [read_truth(recording, guard=guard_of(recording)) for recording in RECORDINGS]
     files = [
         [made_up(truth, tmp_path / f"{i}-{skill}.jsonl", skill, seed) for seed, skill in enumerate((2.0, 0.3))]
         for i, truth in enumerate(truths)

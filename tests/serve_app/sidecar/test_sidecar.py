@@ -126,8 +126,8 @@ def test_what_is_pushed_is_judged_as_the_pipeline_does(pushed: Pushed) -> None:
             Snapshot(observed_at=Timestamp(seconds=2_000_000_000), services=[Service(namespace="ü", name="")]),
             "INVALID_ARGUMENT",
             "invalid-document",
-            "/services/0",
-            "came 'ü/'",
+            "/services/0/namespace",
+            "came",
         ),
         (
             Snapshot(observed_at=Timestamp(seconds=4_000_000_000), services=[Service(namespace="a", name="b")]),
