@@ -67,7 +67,7 @@ def made_up(truth: GroundTruth, path: Path, skill: float, seed: int) -> Path:
 
 
 def guard_of(recording: Path) -> timedelta | None:
-    """The guard that the judge gives a dataset: it has one of its own for those it names, and none for other streams."""
+    """The guard that the judge gives a dataset: its own for those it names, none for others."""
     found = re.search(r"^GUARD_SECONDS = (\{.*?\})", (JUDGE.parent / "metrics.py").read_text(), re.MULTILINE)
     assert found
     dataset = json.loads((recording / "meta.json").read_text())["dataset"]
