@@ -1,4 +1,4 @@
-"""kill -9 under load: a Scorer, the MetaModel, each MeshSession, then everything; nothing is lost, doubled or wrong."""
+"""kill -9 under load: Scorer, MetaModel, Ingress, each MeshSession, then all; nothing is lost, doubled or wrong."""
 
 import re
 import threading
@@ -135,6 +135,7 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
                 await_verdicts(senders, WARM_UP + 2)
                 kill_one(process, "Scorer", senders)
                 kill_one(process, "MetaModel", senders)
+                kill_one(process, "Ingress", senders)  # the gate sends what it dropped to the other one
                 for owner in sorted(replicas(process, "MeshSession")):  # every mesh loses its owner once
                     kill_one(process, "MeshSession", senders, owner)
                 repeated = retries(service)

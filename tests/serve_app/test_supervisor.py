@@ -1,0 +1,75 @@
+"""A service that loses processes recovers or exits; it never lingers."""
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from running import serving
+from timing import TIMEOUT_FACTOR
+
+from serve_app.deployments.supervisor import Watch
+
+WHOLE = {"gcs_server": 1, "raylet": 1, "ServeController": 1, "ProxyActor": 1, "ServeReplica:tagae:Scorer": 2}
+
+
+def test_a_process_that_is_replaced_in_time_is_no_reason_to_exit() -> None:
+    watch = Watch(recovery_seconds=20, answered=0.0)
+    assert watch.reason_to_exit(WHOLE, 0.0) == ""
+    assert watch.reason_to_exit(WHOLE | {"ProxyActor": 0}, 1.0) == ""
+    assert watch.reason_to_exit(WHOLE | {"ServeReplica:tagae:Scorer": 1}, 20.0) == ""  # the other one works
+    assert watch.reason_to_exit(WHOLE, 22.0) == ""
+    assert watch.reason_to_exit({k: v for k, v in WHOLE.items() if k != "ProxyActor"}, 30.0) == ""
+    found = watch.reason_to_exit({k: v for k, v in WHOLE.items() if k != "ProxyActor"}, 51.0)
+    assert found == "ProxyActor ended and was not replaced within 20 s"
+
+
+@pytest.mark.parametrize("role", ["gcs_server", "raylet"])
+def test_what_nothing_replaces_is_a_reason_at_once(role: str) -> None:
+    watch = Watch(recovery_seconds=20, answered=0.0)
+    roles = {name: count for name, count in WHOLE.items() if name != role}
+    assert watch.reason_to_exit(roles, 0.5) == f"{role} ended, and only a new start replaces it"
+
+
+def test_a_service_that_stays_silent_with_all_its_processes_is_ended() -> None:
+    watch = Watch(recovery_seconds=20, answered=5.0)
+    assert watch.reason_to_exit(WHOLE, 64.0) == ""
+    assert watch.reason_to_exit(WHOLE, 66.0) == "the service has not answered for 61 s"
+
+
+def below(process: psutil.Process) -> list[psutil.Process]:
+    return process.children(recursive=True)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300 * TIMEOUT_FACTOR)
+def test_without_gcs_the_service_exits_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
+    with serving(*settings) as (process, url):
+        assert httpx.get(f"{url}/readyz", timeout=60 * TIMEOUT_FACTOR).status_code == 200
+        family = below(process)
+        [gcs] = [one for one in family if one.name() == "gcs_server"]
+        gcs.kill()
+        assert process.wait(60 * TIMEOUT_FACTOR) == 1
+        assert psutil.wait_procs(family, timeout=30 * TIMEOUT_FACTOR)[1] == []
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300 * TIMEOUT_FACTOR)
+def test_sigterm_ends_a_service_whose_ray_hangs(tmp_path: Path) -> None:
+    settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
+    with serving(*settings) as (process, _):
+        family = below(process)
+        for one in family:
+            if one.name() in ("gcs_server", "raylet"):
+                one.suspend()
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(60 * TIMEOUT_FACTOR) == 0
+            assert psutil.wait_procs(family, timeout=30 * TIMEOUT_FACTOR)[1] == []
+        finally:
+            for one in family:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
