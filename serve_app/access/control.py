@@ -41,7 +41,7 @@ class Principal:
     """Who asks.
 
     Attributes:
-        name: of the token or the user; empty where nobody said.
+        name: of the token or the user; empty where the caller gave none.
         scopes: what they may do.
         meshes: the only ones that they may see; None: all.
         way: how they are known.
@@ -115,7 +115,7 @@ class Access:
             http_version: such as ``1.1``.
 
         Returns:
-            Who asks; ``way`` is ``open`` where the route asks for nobody.
+            Who asks; ``way`` is ``open`` where the route needs no login.
 
         Raises:
             BadHost: ``Host`` is missing or malformed.
@@ -146,7 +146,7 @@ class Access:
         return self._owner(token, self._address(client, self._pick(headers)), "cookie", route)
 
     def identify(self, headers: Headers, client: Client) -> Principal | None:
-        """Who asks, as far as anybody can tell; None: nobody that is known. Counts no failure."""
+        """The caller, as far as the headers show; None: an unknown one. Counts no failure."""
         found = self._pick(headers)
         if not self.has_login:
             return EVERYBODY

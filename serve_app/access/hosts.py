@@ -1,7 +1,7 @@
 """Names in ``Host`` and ``Origin``.
 
 DNS rebinding lets a page of another site reach this service under the page's own name, as if both were one site. The
-``Host`` header then has that name, so names that nobody configured are refused. An IP address in ``Host`` is safe:
+``Host`` header then has that name, so names that are not configured are refused. An IP address in ``Host`` is safe:
 rebinding needs a DNS name, because a browser that asks for an address connects to that address.
 """
 
