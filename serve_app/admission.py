@@ -16,7 +16,7 @@ LEAST = 4  # under way at any time; fewer would leave cores idle while a request
 MOST = 256
 SHRINK = 0.9
 FIRST = 8.0
-LONGEST_WAIT_SECONDS = 10.0  # that a client is asked to wait
+LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is there by then
 
 
 class Kind(StrEnum):
@@ -66,8 +66,8 @@ class Admission:
     _finished: float = 0.0  # likewise
     _decayed: float = -math.inf
 
-    def admit(self, kind: Kind, mesh: str, now: float) -> Ticket | None:
-        """A ticket, or None: there is no room, and the client has to come back later.
+    def has_room(self, kind: Kind, mesh: str, now: float) -> bool:
+        """Whether a request would be admitted now. False: the client has to come back later, and counts as refused.
 
         A mesh gets at most its fair share of the limit, so that one client cannot starve the meshes of others. Meshes
         that were refused lately count too: they will ask again.
@@ -78,10 +78,16 @@ class Admission:
             now: s of a monotonic clock.
         """
         self._decay(now)
-        has_room = self._kinds.total() < self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
+        is_free = self._kinds.total() < self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
         is_fair = kind is Kind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
-        if not (has_room and is_fair):
-            self._refused += 1
+        if is_free and is_fair:
+            return True
+        self._refused += 1
+        return False
+
+    def admit(self, kind: Kind, mesh: str, now: float) -> Ticket | None:
+        """A ticket, or None where there is no room. Arguments as in :meth:`has_room`."""
+        if not self.has_room(kind, mesh, now):
             return None
         self._kinds[kind] += 1
         if kind is not Kind.READ:
@@ -110,8 +116,8 @@ class Admission:
     def retry_after_seconds(self) -> float:
         """When a refused client should come back: after the clients that were refused lately could be served, spread at
         random, so that they do not come back all at once."""
-        waiting = self._refused / max(self._finished, 1.0)
-        return min(LONGEST_WAIT_SECONDS, 1.0 + waiting * random.random() * 2)
+        longest = min(LONGEST_WAIT_SECONDS, 1.0 + 2 * self._refused / max(self._finished, 1.0))
+        return random.uniform(1.0, longest)
 
     def _fair_share(self, mesh: str, now: float) -> float:
         """Requests of one mesh that may be under way; two, so that the next snapshot is there when one is done."""

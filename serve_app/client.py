@@ -1,5 +1,6 @@
 """A client of a running service: snapshots in, verdict documents or the house's own errors out."""
 
+import random
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -170,8 +171,10 @@ def _in_path(name: str) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float:
+    """Seconds to wait: as the service asks, and up to a second more, so that clients do not come back all at once."""
     given = response.headers.get("retry-after", "")
-    return float(given) if given.replace(".", "", 1).isdigit() else 0.5
+    seconds = float(given) if given.replace(".", "", 1).isdigit() else PAUSE_SECONDS
+    return seconds + random.uniform(0, min(1.0, seconds))
 
 
 def _is_for_good(response: httpx.Response) -> bool:

@@ -62,11 +62,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, and bound what is kept of incomplete headers: the parser has no limit of its own."""
-        idle = self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)
-        if idle and self._header_timer is None:
+        if self._header_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await_headers()
         super().data_received(data)
-        if self._header_timer is not None:
+        if self._header_timer is not None and not self._is_body_left():
             self._header_bytes += len(data)
             if self._header_bytes > self.limits.max_header_bytes:
                 self._close(_TOO_LARGE, b"expected at most %d bytes of headers\n" % self.limits.max_header_bytes)
@@ -75,6 +74,21 @@ class GuardedProtocol(HttpToolsProtocol):
         """From here on the body's own limits hold."""
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A refused request may be answered before its body has come. Once it has, the connection is idle."""
+        was_left = self._is_body_left()
+        super().on_message_complete()
+        if was_left:
+            self.cycle.more_body = False
+            self._stop_timer()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _is_body_left(self) -> bool:
+        """Whether the rest of an answered request's body is still to come. It is dropped, in the time of headers."""
+        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
 
     def _await_headers(self) -> None:
         self._header_bytes = 0

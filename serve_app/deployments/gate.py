@@ -6,7 +6,8 @@ cannot be done away from the replicas:
 * A request that may not do what it asks for is refused before a byte of its body is read (:mod:`serve_app.access`).
 * A body is read here, within a time and at a minimum rate, and handed on whole. A slow client holds a connection, never
   a slot of a replica.
-* A request is admitted or refused at once (:mod:`serve_app.admission`). Health routes are always admitted.
+* A request is admitted or refused (:mod:`serve_app.admission`), before its body is read where there is no room, and
+  again when it is there. Health routes are always admitted.
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
 * An answer comes by the deadline, whatever happens behind.
@@ -128,6 +129,8 @@ class Gate:
         if request.deadline_seconds is None:
             await self._app(scope, receive, send)
             return
+        if request.kind and not self._admission.has_room(request.kind, request.mesh, time.monotonic()):
+            raise self._overloaded()
         body = await self._body(scope, receive)
         try:
             ticket = self._admit(request)
@@ -157,13 +160,16 @@ class Gate:
             return None
         ticket = self._admission.admit(request.kind, request.mesh, time.monotonic())
         if ticket is None:
-            wait = self._admission.retry_after_seconds()
-            raise Overloaded(
-                "the service has as many requests under way as it can finish in time; nothing was changed; try again "
-                f"in {wait:.0f} s",
-                retry_after_seconds=wait,
-            )
+            raise self._overloaded()
         return ticket
+
+    def _overloaded(self) -> Overloaded:
+        wait = self._admission.retry_after_seconds()
+        return Overloaded(
+            "the service has as many requests under way as it can finish in time; nothing was changed; try again "
+            f"in {wait:.0f} s",
+            retry_after_seconds=wait,
+        )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytearray:
         """All of a body. Its bytes count as buffered until the request is over.

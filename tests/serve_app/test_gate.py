@@ -256,6 +256,46 @@ def test_too_many_pushes_are_refused_at_once_and_health_routes_never() -> None:
         assert [peer.answer()[0] for peer in peers[:8]] == [200] * 8
 
 
+def refused_early(port: int, body_bytes: int) -> Peer:
+    """A peer whose push was refused before any of its body was sent, since all places are taken."""
+    for i in range(8):  # the limit begins at 8
+        Peer(port).send(
+            f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode()
+        )
+    while True:  # until the holders are in
+        peer = Peer(port)
+        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {body_bytes}\r\n\r\n".encode())
+        peer.socket.settimeout(1.0)
+        try:
+            status, _, problem = peer.answer()
+        except TimeoutError:
+            peer.socket.close()
+            continue
+        peer.socket.settimeout(60 * TIMEOUT_FACTOR)
+        assert (status, is_problem(problem, "overloaded")) == (429, True)
+        return peer
+
+
+def test_where_there_is_no_room_a_push_is_refused_before_its_body_comes() -> None:
+    with gate(wait, deadline_seconds=600) as (port, behind):
+        peer = refused_early(port, body_bytes=3000)
+        peer.send(b"x" * 3000)  # dropped
+        behind.release.set()
+        assert peer.get("/v1/meshes")[0] == 200  # the connection is as good as new
+        peer.send(b"x" * 10)
+        assert peer.answer()[0] == 400
+
+
+def test_what_follows_an_early_refusal_has_to_come_in_time() -> None:
+    with gate(wait, deadline_seconds=600, header_seconds=0.5) as (port, _):
+        never_ends, slow_next = refused_early(port, body_bytes=3000), refused_early(port, body_bytes=3)
+        never_ends.send(b"x")
+        slow_next.send(b"xxx")
+        slow_next.send(b"GET / HTTP")
+        assert never_ends.is_closed()
+        assert slow_next.is_closed()
+
+
 def test_what_a_dying_replica_dropped_is_sent_again() -> None:
     async def dies_twice(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
         if len(behind.requests) < 3:
