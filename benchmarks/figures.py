@@ -123,10 +123,7 @@ def overload() -> str:
         f"| {_ms(row['rejected_p95_seconds'])} | {_ms(row['hop_p50_seconds'])} |"
         for row in rows("overload")
     ]
-    header = (
-        "| services | clients | verdicts/s | accepted, p50 / p99 | rejections | rejected, p95 | a bare hop, p50 |\n"
-        "|---|---|---|---|---|---|---|"
-    )
+    header = "| services | clients | verdicts/s | accepted, p50 / p99 | rejections | rejected, p95 | a bare hop, p50 |"
     return (
         "Clients with a mesh each, in a closed loop, that wait as long as a 429 asks for; 2 shared cores, the clients "
         f"beside the service (`python -m benchmarks.bench_overload`):\n\n{table(header, body)}"
@@ -155,7 +152,7 @@ def recovery() -> str:
         of_role = [row for row in kills if row["role"] == role]
         longest, restarted = max(row["outage_seconds"] for row in of_role), any(row["restarted"] for row in of_role)
         body.append(f"| {role} | {len(of_role)} | {longest:.1f} s | {'yes' if restarted else 'no'} |")
-    header = "| killed | times | longest outage | whole service started again |\n|---|---|---|---|"
+    header = "| killed | times | longest outage | whole service started again |"
     return (
         f"{summary['kills']} random `kill -9` under load from five meshes: {summary['verdicts']} verdicts, no gap, no "
         f"double, {len(summary['errors'])} errors in the clients (`python -m benchmarks.bench_recovery`):\n\n"
