@@ -1,0 +1,138 @@
+"""A push to this checkout's service beside one to the service of another commit, request by request.
+
+    python -m benchmarks.bench_commits COMMIT [--services 60 500] [--seconds 40] [--json FILE]
+
+Both services run at once with this environment's packages. One client sends each snapshot to both, first to the one and
+then to the other in turn, so both see the same machine: on shared processors two runs one after the other differ by
+more than most changes do. Neither has warm caches, so the times are above those of a service alone.
+
+Asserted: every push is answered 200, and both give the same sequence.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from serve_app.codec import snapshot_document
+from serve_app.sources.simulator import Simulator
+from serve_app.sources.topology import MeshSpec
+
+ROOT = Path(__file__).parents[1]
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+TIME = "2026-01-01T00:00:00+00:00"
+DIFFERENT = 20  # snapshots, sent again and again
+SERVER = """
+import sys, tempfile
+from serve_app.app import start, stop
+from serve_app.settings import Settings
+with tempfile.TemporaryDirectory() as folder:
+    url = start(Settings(serve={"port": 0}, store={"path": folder}, adapt={"enabled": False}, scorer={"device": "cpu"}))
+    try:
+        print("url", url, flush=True)
+        sys.stdin.read()
+    finally:
+        stop()
+"""
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """A worktree of a commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), commit], cwd=ROOT, check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+@contextmanager
+def running(tree: Path) -> Iterator[str]:
+    """The URL of the service of a checkout."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        found = next((line for line in process.stdout if line.startswith("url ")), None)
+        assert found, f"{tree}: the service did not start"
+        yield found.split()[1]
+    finally:
+        process.stdin.close()
+        process.wait(120)
+
+
+def compare(urls: list[str], services: int, seconds: float) -> np.ndarray:
+    """Durations of pushes in s, a row for each service, without the first quarter."""
+    degree = 3.0 if services < 500 else 6.0
+    simulator = Simulator(MeshSpec(services=services, calls_per_service=degree, seed=1), snapshots=DIFFERENT)
+    bodies = [json.dumps({**snapshot_document(snapshot), "observed_at": TIME}) for snapshot in simulator.snapshots()]
+    durations: list[list[float]] = [[] for _ in urls]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(httpx.Client(base_url=url, timeout=60)) for url in urls]
+        ends, sequence = time.monotonic() + seconds, 0
+        while time.monotonic() < ends:
+            at = (BEGINNING + timedelta(seconds=15 * sequence)).isoformat()
+            body = bodies[sequence % DIFFERENT].replace(TIME, at, 1).encode()
+            sequence += 1
+            for i in range(len(clients)):
+                k = (i + sequence) % len(clients)
+                began = time.perf_counter()
+                response = clients[k].post(
+                    f"/v1/meshes/m{services}/snapshots", content=body, headers={"content-type": "application/json"}
+                )
+                durations[k].append(time.perf_counter() - began)
+                assert response.status_code == 200, response.text
+                assert response.json()["sequence"] == sequence
+    return np.array(durations)[:, len(durations[0]) // 4 :]
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commit")
+    parser.add_argument("--services", type=int, nargs="+", default=[60, 500])
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    lines = []
+    with checked_out(chosen.commit) as tree, running(tree) as other, running(ROOT) as this:
+        for services in chosen.services:
+            before, now = compare([other, this], services, chosen.seconds)
+            lines.append(
+                {
+                    "bench": "commits",
+                    "commit": chosen.commit,
+                    "services": services,
+                    "pairs": len(now),
+                    "before_p50_ms": round(1000 * float(np.median(before)), 2),
+                    "now_p50_ms": round(1000 * float(np.median(now)), 2),
+                    "p50_ratio": round(float(np.median(now) / np.median(before)), 4),
+                    "median_difference_ms": round(1000 * float(np.median(now - before)), 2),
+                }
+            )
+            print(json.dumps(lines[-1]), flush=True)
+    if chosen.json:
+        chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
