@@ -77,9 +77,10 @@ def _read(body: bytes) -> pa.Table:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
             if _compressed(bytes(message.metadata)):
                 raise MalformedDocument("expected an Arrow stream with plain buffers, came compressed ones; send plain")
-        table = pa.ipc.open_stream(pa.BufferReader(body)).read_all()
+        stream = pa.ipc.open_stream(pa.BufferReader(body))
+        check_kinds(stream.schema)  # reads the names of all fields, which nobody has checked to be text
+        table = stream.read_all()
         table.validate(full=True)
-        check_kinds(table.schema)  # reads the names of all fields, which nobody has checked to be text
         return table
     except _BROKEN as error:
         raise MalformedDocument(

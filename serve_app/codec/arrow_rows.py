@@ -5,6 +5,7 @@ is written once and used by all. So kinds of columns that can do this without ne
 to is counted before anything is built.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,19 +19,26 @@ from serve_app.errors import DocumentTooLarge, InvalidDocument
 LARGEST = 2**26  # bytes of a row spelled out; 200,000 calls between names of 60 letters come to 50 million
 LARGEST_SMALL = 2**24  # bytes of all but services and calls
 LARGEST_ROWS = 2**22  # bytes of the rows that are checked together
+MOST_FIELDS = 256  # of a schema, those of structs included; a snapshot has some thirty
 _ITEM, _CONTAINER = 16, 64  # bytes that a value takes at the least, and a list or a struct
 _UNREADABLE = (pa.ArrowException, LookupError, OverflowError, ValueError)  # what Python cannot hold
 
 
 def check_kinds(schema: pa.Schema) -> None:
-    """Refuse columns that are given twice or that no snapshot has use for.
+    """Refuse a schema of very many fields, and columns that are given twice or that no snapshot has use for.
+
+    Reading a table costs time for every field, even where it has no rows.
 
     Raises:
         InvalidDocument: names the first such column.
     """
-    for i, field in enumerate(schema):
-        if field.name in schema.names[:i]:
+    if (fields := _fields_within(schema)) > MOST_FIELDS:
+        raise wrong("", f"expected a schema of at most {MOST_FIELDS} fields, came {fields}; leave out what is unknown")
+    names: set[str] = set()
+    for field in schema:
+        if field.name in names:
             raise wrong(f"/{field.name}", "expected each column once, came another of this name; leave one out")
+        names.add(field.name)
         if not _is_plain(field.type):
             raise wrong(
                 f"/{field.name}",
@@ -95,6 +103,16 @@ def _items(row: pa.Table, name: str) -> pa.Array | None:
         return None
     cell = row[name].combine_chunks() if row[name].num_chunks != 1 else row[name].chunk(0)
     return cell.flatten() if isinstance(cell, pa.ListArray | pa.LargeListArray) and not cell.null_count else None
+
+
+def _fields_within(fields: Iterable[pa.Field]) -> int:
+    """How many fields there are, at any depth."""
+    count, waiting = 0, [*fields]
+    while waiting:
+        kind = waiting.pop().type
+        count += 1
+        waiting += [kind.field(i) for i in range(kind.num_fields)]
+    return count
 
 
 def _is_plain(kind: pa.DataType) -> bool:
