@@ -115,7 +115,7 @@ class ServeSettings(Subject):
     header_seconds: float = Field(10.0, gt=0, description="within which the headers of a request must arrive")
     body_seconds: float = Field(30.0, gt=0, description="within which its body must arrive")
     least_body_bytes_per_second: float = Field(
-        1024.0, ge=0, description="slower bodies are cut off, after a grace of 5 s"
+        1024.0, ge=0, description="slower bodies are cut off, after a grace of 5 to 10 s"
     )
     keep_alive_seconds: float = Field(75.0, ge=1, description="for which an idle connection is kept")
     max_header_bytes: int = Field(16_384, ge=1024, description="of a request's line and headers together")

@@ -16,6 +16,7 @@ Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_P
 """
 
 import asyncio
+import random
 import re
 import time
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 from serve_app.settings import Settings
 
 GRACE_SECONDS = 5.0  # before the rate of a body is looked at
+GRACE_SPREAD = 2.0  # times as long at the most, so that clients which came together are not all cut off together
 TRICKLE_BYTES = 512  # a piece of a body below this is a trickle
 TRICKLES = 4  # so many, and the next pieces are taken together, every tenth of a second
 TRICKLE_SECONDS = 0.1
@@ -181,9 +183,10 @@ class Gate:
         """
         started, body, trickles = time.monotonic(), bytearray(), 0
         least = self._front.least_body_bytes_per_second
+        grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                rate_limit = GRACE_SECONDS + len(body) / least if least else self._front.body_seconds
+                rate_limit = grace + len(body) / least if least else self._front.body_seconds
                 until = started + min(self._front.body_seconds, rate_limit)
                 async with asyncio.timeout(until - time.monotonic()):
                     message = await receive()
@@ -211,7 +214,7 @@ class Gate:
             self._buffered -= len(body)
             raise SlowRequest(
                 f"body: expected all of it within {self._front.body_seconds:g} s and at least {least:g} bytes/s after "
-                f"{GRACE_SECONDS:g} s, came {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"{grace:.1f} s, came {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
         except ServeError:
             self._buffered -= len(body)
