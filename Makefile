@@ -3,6 +3,7 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 SUPPLY := .venv-supply/bin
+LINT := tests/page/lint
 JOBS ?= 2
 QUIET := --quiet --disable-pip-version-check
 # Of all wheels of each version, so that one file serves Linux and macOS, Python 3.11 and 3.12.
@@ -15,7 +16,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: audit images lock sbom evaluate ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
+.PHONY: audit check-page images lock sbom evaluate ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -41,6 +42,10 @@ screenshots: .venv/.stamp  ## the pictures of the page in docs/pictures, anew
 check: .venv/.stamp  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
+check-page: $(LINT)/node_modules/.stamp  ## lint and types of the page's scripts: ESLint, and TypeScript on their JSDoc; needs Node.js 20 and npm
+	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'serve_app/demo/web/*.js'
+	$(LINT)/node_modules/.bin/tsc --project $(LINT)
+
 bench: .venv/.stamp  ## the figures, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
 	bash tests/live/install.sh $(BIN) && bash tests/page/install.sh $(BIN)
 	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
@@ -59,7 +64,7 @@ fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a run
 evaluate: .venv/.stamp  ## the detector and all that it is compared with on all recordings, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
 
-ablations: .venv/.stamp  ## the detector without one of its parts at a time, trained anew, into benchmarks/results and model/README; half an hour or more
+ablations: .venv/.stamp  ## the detector without one of its parts at a time, trained anew, into benchmarks/results and docs/research-log.md; half an hour or more
 	$(BIN)/python -m benchmarks.ablations $(ARGS) && $(BIN)/python -m benchmarks.figures
 
 evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
@@ -72,7 +77,7 @@ train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" 
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)
 
 clean:  ## everything that was made here, but recordings in out/
-	rm -rf .venv .venv-supply build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv .venv-supply $(LINT)/node_modules build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
 lock: .venv-supply/.stamp  ## the hashes of requirements*.lock, anew, for the versions of constraints.txt
 	$(LOCK) pyproject.toml -c constraints.txt --no-emit-package torch -o requirements.lock
@@ -100,3 +105,7 @@ images:  ## both images, from the base image's digest as it is now; TORCH_INDEX_
 
 .venv-supply/.stamp: requirements-supply.lock
 	@$(PYTHON) -m venv .venv-supply && $(SUPPLY)/pip install $(QUIET) --require-hashes --no-deps -r requirements-supply.lock && touch $@
+
+$(LINT)/node_modules/.stamp: $(LINT)/package-lock.json
+	@command -v npm >/dev/null || { echo "make check-page: expected Node.js 20 or later with npm on PATH, found none; install them" >&2; exit 1; }
+	cd $(LINT) && npm ci --silent --no-audit --no-fund && touch node_modules/.stamp

@@ -16,12 +16,12 @@ from typing import Any
 
 from benchmarks.ablation.variants import FULL, VARIANTS, Variant
 from benchmarks.ablation.weights import Plan, as_shipped, code, detector, due, learn
+from benchmarks.detection.judging import Part, judgings, parts
+from benchmarks.detection.lines import missing, score
+from benchmarks.detection.measures import rows
+from benchmarks.detection.plan import SHARED, Job, shared_jobs, simulated_jobs
+from benchmarks.detection.workers import Workers, started, tell
 from benchmarks.evaluate import judge, make
-from benchmarks.evaluation.judging import Part, judgings, parts
-from benchmarks.evaluation.lines import missing, score
-from benchmarks.evaluation.measures import rows
-from benchmarks.evaluation.plan import SHARED, Job, shared_jobs, simulated_jobs
-from benchmarks.evaluation.workers import Workers, started, tell
 from benchmarks.simulated import JUDGED, WARM_UP, runs
 from serve_app.cli.console import for_people
 

@@ -23,13 +23,13 @@ from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.sources.faults import Fault
-from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import Change
-from serve_app.sources.physics import Mesh as Physics
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.surges import crowds_of
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.events.surges import crowds_of
+from serve_app.simulator.mesh.parameters import build_mesh
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.physics.propagation import MeshPhysics as Physics
+from serve_app.simulator.simulator import Simulator
 
 FIRST = 720  # seed
 SERVICES = 60
@@ -52,7 +52,7 @@ class Shift:
 
     def snapshots(self, leak: int = LEAK) -> list[MeshSnapshot]:
         """From the first of the warm-up; the leak begins at ``leak``."""
-        change = Change("deploy", self.service, DEPLOY, self.factor)
+        change = BenignChange("deploy", self.service, DEPLOY, self.factor)
         fault = Fault("slow_leak", self.service, leak, leak + LEAKS, LEAKED)
         return list(Simulator(self.spec, (fault,), (change,), leak + LEAKS + AFTER).snapshots())
 

@@ -36,10 +36,10 @@ import msgspec
 import numpy as np
 
 from model.snapshot import NODE_METRICS, MeshSnapshot
-from serve_app.endpoint import Endpoint
-from serve_app.sources.prometheus.client import Prometheus
-from serve_app.sources.prometheus.dialects import istio
-from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects import istio
+from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
+from serve_app.net.endpoint import Endpoint
 from tests.live.exporter import PAGES, exporting, scraping
 from tests.live.monitor import Monitor
 from tests.live.openmetrics import calls, services, share_below
@@ -124,7 +124,7 @@ def watched(made: MeshSnapshot, folder: Path) -> Iterator[str]:
         monitor = Monitor(folder, [scraping(address, INTERVAL)], rules=[RULES])
         try:
             monitor.wait()
-            time.sleep(Asking().window_seconds + 3 * INTERVAL)  # until rates and rules are of a whole window
+            time.sleep(QueryOptions().window_seconds + 3 * INTERVAL)  # until rates and rules are of a whole window
             yield monitor.url
         finally:
             monitor.program.end()
@@ -135,7 +135,7 @@ def watched(made: MeshSnapshot, folder: Path) -> Iterator[str]:
 def times(url: str, expected: Expected, polls: int) -> Iterator[dict[str, object]]:
     """A row for each way."""
     for way, (recorded_from_calls, compressed) in WAYS.items():
-        asking = Asking(INTERVAL, within_seconds=WITHIN, recorded_from_calls=recorded_from_calls)
+        asking = QueryOptions(INTERVAL, within_seconds=WITHIN, recorded_from_calls=recorded_from_calls)
         with closing(PrometheusSource(Prometheus(Endpoint(url), compressed=compressed), istio(), asking)) as source:
             timed = _timed(url, source, way != "buckets", expected, polls)
         yield _row(way, expected.made, timed) | {"rules_seconds": _evaluation_seconds(url)}
@@ -183,7 +183,7 @@ def _timed(url: str, source: PrometheusSource, recorded: bool, expected: Expecte
 def scrapes(url: str, at: datetime) -> list[np.ndarray]:
     """Of each page all that a snapshot of this instant goes back to, by way of rules too: when samples were taken
     (Unix, s) and whether they were, ``[2, n]``."""
-    reach = round(Asking().window_seconds + 2 * INTERVAL)
+    reach = round(QueryOptions().window_seconds + 2 * INTERVAL)
     up, took = (_ranges(url, f'{metric}{{job="mesh"}}[{reach}s]', at) for metric in ("up", "scrape_duration_seconds"))
     return [
         np.array([up[page][:, 0] + took[page][:, 1], up[page][:, 1]]) for page in up if len(up[page]) == len(took[page])
@@ -194,7 +194,7 @@ def came_late(pages: Sequence[np.ndarray], at: float) -> bool:
     """Whether a scrape was lost, or came so late that rates are of less than their window."""
     if len(pages) < PAGES:
         return True
-    began, longest = at - Asking().window_seconds - 2 * INTERVAL, LATE * INTERVAL
+    began, longest = at - QueryOptions().window_seconds - 2 * INTERVAL, LATE * INTERVAL
     return any(
         not was_taken.all() or (np.diff([began, *times, max(at, times[-1])]) > longest).any()
         for times, was_taken in pages

@@ -24,9 +24,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from serve_app.codec import snapshot_document
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 ROOT = Path(__file__).parents[1]
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_decode.py [--sizes 500x3000 2000x20000] [--repeat 41] [--json FILE]
 
-One JSON line per size. Each form of ``serve_app.codec`` ends in a whole ``MeshSnapshot``, every check done;
+One JSON line per size. Each form of ``serve_app.api.codec`` ends in a whole ``MeshSnapshot``, every check done;
 ``json_columns`` is the JSON document
 turned, ``packed`` the form of stores and hops. The others do less, or the same in another way: ``json_loads`` and
 ``msgspec_plain`` parse the JSON body into dicts and lists and check nothing; ``pydantic`` is the exact path that names
@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.codec import (
+from serve_app.api.codec import (
     ARROW,
     JSON,
     MESSAGEPACK,
@@ -37,7 +37,7 @@ from serve_app.codec import (
     snapshot_document,
     unpack_snapshot,
 )
-from serve_app.codec.documents import Limits, named
+from serve_app.api.codec.validation import Limits, named
 
 SIZES = ((500, 3000), (2000, 20_000))
 

@@ -18,17 +18,16 @@ import psutil
 import torch
 
 from model.checkpoint import load
-from model.scoring import score
+from model.scoring.score import score
 from model.snapshot import MeshSnapshot
-from model.storage import pack_state
-from serve_app.codec import encode_verdict, pack_snapshot, unpack_snapshot
-from serve_app.pipeline import Mesh, Options, calibrate, case_of, combine, lay, settled
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from model.state.serialization import pack_state
+from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.pipeline import Mesh, Options, build_meta_input, calibrate, commit, decide, deviations_of, prepare
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from serve_app.stores.cache import Known, MeshCache
-from serve_app.stores.local import LocalStore
 from serve_app.stores.record import Record
-from serve_app.views import Deviations
+from serve_app.stores.sqlite import LocalStore
 
 EVERY = 100
 
@@ -74,13 +73,13 @@ class Session:
         self._cache.put(name, Known(mesh, revision))
 
     def _judged(self, mesh: Mesh, snapshot: MeshSnapshot) -> tuple[Mesh, Record]:
-        laid = lay(self._checkpoint, mesh, snapshot, self._options)
+        laid = prepare(self._checkpoint, mesh, snapshot, self._options)
         calibrated = calibrate(self._checkpoint, laid, score(self._checkpoint.network, laid.tasks))
-        case = case_of(self._checkpoint, laid, calibrated, snapshot, self._options)
-        verdict, memory = combine(self._checkpoint, case, self._options.policy)
+        case = build_meta_input(self._checkpoint, laid, calibrated, snapshot, self._options)
+        verdict, memory = decide(self._checkpoint, case, self._options.policy)
         document = encode_verdict(verdict).model_dump_json().encode()
-        record = Record(snapshot.num_nodes, document, Deviations.of(laid, calibrated, snapshot).pack())
-        return settled(laid.mesh, memory, counted=True), record
+        record = Record(snapshot.num_nodes, document, deviations_of(laid, calibrated, snapshot).pack())
+        return commit(laid.mesh, memory, counted=True), record
 
 
 def draw(rows: list[dict[str, int]], services: int, path: Path) -> None:

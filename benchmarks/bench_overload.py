@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from serve_app.api.codec import snapshot_document
 from serve_app.app import start, stop
-from serve_app.codec import snapshot_document
 from serve_app.settings import Settings
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 TIME = "2026-01-01T00:00:00+00:00"

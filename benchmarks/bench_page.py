@@ -32,11 +32,11 @@ import httpx
 import psutil
 
 from model.snapshot import MeshSnapshot
+from serve_app.api.codec import ARROW, encode_snapshot
 from serve_app.app import start, stop
-from serve_app.codec import ARROW, encode_snapshot
 from serve_app.settings import Settings
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.page.browsing import JUDGED, Tab, chromium, missing, tab
 
 MESH, PAGES, INTERVAL = "bench", 10, 15.0

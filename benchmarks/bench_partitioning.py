@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from model.state import heard, strongest
+from model.state.mesh_state import sample_neighbours, strongest
 from partitioning import PartitionPlan, closure, plan
-from serve_app.sources.topology import MeshSpec, generate_topology
+from serve_app.simulator.mesh.topology import MeshSpec, generate_topology
 
 Mask = NDArray[np.bool_]
 
@@ -103,7 +103,9 @@ def attended(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
     foreign = mesh.namespaces[source] != mesh.namespaces[destination]
     traffic = mesh.edge_weight.astype(np.float32)
     if cap.one_foreign:
-        return heard(traffic, destination, foreign, cap.most), heard(traffic, source, foreign, cap.most)
+        return sample_neighbours(traffic, destination, foreign, cap.most), sample_neighbours(
+            traffic, source, foreign, cap.most
+        )
     return strongest(traffic, destination, cap.most), strongest(traffic, source, cap.most)
 
 

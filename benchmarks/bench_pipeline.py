@@ -19,10 +19,10 @@ import torch
 
 from kernels import backend
 from model.checkpoint import load
-from model.scoring import score
-from serve_app.pipeline import Mesh, Options, advance, combine, lay, settled, weigh
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from model.scoring.score import score
+from serve_app.pipeline import Mesh, Options, advance, commit, decide, prepare, weigh
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 4.0), (2000, 10.0))
 STAGES = ("lay", "score", "weigh", "combine", "total")
@@ -36,14 +36,14 @@ def times(services: int, calls: float, snapshots: int, device: torch.device) -> 
     rows = []
     for snapshot in simulator.snapshots():
         clock = [time.perf_counter()]
-        laid = lay(checkpoint, mesh, snapshot, options)
+        laid = prepare(checkpoint, mesh, snapshot, options)
         clock.append(time.perf_counter())
         scores = score(checkpoint.network, laid.tasks)
         clock.append(time.perf_counter())
         case = weigh(checkpoint, laid, scores, snapshot, options)
         clock.append(time.perf_counter())
-        verdict, memory = combine(checkpoint, case, options.policy)
-        mesh = settled(laid.mesh, memory, counted=True)
+        verdict, memory = decide(checkpoint, case, options.policy)
+        mesh = commit(laid.mesh, memory, counted=True)
         clock.append(time.perf_counter())
         assert np.isfinite([verdict.mesh_score, verdict.probability]).all(), verdict
         rows.append([*np.diff(clock), clock[-1] - clock[0]])

@@ -27,10 +27,10 @@ from pathlib import Path
 
 import psutil
 
-from serve_app.client import Client
+from serve_app.api.client import Client
 from serve_app.errors import ServeError
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 ROLES = {  # words that the command line or the title of a process begins with or contains
     "proxy": "ray::ProxyActor",

@@ -37,13 +37,13 @@ from ray import serve
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
+from serve_app.api.codec import encode_snapshot
 from serve_app.app import LIGHT_CPUS, start, stop
-from serve_app.codec import encode_snapshot
 from serve_app.deployments.local import QUIET
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0))
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}

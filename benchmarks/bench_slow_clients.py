@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bench_overload import BEGINNING, TIME, Connection
+from serve_app.api.codec import snapshot_document
 from serve_app.app import start, stop
-from serve_app.codec import snapshot_document
 from serve_app.settings import Settings
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 MESH = "steady"
 

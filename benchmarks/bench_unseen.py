@@ -19,14 +19,14 @@ import numpy as np
 import torch
 
 from model.checkpoint import Checkpoint, load
-from model.dataset import LabelledFault, TrainingRun
 from model.evaluate.intervals import Estimate, share
-from model.lessons import Scene, lesson
-from model.meta import rank_inputs, strangeness
-from model.train import ForEach, TrainingOptions, train
+from model.scoring.meta_model import rank_inputs, strangeness
+from model.training.dataset import LabelledFault, TrainingRun
+from model.training.meta_dataset import MetaExample, score_run
+from model.training.train import ForEach, TrainingOptions, train
 from serve_app.cli.console import bars, reporter
-from serve_app.sources.faults import KINDS, FaultKind
-from serve_app.training import TrainingMeshes, processes, simulated_runs
+from serve_app.simulator.events.faults import KINDS, FaultKind
+from serve_app.simulator.training_meshes import TrainingMeshes, processes, simulated_runs
 
 GROUPS: dict[str, tuple[FaultKind, ...]] = {
     "latency": ("latency_injection", "grey_edge", "hub_degradation"),
@@ -57,11 +57,11 @@ class Place:
 
 def places(checkpoint: Checkpoint, run: TrainingRun) -> list[Place]:
     """Of all faults of a run."""
-    scenes = lesson(checkpoint, run)
+    scenes = score_run(checkpoint, run)
     return [_place(checkpoint, scenes, fault) for fault in run.faults]
 
 
-def _place(checkpoint: Checkpoint, scenes: Sequence[Scene], fault: LabelledFault) -> Place:
+def _place(checkpoint: Checkpoint, scenes: Sequence[MetaExample], fault: LabelledFault) -> Place:
     inside = [s for s in scenes if fault.start <= s.observed_at <= fault.end and len(s.evidence.names)]
     if not inside:
         return Place(fault.kind, False, NOWHERE, NOWHERE)
@@ -72,7 +72,7 @@ def _place(checkpoint: Checkpoint, scenes: Sequence[Scene], fault: LabelledFault
         return Place(fault.kind, pages, NOWHERE, NOWHERE)
     culprit = evidence.names.index(fault.service)
     with torch.inference_mode():
-        scores = checkpoint.meta.whose_doing(rank_inputs(evidence, rows), strangeness(evidence, rows)).numpy()
+        scores = checkpoint.meta.root_cause_score(rank_inputs(evidence, rows), strangeness(evidence, rows)).numpy()
     learned, by_page_score = (int((of > of[culprit]).sum()) for of in (scores, evidence.page))
     return Place(fault.kind, pages, learned, by_page_score)
 

@@ -1,6 +1,6 @@
 """Pictures of the simulator for its README: a mesh, and what each kind of fault does beside the same run without it.
 
-python benchmarks/draw_simulator.py [--folder serve_app/sources/pictures]
+python benchmarks/draw_simulator.py [--folder serve_app/simulator/pictures]
 """
 
 import argparse
@@ -16,18 +16,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.sources.faults import CATALOGUE, KINDS, Fault, candidates, involved
-from serve_app.sources.mesh import build_mesh
-from serve_app.sources.physics import Mesh
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.events.faults import CATALOGUE, KINDS, Fault, candidates, involved
+from serve_app.simulator.mesh.parameters import build_mesh
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.physics.propagation import MeshPhysics
+from serve_app.simulator.simulator import Simulator
 
 SPEC = MeshSpec(services=60, seed=3, hiccups_per_hour=0.0, dropout=0.0)
 START, END, LENGTH = 40, 80, 120
 UNITS = {"request_rate": "1/s", "requests_per_second": "1/s", "p50_latency": "ms", "p99_latency": "ms"}
 
 
-def draw_mesh(mesh: Mesh, path: Path) -> None:
+def draw_mesh(mesh: MeshPhysics, path: Path) -> None:
     """Layers from left to right, namespaces by colour, calls by traffic."""
     topology = mesh.topology
     ordinary = np.flatnonzero(~topology.latent)
@@ -54,7 +54,7 @@ def draw_mesh(mesh: Mesh, path: Path) -> None:
     plt.close(figure)
 
 
-def draw_faults(mesh: Mesh, path: Path) -> None:
+def draw_faults(mesh: MeshPhysics, path: Path) -> None:
     """One panel a kind: the series that shows it most, with and without."""
     names = mesh.topology.node_ids
     position = {name: i for i, name in enumerate(names)}

@@ -15,15 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation.judging import Judging, Part, judged, judgings, parts
-from benchmarks.evaluation.lines import missing, score
-from benchmarks.evaluation.measures import STATIC, evaluation_set, rows
-from benchmarks.evaluation.plan import DETECTORS, OURS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
-from benchmarks.evaluation.report import write as write_report
-from benchmarks.evaluation.workers import Workers, started, tell
+from benchmarks.detection.judging import Judging, Part, judged, judgings, parts
+from benchmarks.detection.lines import missing, score
+from benchmarks.detection.measures import STATIC, evaluation_set, rows
+from benchmarks.detection.plan import DETECTORS, OURS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
+from benchmarks.detection.report import write as write_report
+from benchmarks.detection.workers import Workers, started, tell
 from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
 from serve_app.cli.console import for_people
-from serve_app.evaluation.judgements import Sheet
+from serve_app.evaluation.run import Sheet
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
 

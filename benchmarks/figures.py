@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.ablation.variants import FULL, VARIANTS
-from benchmarks.evaluation.plan import LOUD, OURS
+from benchmarks.detection.plan import LOUD, OURS
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +32,7 @@ def numbers() -> str:
     pipeline, serve = rows("pipeline"), rows("serve")
     about = pipeline[0]
     in_process = table(
-        "| services / calls | snapshot to verdict p50 | p99 | of it the network p50 |",
+        "| services / calls | snapshot to verdict p50 | p99 | network alone p50 |",
         [
             f"| {r['services']:,} / {r['calls']:,} | {r['total_p50_ms']} ms | {r['total_p99_ms']} ms "
             f"| {r['score_p50_ms']} ms |"
@@ -40,11 +40,12 @@ def numbers() -> str:
         ],
     )
     over_http = table(
-        "| services / calls | body | default proxy p50 / p99 | no-op p50 | throughput mode p50 / p99 | no-op p50 |",
+        "| services / calls | body | default mode p50 / p99 | empty application p50 | throughput mode p50 / p99 "
+        "| empty application p50 |",
         [_http_row(n, wire, serve) for n in sorted({r["services"] for r in serve}) for wire in ("json", "arrow")],
     )
     decode = table(
-        "| services / calls | JSON | JSON columns | MessagePack | Arrow | JSON by pydantic, as before |",
+        "| services / calls | JSON | JSON columns | MessagePack | Arrow | JSON with pydantic |",
         [
             f"| {r['services']:,} / {r['calls']:,} | {r['json_ms']:.1f} ms | {r['json_columns_ms']:.1f} ms "
             f"| {r['msgpack_ms']:.1f} ms | {r['arrow_ms']:.1f} ms | {r['pydantic_ms']:.1f} ms |"
@@ -52,11 +53,12 @@ def numbers() -> str:
         ],
     )
     return (
-        f"{about['cores']} shared cores, no GPU, {about['threads']} threads in process, {serve[0]['threads']} in "
-        f"a replica, tuned glibc, ops in their {about['backend']} form (plain torch {about['torch']}); `make bench` "
-        f"measures anew. In process:\n\n{in_process}\n\nOver HTTP from POST to verdict, one client, beside an "
-        "application with the same hops and nothing in them (throughput mode: `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`):"
-        f"\n\n{over_http}\n\nFrom bytes to a checked snapshot, one thread, median:\n\n{decode}{collect()}"
+        f"Measured on {about['cores']} shared cores without a GPU, with tuned glibc. The process has "
+        f"{about['threads']} threads, a replica {serve[0]['threads']}. The ops run in their {about['backend']} form "
+        f"(plain torch {about['torch']}). `make bench` measures again.\n\nIn process:\n\n{in_process}\n\n"
+        "Over HTTP, from POST to verdict, with one client. An empty application with the same hops is the baseline. "
+        f"Throughput mode is `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`:\n\n{over_http}\n\n"
+        f"From bytes to a validated snapshot, one thread, median:\n\n{decode}{collect()}"
     )
 
 
@@ -85,33 +87,33 @@ def memory() -> str:
         f"| {r['push_cpu_ms']:.0f} ms |"
         for r in rows("sidecar")
     ]
-    header = "| services / calls | resident, ready | after 130 snapshots | CPU a pushed snapshot |"
+    header = "| services / calls | resident memory, ready | after 130 snapshots | CPU time per pushed snapshot |"
     early = next(r for r in kept if r["snapshots"] == 500)
     return (
         f"One process (`python benchmarks/bench_sidecar.py`):\n\n{table(header, body)}\n\n"
-        f"A session with {kept[-1]['services']} services: {early['resident'] / 2**20:.0f} MiB after 500 snapshots, "
-        f"{kept[-1]['resident'] / 2**20:.0f} MiB after {kept[-1]['snapshots']:,}; its files are "
-        f"{kept[-1]['files'] / 2**20:.0f} MiB then (`python benchmarks/bench_memory.py`)."
+        f"A session with {kept[-1]['services']} services takes {early['resident'] / 2**20:.0f} MiB after 500 snapshots "
+        f"and {kept[-1]['resident'] / 2**20:.0f} MiB after {kept[-1]['snapshots']:,}. Its files then take "
+        f"{kept[-1]['files'] / 2**20:.0f} MiB (`python benchmarks/bench_memory.py`)."
     )
 
 
 def page() -> str:
-    """What the page costs who looks, and the service."""
+    """Speed of the page in the browser, and its cost for the service."""
     found = {row["measure"]: row for row in rows("page")}
     view, cost, push, moved = (found[name] for name in ("view", "cost", "push", "interaction"))
     body = [
-        f"| from the address to the verdict, to the drawn graph; {view['services']} services, nothing cached "
+        f"| time from opening the address to the verdict, to the drawn graph; {view['services']} services, empty cache "
         f"| {view['verdict_s']:.2f} s, {view['graph_s']:.2f} s |",
-        f"| frames a second, dragged and zoomed; {moved['services']:,} services, WebGL in software "
+        f"| frames per second, dragging and zooming; {moved['services']:,} services, WebGL in software "
         f"| {moved['drag_fps']:.0f}, {moved['zoom_fps']:.0f} |",
-        f"| page and all its files, compressed | {found['payload']['kilobytes']:.0f} kB |",
-        f"| of one core, for {cost['pages']} open pages, a snapshot every 15 s | {cost['of_a_core']:.1%} |",
-        f"| p50 and p99 of a push with them over without, {push['pushes']} pushes each "
+        f"| size of the page and all its files, compressed | {found['payload']['kilobytes']:.0f} kB |",
+        f"| share of one core for {cost['pages']} open pages, a snapshot every 15 s | {cost['of_a_core']:.1%} |",
+        f"| p50 and p99 of a push, with the open pages divided by without, {push['pushes']} pushes each "
         f"| {push['p50_ratio']:.2f}, {push['p99_ratio']:.2f} |",
     ]
     return (
-        f"In Chromium, beside the service on the same {view['cores']} cores (`python -m benchmarks.bench_page`):\n\n"
-        f"{table('| what | |', body)}"
+        f"In Chromium, on the same {view['cores']} cores as the service (`python -m benchmarks.bench_page`):\n\n"
+        f"{table('| measure | value |', body)}"
     )
 
 
@@ -123,10 +125,12 @@ def overload() -> str:
         f"| {_ms(row['rejected_p95_seconds'])} | {_ms(row['hop_p50_seconds'])} |"
         for row in rows("overload")
     ]
-    header = "| services | clients | verdicts/s | accepted, p50 / p99 | rejections | rejected, p95 | a bare hop, p50 |"
+    header = (
+        "| services | clients | verdicts/s | accepted, p50 / p99 | rejections | rejected, p95 | empty request, p50 |"
+    )
     return (
-        "Clients with a mesh each, in a closed loop, that wait as long as a 429 asks for; 2 shared cores, the clients "
-        f"beside the service (`python -m benchmarks.bench_overload`):\n\n{table(header, body)}"
+        "Each client has its own mesh, runs in a closed loop, and waits as long as a 429 says. Clients and service "
+        f"share 2 cores (`python -m benchmarks.bench_overload`):\n\n{table(header, body)}"
     )
 
 
@@ -135,9 +139,9 @@ def slow_clients() -> str:
     [row] = rows("slow_clients")
     push, health = row["push_p99_seconds"], row["health_longest_seconds"]
     return (
-        f"Beside {row['slow']} bodies of one byte a second, {row['streams']} streams and {row['idle']} idle "
-        f"connections at once, the p99 of a push is {_ms(push['beside'])} against {_ms(push['alone'])} alone, "
-        f"{row['push_p99_ratio']:.2f} times. The longest answers of `/healthz` and `/readyz` take "
+        f"Load: {row['slow']} bodies of one byte per second, {row['streams']} streams and {row['idle']} idle "
+        f"connections at once. The p99 of a push is {_ms(push['beside'])}, against {_ms(push['alone'])} without them: "
+        f"{row['push_p99_ratio']:.2f} times as long. The longest answers of `/healthz` and `/readyz` take "
         f"{_ms(health['/healthz'])} and {_ms(health['/readyz'])} "
         "(`python -m benchmarks.bench_slow_clients`)."
     )
@@ -152,10 +156,11 @@ def recovery() -> str:
         of_role = [row for row in kills if row["role"] == role]
         longest, restarted = max(row["outage_seconds"] for row in of_role), any(row["restarted"] for row in of_role)
         body.append(f"| {role} | {len(of_role)} | {longest:.1f} s | {'yes' if restarted else 'no'} |")
-    header = "| killed | times | longest outage | whole service started again |"
+    header = "| process killed | times | longest outage | whole service restarted |"
     return (
-        f"{summary['kills']} random `kill -9` under load from five meshes: {summary['verdicts']} verdicts, no gap, no "
-        f"double, {len(summary['errors'])} errors in the clients (`python -m benchmarks.bench_recovery`):\n\n"
+        f"{summary['kills']} random `kill -9` under load from five meshes: {summary['verdicts']} verdicts, none "
+        f"missing, none duplicated, {len(summary['errors'])} errors in the clients "
+        f"(`python -m benchmarks.bench_recovery`):\n\n"
         f"{table(header, body)}"
     )
 
@@ -166,8 +171,8 @@ def _ms(seconds: float | None) -> str:
 
 WAYS = {
     "rules": "recording rules (shipped)",
-    "rules_gzip": "the same, packed (`compressed`)",
-    "buckets": "without rules, from buckets",
+    "rules_gzip": "recording rules, compressed (`compressed`)",
+    "buckets": "histogram buckets, no rules",
 }
 
 
@@ -185,11 +190,11 @@ def collect() -> str:
     ]
     return (
         f"\n\nCollecting one snapshot of {about['services']:,} services and {about['calls']:,} calls "
-        f"({about['buckets']} buckets each) from a Prometheus {about['prometheus']} that scrapes them and evaluates "
-        f"rules meanwhile on the same {about['cores']} cores, of which a busy process got {about['own_share']:.0%} of "
-        f"one before it began (`python -m benchmarks.bench_collect`), medians of {about['polls']} polls (10th to 90th "
-        f"percentile; left out beside them, since scrapes or rules came late: {left_out}):\n\n"
-        f"{table('| from | a poll | of it our own CPU | samples | unpacked |', body)}"
+        f"({about['buckets']} buckets each) from Prometheus {about['prometheus']}, median of {about['polls']} polls "
+        f"with the 10th to 90th percentile (`python -m benchmarks.bench_collect`). On the same {about['cores']} cores, "
+        f"Prometheus scrapes the mesh and evaluates rules. Before the run, a busy process got {about['own_share']:.0%} "
+        f"of one core. Polls left out because scrapes or rules were late: {left_out}.\n\n"
+        f"{table('| source | time of a poll | our own CPU time | samples | uncompressed |', body)}"
     )
 
 
@@ -211,7 +216,7 @@ def _http_row(services: int, wire: str, serve: list[dict[str, Any]]) -> str:
 def evaluation_set() -> str:
     """Static rules on the simulated evaluation set."""
     return table(
-        "| services | churn | rule | faults | recall (95%) | false pages an hour | culprit first / in three |",
+        "| services | churn | rule | faults | recall (95%) | false alerts per hour | root cause first / in top three |",
         [
             f"| {r['services']:,} | {r['churn']} | {r['rule']} | {r['faults']} "
             f"| {r['recall']:.2f} ({r['recall_low']:.2f} to {r['recall_high']:.2f}) | {r['false_pages_per_hour']:.0f} "
@@ -226,12 +231,12 @@ class Line:
     """A line of the table of detection.
 
     Attributes:
-        what: it says.
+        what: text of the first column.
         part, measure: as in detection.jsonl.
-        higher: is better.
-        beside, most: another measure that is told with it, and what it may be at most for a contender to count.
+        higher: whether a higher value is better.
+        beside, most: another measure shown with it, and its limit for contenders.
         against: the only contender that counts, and its measure.
-        ours: which of our detectors it tells.
+        ours: which of our detectors the line shows.
     """
 
     what: str
@@ -247,40 +252,58 @@ class Line:
 ISSUES, QUIET, SHOP = "petshop, segments", "petshop, normal", "nezha-onlineboutique, stream"
 MESH, LARGE = "simulated, 300 services, located", "simulated, 3,000 services, located"
 DETECTION = (
-    Line("PetShop, 44 issues: culprit first", ISSUES, "top_1"),
-    Line("in the first three", ISSUES, "top_3"),
-    Line("latency issues: culprit first", ISSUES, "top_1_latency"),
-    Line("availability issues: culprit first", ISSUES, "top_1_availability"),
-    Line("two days of normal traffic: false alarms a day", QUIET, "false_alarms_per_day", higher=False),
-    Line("Online Boutique, 24 faults, from cold: recall at 1 false alarm", SHOP, "recall_at_1_false_alarms"),
-    Line("at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
-    Line("at 6 false alarms", SHOP, "recall_at_6_false_alarms"),
-    Line("AUROC", SHOP, "auroc"),
-    Line("culprit first", SHOP, "top_1"),
-    Line("in the first three", SHOP, "top_3"),
-    Line("recall as emitted, and share of normal snapshots in alarm", SHOP, "recall", beside="alarm_share", most=0.05),
-    Line("Brier score of the probability", SHOP, "brier", higher=False, beside="brier_of_base_rate"),
+    Line("PetShop, 44 issues: root cause ranked first", ISSUES, "top_1"),
+    Line("PetShop: root cause in the top three", ISSUES, "top_3"),
+    Line("PetShop, latency issues: root cause first", ISSUES, "top_1_latency"),
+    Line("PetShop, availability issues: root cause first", ISSUES, "top_1_availability"),
+    Line("PetShop, two days of normal traffic: false alarms per day", QUIET, "false_alarms_per_day", higher=False),
+    Line("Online Boutique, 24 faults, cold start: recall at 1 false alarm", SHOP, "recall_at_1_false_alarms"),
+    Line("Online Boutique: recall at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
+    Line("Online Boutique: recall at 6 false alarms", SHOP, "recall_at_6_false_alarms"),
+    Line("Online Boutique: AUROC", SHOP, "auroc"),
+    Line("Online Boutique: root cause first", SHOP, "top_1"),
+    Line("Online Boutique: root cause in the top three", SHOP, "top_3"),
     Line(
-        "Simulated, 300 services, high churn: recall and false pages an hour, as emitted",
+        "Online Boutique, default threshold: recall, and share of normal snapshots in alarm",
+        SHOP,
+        "recall",
+        beside="alarm_share",
+        most=0.05,
+    ),
+    Line(
+        "Online Boutique: Brier score of the probability, and of the base rate",
+        SHOP,
+        "brier",
+        higher=False,
+        beside="brier_of_base_rate",
+    ),
+    Line(
+        "Simulated, 300 services, high churn, default threshold: recall, and false alerts per hour",
         MESH,
         "recall",
         beside="false_pages_per_hour",
         most=2.0,
     ),
-    Line("recall at 2 false pages an hour", MESH, "recall_at_2_false_pages_per_hour"),
+    Line("300 services: recall at 2 false alerts per hour", MESH, "recall_at_2_false_pages_per_hour"),
     Line(
-        "with a budget of 20 an hour: recall and false pages an hour, as emitted",
+        "300 services, with a budget of 20 false alerts per hour: recall, and false alerts per hour",
         MESH,
         "recall",
         beside="false_pages_per_hour",
         most=20.0,
         ours=LOUD,
     ),
-    Line("culprit in three of a true page, from 20 sigmas", MESH, "top_3_of_true_pages_from_moderate"),
-    Line("median delay from 100 sigmas, snapshots", MESH, "delay_snapshots_gross", higher=False),
+    Line(
+        "300 services, faults from 20 sigmas: root cause in the top three of a true alert",
+        MESH,
+        "top_3_of_true_pages_from_moderate",
+    ),
+    Line(
+        "300 services, faults from 100 sigmas: median delay in snapshots", MESH, "delay_snapshots_gross", higher=False
+    ),
     *(
         Line(
-            f"false pages an hour at the recall of the {rule.replace('_', ' ')}",
+            f'300 services: false alerts per hour at the recall of the contender "{rule.replace("_", " ")}"',
             MESH,
             f"false_pages_per_hour_at_recall_of_{rule}",
             higher=False,
@@ -289,43 +312,43 @@ DETECTION = (
         for rule in ("guarded", "own_limit")
     ),
     Line(
-        "pages a day where nothing is wrong, and promised",
+        "300 services, no fault injected: alerts per day, and budgeted alerts per day",
         MESH,
         "fault_free_pages_per_day",
         higher=False,
         beside="promised_pages_per_day",
     ),
     Line(
-        "3,000 services: recall and false pages an hour, as emitted",
+        "Simulated, 3,000 services, default threshold: recall, and false alerts per hour",
         LARGE,
         "recall",
         beside="false_pages_per_hour",
         most=15.0,
     ),
-    Line("recall at 15 false pages an hour", LARGE, "recall_at_15_false_pages_per_hour"),
+    Line("3,000 services: recall at 15 false alerts per hour", LARGE, "recall_at_15_false_pages_per_hour"),
 )
 
 
 BRIEF = (
-    Line("PetShop (real), 44 issues: culprit among the first three", ISSUES, "top_3"),
-    Line("Online Boutique (real), 24 faults, from cold: recall at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
-    Line("culprit among the first three", SHOP, "top_3"),
+    Line("PetShop (real), 44 issues: root cause in the top three", ISSUES, "top_3"),
+    Line("Online Boutique (real), 24 faults, cold start: recall at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
+    Line("Online Boutique (real): root cause in the top three", SHOP, "top_3"),
     Line(
-        "simulated, 300 services: recall and false pages an hour",
+        "simulated, 300 services: recall, and false alerts per hour",
         MESH,
         "recall",
         beside="false_pages_per_hour",
         most=2.0,
     ),
     Line(
-        "simulated, 3,000 services: recall and false pages an hour",
+        "simulated, 3,000 services: recall, and false alerts per hour",
         LARGE,
         "recall",
         beside="false_pages_per_hour",
         most=15.0,
     ),
     Line(
-        "simulated, 300 services, nobody ill: pages a day, and promised",
+        "simulated, 300 services, no fault injected: alerts per day, and budgeted alerts per day",
         MESH,
         "fault_free_pages_per_day",
         higher=False,
@@ -343,9 +366,9 @@ def detection(chosen: tuple[Line, ...] = DETECTION) -> str:
 
 def ablations() -> str:
     """What each part is worth: all variants beside the full detector."""
-    told = rows("ablations")
-    found = {(row["part"], row["measure"], row["detector"]): row for row in told}
-    present = {row["detector"] for row in told}
+    results = rows("ablations")
+    found = {(row["part"], row["measure"], row["detector"]): row for row in results}
+    present = {row["detector"] for row in results}
     names = [name for name in VARIANTS if name in present]
     lines = [
         line
@@ -362,27 +385,28 @@ def _ablated(line: Line, found: dict[tuple[str, str, str], Row], names: list[str
         row = found.get((line.part, line.measure, name), {"value": None, "low": None})
         text = _figure(row if name == FULL else row | {"low": None})
         beside = found.get((line.part, line.beside, name))
-        told = text + (f", {beside['value']:.2g}" if beside else "")
+        cell = text + (f", {beside['value']:.2g}" if beside else "")
         low, high = row.get("full_ahead", (0, 0, 0))[1:]
-        cells.append(f"**{told}**" if low > 0 or high < 0 else told)
+        cells.append(f"**{cell}**" if low > 0 or high < 0 else cell)
     return f"| {line.what} | {' | '.join(cells)} |"
 
 
 def _line(line: Line, found: dict[tuple[str, str, str], Row]) -> str:
-    def told(detector: str, measure: str = line.measure) -> str:
+    def format_value(detector: str, measure: str = line.measure) -> str:
         beside = found.get((line.part, line.beside, detector))
         return _figure(found[line.part, measure, detector]) + (f", {beside['value']:.2g}" if beside else "")
 
     if line.against is not None:
-        return f"| {line.what} | {told(line.ours)} | {line.against[0]} {told(*line.against)} |"
+        return f"| {line.what} | {format_value(line.ours)} | {line.against[0]} {format_value(*line.against)} |"
     allowed = _contenders(line, found)
     best: Callable[..., str] = max if line.higher else min
     strongest = best(allowed, key=lambda name: found[line.part, line.measure, name]["value"]) if allowed else None
-    return f"| {line.what} | {told(line.ours)} | {f'{strongest} {told(strongest)}' if strongest else 'none'} |"
+    contender = f"{strongest} {format_value(strongest)}" if strongest else "none"
+    return f"| {line.what} | {format_value(line.ours)} | {contender} |"
 
 
 def _contenders(line: Line, found: dict[tuple[str, str, str], Row]) -> list[str]:
-    """Those that keep to what goes with the measure."""
+    """Contenders within the limit of the second measure."""
     names = [
         name
         for part, measure, name in found
@@ -405,7 +429,7 @@ def _figure(row: Row) -> str:
 
 
 def adaptation() -> str:
-    """What adapting changed, over all meshes, and how soon each leak was paged."""
+    """Alerts with and without adaptation, over all meshes, and how soon each leak raised one."""
     found = rows("adaptation")
     ways = ("without", "with")
     counts = ("pages", "alarmed", "later_pages", "later_alarmed")
@@ -415,7 +439,9 @@ def adaptation() -> str:
         + f" | {_leaks([row[way]['leak_after'] for row in found])} |"
         for way in ways
     ]
-    header = "| adapting | pages | snapshots alarmed | pages at later peaks | alarmed at later peaks | leaks paged |"
+    header = (
+        "| adaptation | alerts | snapshots in alarm | alerts at later peaks | in alarm at later peaks | leaks found |"
+    )
     return f"{len(found)} meshes of 60 services, `python -m benchmarks.bench_adaptation`:\n\n{table(header, body)}"
 
 
@@ -428,23 +454,23 @@ UNSEEN = ("unseen", "seen", "page_score")
 
 
 def unseen() -> str:
-    """Culprits of faults whose kinds training never saw, beside those of kinds it saw and the page score alone."""
+    """Root causes of unseen kinds of faults, compared with seen kinds and with the page score alone."""
     body = []
     for row in rows("unseen"):
-        told = (_figure(dict(zip(("value", "low", "high"), row[way]["top_1"], strict=True))) for way in UNSEEN)
+        first = (_figure(dict(zip(("value", "low", "high"), row[way]["top_1"], strict=True))) for way in UNSEEN)
         three = (_figure({"value": row[way]["top_3"][0], "low": None}) for way in UNSEEN)
-        body.append(f"| {row['kind'].replace('_', ' ')} | {row['faults']} | {' | '.join([*told, *three])} |")
+        body.append(f"| {row['kind'].replace('_', ' ')} | {row['faults']} | {' | '.join([*first, *three])} |")
     header = (
-        "| faults that page | how many | first: its group never seen | seen | page score alone "
-        "| in three: never seen | seen | page score alone |"
+        "| faults that raise alerts | how many | root cause first: kind not in training | kind in training "
+        "| page score alone | in top three: kind not in training | kind in training | page score alone |"
     )
     return f"`python -m benchmarks.bench_unseen`:\n\n{table(header, body)}"
 
 
 def tables() -> list[tuple[Path, str, str]]:
     """Every table: its file, the name in its markers, the text. Without those whose results were not made here."""
-    readme, docs, simulator = ROOT / "README.md", ROOT / "docs", ROOT / "serve_app" / "sources" / "README.md"
-    model = ROOT / "model" / "README.md"
+    readme, docs = ROOT / "README.md", ROOT / "docs"
+    log = docs / "research-log.md"
     found = [
         (readme, "numbers", speed()),
         (docs / "operations.md", "numbers", numbers()),
@@ -452,8 +478,8 @@ def tables() -> list[tuple[Path, str, str]]:
         (docs / "operations.md", "overload", overload()),
         (docs / "operations.md", "slow clients", slow_clients()),
         (docs / "operations.md", "recovery", recovery()),
-        (model, "adaptation", adaptation()),
-        (simulator, "evaluation set", evaluation_set()),
+        (log, "adaptation", adaptation()),
+        (log, "evaluation set", evaluation_set()),
     ]
     results = ROOT / "benchmarks" / "results"
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`
@@ -461,9 +487,9 @@ def tables() -> list[tuple[Path, str, str]]:
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
         found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
     if (results / "unseen.jsonl").exists():  # made by `python -m benchmarks.bench_unseen`
-        found.append((model, "unseen", unseen()))
+        found.append((log, "unseen", unseen()))
     if (results / "ablations.jsonl").exists():  # made by `make ablations`
-        found.append((model, "ablations", ablations()))
+        found.append((log, "ablations", ablations()))
     return found
 
 

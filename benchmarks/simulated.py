@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from serve_app import sources
-from serve_app.recording import LabelledIncident, RecordingWriter
-from serve_app.sources.faults import KINDS, Level
-from serve_app.sources.labels import Comparison, compared, incidents
-from serve_app.sources.scenario import plan_scenario
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.training import FIRST_SEED
+from serve_app import simulator
+from serve_app.recordings.files import LabelledIncident, RecordingWriter
+from serve_app.simulator.events.faults import KINDS, Level
+from serve_app.simulator.labels import Comparison, compared, incidents
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.scenario import plan_scenario
+from serve_app.simulator.simulator import Simulator
+from serve_app.simulator.training_meshes import FIRST_SEED
 
 FOLDER = Path("out/evaluate/recordings")
 SEEDS = {300: (600, 601, 602, 603, 604, 605), 3000: (610, 611)}
@@ -112,7 +112,7 @@ def _meta(run: Run) -> dict[str, Any]:
 @cache
 def _code() -> str:
     digest = hashlib.sha256()
-    for path in sorted(Path(sources.__file__).parent.glob("*.py")):
+    for path in sorted(Path(simulator.__file__).parent.rglob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

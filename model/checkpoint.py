@@ -10,11 +10,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from model.autoencoder import Autoencoder, AutoencoderConfig
-from model.calibration import Tail
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
-from model.meta import MetaModel
+from model.network.autoencoder import Autoencoder, AutoencoderConfig
+from model.scoring.calibration import Tail
+from model.scoring.meta_model import MetaModel
 
 DOCUMENT = "tagae"  # key of the metadata
 SHIPPED = Path(__file__).parent / "weights" / "tagae.safetensors"

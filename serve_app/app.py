@@ -14,18 +14,19 @@ from ray.serve.config import BackpressureConfig, RequestRouterConfig
 from ray.serve.context import _get_global_client
 
 from model.checkpoint import load_or_shipped
-from serve_app.access import Access, require_certificate, require_protection, serve_rules
+from serve_app.access import Access, require_certificate, require_protection
 from serve_app.deployments import local
-from serve_app.deployments.calling import RETRY_AFTER_SECONDS
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.ingress import Ingress
 from serve_app.deployments.meta import MetaModel
 from serve_app.deployments.notifier import Notifier
+from serve_app.deployments.rpc import RETRY_AFTER_SECONDS
 from serve_app.deployments.scorer import Scorer
 from serve_app.deployments.session import MeshSession
 from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.settings import Settings
+from serve_app.settings.access import serve_rules
 
 __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 

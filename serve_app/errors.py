@@ -49,7 +49,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from model.errors import IncompatibleWeights, InvalidSnapshot, ModelError, OutOfOrder
-from serve_app.schemas import FieldError, Problem
 
 
 class ServeError(Exception):
@@ -262,37 +261,9 @@ ANSWERS: dict[type[Exception], Answer] = {
     DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not there in time"),
     StoreFull: Answer(507, "store-full", "There is no room to keep the snapshot"),
 }
-
 UNEXPECTED = Answer(500, "unexpected", "An unexpected error")
 
 
 def answer(error: BaseException) -> Answer:
     """The row of the nearest class in ``ANSWERS``; ``UNEXPECTED`` for what is not the house's own."""
     return next((ANSWERS[cls] for cls in type(error).__mro__ if cls in ANSWERS), UNEXPECTED)
-
-
-def problem(error: BaseException) -> Problem:
-    """The RFC 9457 body of an error.
-
-    An error that came back through Ray (a ``RayTaskError`` that also is its cause's class) reads like its cause. The
-    text of an unexpected error stays in the log: it may hold what a caller should not see.
-    """
-    row = answer(error)
-    if row is UNEXPECTED:
-        return Problem(type=_type(row), title=row.title, status=row.status, detail="see the log of the service")
-    message: str = getattr(error, "message", str(error))
-    details: dict[str, Any] = getattr(error, "details", {})
-    return Problem(
-        type=_type(row),
-        title=row.title,
-        status=row.status,
-        detail=message,
-        pointer=details.get("pointer"),
-        errors=[FieldError(**e) for e in details.get("errors", ())],
-        retry_after_seconds=details.get("retry_after_seconds"),
-        stored=details.get("stored"),
-    )
-
-
-def _type(row: Answer) -> str:
-    return f"urn:tagae:problem:{row.code}"

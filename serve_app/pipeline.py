@@ -12,20 +12,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from model.adaptation import adopted, fit, unadapted
 from model.checkpoint import Checkpoint
-from model.evidence import Decoded, Evidence, Surprises, assembled, gather, surprises, young_calls
 from model.features import RATE, Array
-from model.filters import SLOW_CENTRE
-from model.incidents import AlertPolicy, IncidentMemory
-from model.meta import Circumstances, CrossingCalls, decode_crossing, judge, with_crossing
-from model.muting import Heeded, heed
-from model.scoring import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
+from model.incidents.context import explained
+from model.incidents.mutes import ActiveMutes, active_mutes
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.evidence import Decoded, Evidence, Surprises, assembled, gather, surprises, young_calls
+from model.scoring.meta_model import Circumstances, CrossingCalls, decode_crossing, judge, with_crossing
+from model.scoring.score import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
-from model.state import MeshState, Observation, observe
+from model.state.adapter_fit import adopted, fit, unadapted
+from model.state.filters import SLOW_CENTRE
+from model.state.mesh_state import MeshState, Observation, observe
 from model.verdict import Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
-from serve_app.explaining import explained
+from serve_app.api.views import Deviations
 from serve_app.settings import Settings
 
 
@@ -85,7 +86,7 @@ class Mesh:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class PreparedSnapshot:
     """A snapshot laid on its mesh, cut and ready to be scored."""
 
     mesh: Mesh
@@ -108,12 +109,17 @@ class Advanced:
 
     verdict: Verdict
     mesh: Mesh
-    laid: Laid
+    laid: PreparedSnapshot
     calibrated: Calibrated
 
 
+def deviations_of(laid: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot) -> Deviations:
+    """How unusual each service and call of the snapshot that was laid is, as its calibrated scores say."""
+    return Deviations.of(laid.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
+
+
 @dataclass(frozen=True, slots=True)
-class Case:
+class MetaInput:
     """What the meta-model is asked: everything :func:`combine` needs."""
 
     evidence: Evidence
@@ -139,12 +145,12 @@ def advance_shown(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> Advanced:
     """As :func:`advance`, with what it saw on its way."""
-    laid = lay(checkpoint, mesh, snapshot, options, counted=counted)
+    laid = prepare(checkpoint, mesh, snapshot, options, counted=counted)
     calibrated = calibrate(checkpoint, laid, score(checkpoint.network, laid.tasks))
-    case = case_of(checkpoint, laid, calibrated, snapshot, options)
-    verdict, memory = combine(checkpoint, case, options.policy)
+    case = build_meta_input(checkpoint, laid, calibrated, snapshot, options)
+    verdict, memory = decide(checkpoint, case, options.policy)
     verdict = explained(verdict, laid.mesh.state.window)
-    after = settled(laid.mesh, memory, counted=counted)
+    after = commit(laid.mesh, memory, counted=counted)
     if counted and adapts(after.state.sequence, options):
         candidate = fit(after.state)
         after = replace(after, state=adopted(after.state, candidate)) if candidate else after
@@ -156,12 +162,14 @@ def adapts(sequence: int, options: Options) -> bool:
     return options.adapt and sequence % options.adapt_every == 0
 
 
-def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True) -> Laid:
+def prepare(
+    checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
+) -> PreparedSnapshot:
     """Deviations of the whole mesh, its plan, and one task per part."""
     policy = options.policy
     keep = policy.remembered
     memory = mesh.state.memory.aged(snapshot.changes, keep, options.window_size + keep)
-    heeded = heed(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
+    heeded = active_mutes(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
     before = replace(mesh.state, memory=replace(memory, heeded=heeded))
     if before.adaptation.adapter is not None and not options.adapt:
         before = unadapted(before)
@@ -173,12 +181,16 @@ def lay(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Opt
         counted=counted,
     )
     cut = _plan(mesh, state, options)
-    return Laid(Mesh(state, cut), observation, _tasks(state, observation, cut))
+    return PreparedSnapshot(Mesh(state, cut), observation, _tasks(state, observation, cut))
 
 
 def weigh(
-    checkpoint: Checkpoint, laid: Laid, scores: Sequence[PartitionScore], snapshot: MeshSnapshot, options: Options
-) -> Case:
+    checkpoint: Checkpoint,
+    laid: PreparedSnapshot,
+    scores: Sequence[PartitionScore],
+    snapshot: MeshSnapshot,
+    options: Options,
+) -> MetaInput:
     """Calibrate what the parts said against each series' own past, and gather the evidence.
 
     Args:
@@ -188,10 +200,10 @@ def weigh(
         snapshot: the one laid.
         options: when to page.
     """
-    return case_of(checkpoint, laid, calibrate(checkpoint, laid, scores), snapshot, options)
+    return build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, scores), snapshot, options)
 
 
-def calibrate(checkpoint: Checkpoint, laid: Laid, scores: Sequence[PartitionScore]) -> Calibrated:
+def calibrate(checkpoint: Checkpoint, laid: PreparedSnapshot, scores: Sequence[PartitionScore]) -> Calibrated:
     """What the parts said, laid on the mesh, and how strange each series is by its own past."""
     state, cut = laid.mesh.state, laid.mesh.plan
     assert cut is not None  # lay made it
@@ -204,9 +216,9 @@ def calibrate(checkpoint: Checkpoint, laid: Laid, scores: Sequence[PartitionScor
     return Calibrated(tuple(scores), decoded, surprise)
 
 
-def case_of(
-    checkpoint: Checkpoint, laid: Laid, calibrated: Calibrated, snapshot: MeshSnapshot, options: Options
-) -> Case:
+def build_meta_input(
+    checkpoint: Checkpoint, laid: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot, options: Options
+) -> MetaInput:
     """The evidence in what was calibrated; the rest as :func:`weigh`."""
     state, cut = laid.mesh.state, laid.mesh.plan
     assert cut is not None  # lay made it
@@ -220,10 +232,10 @@ def case_of(
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
     level = options.policy.page_level(len(state.node_ids), state.interval_seconds) + checkpoint.page_offset
-    return Case(evidence, _crossing(laid, calibrated.scores, evidence), state.memory, when, level)
+    return MetaInput(evidence, _crossing(laid, calibrated.scores, evidence), state.memory, when, level)
 
 
-def combine(checkpoint: Checkpoint, case: Case, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+def decide(checkpoint: Checkpoint, case: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
     """The cluster's verdict from the parts' evidence; calls between parts are decoded here."""
     evidence = case.evidence
     if case.crossing is not None:
@@ -237,13 +249,13 @@ def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
     return mesh.plan or _plan(mesh, mesh.state, options)
 
 
-def settled(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
+def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
     """The mesh after its verdict. A warm-up leaves scores for the threshold, and no incident; mutes end by the mesh's
     clock, which it does not move."""
     state = mesh.state
     if not counted:
         before = state.memory
-        memory = replace(memory, hot={}, open=(), withheld=before.withheld, past=before.past, heeded=Heeded())
+        memory = replace(memory, hot={}, open=(), withheld=before.withheld, past=before.past, heeded=ActiveMutes())
     elif state.observed_at is not None:
         memory = memory.outlived(state.observed_at, state.window[0].observed_at)
     return replace(mesh, state=replace(state, memory=memory))
@@ -295,7 +307,7 @@ def _task(
     )
 
 
-def _crossing(laid: Laid, scores: Sequence[PartitionScore], evidence: Evidence) -> CrossingCalls | None:
+def _crossing(laid: PreparedSnapshot, scores: Sequence[PartitionScore], evidence: Evidence) -> CrossingCalls | None:
     """The calls between parts that answered, with the embeddings of their ends."""
     state, cut = laid.mesh.state, laid.mesh.plan
     assert cut is not None  # lay made it

@@ -16,16 +16,31 @@ FLOORS = {
     "model": {"model", "kernels"},
     "serve_app": {"serve_app", "model", "partitioning", "kernels"},
 }
+# Floors within serve_app, from the ground up. A module imports from its own package and from floors below only.
+SERVE_APP = (
+    ("errors", "metrics"),
+    ("access", "net"),
+    ("api",),
+    ("settings",),
+    ("pipeline", "collect", "recordings", "alerts", "actions"),
+    ("exporter", "simulator", "stores"),
+    ("web", "doctor"),
+    ("evaluation", "deployments", "sidecar"),
+    ("app",),
+    ("demo",),
+    ("cli",),
+)
+MOST_PACKAGES = 26  # on the picture of the structure: rooms of serve_app, and the packages below
 HTTP = tuple(
     f"serve_app/deployments/{name}.py"
     for name in (
         "access_control",
+        "bodies",
         "connections",
         "gate",
+        "http",
         "ingress",
-        "interface",
-        "bodies",
-        "page",
+        "page_routes",
         "problems",
         "remote_control",
     )
@@ -34,36 +49,29 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "ray": ("serve_app/app.py", "serve_app/deployments/"),
     "fastapi": HTTP,
     "starlette": HTTP,
-    "pydantic": (
-        "serve_app/settings.py",
-        "serve_app/alert_settings.py",
-        "serve_app/schemas.py",
-        "serve_app/spoken.py",
-        "serve_app/codec/",
-        "serve_app/app.py",
-        "serve_app/web/documents.py",
-    ),
-    "pydantic_core": ("serve_app/settings.py", "serve_app/codec/"),
-    "pydantic_settings": ("serve_app/settings.py",),
+    "pydantic": ("serve_app/settings/", "serve_app/api/", "serve_app/app.py", "serve_app/web/documents.py"),
+    "pydantic_core": ("serve_app/settings/", "serve_app/api/codec/"),
+    "pydantic_settings": ("serve_app/settings/",),
     "torch": ("kernels/", "model/", "serve_app/"),
     "msgspec": (
-        "serve_app/codec/",
+        "serve_app/api/codec/",
+        "serve_app/alerts/payloads.py",
         "serve_app/web/",
-        "serve_app/deployments/page.py",
-        "serve_app/sources/prometheus/",
-        "serve_app/sources/kubernetes/",
+        "serve_app/deployments/page_routes.py",
+        "serve_app/collect/prometheus/",
+        "serve_app/collect/kubernetes/",
     ),
-    "pyarrow": ("serve_app/recording.py", "serve_app/codec/arrow", "serve_app/codec/columns.py"),
+    "pyarrow": ("serve_app/recordings/", "serve_app/api/codec/arrow", "serve_app/api/codec/columns.py"),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),
     "grpc": ("serve_app/sidecar/",),
     "google": ("serve_app/sidecar/",),  # protobuf
 }
 ENVIRONMENT = (
-    "serve_app/settings.py",
+    "serve_app/settings/settings.py",
     "serve_app/deployments/__init__.py",
     "serve_app/deployments/local.py",
-    "serve_app/inventory.py",
+    "serve_app/doctor/installation.py",
     "serve_app/demo/browser.py",
     "kernels/_registry.py",
 )
@@ -84,6 +92,24 @@ def imports(tree: ast.AST) -> Found:
 def imports_up_or_sideways(name: str, tree: ast.Module) -> Found:
     allowed = FLOORS[name.split("/")[0]]
     yield from ((at, what) for at, what in imports(tree) if what in (*FLOORS, "") and what not in allowed)
+
+
+def imports_up_or_sideways_in_serve_app(name: str, tree: ast.Module) -> Found:
+    if not name.startswith("serve_app/") or name == "serve_app/__init__.py":
+        return
+    room = name.split("/")[1].removesuffix(".py")
+    floor = {one: i for i, rooms in enumerate(SERVE_APP) for one in rooms}
+    for node in ast.walk(tree):
+        modules = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            whole = node.module == "serve_app"
+            modules = [f"serve_app.{alias.name}" for alias in node.names] if whole else [node.module]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        for module in modules:
+            parts = module.split(".")
+            if parts[0] == "serve_app" and len(parts) > 1 and parts[1] != room and floor[parts[1]] >= floor[room]:
+                yield node.lineno, module
 
 
 def imports_out_of_room(name: str, tree: ast.Module) -> Found:
@@ -126,6 +152,7 @@ def names_that_say_nothing(name: str, tree: ast.Module) -> Found:
 
 RULES = [
     imports_up_or_sideways,
+    imports_up_or_sideways_in_serve_app,
     imports_out_of_room,
     imports_of_pyg_at_module_level,
     reads_of_the_environment,
@@ -149,8 +176,11 @@ def test_nowhere(rule: Callable[[str, ast.Module], Found]) -> None:
 @pytest.mark.parametrize(
     ("rule", "name", "source"),
     [
-        (imports_up_or_sideways, "model/x.py", "def f():\n    from serve_app.codec import y"),
+        (imports_up_or_sideways, "model/x.py", "def f():\n    from serve_app.api.codec import y"),
         (imports_up_or_sideways, "partitioning/x.py", "import kernels"),
+        (imports_up_or_sideways_in_serve_app, "serve_app/api/x.py", "from serve_app.settings import Settings"),
+        (imports_up_or_sideways_in_serve_app, "serve_app/alerts/x.py", "def f():\n    from serve_app import collect"),
+        (imports_up_or_sideways_in_serve_app, "serve_app/metrics.py", "import serve_app.net.http"),
         (imports_out_of_room, "serve_app/pipeline.py", "import ray"),
         (imports_out_of_room, "partitioning/plan.py", "from torch import Tensor"),
         (imports_of_pyg_at_module_level, "model/x.py", "from torch_geometric.data import Data"),
@@ -164,6 +194,24 @@ def test_nowhere(rule: Callable[[str, ast.Module], Found]) -> None:
 )
 def test_each_rule_sees_what_it_forbids(rule: Callable[[str, ast.Module], Found], name: str, source: str) -> None:
     assert list(rule(name, ast.parse(source)))
+
+
+def test_the_structure_fits_on_one_picture() -> None:
+    rooms = {path.name.removesuffix(".py") for path in (ROOT / "serve_app").iterdir() if path.suffix in ("", ".py")}
+    rooms -= {"__init__", "__pycache__"}
+    assert rooms == {room for floor in SERVE_APP for room in floor}
+    assert len(rooms) + len(FLOORS) - 1 <= MOST_PACKAGES
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_class_name_exists_once_in_a_package(package: str) -> None:
+    names = Counter(
+        node.name
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not path.name.endswith(("_pb2.py", "_pb2_grpc.py"))
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from serve_app.collecting import Collected
-from serve_app.deployments.page import EVENTS, WAIT_SECONDS
-from serve_app.metrics import METRICS, MeshGauges, PrometheusInstruments
+from serve_app.collect.loop import CollectorState
+from serve_app.deployments.page_routes import EVENTS, WAIT_SECONDS
+from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import METRICS, MeshGauges
 from serve_app.settings import Settings
 from tests.live.deployed import DASHBOARDS, DEPLOY, drawn
 
@@ -36,7 +37,7 @@ def told() -> set[str]:
         else:
             instruments.count(metric, **labels)
     mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", 1.0, 2.0, 0.5, 0)
-    collected = Collected("shop", 1.0, 1.0, {"taken": 1}, {"late": 1})
+    collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1})
     text = instruments.text([mesh], [collected]).decode()
     return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from benchmarks.figures import placed, tables
@@ -25,6 +26,8 @@ from serve_app.settings import load
 
 ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, SECURITY = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+TEMPLATES = ROOT / ".github"
 READ = (README, *sorted((ROOT / "docs").glob("*.md")))  # and typed, in this order
 OUTSIDE = {".venv", ".venv-supply", "node_modules", "out"}
 PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
@@ -110,7 +113,7 @@ def test_images_and_manifests_exist() -> None:
 
 def test_links_and_their_anchors_exist() -> None:
     missing, found = [], 0
-    for page in {*PAGES, *READ, CONTRIBUTING, SECURITY}:
+    for page in {*PAGES, *READ, *DECISIONS, CONTRIBUTING, SECURITY}:
         for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
             if "://" in target:
                 continue
@@ -121,6 +124,58 @@ def test_links_and_their_anchors_exist() -> None:
                 missing.append(f"{page.relative_to(ROOT)}: {target}")
     assert found >= 50
     assert missing == []
+
+
+def test_files_named_for_contributors_exist() -> None:
+    """The lists of files in CONTRIBUTING.md are only useful while they are complete and right."""
+    top = "|".join((*PACKAGES, "benchmarks", "deploy", "docs", "tests"))
+    pages = (CONTRIBUTING, *DECISIONS, ROOT / "docs" / "glossary.md", ROOT / "docs" / "releasing.md")
+    texts = {page: FENCE.sub("", page.read_text("utf-8")) for page in pages}
+    named = {(page.name, path) for page, text in texts.items() for path in re.findall(rf"`((?:{top})/[\w./-]+)`", text)}
+    assert len(named) > 80
+    assert sorted(f"{page}: {path}" for page, path in named if not (ROOT / path).exists()) == []
+    alone = re.findall(r"`(\w+\.(?:py|yaml|toml))`", texts[CONTRIBUTING])  # beside a file of the same row
+    known = {path.name for path in ROOT.rglob("*.*") if not OUTSIDE & set(path.relative_to(ROOT).parts)}
+    assert sorted(set(alone) - known) == []
+
+
+def test_terms_are_in_alphabetical_order() -> None:
+    text, _, _ = (ROOT / "docs" / "glossary.md").read_text("utf-8").partition("\n## ")
+    terms = [term.lower() for term in re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)[1:]]
+    assert len(terms) > 60
+    assert terms == sorted(set(terms))
+
+
+def test_the_index_lists_every_decision() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text("utf-8")
+    listed = re.findall(r"^\| \[(\d{4})\]\((.+?)\) \| (.+) \|$", index, re.MULTILINE)
+    assert [name for _, name, _ in listed] == [page.name for page in DECISIONS]
+    for number, name, title in listed:
+        text = (ROOT / "docs" / "decisions" / name).read_text("utf-8")
+        assert text.startswith(f"# {number}: {title}\n")
+        headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        assert headings == ["Status", "Context", "Decision", "Consequences", "Alternatives"], name
+
+
+def test_hooks_before_a_commit_run_what_check_runs_without_the_tests() -> None:
+    (recipe,) = re.findall(r"^check:.*\n\t(.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    checked = {tuple(command.split()[:3]) for command in recipe.split("&&") if "pytest" not in command}
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    assert local["repo"] == "local"
+    hooks = {tuple(hook["entry"].replace(".venv/bin", "$(BIN)").split()[:3]) for hook in local["hooks"]}
+    assert {words[:2] for words in hooks} == {words[:2] for words in checked}
+    assert all(hook["language"] == "system" for hook in local["hooks"])
+
+
+def test_templates_are_forms_with_fields_of_their_own() -> None:
+    forms = [path for path in (TEMPLATES / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml"]
+    assert len(forms) == 3
+    for path in forms:
+        form = yaml.safe_load(path.read_text("utf-8"))
+        assert {"name", "description", "body"} <= form.keys()
+        ids = [field["id"] for field in form["body"] if field["type"] != "markdown"]
+        assert ids
+        assert len(set(ids)) == len(ids)
 
 
 def anchors(page: Path) -> set[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.web.files import FOLDER
+from serve_app.web.assets import FOLDER
 from tests.test_cluster import copied
 
 ROOT = Path(__file__).parent.parent
@@ -20,8 +20,8 @@ SCORE = """
 from itertools import islice
 from model.checkpoint import load
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.simulator.mesh.topology import MeshSpec
 mesh = Mesh()
 for snapshot in islice(Simulator(MeshSpec(services=20, calls_per_service=2)).snapshots(), 12):
     verdict, mesh = advance(load(), mesh, snapshot, Options())

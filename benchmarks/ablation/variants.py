@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.autoencoder import C_EDGE, Autoencoder, Decoding, MeshGraph
-from model.calibration import SeriesTail, Tail
 from model.checkpoint import Checkpoint
-from model.evidence import KINDS, K, page_score
 from model.features import Array
-from model.filters import Deviation
-from model.layers import Neighbourhoods
-from model.meta import EITHER_WAY
+from model.network.autoencoder import C_EDGE, Autoencoder, Decoding, MeshGraph
+from model.network.layers import Neighbourhoods
+from model.scoring.calibration import SeriesTail, Tail
+from model.scoring.evidence import KINDS, K, page_score
+from model.scoring.meta_model import EITHER_WAY
 from model.snapshot import IntArray
+from model.state.filters import Deviation
 
 FULL = "full"
 OF_NEIGHBOURS = ("callees", "callers", "remotes")  # kinds of evidence that are what neighbours show

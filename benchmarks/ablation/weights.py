@@ -9,20 +9,20 @@ from typing import Any
 import torch
 
 from benchmarks.ablation.variants import VARIANTS, Variant
-from benchmarks.evaluation.lines import ROOT, Tagae
-from benchmarks.evaluation.lines import code as code_of_detector
-from benchmarks.evaluation.plan import OURS, SHARED
-from model.autoencoder import Autoencoder, AutoencoderConfig
+from benchmarks.detection.lines import ROOT, Tagae
+from benchmarks.detection.lines import code as code_of_detector
+from benchmarks.detection.plan import OURS, SHARED
 from model.checkpoint import SHIPPED, Checkpoint, load, save
-from model.dataset import TrainingRun
-from model.meta import MetaModel
-from model.train import TrainingOptions, train_network, train_verdicts
+from model.network.autoencoder import Autoencoder, AutoencoderConfig
+from model.scoring.meta_model import MetaModel
+from model.training.dataset import TrainingRun
+from model.training.train import TrainingOptions, train_network, train_verdicts
 from serve_app.pipeline import options
 from serve_app.settings import Settings
-from serve_app.training import TrainingMeshes, provenance, recorded_runs, simulated_runs
+from serve_app.simulator.training_meshes import TrainingMeshes, provenance, recorded_runs, simulated_runs
 
 WEIGHTS = Path("out/ablations/weights")
-CODE = ("model", "kernels", "serve_app/sources", "serve_app/training.py")
+CODE = ("model", "kernels", "serve_app/simulator")
 OWN = ("benchmarks/ablation/variants.py", "benchmarks/ablation/weights.py")
 NOT_TRAINING = ("model/evaluate/",)
 RUN, SIMPLE = 20, 1  # what reading or scoring a run counts for in a bar, beside a step of training

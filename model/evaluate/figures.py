@@ -10,8 +10,8 @@ import numpy as np
 from model.evaluate.alarms import BUDGETS, AlarmCount
 from model.evaluate.curves import Forecast, auroc, forecast
 from model.evaluate.intervals import Difference, Estimate, differences, rate, share
-from model.evaluate.judged import FaultFree, Judged, Outcome
-from model.evaluate.located import Report, Watch, due_to_churn, false_pages, report
+from model.evaluate.judged import FaultFree, IncidentOutcome, RecordingResult
+from model.evaluate.located import LocatedRun, Report, due_to_churn, false_pages, report
 from model.evaluate.ranking import PLACES, Ranking, component, ranking, within
 from model.evaluate.truth import Floats, Form
 
@@ -140,7 +140,7 @@ class Figures:
     promise: Promise | None
 
 
-def figures(judged: Sequence[Judged], controls: Sequence[Judged] = ()) -> Figures:
+def figures(judged: Sequence[RecordingResult], controls: Sequence[RecordingResult] = ()) -> Figures:
     """Sum up one recording, or several of one form; incidents count equally, whichever recording they are in.
 
     Args:
@@ -192,7 +192,7 @@ def figures(judged: Sequence[Judged], controls: Sequence[Judged] = ()) -> Figure
     )
 
 
-def compare(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, Difference]:
+def compare(first: Sequence[RecordingResult], second: Sequence[RecordingResult]) -> dict[str, Difference]:
     """Two detectors on the same recordings, incident by incident: first minus second, for recall and top-1, 3, 5.
 
     Of located incidents a culprit counts as named if a true page names it.
@@ -209,11 +209,11 @@ def compare(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, Diff
     return differences({"recall": (found[0], found[1]), **{name: (a, b) for name, (a, b) in top.items()}})
 
 
-def _share(outcomes: Sequence[Outcome], hit: Callable[[Outcome], bool]) -> Estimate | None:
+def _share(outcomes: Sequence[IncidentOutcome], hit: Callable[[IncidentOutcome], bool]) -> Estimate | None:
     return share([hit(o) for o in outcomes], [o.cluster for o in outcomes]) if outcomes else None
 
 
-def _delay(outcomes: Sequence[Outcome]) -> Delay:
+def _delay(outcomes: Sequence[IncidentOutcome]) -> Delay:
     late = [outcome.delay for outcome in outcomes if outcome.delay is not None]
     return Delay(len(late), float(np.median(late)) if late else None, float(np.quantile(late, 0.9)) if late else None)
 
@@ -226,28 +226,28 @@ def _false_alarms(counts: Sequence[AlarmCount]) -> FalseAlarms | None:
     return FalseAlarms(total, rate(total.events, total.days), rate(total.strict, total.days), alarmed)
 
 
-def _budgets(found: Sequence[Mapping[int, bool]], outcomes: Sequence[Outcome]) -> dict[int, Estimate]:
+def _budgets(found: Sequence[Mapping[int, bool]], outcomes: Sequence[IncidentOutcome]) -> dict[int, Estimate]:
     known = [(at, outcome.cluster) for at, outcome in zip(found, outcomes, strict=True) if at]
     return {b: share([at[b] for at, _ in known], [cluster for _, cluster in known]) for b in BUDGETS if known}
 
 
-def _ranking(outcomes: Sequence[Outcome]) -> Ranking:
+def _ranking(outcomes: Sequence[IncidentOutcome]) -> Ranking:
     return ranking([outcome.place for outcome in outcomes], [outcome.cluster for outcome in outcomes])
 
 
-def _twins(outcomes: Sequence[Outcome]) -> Ranking | None:
+def _twins(outcomes: Sequence[IncidentOutcome]) -> Ranking | None:
     culprits = {outcome.span.culprit for outcome in outcomes if outcome.span.culprit}
     if {component(culprit) for culprit in culprits} == culprits:
         return None
     return ranking([outcome.twin_place for outcome in outcomes], [outcome.cluster for outcome in outcomes])
 
 
-def _by_symptom(outcomes: Sequence[Outcome]) -> dict[str, Ranking]:
+def _by_symptom(outcomes: Sequence[IncidentOutcome]) -> dict[str, Ranking]:
     symptoms = sorted({outcome.span.symptom for outcome in outcomes if outcome.span.symptom})
     return {symptom: _ranking([o for o in outcomes if o.span.symptom == symptom]) for symptom in symptoms}
 
 
-def _of_kind(kind: str, judged: Sequence[Judged]) -> KindFigures:
+def _of_kind(kind: str, judged: Sequence[RecordingResult]) -> KindFigures:
     outcomes = [outcome for one in judged for outcome in one.outcomes if outcome.span.kind == kind]
     emitted = judged[0].form in BY_TIME
     return KindFigures(
@@ -258,7 +258,7 @@ def _of_kind(kind: str, judged: Sequence[Judged]) -> KindFigures:
     )
 
 
-def _auroc_of_kind(kind: str, judged: Judged) -> float | None:
+def _auroc_of_kind(kind: str, judged: RecordingResult) -> float | None:
     scores: list[Floats] = [outcome.scores for outcome in judged.outcomes if outcome.span.kind == kind]
     return auroc(np.concatenate(scores), judged.normal_scores) if scores else None
 
@@ -272,7 +272,7 @@ def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
     return Promise(days, promised, observed, (observed.value or 0.0) / promised)
 
 
-def _churn(watches: Sequence[Watch], controls: Sequence[Watch]) -> Churn | None:
+def _churn(watches: Sequence[LocatedRun], controls: Sequence[LocatedRun]) -> Churn | None:
     if not controls or not watches:
         return None
     due = sum(len(due_to_churn(watch, control)) for watch, control in zip(watches, controls, strict=True))
@@ -286,7 +286,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _notes(judged: Sequence[Judged]) -> tuple[str, ...]:
+def _notes(judged: Sequence[RecordingResult]) -> tuple[str, ...]:
     if len(judged) == 1:
         return judged[0].notes
     return tuple(f"{one.recording}: {note}" for one in judged for note in one.notes)

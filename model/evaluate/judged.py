@@ -18,7 +18,7 @@ from model.evaluate.alarms import (
     onsets,
 )
 from model.evaluate.curves import auroc, average_precision, vus_pr
-from model.evaluate.located import Watch, is_true
+from model.evaluate.located import LocatedRun, is_true
 from model.evaluate.ranking import place, place_of_twin
 from model.evaluate.series import MISSING, VerdictSeries
 from model.evaluate.truth import FAULT, NORMAL, TAIL, Flags, Floats, Form, GroundTruth, Span, microseconds
@@ -26,7 +26,7 @@ from model.verdict import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IncidentOutcome:
     """What became of one incident.
 
     Attributes:
@@ -72,7 +72,7 @@ class FaultFree:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RecordingResult:
     """One detector on one recording.
 
     Attributes:
@@ -96,7 +96,7 @@ class Judged:
     services: int
     status: Counter[str]
     notes: tuple[str, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[IncidentOutcome, ...]
     normal_scores: Floats
     auroc: float | None
     average_precision: float | None
@@ -109,10 +109,10 @@ class Judged:
     probabilities: Floats
     incident: Flags
     fault_free: FaultFree | None
-    watch: Watch | None
+    watch: LocatedRun | None
 
 
-def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> Judged:
+def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> RecordingResult:
     """Judge one detector on one recording.
 
     Args:
@@ -129,7 +129,7 @@ def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> Ju
     scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(alarm)
     scored &= series.on_duty & ~np.isnan(series.probability)
     ranked = truth.form is not Form.CASES
-    return Judged(
+    return RecordingResult(
         recording=truth.name,
         form=truth.form,
         snapshots=len(truth.times),
@@ -153,16 +153,16 @@ def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> Ju
     )
 
 
-def watch(truth: GroundTruth, series: VerdictSeries) -> Watch:
+def watch(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
     """The pages of the time that the detector watched: from its first verdict after the warm-up, if there is any."""
     duty = np.flatnonzero(series.on_duty)
     end = truth.instant(len(truth.times) - 1) + truth.step
     begin = max(truth.begin, truth.instant(int(duty[0]))) if len(duty) else end
     told = tuple(page for page in series.pages if page.begin >= begin)
-    return Watch(told, truth.faults, truth.step, begin, end)
+    return LocatedRun(told, truth.faults, truth.step, begin, end)
 
 
-def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[Outcome, ...]:
+def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcome, ...]:
     alarm, score = series.alarm, series.score
     late, onset, chance = delays(truth, alarm), onsets(truth, alarm), by_chance(truth, alarm)
     budgets: Mapping[int, tuple[bool, ...]] = {}
@@ -177,7 +177,7 @@ def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[Outcome, ...]:
     for i, window in enumerate(truth.windows):
         suspects = series.suspected(window)
         outcomes.append(
-            Outcome(
+            IncidentOutcome(
                 span=window.span,
                 delay=late[i],
                 onset=onset[i],

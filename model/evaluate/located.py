@@ -20,7 +20,7 @@ BLOCK = timedelta(minutes=15)  # false pages come in bursts, so their rate is re
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AlertRecord:
     """One incident as a person gets it.
 
     Attributes:
@@ -67,7 +67,7 @@ class LocatedFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class LocatedRun:
     """One run under one detector: its pages and the faults in it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Watch:
         begin, end: of the scored time; the end is not part of it.
     """
 
-    pages: tuple[Page, ...]
+    pages: tuple[AlertRecord, ...]
     faults: tuple[LocatedFault, ...]
     step: timedelta
     begin: datetime
@@ -83,12 +83,12 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FaultOutcome:
     """What became of a fault: its first true page, how late it came (a step early is not late), at which place it names
     the culprit, and at which place the first one who may rightly be blamed; None: no page, or not named."""
 
     fault: LocatedFault
-    page: Page | None
+    page: AlertRecord | None
     delay: timedelta | None
     place: int | None
     blamed: int | None
@@ -129,7 +129,7 @@ class Report:
         false_pages_an_hour: over all scored time.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[FaultOutcome, ...]
     overall: Summary
     by_kind: dict[str, Summary]
     by_severity: dict[str, Summary]
@@ -139,29 +139,29 @@ class Report:
     false_pages_an_hour: Estimate
 
 
-def is_true(page: Page, fault: LocatedFault, step: timedelta) -> bool:
+def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
     """Whether the page is about this fault: in time and in place."""
     in_time = fault.start - step <= page.begin <= fault.recovered + GRACE
     return in_time and _touch({*page.suspects, *page.affected}, fault.affected | fault.blamable)
 
 
-def outcomes(watch: Watch) -> list[Outcome]:
+def outcomes(watch: LocatedRun) -> list[FaultOutcome]:
     """What became of each fault."""
     pages = sorted(watch.pages, key=lambda page: page.begin)
     return [_outcome(fault, next((p for p in pages if is_true(p, fault, watch.step)), None)) for fault in watch.faults]
 
 
-def false_pages(watch: Watch) -> tuple[Page, ...]:
+def false_pages(watch: LocatedRun) -> tuple[AlertRecord, ...]:
     """Pages that are about no fault."""
     return tuple(page for page in watch.pages if not any(is_true(page, f, watch.step) for f in watch.faults))
 
 
-def due_to_churn(watch: Watch, control: Watch) -> tuple[Page, ...]:
+def due_to_churn(watch: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, ...]:
     """False pages that the muted control, the same run without benign actions, has not: none of its false pages begins
     within ``GRACE`` and names a service of theirs."""
     others = false_pages(control)
 
-    def known(page: Page) -> bool:
+    def known(page: AlertRecord) -> bool:
         return any(
             abs(page.begin - other.begin) <= GRACE
             and _touch({*page.suspects, *page.affected}, {*other.suspects, *other.affected})
@@ -171,7 +171,7 @@ def due_to_churn(watch: Watch, control: Watch) -> tuple[Page, ...]:
     return tuple(page for page in false_pages(watch) if not known(page))
 
 
-def report(watches: Iterable[Watch]) -> Report:
+def report(watches: Iterable[LocatedRun]) -> Report:
     """The figures over runs; intervals are bootstrapped over faults, or over pairs of culprit and kind where that is
     wider, and over blocks of time for false pages."""
     runs = list(watches)
@@ -188,7 +188,7 @@ def report(watches: Iterable[Watch]) -> Report:
     )
 
 
-def summarise(found: Sequence[Outcome]) -> Summary:
+def summarise(found: Sequence[FaultOutcome]) -> Summary:
     """The figures of some faults."""
     hits = [o for o in found if o.page is not None]
     clusters = [o.cluster for o in hits]
@@ -215,15 +215,15 @@ def band(effect: float) -> str:
     return f"{BANDS[place - 1]:g} to {BANDS[place]:g}" if place < len(BANDS) else f"from {BANDS[-1]:g}"
 
 
-def _outcome(fault: LocatedFault, page: Page | None) -> Outcome:
+def _outcome(fault: LocatedFault, page: AlertRecord | None) -> FaultOutcome:
     if page is None:
-        return Outcome(fault, None, None, None, None)
+        return FaultOutcome(fault, None, None, None, None)
     blamed = next((i for i, name in enumerate(page.suspects, 1) if name in fault.blamable), None)
     delay = max(timedelta(0), page.begin - fault.start)
-    return Outcome(fault, page, delay, place(fault.culprit, page.suspects), blamed)
+    return FaultOutcome(fault, page, delay, place(fault.culprit, page.suspects), blamed)
 
 
-def _apart(found: Sequence[Outcome], key: Callable[[LocatedFault], str]) -> dict[str, Summary]:
+def _apart(found: Sequence[FaultOutcome], key: Callable[[LocatedFault], str]) -> dict[str, Summary]:
     names = sorted({key(outcome.fault) for outcome in found})
     return {name: summarise([o for o in found if key(o.fault) == name]) for name in names}
 
@@ -232,7 +232,7 @@ def _touch(one: Iterable[str], other: Iterable[str]) -> bool:
     return not set(one).isdisjoint(other)
 
 
-def _rate(runs: Sequence[Watch]) -> Estimate:
+def _rate(runs: Sequence[LocatedRun]) -> Estimate:
     """False pages an hour."""
     counts: list[int] = []
     hours: list[float] = []

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from model.evaluate.located import Page
+from model.evaluate.located import AlertRecord
 from model.evaluate.truth import TICK, Flags, Floats, GroundTruth, Window, microseconds
 from model.verdict import Incident, Severity, Status, Verdict
 
@@ -35,7 +35,7 @@ class VerdictSeries:
     probability: Floats
     threshold: Floats
     suspects: tuple[tuple[tuple[str, float], ...], ...]
-    pages: tuple[Page, ...]
+    pages: tuple[AlertRecord, ...]
     unplaced: int
 
     @property
@@ -81,7 +81,7 @@ def series(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSeries:
     )
 
 
-def pages(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[Page, ...]:
+def pages(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRecord, ...]:
     """One page for each incident id, begun at the snapshot that first told it (``since`` may lie before: evidence that
     nobody was told of helps nobody), naming whom the incident named when its score was highest.
 
@@ -98,7 +98,7 @@ def pages(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[Page, ...]:
             if incident.id not in strongest or incident.score > strongest[incident.id].score:
                 strongest[incident.id] = incident
     return tuple(
-        Page(id, begin, tuple(s.service for s in strongest[id].suspects), frozenset(strongest[id].affected))
+        AlertRecord(id, begin, tuple(s.service for s in strongest[id].suspects), frozenset(strongest[id].affected))
         for id, begin in begun.items()
     )
 

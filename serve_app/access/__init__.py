@@ -5,14 +5,7 @@
 """
 
 from serve_app.access.control import COOKIE, COOKIE_SECONDS, Access, Principal
-from serve_app.access.rules import (
-    Rules,
-    is_loopback,
-    require_certificate,
-    require_protection,
-    serve_rules,
-    sidecar_rules,
-)
+from serve_app.access.rules import Rules, is_loopback, require_certificate, require_protection
 from serve_app.access.tokens import Scope, Token, TokenFile
 
 __all__ = [
@@ -27,6 +20,4 @@ __all__ = [
     "is_loopback",
     "require_certificate",
     "require_protection",
-    "serve_rules",
-    "sidecar_rules",
 ]

@@ -19,7 +19,7 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostPort:
     """A host and its port.
 
     Attributes:
@@ -33,7 +33,7 @@ class Place:
     is_address: bool
 
 
-def parse_place(text: str) -> Place:
+def parse_host_port(text: str) -> HostPort:
     """``HOST`` or ``HOST:PORT``.
 
     Raises:
@@ -46,14 +46,14 @@ def parse_place(text: str) -> Place:
     if port is not None and port > 65535:
         raise ValueError("expected a port of at most 65535")
     if found["v6"]:
-        return Place(str(IPv6Address(found["v6"])), port, True)
+        return HostPort(str(IPv6Address(found["v6"])), port, True)
     name = found["name"].lower().removesuffix(".")
     if not name:
         raise ValueError("expected HOST or HOST:PORT")
     try:
-        return Place(str(IPv4Address(name)), port, True)
+        return HostPort(str(IPv4Address(name)), port, True)
     except AddressValueError:
-        return Place(name, port, False)
+        return HostPort(name, port, False)
 
 
 class Hosts:
@@ -74,18 +74,18 @@ class Hosts:
         self, names: Iterable[str], own: str = "", external_url: str | None = None, subject: str = "serve"
     ) -> None:
         self._setting = f"{subject}.allowed_hosts"
-        places = [parse_place(name) for name in names]
+        places = [parse_host_port(name) for name in names]
         self._names = frozenset({"localhost", own.lower(), *(place.name for place in places)})
         self._origins = frozenset(
             (scheme, place.name, place.port or port) for place in places for scheme, port in DEFAULT_PORTS.items()
         )
         if external_url:
             parts = urlsplit(external_url)
-            place = parse_place(parts.netloc.rpartition("@")[2])
+            place = parse_host_port(parts.netloc.rpartition("@")[2])
             self._names |= {place.name}
             self._origins |= {(parts.scheme, place.name, place.port or DEFAULT_PORTS[parts.scheme])}
 
-    def check_host(self, host: str | None, http_version: str) -> Place | None:
+    def check_host(self, host: str | None, http_version: str) -> HostPort | None:
         """The place that a request names. A missing ``Host`` is allowed in HTTP/1.0 only, which no browser speaks.
 
         Raises:
@@ -95,7 +95,7 @@ class Hosts:
         if host is None and http_version == "1.0":
             return None
         try:
-            place = parse_place(host or "")
+            place = parse_host_port(host or "")
         except ValueError:
             came = "none" if host is None else repr(host[:MOST_SHOWN])
             raise BadHost(f"host: expected one header HOST or HOST:PORT, came {came}; correct the request") from None
@@ -106,7 +106,7 @@ class Hosts:
             )
         return place
 
-    def check_origin(self, origin: str | None, fetch_site: str | None, here: Place | None) -> None:
+    def check_origin(self, origin: str | None, fetch_site: str | None, here: HostPort | None) -> None:
         """Refuse a request that a page of another site made a browser send. For methods that change something.
 
         Args:
@@ -124,12 +124,12 @@ class Hosts:
             f"changes Host, let it pass Host on, or set notify.external_url or {self._setting}"
         )
 
-    def _is_own(self, origin: str, here: Place | None) -> bool:
+    def _is_own(self, origin: str, here: HostPort | None) -> bool:
         scheme, separator, rest = origin.lower().partition("://")
         if not separator or scheme not in DEFAULT_PORTS:
             return False  # among them "null", of a page in a sandbox
         try:
-            place = parse_place(rest)
+            place = parse_host_port(rest)
         except ValueError:
             return False
         default = DEFAULT_PORTS[scheme]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from serve_app.errors import BadSettings
 
 if TYPE_CHECKING:
-    from serve_app.settings import Settings
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +43,6 @@ class Rules:
     def has_login(self) -> bool:
         """Whether callers have to say who they are."""
         return self.tokens_file is not None or bool(self.trusted_proxies and self.proxy_user_header)
-
-
-def serve_rules(settings: "Settings") -> Rules:
-    """Those of the service."""
-    front = settings.serve
-    return Rules(
-        "serve",
-        front.host,
-        front.tokens_file,
-        front.allow_anonymous,
-        front.allowed_hosts,
-        settings.notify.external_url,
-        tuple(map(str, front.trusted_proxies)),
-        front.proxy_user_header,
-        tuple(front.proxy_user_scopes),
-    )
-
-
-def sidecar_rules(settings: "Settings") -> Rules:
-    """Those of the sidecar, whose callers are programs."""
-    chosen = settings.sidecar
-    return Rules("sidecar", chosen.host, chosen.tokens_file, chosen.allow_anonymous, chosen.allowed_hosts)
 
 
 def is_loopback(host: str) -> bool:

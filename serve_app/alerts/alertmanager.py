@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from serve_app.alerts.ledger import Ledger
-from serve_app.alerts.pages import Alert, Book, Name
-from serve_app.alerts.posting import Poster, Reply
-from serve_app.codec.notices import encode_alerts
+from serve_app.alerts.alert import Alert, AlertState, Name
+from serve_app.alerts.payloads import encode_alerts
+from serve_app.alerts.state_file import StateFile
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
+from serve_app.net.http import HttpSender, Reply
 
 PATH = "/api/v2/alerts"
 RECEIVER = "alertmanager"
@@ -68,7 +68,7 @@ class Replica:
     receiver = RECEIVER
 
     def __init__(
-        self, poster: Poster, ledger: Ledger, pace: Pace, instruments: Instruments, clock: Callable[[], datetime]
+        self, poster: HttpSender, ledger: StateFile, pace: Pace, instruments: Instruments, clock: Callable[[], datetime]
     ) -> None:
         self.poster = poster
         self._ledger = ledger
@@ -149,7 +149,7 @@ class Replica:
     def _drop(self, alert: Alert, reason: str, detail: str) -> None:
         self._refused[alert.name] = alert
         self._instruments.count(NOTICES_DROPPED, receiver=RECEIVER, reason=reason)
-        log.error("%s: alert %s left out until it changes: %s", self.poster.endpoint.place, dict(alert.name), detail)
+        log.error("%s: alert %s left out until it changes: %s", self.poster.endpoint.origin, dict(alert.name), detail)
 
     def _forget(self, alerts: Iterable[Alert]) -> None:
         """What lapsed, so that it is news when it comes back, and what nobody tells any more."""
@@ -158,7 +158,7 @@ class Replica:
         self._refused = {name: alert for name, alert in self._refused.items() if name in names}
 
 
-def current(book: Book, now: datetime, lapse: timedelta) -> list[Alert]:
+def current(book: AlertState, now: datetime, lapse: timedelta) -> list[Alert]:
     """What is to be known: alerts of meshes that were heard lately, and those that ended."""
     heard = [told for told in book.meshes.values() if told.at is not None and now - told.at < lapse]
     return [*(page.alert for told in heard for page in told.open), *book.ended]

@@ -13,18 +13,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from model.verdict import Verdict
+from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import PATH, Pace, Replica
 from serve_app.alerts.alertmanager import RECEIVER as ALERTMANAGER
-from serve_app.alerts.courier import Courier, Errand
-from serve_app.alerts.ledger import Ledger
-from serve_app.alerts.notices import dismissed, hear
-from serve_app.alerts.pages import Alert, Book, Heard, Told
-from serve_app.alerts.posting import Backoff, Poster
+from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.send_loop import Receiver, SendLoop
+from serve_app.alerts.state_file import StateFile
+from serve_app.alerts.transitions import dismissed, transition
 from serve_app.alerts.webhook import RECEIVER as WEBHOOK
 from serve_app.alerts.webhook import Queue, Webhook
-from serve_app.alerts.wording import Place
-from serve_app.endpoint import Endpoint
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import Backoff, HttpSender
 from serve_app.settings import NotifySettings, Settings
 
 DIRECTORY = "notify"
@@ -53,7 +53,7 @@ class Receivers:
 
     alertmanagers: tuple[Endpoint, ...] = ()
     webhooks: tuple[tuple[Endpoint, Path | None], ...] = ()
-    place: Place = field(default_factory=Place)
+    place: AlertLinks = field(default_factory=AlertLinks)
     pace: Pace = field(default_factory=Pace)
     queue: Queue = field(default_factory=Queue)
     backoff: Backoff = field(default_factory=Backoff)
@@ -66,7 +66,9 @@ def receivers(settings: NotifySettings) -> Receivers:
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in settings.alertmanagers),
         tuple((one.endpoint(one.url), one.secret_file) for one in settings.webhooks),
-        Place(settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""),
+        AlertLinks(
+            settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""
+        ),
         Pace(resend=timedelta(seconds=settings.resend_seconds)),
         backoff=Backoff(longest_seconds=settings.longest_backoff_seconds),
         deadline_seconds=settings.deadline_seconds,
@@ -79,7 +81,7 @@ def directory(settings: Settings) -> Path:
     return settings.notify.path or settings.store.path / DIRECTORY
 
 
-class Notifier:
+class AlertDelivery:
     """What one process tells; drive it from one event loop.
 
     Args:
@@ -99,16 +101,17 @@ class Notifier:
         self._instruments = instruments
         self._clock = clock
         self._began = clock()
-        self._ledger = Ledger(directory, instruments)
+        self._ledger = StateFile(directory, instruments)
         self._replicas = [
-            Replica(Poster(one, to.deadline_seconds), self._ledger, to.pace, instruments, clock)
+            Replica(HttpSender(one, to.deadline_seconds), self._ledger, to.pace, instruments, clock)
             for one in to.alertmanagers
         ]
         self._webhooks = [
-            Webhook(Poster(one, to.deadline_seconds), self._ledger, instruments, secret) for one, secret in to.webhooks
+            Webhook(HttpSender(one, to.deadline_seconds), self._ledger, instruments, secret)
+            for one, secret in to.webhooks
         ]
-        self._errands: list[Errand] = [*self._replicas, *self._webhooks]
-        self._couriers = [Courier(errand, self._ledger.reader(), to.backoff, instruments) for errand in self._errands]
+        self._errands: list[Receiver] = [*self._replicas, *self._webhooks]
+        self._couriers = [SendLoop(errand, self._ledger.reader(), to.backoff, instruments) for errand in self._errands]
         self._closing = asyncio.Event()
         self._ended = asyncio.Event()
         self._running = False
@@ -116,8 +119,8 @@ class Notifier:
 
     def told(self, mesh: str, verdict: Verdict, now: datetime) -> None:
         """Take in a mesh's newest verdict; returns at once. ``now``: UTC."""
-        before = self._ledger.book.meshes.get(mesh, Told())
-        self._put(mesh, hear(before, mesh, verdict, now, self._to.place), now)
+        before = self._ledger.book.meshes.get(mesh, MeshAlerts())
+        self._put(mesh, transition(before, mesh, verdict, now, self._to.place), now)
 
     def gone(self, mesh: str, now: datetime) -> None:
         """The mesh was deleted: what is open of it is resolved, and it may begin anew at any time."""
@@ -125,7 +128,7 @@ class Notifier:
 
     def open(self, mesh: str) -> tuple[Alert, ...]:
         """What fires for a mesh."""
-        told = self._ledger.book.meshes.get(mesh, Told())
+        told = self._ledger.book.meshes.get(mesh, MeshAlerts())
         return tuple(page.alert for page in told.open)
 
     def waiting(self) -> dict[str, int]:
@@ -174,7 +177,7 @@ class Notifier:
         for errand in self._errands:
             await errand.poster.close()
 
-    def _put(self, mesh: str, heard: Heard, now: datetime) -> None:
+    def _put(self, mesh: str, heard: Transition, now: datetime) -> None:
         book = self._ledger.book.after(mesh, heard, [webhook.key for webhook in self._webhooks])
         changed = bool(heard.ended or heard.events)
         self._ledger.change(self._bounded(book, now) if changed else book, write=changed)
@@ -211,7 +214,7 @@ class Notifier:
                 self._instruments.set(NOTICES_WAITING, count, receiver=receiver)
             await asyncio.sleep(MEASURED_EVERY_SECONDS)
 
-    def _bounded(self, book: Book, now: datetime) -> Book:
+    def _bounded(self, book: AlertState, now: datetime) -> AlertState:
         """Without what every replica knows, or is too old or too much to wait."""
         keep, ended = self._to.pace.keep, [alert for alert in book.ended if not self._is_known(alert)]
         young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]

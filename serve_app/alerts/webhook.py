@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from serve_app.alerts.ledger import Ledger
-from serve_app.alerts.pages import Event
-from serve_app.alerts.posting import Poster, Reply
-from serve_app.codec.notices import encode_event
-from serve_app.endpoint import SecretUnreadable, secret
+from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.payloads import encode_event
+from serve_app.alerts.state_file import StateFile
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
+from serve_app.net.endpoint import SecretUnreadable, secret
+from serve_app.net.http import HttpSender, Reply
 
 RECEIVER = "webhook"
 log = logging.getLogger("ray.serve")
@@ -32,7 +32,9 @@ class Queue:
     most: int = 1000
     keep: timedelta = timedelta(hours=24)
 
-    def bounded(self, events: tuple[Event, ...], now: datetime) -> tuple[tuple[Event, ...], dict[str, int]]:
+    def bounded(
+        self, events: tuple[IncidentEvent, ...], now: datetime
+    ) -> tuple[tuple[IncidentEvent, ...], dict[str, int]]:
         """Those that go on waiting, and how many are dropped, by reason: ``expired``, ``full``."""
         young = tuple(event for event in events if now - event.at < self.keep)
         kept = young[-self.most :]
@@ -52,7 +54,7 @@ class Webhook:
     receiver = RECEIVER
 
     def __init__(
-        self, poster: Poster, ledger: Ledger, instruments: Instruments, secret_file: Path | None = None
+        self, poster: HttpSender, ledger: StateFile, instruments: Instruments, secret_file: Path | None = None
     ) -> None:
         self.poster = poster
         self.key = webhook_key(poster.endpoint.url)
@@ -82,7 +84,7 @@ class Webhook:
             return Reply("secret", detail=str(error))
         if reply.failed == "refused":
             self._instruments.count(NOTICES_DROPPED, receiver=RECEIVER, reason="refused")
-            log.error("%s: event %s is not repeated: %s", self.poster.endpoint.place, event.id, reply.detail)
+            log.error("%s: event %s is not repeated: %s", self.poster.endpoint.origin, event.id, reply.detail)
         elif reply.failed:
             return reply
         else:

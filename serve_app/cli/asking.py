@@ -28,8 +28,8 @@ def token_of(file: Path | None) -> str | None:
     Raises:
         BadSettings: the file cannot be read, or holds something else. The message never holds its content.
     """
-    from serve_app.endpoint import SecretUnreadable, secret
     from serve_app.errors import BadSettings
+    from serve_app.net.endpoint import SecretUnreadable, secret
 
     if file is None:
         return None

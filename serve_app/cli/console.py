@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from model.errors import ModelError
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.errors import ServeError
-from serve_app.schemas import IncidentDocument, VerdictDocument
 
 T = TypeVar("T")
 STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}

@@ -13,7 +13,7 @@ from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.live import PrometheusUrl, mesh_of
 
 if TYPE_CHECKING:
-    from serve_app.inventory import Finding
+    from serve_app.doctor.installation import Finding
 
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -38,7 +38,7 @@ def doctor(
       tagae doctor --set scorer.device=cuda --json
       tagae doctor --prometheus http://127.0.0.1:9090
     """
-    from serve_app.inventory import look
+    from serve_app.doctor.installation import look
 
     if mesh or prometheus:
         findings = _telemetry(config, settings, mesh, prometheus)
@@ -61,8 +61,8 @@ def doctor(
 
 
 def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url: str | None) -> "list[Finding]":
+    from serve_app.doctor.telemetry import look_at
     from serve_app.settings import load
-    from serve_app.sources.prometheus.inventory import look_at
 
     chosen = load(config, overrides(settings))
     _, asked = mesh_of(chosen, url, mesh)

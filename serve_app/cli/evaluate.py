@@ -60,9 +60,10 @@ def evaluate(
       tagae evaluate out/shop out/bank -v tagae=out/verdicts/tagae -v rules=out/verdicts/rules --json -
     """
     from serve_app.errors import BadVerdicts
-    from serve_app.evaluation import documents, page, terminal
+    from serve_app.evaluation import documents, terminal
+    from serve_app.evaluation import html as page
     from serve_app.evaluation.inputs import verdict_files
-    from serve_app.evaluation.judgements import Rules, judge_all, pools
+    from serve_app.evaluation.run import JudgingOptions, judge_all, pools
     from serve_app.settings import load
 
     controls = control or []
@@ -72,7 +73,7 @@ def evaluate(
     chosen = reference or next(iter(files))
     if chosen not in files:
         raise BadVerdicts(f"--reference: expected one of {', '.join(files)}, came {chosen!r}")
-    rules = Rules(
+    rules = JudgingOptions(
         load(config, overrides(settings)).alert,
         None if guard is None else timedelta(seconds=guard),
         timedelta(seconds=begin_after),

@@ -8,10 +8,10 @@ from serve_app.cli.console import progress
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
-    from serve_app.recorder import SegmentReader
-    from serve_app.recording import RecordingReader
+    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.segments import SegmentReader
     from serve_app.settings import Settings
-    from serve_app.sources.prometheus.period import PastPeriod
     from serve_app.web.moments import Moment
 
     Source = RecordingReader | SegmentReader | PastPeriod
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def recorded(path: Path) -> "RecordingReader | SegmentReader":
     """A recording, or a folder of them as ``tagae record`` writes it."""
-    from serve_app.recorder import SegmentReader, segments
-    from serve_app.recording import RecordingReader
+    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.segments import SegmentReader, segments
 
     return SegmentReader(path) if segments(path) else RecordingReader(path)
 
@@ -32,9 +32,8 @@ def judged(
     import torch
 
     from model.checkpoint import SHIPPED, load
-    from serve_app.codec import encode_verdict
-    from serve_app.pipeline import Mesh, advance, advance_shown, options
-    from serve_app.views import Deviations
+    from serve_app.api.codec import encode_verdict
+    from serve_app.pipeline import Mesh, advance, advance_shown, deviations_of, options
     from serve_app.web.moments import Moment
 
     torch.set_num_threads(settings.model.threads)
@@ -45,13 +44,13 @@ def judged(
     for snapshot in read(source, "scoring"):
         advanced = advance_shown(checkpoint, mesh, snapshot, chosen)
         mesh = advanced.mesh
-        deviations = Deviations.of(advanced.laid, advanced.calibrated, snapshot)
+        deviations = deviations_of(advanced.laid, advanced.calibrated, snapshot)
         yield Moment(snapshot, deviations, encode_verdict(advanced.verdict))
 
 
 def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
     """The snapshots, with a bar."""
-    from serve_app.sources.prometheus.period import PastPeriod
+    from serve_app.collect.prometheus.history import PastPeriod
 
     if isinstance(source, PastPeriod):
         return progress(source.snapshots(), what, len(source))
@@ -61,8 +60,8 @@ def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
 
 
 def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
-    from serve_app.recorder import SegmentReader
-    from serve_app.recording import RecordingReader
+    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.segments import SegmentReader
 
     for source in sources:
         if isinstance(source, SegmentReader):
@@ -73,7 +72,7 @@ def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
 
 def notes(sources: Sequence["Source"]) -> Iterator[str]:
     """What people should know of what was read."""
-    from serve_app.sources.prometheus.period import PastPeriod
+    from serve_app.collect.prometheus.history import PastPeriod
 
     for reader in _readers(sources):
         if reader.dropped_calls or reader.unmeasured_calls:

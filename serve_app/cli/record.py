@@ -13,8 +13,8 @@ from serve_app.cli.live import Collected, PrometheusUrl, mesh_of
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
-    from serve_app.collecting import Collecting
-    from serve_app.recorder import Recorder
+    from serve_app.collect.loop import MeshCollector
+    from serve_app.recordings.segments import Recorder
 
 MOST_MISSED = 40_320  # instants: a week at 15 s, what Prometheus may still have
 
@@ -42,15 +42,15 @@ def record(
       tagae record out/live --prometheus http://127.0.0.1:9090
       tagae score out/live -o verdicts.jsonl
     """
-    from serve_app.collecting import Collecting, Rhythm
+    from serve_app.collect.loop import MeshCollector, PollSchedule
+    from serve_app.collect.prometheus.detect import MeshSource
     from serve_app.errors import Overloaded
-    from serve_app.recorder import Bounds, Recorder
+    from serve_app.recordings.segments import Bounds, Recorder
     from serve_app.settings import load
-    from serve_app.sources.prometheus.opening import MeshSource
 
     given = load(config, overrides(settings))
     chosen, (name, asked) = given.collector, mesh_of(given, prometheus, mesh)
-    rhythm = Rhythm(chosen.interval_seconds, chosen.behind_seconds, MOST_MISSED)
+    rhythm = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MOST_MISSED)
     source = MeshSource(asked, chosen)
     with Recorder(folder, chosen.interval_seconds, Bounds(segment, int(gigabytes * 2**30))) as recorder:
         began = recorder.until
@@ -60,7 +60,7 @@ def record(
                 raise Overloaded("as many snapshots as were wanted are written")
             await asyncio.to_thread(recorder.write, snapshot)
 
-        collecting = Collecting(name, source, push, rhythm)
+        collecting = MeshCollector(name, source, push, rhythm)
         collecting.begin(began.timestamp() if began else None)
         try:
             with suppress(KeyboardInterrupt):
@@ -70,7 +70,7 @@ def record(
     for_people().print(f"{folder}: {recorder.written} snapshots written")
 
 
-async def _recorded(collecting: "Collecting", recorder: "Recorder", wanted: int | None) -> None:
+async def _recorded(collecting: "MeshCollector", recorder: "Recorder", wanted: int | None) -> None:
     """Until as many are written as are wanted, with a bar that tells what is wrong."""
     running = asyncio.create_task(collecting.run())
     with bars() as shown:

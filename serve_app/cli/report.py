@@ -12,7 +12,7 @@ from serve_app.cli.live import instant
 from serve_app.cli.reading import judged, notes, recorded
 
 if TYPE_CHECKING:
-    from serve_app.schemas import IncidentDocument
+    from serve_app.api.schemas.verdict import IncidentDocument
     from serve_app.web.moments import Moment
 
 
@@ -44,16 +44,16 @@ def report(
       tagae report out/shop --at 2026-03-01T03:12Z
     """
     from serve_app.errors import UnknownIncident
-    from serve_app.recording import RecordingReader
+    from serve_app.recordings.files import RecordingReader
     from serve_app.settings import load
     from serve_app.web.report import report as page
-    from serve_app.web.report.windows import Window, worst_window
+    from serve_app.web.report.windows import IncidentWindow, worst_window
 
     when = instant(at) if at else None
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     warmups, source, tally = [RecordingReader(path) for path in warmup or ()], recorded(recording), Tally()
 
-    def wanted(window: Window) -> bool:
+    def wanted(window: IncidentWindow) -> bool:
         known = incident is None or window.incident.id == incident
         return known and (when is None or window.incident.since <= when <= window.last)
 

@@ -27,9 +27,9 @@ def rules(
     Example:
       tagae rules --source istio > recording.rules.yaml
     """
+    from serve_app.collect.prometheus.dialects import KNOWN
+    from serve_app.collect.prometheus.rules import document
     from serve_app.settings import load
-    from serve_app.sources.prometheus.dialects import KNOWN
-    from serve_app.sources.prometheus.rules import document
 
     asked = source or [name for name in KNOWN if name != "istio-ambient"]
     if unknown := [name for name in asked if name not in KNOWN]:

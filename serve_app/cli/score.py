@@ -17,11 +17,11 @@ from serve_app.cli.live import PrometheusUrl, instant, mesh_of
 from serve_app.cli.reading import judged, notes, read, recorded
 
 if TYPE_CHECKING:
+    from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
-    from serve_app.recording import RecordingReader
-    from serve_app.schemas import VerdictDocument
+    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.recordings.files import RecordingReader
     from serve_app.settings import Settings
-    from serve_app.sources.prometheus.period import PastPeriod
 
 
 def score(
@@ -61,7 +61,7 @@ def score(
       tagae score out/shop --url http://127.0.0.1:8000
       tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
     """
-    from serve_app.recording import RecordingReader
+    from serve_app.recordings.files import RecordingReader
     from serve_app.settings import load
 
     if url and (weights or config or settings):
@@ -96,8 +96,8 @@ def _past(
     settings: "Settings", prometheus: str | None, url: str | None, mesh: str | None, begin: str | None, end: str | None
 ) -> "PastPeriod":
     """The period that is meant; with a service, a mesh's name is the service's and no configured one."""
-    from serve_app.sources.prometheus.opening import MeshSource
-    from serve_app.sources.prometheus.period import PastPeriod
+    from serve_app.collect.prometheus.detect import MeshSource
+    from serve_app.collect.prometheus.history import PastPeriod
 
     _, asked = mesh_of(settings, prometheus, None if url else mesh)
     last = instant(end) if end else datetime.now(UTC)
@@ -116,7 +116,7 @@ def _through_service(
 ) -> Iterator[Iterator["VerdictDocument"]]:
     """The verdicts of a service; a mesh of this run's own is deleted at the end, also of a run that failed."""
     from model.snapshot import with_clean_names  # recordings hold names that a service does not take
-    from serve_app.client import Client
+    from serve_app.api.client import Client
     from serve_app.errors import Forbidden, UnknownMesh
 
     name = mesh or f"score-{uuid.uuid4().hex[:12]}"

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from serve_app.cli.console import for_people, progress
-from serve_app.sources.faults import CATALOGUE, KINDS, LEVELS
-from serve_app.sources.labels import Comparison, compared, incidents
-from serve_app.sources.operations import ChangeKind
-from serve_app.sources.scenario import plan_scenario
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.events.faults import CATALOGUE, KINDS, LEVELS
+from serve_app.simulator.events.operations import ChangeKind
+from serve_app.simulator.labels import Comparison, compared, incidents
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.scenario import plan_scenario
+from serve_app.simulator.simulator import Simulator
 
 BENIGN, LOSSES = "What is benign", "What telemetry loses"
 CHANGES: dict[ChangeKind, str] = {
@@ -128,7 +128,7 @@ def simulate(
         ),
     ] = False,
 ) -> None:
-    from serve_app.recording import LabelledIncident, RecordingWriter
+    from serve_app.recordings.files import LabelledIncident, RecordingWriter
 
     for option, given, known in (("--fault", fault, KINDS), ("--severity", severity, LEVELS)):
         for value in given or ():

@@ -35,9 +35,16 @@ def train(
     import torch
 
     from model.checkpoint import save
-    from model.train import TrainingOptions
-    from model.train import train as learn
-    from serve_app.training import TrainingMeshes, draw_report, processes, provenance, recorded_runs, simulated_runs
+    from model.training.train import TrainingOptions
+    from model.training.train import train as learn
+    from serve_app.simulator.training_meshes import (
+        TrainingMeshes,
+        draw_report,
+        processes,
+        provenance,
+        recorded_runs,
+        simulated_runs,
+    )
 
     torch.set_num_threads(1)  # and the same sums in the same order
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.live import Live
 
-from serve_app.client import Client
+from serve_app.api.client import Client
 from serve_app.demo.browser import opened
 from serve_app.demo.document import document, pressable
 from serve_app.demo.keys import Controls
@@ -26,8 +26,8 @@ from serve_app.demo.terminal import Keyboard
 from serve_app.demo.view import render
 from serve_app.metrics import PARTS_SCORED, PREDICTIONS
 from serve_app.settings import Settings, load
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 if TYPE_CHECKING:
     from serve_app.deployments.remote_control import Line

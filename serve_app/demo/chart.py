@@ -7,10 +7,10 @@ from operator import itemgetter
 
 from rich.text import Text
 
-from serve_app.demo.show import Scene, Show
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.demo.show import JudgedSnapshot, Show
 from serve_app.demo.story import begins
-from serve_app.schemas import VerdictDocument
-from serve_app.sources.faults import Fault
+from serve_app.simulator.events.faults import Fault
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 MARGIN = 8  # cells left of the bars
@@ -38,7 +38,7 @@ def chart(show: Show, width: int, height: int) -> list[Text]:
     return [*lines, _axis(show, shown, empty)]
 
 
-def _axis(show: Show, shown: Sequence[Scene], empty: int) -> Text:
+def _axis(show: Show, shown: Sequence[JudgedSnapshot], empty: int) -> Text:
     line = Text().append("       └" + "─" * empty, "dim")
     visible = [deed for deed in show.deeds if not (show.controls.hidden and isinstance(deed, Fault))]
     marks = {begins(deed): (show.mark(deed), _style(isinstance(deed, Fault))) for deed in visible}

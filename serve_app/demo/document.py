@@ -8,7 +8,7 @@ from serve_app.demo.keys import CONTROLS, Option
 from serve_app.demo.outcomes import outcome, tally
 from serve_app.demo.show import MESH, WARM_UP, Show
 from serve_app.demo.story import begins, deed_text
-from serve_app.sources.faults import Fault
+from serve_app.simulator.events.faults import Fault
 
 # The help is drawn in the terminal alone, and who started the demo ends it.
 TERMINAL = {"?", "q"}

@@ -8,9 +8,9 @@ from typing import get_args
 import numpy as np
 
 from serve_app.demo.story import FAULT_SNAPSHOTS, Deed, places
-from serve_app.sources.faults import CATALOGUE, KINDS, Fault, FaultKind
-from serve_app.sources.operations import REASONS, Change, ChangeKind
-from serve_app.sources.physics import Mesh
+from serve_app.simulator.events.faults import CATALOGUE, KINDS, Fault, FaultKind
+from serve_app.simulator.events.operations import REASONS, BenignChange, ChangeKind
+from serve_app.simulator.physics.propagation import MeshPhysics
 
 SPEEDS = (1.0, 4.0, 15.0, 30.0, 60.0, 120.0, 240.0)  # times real time; beyond the last one 0, as fast as it goes
 DECK = 200  # services an option offers, at most
@@ -58,7 +58,7 @@ class Option:
         """It, at a service from snapshot ``at`` on."""
         if self.is_fault:
             return Fault(self.kind, service, at, at + FAULT_SNAPSHOTS)  # type: ignore[arg-type]
-        return Change(self.kind, service, at)  # type: ignore[arg-type]
+        return BenignChange(self.kind, service, at)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def press(controls: Controls, key: str, menu: Sequence[Option]) -> tuple[Control
     return controls, chosen
 
 
-def menu(mesh: Mesh, seed: int) -> tuple[Option, ...]:
+def menu(mesh: MeshPhysics, seed: int) -> tuple[Option, ...]:
     """An option for each kind of fault and each kind of change that the simulator knows."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(78,)))
     reserved = {key for key in CONTROLS if key.isalpha()}

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from serve_app.demo.show import Scene, Show
+from serve_app.demo.show import JudgedSnapshot, Show
 
 EVERY = 10  # snapshots between two lines of no news
 
@@ -20,7 +20,7 @@ def print_news(console: Console, before: Show, show: Show) -> None:
         console.print(line(scene), markup=False, soft_wrap=True)
 
 
-def line(scene: Scene) -> str:
+def line(scene: JudgedSnapshot) -> str:
     """A scene in one line."""
     verdict = scene.verdict
     first = verdict.incidents[0].suspects[:3] if verdict.incidents else []
@@ -31,7 +31,7 @@ def line(scene: Scene) -> str:
     )
 
 
-def clock(scene: Scene) -> str:
+def clock(scene: JudgedSnapshot) -> str:
     """The time of a scene's snapshot, UTC."""
     return f"{scene.verdict.observed_at:%H:%M:%S}"
 

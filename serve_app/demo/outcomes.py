@@ -3,26 +3,26 @@
 from dataclasses import dataclass
 
 from serve_app.demo.show import FADING, Show
-from serve_app.demo.story import Deed, Finding, Page, about, begins
-from serve_app.sources.faults import Fault
+from serve_app.demo.story import Deed, FaultFinding, ShownIncident, about, begins
+from serve_app.simulator.events.faults import Fault
 
 ORDINALS = ("first", "second", "third")  # of the FIRST_SUSPECTS
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeedOutcome:
     """What came of a deed so far; ``right`` is None as long as nobody can tell."""
 
     text: str
     right: bool | None = None
 
 
-def outcome(show: Show, deed: Deed) -> Outcome:
+def outcome(show: Show, deed: Deed) -> DeedOutcome:
     """What came of a fault, which should page somebody, or of a change, which should not."""
     return _of_fault(show, deed) if isinstance(deed, Fault) else _of_change(show, deed.at)
 
 
-def is_wrong(show: Show, page: Page) -> bool:
+def is_wrong(show: Show, page: ShownIncident) -> bool:
     """Whether a page is about no fault."""
     return about(page, show.faults, show.interval_seconds) is None
 
@@ -39,27 +39,27 @@ def tally(show: Show) -> str:
     )
 
 
-def _of_fault(show: Show, fault: Fault) -> Outcome:
-    finding = next((finding for finding in show.findings if finding.fault == fault), Finding(fault))
+def _of_fault(show: Show, fault: Fault) -> DeedOutcome:
+    finding = next((finding for finding in show.findings if finding.fault == fault), FaultFinding(fault))
     own = [page.index for page in show.pages if about(page, show.faults, show.interval_seconds) == fault]
     if finding.named is not None and finding.rank is not None:
         who = f"culprit named {ORDINALS[finding.rank - 1]}"
         if own:
-            return Outcome(f"paged within {_seconds(show, fault, min(own))}, {who}", True)
-        return Outcome(f"{who} within {_seconds(show, fault, finding.named)}, in an incident that was open", True)
+            return DeedOutcome(f"paged within {_seconds(show, fault, min(own))}, {who}", True)
+        return DeedOutcome(f"{who} within {_seconds(show, fault, finding.named)}, in an incident that was open", True)
     if own:
-        return Outcome("paged, but the culprit is not named", False)
+        return DeedOutcome("paged, but the culprit is not named", False)
     if show.next_index <= fault.end:
-        return Outcome("not noticed yet")
-    return Outcome("not noticed", False)
+        return DeedOutcome("not noticed yet")
+    return DeedOutcome("not noticed", False)
 
 
-def _of_change(show: Show, at: int) -> Outcome:
+def _of_change(show: Show, at: int) -> DeedOutcome:
     if any(at <= page.index <= at + FADING and is_wrong(show, page) for page in show.pages):
-        return Outcome("somebody was paged: WRONG", False)
+        return DeedOutcome("somebody was paged: WRONG", False)
     if show.next_index <= at:
-        return Outcome("begins now")
-    return Outcome("nobody paged", True)
+        return DeedOutcome("begins now")
+    return DeedOutcome("nobody paged", True)
 
 
 def _seconds(show: Show, fault: Fault, index: int) -> str:

@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from model.snapshot import MeshSnapshot
-from serve_app.client import Client
+from serve_app.api.client import Client
+from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.demo.keys import Controls, Option, menu, press
 from serve_app.demo.story import (
     FIRST_SUSPECTS,
     PAUSE,
     Chapter,
     Deed,
-    Finding,
+    FaultFinding,
     Judgement,
-    Page,
+    ShownIncident,
     about,
     begins,
     chapters,
@@ -24,9 +25,8 @@ from serve_app.demo.story import (
     paged,
     spent,
 )
-from serve_app.schemas import VerdictDocument
-from serve_app.sources.faults import Fault
-from serve_app.sources.simulator import Simulator
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.simulator import Simulator
 
 MESH = "demo"
 WARM_UP = 70  # quiet snapshots before anything is done
@@ -37,7 +37,7 @@ ReadKey = Callable[[float], str]  # seconds to wait -> a key, or nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class JudgedSnapshot:
     """One snapshot, scored: its index, the verdict on it, and milliseconds from POST to verdict."""
 
     index: int
@@ -46,7 +46,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ShowEvent:
     """Something done to the mesh, or said of it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Event:
         secret: tells what is wrong in truth.
     """
 
-    scene: Scene
+    scene: JudgedSnapshot
     mark: str
     text: str
     style: str = ""
@@ -90,11 +90,11 @@ class Show:
     keys: bool = False
     controls: Controls = field(default_factory=Controls)
     chapter: Chapter | None = None
-    scenes: tuple[Scene, ...] = ()
-    events: tuple[Event, ...] = ()
+    scenes: tuple[JudgedSnapshot, ...] = ()
+    events: tuple[ShowEvent, ...] = ()
     deeds: tuple[Deed, ...] = ()
-    pages: tuple[Page, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    pages: tuple[ShownIncident, ...] = ()
+    findings: tuple[FaultFinding, ...] = ()
     judgement: Judgement | None = None
     notice: str = ""
     page: str = ""
@@ -199,17 +199,17 @@ def pressed(show: Show, key: str) -> Show:
     return replace(show, controls=controls, chapter=None, deeds=(*show.deeds, deed), notice=notice)
 
 
-def scored(show: Show, scene: Scene) -> Show:
+def scored(show: Show, scene: JudgedSnapshot) -> Show:
     """The show after one more verdict."""
     pages = paged(show.pages, scene.index, scene.verdict)
     events = [*_done(show, scene), *_said(show.pages, pages, scene)]
     before = {finding.fault: finding for finding in show.findings}
-    begun = [before.get(fault, Finding(fault)) for fault in show.faults if fault.start <= scene.index]
+    begun = [before.get(fault, FaultFinding(fault)) for fault in show.faults if fault.start <= scene.index]
     chapter, judgement = show.chapter, show.judgement
     if chapter and scene.index == chapter.end - 1:
         judgement = judge(chapter, pages, show.interval_seconds)
         text = f"{'as it should' if judgement.passed else 'WRONG'}: {judgement.reason}"
-        events.append(Event(scene, "", text, "bold green" if judgement.passed else "bold red", secret=True))
+        events.append(ShowEvent(scene, "", text, "bold green" if judgement.passed else "bold red", secret=True))
     return replace(
         show,
         controls=replace(show.controls, step=False),
@@ -233,26 +233,30 @@ def _pause(show: Show) -> float:
 def _posted(client: Client, show: Show, snapshot: MeshSnapshot) -> Show:
     began = time.perf_counter()
     verdict = client.push(MESH, snapshot)
-    return scored(show, Scene(show.next_index, verdict, 1000.0 * (time.perf_counter() - began)))
+    return scored(show, JudgedSnapshot(show.next_index, verdict, 1000.0 * (time.perf_counter() - began)))
 
 
-def _done(show: Show, scene: Scene) -> Iterator[Event]:
+def _done(show: Show, scene: JudgedSnapshot) -> Iterator[ShowEvent]:
     """What is done to the mesh in this snapshot."""
     if scene.index == 0:
-        yield Event(scene, "", f"{WARM_UP} quiet snapshots teach the detector this mesh", "cyan")
+        yield ShowEvent(scene, "", f"{WARM_UP} quiet snapshots teach the detector this mesh", "cyan")
     for deed in show.deeds:
         is_fault = isinstance(deed, Fault)
         if begins(deed) == scene.index:
             wanted, style = ("somebody", "bold yellow") if is_fault else ("nobody", "cyan")
-            yield Event(scene, show.mark(deed), f"{deed_text(deed)}: {wanted} should be paged", style, secret=is_fault)
+            yield ShowEvent(
+                scene, show.mark(deed), f"{deed_text(deed)}: {wanted} should be paged", style, secret=is_fault
+            )
         if isinstance(deed, Fault) and deed.end == scene.index:
-            yield Event(scene, "", f"{deed_text(deed)} ends", "yellow", secret=True)
+            yield ShowEvent(scene, "", f"{deed_text(deed)} ends", "yellow", secret=True)
 
 
-def _said(before: tuple[Page, ...], pages: tuple[Page, ...], scene: Scene) -> Iterator[Event]:
+def _said(
+    before: tuple[ShownIncident, ...], pages: tuple[ShownIncident, ...], scene: JudgedSnapshot
+) -> Iterator[ShowEvent]:
     """What the detector says for the first time."""
     for page in pages[len(before) :]:
-        yield Event(
+        yield ShowEvent(
             scene,
             "",
             f"PAGE: suspects {', '.join(page.suspects[:FIRST_SUSPECTS])}; incident {page.incident}",

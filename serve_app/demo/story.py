@@ -6,14 +6,14 @@ from typing import get_args
 
 import numpy as np
 
-from serve_app.schemas import IncidentDocument, VerdictDocument
-from serve_app.sources.faults import KINDS, Fault, FaultKind, candidates
-from serve_app.sources.operations import WIRING_KINDS, Change, ChangeKind
-from serve_app.sources.physics import Mesh
-from serve_app.sources.topology import Ints
-from serve_app.sources.wiring import possible
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.simulator.events.faults import KINDS, Fault, FaultKind, candidates
+from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
+from serve_app.simulator.events.wiring import possible
+from serve_app.simulator.mesh.topology import Ints
+from serve_app.simulator.physics.propagation import MeshPhysics
 
-Deed = Fault | Change
+Deed = Fault | BenignChange
 
 CHANGES, FAULT, RECOVERY, END = (2, 10), 22, 42, 64  # snapshots after a chapter's start
 TOLD: tuple[FaultKind, ...] = ("latency_injection", "error_burst", "retry_storm")  # show at the culprit in minutes
@@ -37,7 +37,7 @@ class Chapter:
 
     since: int
     start: int
-    changes: tuple[Change, ...]
+    changes: tuple[BenignChange, ...]
     fault: Fault
     end: int
 
@@ -59,7 +59,7 @@ class Chapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ShownIncident:
     """An incident as it was paged.
 
     Attributes:
@@ -84,7 +84,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FaultFinding:
     """What became of one fault so far.
 
     Attributes:
@@ -108,7 +108,7 @@ def begins(deed: Deed) -> int:
     return deed.start if isinstance(deed, Fault) else deed.at
 
 
-def places(mesh: Mesh) -> tuple[Mapping[FaultKind, Ints], Mapping[ChangeKind, Ints]]:
+def places(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mapping[ChangeKind, Ints]]:
     """Positions of the services with traffic where each kind of fault and of change is one; no kind without any."""
     faults = {kind: candidates(mesh, kind) for kind in KINDS}
     busy = candidates(mesh, "error_burst")
@@ -122,7 +122,7 @@ def spent(deeds: Collection[Deed]) -> frozenset[str]:
     return frozenset(deed.service for deed in deeds if deed.kind in WIRING_KINDS)
 
 
-def chapters(mesh: Mesh, seed: int) -> Iterator[Chapter]:
+def chapters(mesh: MeshPhysics, seed: int) -> Iterator[Chapter]:
     """Chapters without end, each from snapshot 0 on; kinds of faults and of changes come in shuffled rounds.
 
     Of the faults those ``TOLD``: who only watches shall see in minutes what a page is. The others are left to keys.
@@ -141,11 +141,11 @@ def chapters(mesh: Mesh, seed: int) -> Iterator[Chapter]:
                 change = waiting.pop()
                 if len(free := np.setdiff1d(for_changes[change], taken)):
                     taken.append(int(rng.choice(free)))
-                    changes.append(Change(change, name[taken[-1]], at))
+                    changes.append(BenignChange(change, name[taken[-1]], at))
             yield Chapter(0, 0, tuple(changes), Fault(kind, name[culprit], FAULT, RECOVERY), END)
 
 
-def paged(pages: Sequence[Page], index: int, verdict: VerdictDocument) -> tuple[Page, ...]:
+def paged(pages: Sequence[ShownIncident], index: int, verdict: VerdictDocument) -> tuple[ShownIncident, ...]:
     """The pages after one more verdict: new incidents, and known ones that grew stronger."""
     known = {page.incident: page for page in pages}
     for incident in verdict.incidents:
@@ -154,7 +154,7 @@ def paged(pages: Sequence[Page], index: int, verdict: VerdictDocument) -> tuple[
     return tuple(known.values())
 
 
-def found(finding: Finding, index: int, verdict: VerdictDocument, interval_seconds: float) -> Finding:
+def found(finding: FaultFinding, index: int, verdict: VerdictDocument, interval_seconds: float) -> FaultFinding:
     """The finding after one more verdict. An incident that an earlier fault opened may name a later culprit."""
     fault = finding.fault
     if not fault.start <= index <= _until(fault, interval_seconds):
@@ -164,17 +164,17 @@ def found(finding: Finding, index: int, verdict: VerdictDocument, interval_secon
     if not ranks:
         return finding
     named = index if finding.named is None else finding.named
-    return Finding(fault, named, min(ranks if finding.rank is None else [*ranks, finding.rank]))
+    return FaultFinding(fault, named, min(ranks if finding.rank is None else [*ranks, finding.rank]))
 
 
-def about(page: Page, faults: Sequence[Fault], interval_seconds: float) -> Fault | None:
+def about(page: ShownIncident, faults: Sequence[Fault], interval_seconds: float) -> Fault | None:
     """The fault a page is about: of those acting when it began, or until shortly before, one it suspects, else the
     newest. None where no fault can be what it is about."""
     acting = [fault for fault in faults if fault.start <= page.index <= _until(fault, interval_seconds)]
     return max(acting, key=lambda fault: (fault.service in page.suspects[:FIRST_SUSPECTS], fault.start), default=None)
 
 
-def judge(chapter: Chapter, pages: Sequence[Page], interval_seconds: float) -> Judgement:
+def judge(chapter: Chapter, pages: Sequence[ShownIncident], interval_seconds: float) -> Judgement:
     """What a chapter's pages are worth: all pages since the chapter before.
 
     The culprit is looked for where an incident was strongest. Passed only if one incident paged, it began between the
@@ -202,13 +202,13 @@ def _until(fault: Fault, interval_seconds: float) -> float:
     return fault.end + GRACE_SECONDS / interval_seconds
 
 
-def _page(incident: IncidentDocument, index: int) -> Page:
-    return Page(incident.id, index, incident.score, tuple(suspect.service for suspect in incident.suspects))
+def _page(incident: IncidentDocument, index: int) -> ShownIncident:
+    return ShownIncident(incident.id, index, incident.score, tuple(suspect.service for suspect in incident.suspects))
 
 
-def _stronger(page: Page, incident: IncidentDocument) -> Page:
+def _stronger(page: ShownIncident, incident: IncidentDocument) -> ShownIncident:
     return _page(incident, page.index) if incident.score > page.score else page
 
 
-def _told(page: Page) -> str:
+def _told(page: ShownIncident) -> str:
     return ", ".join(page.suspects[:FIRST_SUSPECTS]) or "nobody"

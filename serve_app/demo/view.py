@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from serve_app.api.schemas.verdict import IncidentDocument, SuspectDocument, VerdictDocument
 from serve_app.demo.chart import chart
 from serve_app.demo.keys import CONTROLS, SURPRISE, Option
 from serve_app.demo.lines import clock, number
 from serve_app.demo.outcomes import outcome, tally
 from serve_app.demo.show import WARM_UP, Show
 from serve_app.demo.story import FIRST_SUSPECTS, Deed, begins, deed_text
-from serve_app.schemas import IncidentDocument, SuspectDocument, VerdictDocument
-from serve_app.sources.faults import Fault
+from serve_app.simulator.events.faults import Fault
 
 BANNER = {"normal": "bold black on green", "anomalous": "bold white on red", "warming_up": "bold black on cyan"}
 TWO_COLUMNS = 120  # cells from which on truth and log stand beside the incidents

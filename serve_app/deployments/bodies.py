@@ -9,19 +9,12 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import (
-    Limits,
-    decode_feedback,
-    decode_mute,
-    decode_snapshot,
-    decode_snapshots,
-    not_ahead,
-    pack_snapshot,
-    structs,
-)
+from serve_app.actions.feedback import decode_feedback
+from serve_app.actions.mutes import decode_mute
+from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, not_ahead, pack_snapshot, structs
+from serve_app.api.schemas.actions import FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
-from serve_app.spoken import FeedbackDocument, MissedDocument, MuteDocument
 
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
 JSON = "application/json"

@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import pack_snapshot
-from serve_app.collecting import Collected, Collecting, Push, rhythm
-from serve_app.deployments.calling import ask
+from serve_app.api.codec import pack_snapshot
+from serve_app.collect.kubernetes.watch import EventWatch, Watched
+from serve_app.collect.loop import CollectorState, MeshCollector, Push, rhythm
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.messages import Judged
+from serve_app.deployments.rpc import ask
 from serve_app.errors import ServeError, UnknownMesh
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
-from serve_app.sources.kubernetes.watch import EventWatch, Watched
-from serve_app.sources.prometheus.opening import MeshSource
 
 log = logging.getLogger("ray.serve")
 
@@ -55,7 +55,7 @@ class Collector:
         if ended:
             raise RuntimeError(f"collecting a mesh has ended: {ended[0].exception()!r}")
 
-    async def collected(self) -> list[Collected]:
+    async def collected(self) -> list[CollectorState]:
         """How it goes, mesh by mesh."""
         return [replace(one.state, events=self._watched(one.state.mesh)) for one in self._loops]
 
@@ -63,9 +63,9 @@ class Collector:
         watch = self._watches.get(mesh)
         return watch.state if watch else None
 
-    def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> Collecting:
+    def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> MeshCollector:
         source = MeshSource(mesh, collector)
-        return Collecting(name, source, self._push_of(name, source), rhythm(name, collector))
+        return MeshCollector(name, source, self._push_of(name, source), rhythm(name, collector))
 
     def _push_of(self, mesh: str, source: MeshSource) -> Push:
         owner, watch = self._sessions.options(session_id=mesh), self._watches.get(mesh)
@@ -80,7 +80,7 @@ class Collector:
 
         return push
 
-    async def _collect(self, one: Collecting) -> None:
+    async def _collect(self, one: MeshCollector) -> None:
         """From the newest snapshot that the service has, for ever."""
         one.begin(await self._newest(one.state.mesh))
         await one.run()

@@ -6,8 +6,8 @@ cannot be done away from the replicas:
 * A request that may not do what it asks for is refused before a byte of its body is read (:mod:`serve_app.access`).
 * A body is read here, within a time and at a minimum rate, and handed on whole. A slow client holds a connection, never
   a slot of a replica.
-* A request is admitted or refused (:mod:`serve_app.admission`), before its body is read where there is no room, and
-  again when it is there. Health routes are always admitted.
+* A request is admitted or refused (:mod:`serve_app.deployments.admission`): before its body is read where there is no
+  room, and again when the body is there. Health routes are always admitted.
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
 * An answer comes by the deadline, whatever happens behind.
@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.access import Access, serve_rules
-from serve_app.admission import Admission, Kind, Ticket
+from serve_app.access import Access
 from serve_app.deployments import connections
-from serve_app.deployments.calling import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.deployments.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.local import handed_settings
 from serve_app.deployments.problems import MEDIA_TYPE, problem_response
+from serve_app.deployments.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.errors import (
     DeadlineExceeded,
     DocumentTooLarge,
@@ -43,6 +43,7 @@ from serve_app.errors import (
 )
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 from serve_app.settings import Settings
+from serve_app.settings.access import serve_rules
 
 GRACE_SECONDS = 5.0  # before the rate of a body is looked at
 GRACE_SPREAD = 2.0  # times as long at the most, so that clients which came together are not all cut off together
@@ -55,7 +56,10 @@ PAUSE_SECONDS = 0.1  # between two attempts
 OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
 UNLIMITED = re.compile(r"/(static/.*|login|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
-POSTS = {"snapshots": Kind.PUSH, "baseline": Kind.BASELINE}  # to a mesh; others are what a person does on the page
+POSTS = {
+    "snapshots": RequestKind.PUSH,
+    "baseline": RequestKind.BASELINE,
+}  # to a mesh; others are what a person does on the page
 STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
 
 
@@ -69,7 +73,7 @@ class Request:
         deadline_seconds: None: it has none.
     """
 
-    kind: Kind | None
+    kind: RequestKind | None
     mesh: str
     deadline_seconds: float | None
 
@@ -151,11 +155,11 @@ class Gate:
         if UNLIMITED.fullmatch(path):
             return Request(None, "", live)
         if path == "/v1/score":
-            return Request(Kind.SCORE, "", self._front.score_deadline_seconds)
+            return Request(RequestKind.SCORE, "", self._front.score_deadline_seconds)
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
-            return Request(Kind.READ, "", live)
-        return Request(POSTS.get(found[2], Kind.READ), found[1], live)
+            return Request(RequestKind.READ, "", live)
+        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live)
 
     def _admit(self, request: Request) -> Ticket | None:
         if request.kind is None:

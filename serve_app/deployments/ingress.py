@@ -13,16 +13,30 @@ from fastapi import Path, Query, Request, Response
 from ray import serve
 
 from model.verdict import Status
-from serve_app.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
-from serve_app.collecting import Collected
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, unpack_snapshot
+from serve_app.api.schemas.actions import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
+from serve_app.api.schemas.base import Id, Instant
+from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
+from serve_app.api.schemas.views import (
+    AdaptationDocument,
+    GraphDocument,
+    HealthDocument,
+    IncidentsDocument,
+    MeshDocument,
+    ModelDocument,
+    PlanDocument,
+    SourceDocument,
+)
+from serve_app.api.views import Deviations, graph_document
+from serve_app.collect.loop import CollectorState
 from serve_app.deployments import problems
 from serve_app.deployments.access_control import principal_of
 from serve_app.deployments.bodies import read_feedback, read_mute, read_nothing, read_snapshot, read_snapshots
-from serve_app.deployments.calling import ask
-from serve_app.deployments.interface import VERSION, MeshName, http, timing
+from serve_app.deployments.http import VERSION, MeshName, http, timing
 from serve_app.deployments.messages import Equipment, Judged
-from serve_app.deployments.page import At, PageRoutes
-from serve_app.deployments.shared import SingleFlight
+from serve_app.deployments.page_routes import At, PageRoutes
+from serve_app.deployments.rpc import ask
+from serve_app.deployments.single_flight import SingleFlight
 from serve_app.errors import (
     AheadOfClock,
     BadMeshName,
@@ -49,37 +63,11 @@ from serve_app.errors import (
     UnknownMute,
     UnsupportedMediaType,
 )
-from serve_app.metrics import (
-    ADAPTERS,
-    CONTENT_TYPE,
-    INFERENCE,
-    PARTS_MISSING,
-    PARTS_SCORED,
-    PREDICTIONS,
-    RETRIES,
-    STAGE,
-    MeshGauges,
-    PrometheusInstruments,
-)
-from serve_app.schemas import (
-    AdaptationDocument,
-    GraphDocument,
-    HealthDocument,
-    Id,
-    IncidentsDocument,
-    Instant,
-    MeshDocument,
-    ModelDocument,
-    PlanDocument,
-    SourceDocument,
-    VerdictDocument,
-    VerdictsDocument,
-)
+from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
+from serve_app.metrics import ADAPTERS, INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE, MeshGauges
 from serve_app.settings import Settings
-from serve_app.spoken import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
-from serve_app.stores.base import check_mesh_name
+from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import Seen
-from serve_app.views import Deviations, graph_document
 
 HEALTH_SECONDS = 0.5  # a probe does not wait longer for the replicas behind
 READY_SECONDS = 2.0  # for which an answer of the replicas behind holds, so that a flood of probes costs nothing
@@ -145,7 +133,7 @@ def _json(document: bytes, headers: Mapping[str, str] | None = None) -> Response
     return Response(document, headers=headers, media_type="application/json")
 
 
-def _source(found: Collected | None) -> SourceDocument:
+def _source(found: CollectorState | None) -> SourceDocument:
     if found is None:
         return SourceDocument(collected=False)
     return SourceDocument(
@@ -447,16 +435,16 @@ class Ingress(PageRoutes):
         with suppress(StoreGone):  # `tagae_store_gone` says so; what passed through this replica is worth a scrape
             meshes = await ask(self._sessions.meshes, expires_at=self._expires_at())
         instruments: PrometheusInstruments = request.app.state.instruments
-        collected: list[Collected] = []
+        collected: list[CollectorState] = []
         with suppress(ServeError):  # the collector is away: that nothing is told tells it
             collected = await self._collected(HEALTH_SECONDS)
         return Response(instruments.text(meshes, collected), media_type=CONTENT_TYPE)
 
-    async def _collected(self, seconds: float) -> list[Collected]:
+    async def _collected(self, seconds: float) -> list[CollectorState]:
         """How collecting goes; nothing where nothing is collected."""
         if self._collector is None:
             return []
-        found: list[Collected] = await ask(self._collector.collected, expires_at=time.time() + seconds)
+        found: list[CollectorState] = await ask(self._collector.collected, expires_at=time.time() + seconds)
         return found
 
     async def _equipment(self) -> Equipment:

@@ -5,11 +5,11 @@ import asyncio
 import torch
 
 from model.checkpoint import load_or_shipped
-from model.incidents import AlertPolicy, IncidentMemory
+from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.verdict import Verdict
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.metrics import PREDICTIONS
-from serve_app.pipeline import Case, combine
+from serve_app.pipeline import MetaInput, decide
 from serve_app.settings import Settings
 
 
@@ -29,9 +29,9 @@ class MetaModel:
         """Of the weights."""
         return self._checkpoint.digest
 
-    async def combine(self, case: Case, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+    async def decide(self, case: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         """The verdict of one snapshot and what paging remembers next. The policy travels with the case: the session
         weighed the evidence by it."""
-        verdict, memory = await asyncio.to_thread(combine, self._checkpoint, case, policy)
+        verdict, memory = await asyncio.to_thread(decide, self._checkpoint, case, policy)
         self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
         return verdict, memory

@@ -25,7 +25,7 @@ class Notifier:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._notifier = notifier.Notifier(
+        self._notifier = notifier.AlertDelivery(
             notifier.receivers(settings.notify), notifier.directory(settings), RayInstruments()
         )
         self._delivering: asyncio.Task[None] | None = None

@@ -16,12 +16,13 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve import Application
 
-from serve_app.access import Access, Rules, serve_rules
+from serve_app.access import Access, Rules
 from serve_app.deployments.bodies import read_json
-from serve_app.deployments.interface import interface
+from serve_app.deployments.http import interface
 from serve_app.errors import InvalidDocument, NoCapacity, Overloaded
 from serve_app.settings import Settings
-from serve_app.web.files import HEADERS, page
+from serve_app.settings.access import serve_rules
+from serve_app.web.assets import HEADERS, page
 
 NAME = "demo"  # of the application, and the first word of its paths
 LIGHT_CPUS = 0.1

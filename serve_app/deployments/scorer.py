@@ -13,16 +13,16 @@ import torch
 from ray import serve
 
 from kernels import backend
-from model.autoencoder import Autoencoder
 from model.checkpoint import Checkpoint, load_or_shipped
-from model.scoring import PartitionScore, PartitionTask, score
+from model.network.autoencoder import Autoencoder
+from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.deployments.calling import remaining_seconds
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment
+from serve_app.deployments.rpc import remaining_seconds
 from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.metrics import INFERENCE, PARTS_SCORED
-from serve_app.pipeline import Mesh, Options, lay
+from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.settings import ScorerSettings, Settings
 
 Group = tuple[PartitionTask, ...]
@@ -175,4 +175,4 @@ def probe(checkpoint: Checkpoint) -> Group:
         edge_features=[[1.0] * len(EDGE_METRICS)],
         observed_at=datetime.fromtimestamp(0, UTC),
     )
-    return lay(checkpoint, Mesh(), snapshot, Options()).tasks
+    return prepare(checkpoint, Mesh(), snapshot, Options()).tasks

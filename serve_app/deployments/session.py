@@ -15,28 +15,31 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from model.adaptation import Candidate, adopted
 from model.checkpoint import load_or_shipped
-from model.incidents import IncidentMemory
-from model.scoring import PartitionTask
+from model.incidents.context import explained
+from model.incidents.tracking import IncidentMemory
+from model.scoring.score import PartitionTask
 from model.snapshot import MeshSnapshot
-from model.state import MeshState
+from model.state.adapter_fit import Candidate, adopted
+from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
-from serve_app.adapting import taken_back as adapter_taken_back
-from serve_app.alert_settings import AlertSettings
-from serve_app.codec import (
-    encode_adaptation,
-    encode_feedback,
-    encode_mute,
-    encode_verdict,
-    unpack_snapshot,
+from serve_app.actions.adapter import encode_adaptation, roll_back
+from serve_app.actions.feedback import add_feedback, encode_feedback, withdraw_feedback
+from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
+from serve_app.api.codec import encode_verdict, unpack_snapshot
+from serve_app.api.schemas.actions import (
+    FeedbackDocument,
+    KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
 )
-from serve_app.deployments.calling import RETRY_AFTER_SECONDS, ask, remaining_seconds
+from serve_app.api.views import Deviations
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment, Judged
-from serve_app.deployments.reads import Reads
+from serve_app.deployments.queries import Reads
+from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, ask, remaining_seconds
 from serve_app.deployments.scorer import Scored, balanced
-from serve_app.deployments.step import Push, Step, Stopwatch
+from serve_app.deployments.session_step import Push, Step, Stopwatch
 from serve_app.deployments.storage import open_store
 from serve_app.errors import (
     CorruptState,
@@ -47,22 +50,24 @@ from serve_app.errors import (
     StoreConflict,
     StoreGone,
 )
-from serve_app.explaining import explained
-from serve_app.feedback import taken_back, told
 from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, STORE_GONE
-from serve_app.muting import lifted, muted
-from serve_app.pipeline import Case, Laid, Mesh, adapts, calibrate, case_of, combine, lay, options, settled
-from serve_app.settings import Settings
-from serve_app.spoken import (
-    FeedbackDocument,
-    KeptMuteDocument,
-    MissedDocument,
-    MuteDocument,
+from serve_app.pipeline import (
+    Mesh,
+    MetaInput,
+    PreparedSnapshot,
+    adapts,
+    build_meta_input,
+    calibrate,
+    commit,
+    decide,
+    deviations_of,
+    options,
+    prepare,
 )
+from serve_app.settings import AlertSettings, Settings
 from serve_app.stores.cache import Known, MeshCache
-from serve_app.stores.meshes import Meshes
 from serve_app.stores.record import Record
-from serve_app.views import Deviations
+from serve_app.stores.repository import Meshes
 
 COMBINING_SHARE = 0.8  # of what is left then
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
@@ -162,7 +167,7 @@ class MeshSession(Reads):
                 push.in_time()
                 with watch.stage("lay"):
                     snapshot = await asyncio.to_thread(unpack_snapshot, one)
-                    laid = await asyncio.to_thread(lay, self._checkpoint, mesh, snapshot, self._options)
+                    laid = await asyncio.to_thread(prepare, self._checkpoint, mesh, snapshot, self._options)
                 step = await self._judge(push, laid, snapshot, watch)
                 mesh = step.mesh
             return step.judged(watch)
@@ -189,7 +194,7 @@ class MeshSession(Reads):
             TooMuchFeedback: there is no room for more.
         """
         most = self._settings.limits.max_feedback
-        kept = await self._change(mesh, lambda state: told(state, said, most))
+        kept = await self._change(mesh, lambda state: add_feedback(state, said, most))
         return encode_feedback(kept).model_dump_json().encode()
 
     async def take_back(self, mesh: str, incident: str) -> None:
@@ -198,7 +203,7 @@ class MeshSession(Reads):
         Raises:
             UnknownMesh, UnknownIncident: there is none, or nobody had.
         """
-        await self._change(mesh, lambda state: taken_back(state, incident))
+        await self._change(mesh, lambda state: withdraw_feedback(state, incident))
 
     async def mute(self, mesh: str, said: MuteDocument) -> bytes:
         """Keep a mute, in force from the next snapshot on that is of its time; JSON of what is kept.
@@ -210,7 +215,7 @@ class MeshSession(Reads):
         """
 
         def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
-            after, kept = muted(state, said, self._settings.limits)
+            after, kept = add_mute(state, said, self._settings.limits)
             return after, encode_mute(kept, after.observed_at)
 
         return (await self._change(mesh, change)).model_dump_json().encode()
@@ -221,7 +226,7 @@ class MeshSession(Reads):
         Raises:
             UnknownMesh, UnknownMute: there is none.
         """
-        await self._change(mesh, lambda state: lifted(state, mute))
+        await self._change(mesh, lambda state: remove_mute(state, mute))
 
     async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
         """Take back the adapter of this time: the one before it, or none, is in use from the next snapshot on; JSON of
@@ -230,7 +235,7 @@ class MeshSession(Reads):
         Raises:
             UnknownMesh, NoAdapter: there is none.
         """
-        after = await self._change(mesh, lambda state: adapter_taken_back(state, fitted_at))
+        after = await self._change(mesh, lambda state: roll_back(state, fitted_at))
         self._instruments.count(ADAPTERS, outcome="rolled_back")
         return encode_adaptation(after).model_dump_json().encode()
 
@@ -333,7 +338,7 @@ class MeshSession(Reads):
             log.warning("mesh %s keeps its adapter: %s", mesh, error, exc_info=not isinstance(error, ServeError))
         self._instruments.count(ADAPTERS, outcome=outcome)
 
-    async def _judge(self, push: Push, laid: Laid, snapshot: MeshSnapshot, watch: Stopwatch) -> Step:
+    async def _judge(self, push: Push, laid: PreparedSnapshot, snapshot: MeshSnapshot, watch: Stopwatch) -> Step:
         """Score, weigh and combine what was laid; nothing is kept."""
         with watch.stage("score"):
             lost: Counter[str] = Counter()
@@ -344,26 +349,26 @@ class MeshSession(Reads):
             verdict, memory = await self._combine(case, push.expires_at, lost)
         push.in_time()
         verdict = explained(verdict, laid.mesh.state.window, push.events)
-        after = settled(laid.mesh, memory, counted=push.counted)
+        after = commit(laid.mesh, memory, counted=push.counted)
         document = encode_verdict(verdict).model_dump_json().encode()
         record = Record(snapshot.num_nodes, document, deviations.pack(), sum(watch.seconds.values()))
         return Step(after, record, verdict, scored, len(case.when.missing_parts), lost)
 
-    async def _combine(self, case: Case, expires_at: float, lost: Counter[str]) -> tuple[Verdict, IncidentMemory]:
+    async def _combine(self, case: MetaInput, expires_at: float, lost: Counter[str]) -> tuple[Verdict, IncidentMemory]:
         """The meta-model's verdict; where no replica of it answers in time, the same function on the same weights here,
         since a lost snapshot is worse than a busy session."""
         until = time.time() + COMBINING_SHARE * remaining_seconds(expires_at)
         policy = self._options.policy
         try:
             answer: tuple[Verdict, IncidentMemory] = await ask(
-                self._meta.combine, case, policy, expires_at=until, lost=lost
+                self._meta.decide, case, policy, expires_at=until, lost=lost
             )
         except (NoCapacity, DeadlineExceeded) as error:
             log.warning("a verdict is made in the session: %s", error)
-            answer = await asyncio.to_thread(combine, self._checkpoint, case, policy)
+            answer = await asyncio.to_thread(decide, self._checkpoint, case, policy)
         return answer
 
-    def _begin(self, push: Push) -> Judged | tuple[Known, MeshSnapshot, Laid]:
+    def _begin(self, push: Push) -> Judged | tuple[Known, MeshSnapshot, PreparedSnapshot]:
         """The stored verdict of a snapshot judged before, or what is needed to judge it now."""
         snapshot = unpack_snapshot(push.packed)
         known = self._meshes.known(push.mesh)
@@ -377,7 +382,7 @@ class MeshSession(Reads):
         if push.counted and newest is not None and snapshot.observed_at <= newest:
             return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))
         chosen = options(self._settings, push.mesh)
-        laid = lay(self._checkpoint, known.mesh, snapshot, chosen, counted=push.counted)
+        laid = prepare(self._checkpoint, known.mesh, snapshot, chosen, counted=push.counted)
         return known, snapshot, laid
 
     async def _score(self, tasks: Sequence[PartitionTask], expires_at: float, lost: Counter[str]) -> list[Scored]:
@@ -399,11 +404,13 @@ class MeshSession(Reads):
                 scored.append(answer)
         return scored
 
-    def _weigh(self, laid: Laid, scored: list[Scored], snapshot: MeshSnapshot) -> tuple[Case, Deviations]:
+    def _weigh(
+        self, laid: PreparedSnapshot, scored: list[Scored], snapshot: MeshSnapshot
+    ) -> tuple[MetaInput, Deviations]:
         scores = sorted((s for answer in scored for s in answer.scores), key=lambda s: s.part)
         calibrated = calibrate(self._checkpoint, laid, scores)
-        case = case_of(self._checkpoint, laid, calibrated, snapshot, self._options)
-        return case, Deviations.of(laid, calibrated, snapshot)
+        case = build_meta_input(self._checkpoint, laid, calibrated, snapshot, self._options)
+        return case, deviations_of(laid, calibrated, snapshot)
 
     def _keep(self, push: Push, known: Known, snapshot: MeshSnapshot, record: Record) -> Known:
         """Write through; ``known`` has the mesh after the step and the revision before it."""

@@ -6,7 +6,7 @@ import ray
 
 from serve_app.settings import Settings
 from serve_app.stores.base import MeshLimit
-from serve_app.stores.local import LocalStore
+from serve_app.stores.sqlite import LocalStore
 
 
 def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> LocalStore:

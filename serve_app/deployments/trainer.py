@@ -9,9 +9,9 @@ import logging
 import os
 import time
 
-from model.adaptation import Candidate, fit
-from model.storage import unpack_state
-from serve_app.codec import unpack_snapshot
+from model.state.adapter_fit import Candidate, fit
+from model.state.serialization import unpack_state
+from serve_app.api.codec import unpack_snapshot
 from serve_app.deployments.storage import open_store
 from serve_app.settings import Settings
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from model.evaluate.figures import Figures
-from model.evaluate.judged import Judged
+from model.evaluate.judged import RecordingResult
 from model.evaluate.located import outcomes
-from serve_app.evaluation.judgements import Pool
+from serve_app.evaluation.run import Pool
 
 
 def document(found: Sequence[Pool], reference: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _figures(one: Figures) -> dict[str, Any]:
     return found
 
 
-def _incidents(judged: Judged) -> list[dict[str, Any]]:
+def _incidents(judged: RecordingResult) -> list[dict[str, Any]]:
     """What became of each: by time, and, of located ones, by their page."""
     rows: list[dict[str, Any]] = [
         {

@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from model.evaluate.intervals import Difference
-from serve_app.evaluation.judgements import Pool
 from serve_app.evaluation.measures import Block, blocks, by_kind, difference, headline, headline_words
+from serve_app.evaluation.run import Pool
 
 LISTED = 30  # recordings by name
 

@@ -16,7 +16,8 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from serve_app.access import Access, Scope
 from serve_app.access.routes import Need
-from serve_app.errors import ServeError, Unauthenticated, answer, problem
+from serve_app.api.problems import problem
+from serve_app.errors import ServeError, Unauthenticated, answer
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 from serve_app.sidecar.service import abort
 from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR

@@ -17,16 +17,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
 from model.snapshot import MeshSnapshot
-from serve_app.access import Access, require_certificate, require_protection, sidecar_rules
-from serve_app.collecting import Collecting, rhythm
+from serve_app.access import Access, require_certificate, require_protection
+from serve_app.collect.loop import MeshCollector, rhythm
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import BadSettings
 from serve_app.settings import MeshSettings, Settings, SidecarSettings
+from serve_app.settings.access import sidecar_rules
 from serve_app.sidecar.gate import TokenInterceptor, metrics_server
 from serve_app.sidecar.service import Verdicts
 from serve_app.sidecar.session import Session
 from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR
 from serve_app.sidecar.verdicts_pb2_grpc import add_VerdictsServicer_to_server
-from serve_app.sources.prometheus.opening import MeshSource
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 GRACE_SECONDS = 1.0  # for answers under way when it ends
@@ -80,7 +81,7 @@ async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: 
 @contextmanager
 def _collecting(
     settings: Settings, session: Session, asked: MeshSettings | None, begun: float | None
-) -> Iterator[Collecting | None]:
+) -> Iterator[MeshCollector | None]:
     """What can poll the mesh, as the service's collector does it; None: nothing does."""
     if asked is None:
         yield None
@@ -90,13 +91,13 @@ def _collecting(
         await session.push(snapshot)
 
     with closing(MeshSource(asked, settings.collector)) as source:
-        collecting = Collecting(session.mesh, source, push, rhythm(session.mesh, settings.collector))
+        collecting = MeshCollector(session.mesh, source, push, rhythm(session.mesh, settings.collector))
         collecting.begin(begun)
         yield collecting
 
 
 @asynccontextmanager
-async def _polling(collecting: Collecting | None) -> AsyncIterator[asyncio.Future[None]]:
+async def _polling(collecting: MeshCollector | None) -> AsyncIterator[asyncio.Future[None]]:
     """The mesh is polled, if anything does; its failure is raised at the end."""
     if collecting is None:
         yield asyncio.get_running_loop().create_future()
@@ -110,7 +111,7 @@ async def _polling(collecting: Collecting | None) -> AsyncIterator[asyncio.Futur
 
 @contextmanager
 def _measured(
-    chosen: SidecarSettings, session: Session, collecting: Collecting | None, access: Access
+    chosen: SidecarSettings, session: Session, collecting: MeshCollector | None, access: Access
 ) -> Iterator[list[str]]:
     """The page for Prometheus, on threads of its own, and where it is; nowhere if nobody asked for it."""
     if chosen.metrics_port is None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import grpc
 
-from serve_app.alerts.wording import cut
-from serve_app.codec import JSON, Limits, decode_snapshot, not_ahead
-from serve_app.errors import Overloaded, UnknownMesh, answer, problem
+from serve_app.alerts.annotations import cut
+from serve_app.api.codec import JSON, Limits, decode_snapshot, not_ahead
+from serve_app.api.problems import problem
+from serve_app.errors import Overloaded, UnknownMesh, answer
 from serve_app.metrics import REFUSALS, Instruments
 from serve_app.settings import Settings
 from serve_app.sidecar.messages import snapshot_document, verdict_message

@@ -16,26 +16,27 @@ from model.checkpoint import load_or_shipped
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.alerts import notifier
-from serve_app.codec import encode_verdict, pack_snapshot
+from serve_app.api.codec import encode_verdict, pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreConflict, StoreGone, UnknownMesh
-from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges, PrometheusInstruments
+from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
 from serve_app.pipeline import advance, options
 from serve_app.settings import Settings
+from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar import verdicts_pb2
 from serve_app.sidecar.messages import verdict_message
 from serve_app.sidecar.newest import Newest
-from serve_app.stores.base import check_mesh_name
 from serve_app.stores.cache import Known, MeshCache
-from serve_app.stores.local import LocalStore
-from serve_app.stores.meshes import Meshes
 from serve_app.stores.record import Record
+from serve_app.stores.repository import Meshes
+from serve_app.stores.sqlite import LocalStore
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
 log = logging.getLogger("ray.serve")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SessionAnswer:
     """JSON of a verdict; ``verdict`` is None where it was made before."""
 
     document: bytes
@@ -76,10 +77,10 @@ class Session:
         self._thread = ThreadPoolExecutor(1, "score")
         self._pushes: set[asyncio.Task[bytes]] = set()
         self._closing = False
-        self._notifier: notifier.Notifier | None = None
+        self._notifier: notifier.AlertDelivery | None = None
         self._delivering: asyncio.Task[None] | None = None
         if settings.notify.alertmanagers or settings.notify.webhooks:
-            self._notifier = notifier.Notifier(
+            self._notifier = notifier.AlertDelivery(
                 notifier.receivers(settings.notify), notifier.directory(settings), self.instruments
             )
 
@@ -155,7 +156,7 @@ class Session:
             self._notifier.told(self.mesh, judged.verdict, notifier.utc_now())
         return judged.document
 
-    def _counted(self, snapshot: MeshSnapshot) -> Judged:
+    def _counted(self, snapshot: MeshSnapshot) -> SessionAnswer:
         try:
             return self._step(snapshot)
         # Somebody else wrote, or what was damaged has been set aside: what is held here is of the past.
@@ -163,11 +164,11 @@ class Session:
             self._meshes.forget(self.mesh)
             return self._step(snapshot)
 
-    def _step(self, snapshot: MeshSnapshot) -> Judged:
+    def _step(self, snapshot: MeshSnapshot) -> SessionAnswer:
         known = self._meshes.known(self.mesh)
         newest = known.mesh.state.observed_at
         if newest is not None and snapshot.observed_at <= newest:
-            return Judged(self._meshes.repeated(self.mesh, snapshot, newest.isoformat()))
+            return SessionAnswer(self._meshes.repeated(self.mesh, snapshot, newest.isoformat()))
         verdict, after = advance(self._checkpoint, known.mesh, snapshot, self._options)
         document = encode_verdict(verdict).model_dump_json().encode()
         kept = self._meshes.append(
@@ -179,7 +180,7 @@ class Session:
             keep=self._options.window_size,
         )
         self._meshes.hold(self.mesh, kept)
-        return Judged(document, verdict)
+        return SessionAnswer(document, verdict)
 
     def _found(self) -> bytes | None:
         """JSON of the newest verdict, with its state in memory; one that is damaged is set aside, as the log says."""

@@ -1,28 +1,9 @@
 """The seam between the sessions and whatever keeps their state."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
-
-from serve_app.errors import BadMeshName
-
-MESH_NAME = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"
-
-
-def check_mesh_name(name: str) -> str:
-    """``name`` itself if it can stand in a path, a metric's label and a key: the house's only check of mesh names.
-
-    Raises:
-        BadMeshName: for anything else.
-    """
-    if not re.fullmatch(MESH_NAME, name):
-        raise BadMeshName(
-            f"mesh name: expected 1 to 63 of a-z, 0-9, '.', '_' and '-', first and last a letter or a digit, "
-            f"came {name[:80]!r}; rename the mesh"
-        )
-    return name
 
 
 @dataclass(frozen=True, slots=True)

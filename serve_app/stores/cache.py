@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from model.snapshot import MeshSnapshot
-from model.state import MeshState
+from model.state.mesh_state import MeshState
 from serve_app.pipeline import Mesh
 
 NAME_BYTES = 80  # of one service's name: the string's header, its letters, and its place in a tuple

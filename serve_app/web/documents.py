@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from serve_app.schemas import Document, Instant, ServiceKey, Strangeness
+from serve_app.api.schemas.base import Document, Instant, ServiceKey, Strangeness
 
 
 class TimelineIncident(Document):

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from model.snapshot import MeshSnapshot
-from serve_app.schemas import VerdictDocument
-from serve_app.views import Deviations
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.views import Deviations
 
 
 @dataclass(frozen=True, slots=True, eq=False)

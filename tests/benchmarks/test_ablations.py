@@ -13,25 +13,25 @@ from benchmarks import figures
 from benchmarks.ablation.variants import FULL, OF_NEIGHBOURS, VARIANTS, rank_columns
 from benchmarks.ablation.weights import Plan, detector, due, kept_at, learn
 from benchmarks.ablations import lines
-from benchmarks.evaluation.judging import judged, judgings, parts
-from benchmarks.evaluation.lines import score
-from benchmarks.evaluation.plan import Job
+from benchmarks.detection.judging import judged, judgings, parts
+from benchmarks.detection.lines import score
+from benchmarks.detection.plan import Job
 from model.checkpoint import SHIPPED, Checkpoint, load
-from model.dataset import LabelledFault, TrainingRun
-from model.evidence import KINDS, Evidence
-from model.incidents import IncidentMemory
-from model.meta import rank_inputs, suspects
-from model.scoring import PartitionScore
-from model.scoring import score as score_parts
+from model.incidents.tracking import IncidentMemory
+from model.scoring.evidence import KINDS, Evidence
+from model.scoring.meta_model import rank_inputs, suspects
+from model.scoring.score import PartitionScore
+from model.scoring.score import score as score_parts
 from model.snapshot import MeshSnapshot
-from model.train import TrainingOptions
-from serve_app.pipeline import Case, Laid, Mesh, advance, lay, options, weigh
-from serve_app.recording import LabelledIncident, RecordingWriter
+from model.training.dataset import LabelledFault, TrainingRun
+from model.training.train import TrainingOptions
+from serve_app.pipeline import Mesh, MetaInput, PreparedSnapshot, advance, options, prepare, weigh
+from serve_app.recordings.files import LabelledIncident, RecordingWriter
 from serve_app.settings import Settings
-from serve_app.sources.faults import Fault
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.training import TrainingMeshes
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.simulator.training_meshes import TrainingMeshes
 
 OPTIONS = options(Settings())
 
@@ -66,12 +66,12 @@ def shop() -> tuple[list[MeshSnapshot], Fault]:
     return list(simulator.snapshots()), fault
 
 
-def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[Laid, PartitionScore, Case]:
+def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[PreparedSnapshot, PartitionScore, MetaInput]:
     """What is said of the last snapshot on the way to its verdict."""
     mesh = Mesh()
     for snapshot in snapshots[:-1]:
         mesh = advance(checkpoint, mesh, snapshot, OPTIONS)[1]
-    laid = lay(checkpoint, mesh, snapshots[-1], OPTIONS)
+    laid = prepare(checkpoint, mesh, snapshots[-1], OPTIONS)
     (said,) = score_parts(checkpoint.network, laid.tasks)
     return laid, said, weigh(checkpoint, laid, [said], snapshots[-1], OPTIONS)
 

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.bench_adaptation import MOST_FACTOR, SERVICES, alarms, shift, shifts, watched
 from model.checkpoint import load
 from serve_app.pipeline import Options
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
 
 LEAK = 540  # after the second peak
 

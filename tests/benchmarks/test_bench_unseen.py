@@ -4,9 +4,9 @@ import pytest
 
 from benchmarks.bench_unseen import GROUPS, Place, measure, places
 from model.checkpoint import load
-from model.train import TrainingOptions, in_turn
-from serve_app.sources.faults import KINDS
-from serve_app.training import TrainingMeshes, simulated_runs
+from model.training.train import TrainingOptions, in_turn
+from serve_app.simulator.events.faults import KINDS
+from serve_app.simulator.training_meshes import TrainingMeshes, simulated_runs
 
 pytestmark = pytest.mark.slow
 

@@ -28,8 +28,8 @@ from benchmarks.contenders.paging import Floats
 from benchmarks.contenders.past import Past, quantiles
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.verdict import Status, Verdict
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.contract import Scorer, check_all, check_same, with_stranger
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

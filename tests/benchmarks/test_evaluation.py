@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from benchmarks import figures
-from benchmarks.evaluation import lines
-from benchmarks.evaluation.judging import judged, judgings, parts
-from benchmarks.evaluation.lines import code, kept_at, missing, score
-from benchmarks.evaluation.measures import rows
-from benchmarks.evaluation.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
-from benchmarks.evaluation.raised import Told, at_recall, limits, within
-from benchmarks.evaluation.report import page
+from benchmarks.detection import lines
+from benchmarks.detection.judging import judged, judgings, parts
+from benchmarks.detection.lines import code, kept_at, missing, score
+from benchmarks.detection.measures import rows
+from benchmarks.detection.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
+from benchmarks.detection.raised import Told, at_recall, limits, within
+from benchmarks.detection.report import page
 from benchmarks.simulated import SEEDS
-from model.evaluate.located import LocatedFault, Page, Watch
+from model.evaluate.located import AlertRecord, LocatedFault, LocatedRun
 from model.evaluate.truth import Form
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
-from serve_app.judging import read_verdicts
-from serve_app.recording import LabelledIncident, RecordingWriter
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.evaluation.load import read_verdicts
+from serve_app.recordings.files import LabelledIncident, RecordingWriter
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 START, STEP = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=15)
 
@@ -114,7 +114,7 @@ def test_code_is_that_of_the_detector_and_what_it_is_made_of() -> None:
         "past",
     }
     ours = {path.as_posix() for root in lines.OUR_CODE for path in lines._sources(lines.ROOT / root)}
-    assert any(path.endswith("model/meta.py") for path in ours)
+    assert any(path.endswith("model/scoring/meta_model.py") for path in ours)
     assert not any("/model/evaluate/" in path for path in ours)
 
 
@@ -150,7 +150,7 @@ def told(*scores: dict[str, float]) -> Told:
     later = replace(fault, start=START + 60 * STEP, end=START + 62 * STEP, recovered=START + 62 * STEP)
     end = START + 240 * STEP
     return Told(
-        Watch((Page("a1", START + 2 * STEP, ("a",), frozenset("a")),), (fault, later), STEP, START, end),
+        LocatedRun((AlertRecord("a1", START + 2 * STEP, ("a",), frozenset("a")),), (fault, later), STEP, START, end),
         tuple(verdicts),
     )
 
@@ -159,8 +159,8 @@ def test_limits_in_hindsight() -> None:
     """An hour, two faults: one found weakly and later strongly, the other weakly; false ones of 2 and 6."""
     run = told({"b1": 2.0}, {"c1": 6.0}, {"a1": 1.0}, {"a1": 8.0}, *[{}] * 56, {"a2": 3.0})
     assert run.raised(5.0).pages == (
-        Page("c1", START + STEP, ("c",), frozenset("c")),
-        Page("a1", START + 3 * STEP, ("a",), frozenset("a")),
+        AlertRecord("c1", START + STEP, ("c",), frozenset("c")),
+        AlertRecord("a1", START + 3 * STEP, ("a",), frozenset("a")),
     ), "told once it is strong"
     found = limits([run])
     assert (found[0].recall, found[0].false_pages_an_hour) == (1.0, 2.0)

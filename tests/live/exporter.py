@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from model.snapshot import NODE_METRICS, MeshSnapshot
-from serve_app.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from tests.live.monitor import every
 from tests.live.openmetrics import Observed, calls, services, share_below
 from tests.live.programs import LOOPBACK, NotReady, Program, free_ports

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from model.snapshot import MeshSnapshot
-from serve_app.sources.prometheus.decisions import Controllers
+from serve_app.collect.prometheus.workloads import Controllers
 from tests.live.monitor import Monitor
 from tests.live.openmetrics import write
 from tests.live.programs import where

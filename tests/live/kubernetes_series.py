@@ -10,10 +10,10 @@ from typing import IO
 import numpy as np
 
 from model.snapshot import NODE_METRICS, MeshSnapshot
-from serve_app.sources.prometheus.decisions import Controllers
-from serve_app.sources.prometheus.table import Key
+from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.workloads import Controllers
 from tests.live.series import Export, Numbers, counted, shown, write_series
-from tests.serve_app.sources.prometheus.cluster import workload_of
+from tests.serve_app.collect.prometheus.cluster import workload_of
 
 STATEFUL = ("-db-v1", "-cache-v1", "-log-v1", "-bus-v1", "queue-v1")
 LIMITS = {"cpu": 2.0, "memory": 2.0 * 2**30}  # cores, bytes

@@ -17,10 +17,10 @@ from typing import IO
 import numpy as np
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.sources.prometheus.decisions import Controllers
+from serve_app.collect.prometheus.workloads import Controllers
 from tests.live.kubernetes_series import write_cluster
 from tests.live.series import Export, Numbers, counted, write_series
-from tests.serve_app.sources.prometheus.cluster import workload_of
+from tests.serve_app.collect.prometheus.cluster import workload_of
 
 Z99 = 2.3263478740408408  # of the standard normal distribution, 0.99
 REQUESTS, DURATION = "istio_requests", "istio_request_duration_milliseconds"

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from serve_app.sources.prometheus.kubernetes import ANNOTATIONS
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS
 from tests.live.programs import missing
 
 pytestmark = [

@@ -11,15 +11,15 @@ import httpx
 import pytest
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import snapshot_document
-from serve_app.sources.prometheus.source import KUBERNETES
-from serve_app.sources.topology import MeshSpec
+from serve_app.api.codec import snapshot_document
+from serve_app.collect.prometheus.source import KUBERNETES
+from serve_app.simulator.mesh.topology import MeshSpec
 from tests.live.deployed import DEPLOY, Drawn, drawn, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import free_ports, missing
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.running import recorded, serving
-from tests.serve_app.sources.prometheus import standin
-from tests.serve_app.sources.prometheus.istio_standin import IstioMesh
 
 NEEDS = ("prometheus",)
 pytestmark = [

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.endpoint import Endpoint
-from serve_app.sources.prometheus.client import Prometheus
-from serve_app.sources.prometheus.dialects import istio
-from serve_app.sources.prometheus.source import Asking, PrometheusSource
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects import istio
+from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.net.endpoint import Endpoint
 from tests.live.history import loaded
 from tests.live.programs import missing
 from tests.live.series import Export
@@ -83,7 +83,7 @@ def test_what_was_decided_is_told(tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_text(text(first))
     with loaded(file, tmp_path, first, Export(APART)) as monitor:
-        asking = Asking(interval_seconds=APART, window_seconds=16.0, within_seconds=20.0)
+        asking = QueryOptions(interval_seconds=APART, window_seconds=16.0, within_seconds=20.0)
         with closing(PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), asking)) as source:
             polls = list(source.between(first, first + timedelta(seconds=APART * (INSTANTS - 1))))
     told = []

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
-from serve_app.alerts.wording import ALERT_NAME
-from serve_app.endpoint import Endpoint
-from serve_app.schemas import VerdictDocument
+from serve_app.alerts.annotations import ALERT_NAME
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects import envoy
+from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.net.endpoint import Endpoint
 from serve_app.settings import Settings
 from serve_app.sidecar.session import Session
-from serve_app.sources.prometheus.client import Prometheus
-from serve_app.sources.prometheus.dialects import envoy
-from serve_app.sources.prometheus.source import Asking, PrometheusSource
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.programs import missing, own_share
@@ -61,7 +61,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
 @contextmanager
 def watching(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
     """A source over the mesh's Prometheus."""
-    asking = Asking(interval_seconds=INTERVAL, window_seconds=window, within_seconds=10.0)
+    asking = QueryOptions(interval_seconds=INTERVAL, window_seconds=window, within_seconds=10.0)
     with closing(PrometheusSource(Prometheus(Endpoint(mesh.prometheus)), envoy(), asking)) as source:
         yield source
 

@@ -15,16 +15,16 @@ from urllib.parse import urldefrag, urljoin
 import httpx
 import pytest
 
-from serve_app.alerts.wording import Place
-from serve_app.client import Client
-from serve_app.codec import snapshot_document
-from serve_app.deployments.page import WAIT_SECONDS
+from serve_app.alerts.annotations import AlertLinks
+from serve_app.api.client import Client
+from serve_app.api.codec import snapshot_document
+from serve_app.api.schemas.actions import FeedbackDocument, MuteDocument
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.deployments.page_routes import WAIT_SECONDS
 from serve_app.errors import UnknownMesh
-from serve_app.schemas import VerdictDocument
 from serve_app.settings import LimitSettings, ServeSettings
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.spoken import FeedbackDocument, MuteDocument
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.live.nginx import Nginx
 from tests.live.programs import free_ports, missing
 from tests.serve_app.running import recorded, serving
@@ -209,7 +209,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
 def test_what_is_said_is_kept_and_links_lead_here(front: Front, incident: str) -> None:
     front.client.tell(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
     assert [said.incident for said in front.client.feedback(front.mesh)] == [incident]
-    links = Place(external_url=front.url).links(front.mesh, incident)
+    links = AlertLinks(external_url=front.url).links(front.mesh, incident)
     assert links["dashboard_url"] == f"{front.url}#mesh={front.mesh}&incident={incident}"
     page = httpx.get(urldefrag(links["dashboard_url"]).url)
     assert page.headers["content-type"].startswith("text/html")

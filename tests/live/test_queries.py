@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from serve_app.endpoint import Endpoint
-from serve_app.sources.prometheus.client import Prometheus
-from serve_app.sources.prometheus.dialects import KNOWN, Query
-from serve_app.sources.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects import KNOWN, Query
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
+from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
 from tests.live.programs import missing, where
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
-from serve_app.endpoint import Endpoint
-from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.prometheus.client import Prometheus
-from serve_app.sources.prometheus.dialects import istio
-from serve_app.sources.prometheus.source import Asking, Poll, PrometheusSource
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects import istio
+from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
+from serve_app.net.endpoint import Endpoint
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.live.history import remembering
 from tests.live.programs import missing
 from tests.live.series import FINE_MS, Export
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
 ]
 INTERVAL, SNAPSHOTS = 15.0, 8
-ASKING = Asking(interval_seconds=INTERVAL, window_seconds=12.0, within_seconds=20.0)  # within one interval
+ASKING = QueryOptions(interval_seconds=INTERVAL, window_seconds=12.0, within_seconds=20.0)  # within one interval
 WIDTH = FINE_MS[1] / FINE_MS[0] - 1 + 0.02  # of a bucket, and three digits of its bounds
 Recorded = tuple[list[MeshSnapshot], list[Poll]]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.endpoint import Endpoint
-from serve_app.sources.prometheus.client import Prometheus
-from serve_app.sources.prometheus.dialects import KNOWN, istio
-from serve_app.sources.prometheus.rules import document
-from serve_app.sources.prometheus.source import CALLS, SERVICES, Asking, Poll, PrometheusSource
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects import KNOWN, istio
+from serve_app.collect.prometheus.rules import document
+from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, PrometheusSource, QueryOptions
+from serve_app.net.endpoint import Endpoint
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.live.exporter import exporting, scraping
 from tests.live.monitor import Monitor
 from tests.live.programs import missing
@@ -75,7 +75,7 @@ def _value(url: str, query: str) -> float:
 
 
 def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
-    asking = Asking(INTERVAL, WINDOW, within_seconds=60.0, recorded_from_calls=recorded_from_calls)
+    asking = QueryOptions(INTERVAL, WINDOW, within_seconds=60.0, recorded_from_calls=recorded_from_calls)
     with closing(PrometheusSource(Prometheus(Endpoint(url)), istio(), asking)) as source:
         poll = source.poll(at)
     assert poll.snapshot is not None, poll.why

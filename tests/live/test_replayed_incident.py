@@ -1,6 +1,6 @@
 """A recorded incident through a real Prometheus: judged as the recording itself is, within what telemetry loses.
 
-``pytest -m live -s tests/live/test_replayed_incident.py`` prints the figures that serve_app/sources/README.md has.
+``pytest -m live -s tests/live/test_replayed_incident.py`` prints the figures that docs/research-log.md has.
 """
 
 import json
@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
-from serve_app.recording import RecordingReader, RecordingWriter
-from serve_app.sources.scenario import plan_scenario
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.recordings.files import RecordingReader, RecordingWriter
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.scenario import plan_scenario
+from serve_app.simulator.simulator import Simulator
 from tests.live.history import remembering
 from tests.live.programs import missing
 from tests.live.series import COARSE_MS, FINE_MS, Export
-from tests.serve_app.sources.prometheus.cluster import Cluster
+from tests.serve_app.collect.prometheus.cluster import Cluster
 
 NEEDS = ("prometheus", "promtool")
 pytestmark = [

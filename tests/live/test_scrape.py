@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.metrics import PARTS_MISSING, PREDICTIONS, REFUSALS, STAGE, MeshGauges, PrometheusInstruments
+from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import PARTS_MISSING, PREDICTIONS, REFUSALS, STAGE, MeshGauges
 from tests.live.deployed import DEPLOY, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import LOOPBACK, missing

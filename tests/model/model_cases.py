@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from model.autoencoder import Autoencoder, AutoencoderConfig
-from model.scoring import PartitionTask, whole_mesh
+from model.network.autoencoder import Autoencoder, AutoencoderConfig
+from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.state import MeshState, Observation, observe
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from model.state.mesh_state import MeshState, Observation, observe
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a service at ease, in the order of NODE_METRICS

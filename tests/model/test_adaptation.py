@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from model_cases import CALLS, EDGE, NODE, SERVICES, at, snapshot, watch
 
-from model.adaptation import FEWEST, Candidate, adopted, fit, rolled_back, teaching, unadapted
-from model.adapter import LATENCIES, Adapter, due_to_load
 from model.features import NODE_CHANNELS, OWN_TIME, P50, P99, RATE
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.state import MeshState
-from model.storage import pack_state
+from model.state.adapter_fit import FEWEST, Candidate, adopted, fit, rolled_back, teaching, unadapted
+from model.state.load_adapter import LATENCIES, Adapter, due_to_load
+from model.state.mesh_state import MeshState
+from model.state.serialization import pack_state
 
 STORE = SERVICES.index("shop/store")
 INTO_STORE = [e for e, (_, to) in enumerate(CALLS) if to == STORE]

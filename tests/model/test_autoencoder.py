@@ -8,7 +8,8 @@ import pytest
 import torch
 from model_cases import network, simulated_task, with_node_inputs
 
-from model.autoencoder import (
+from model.features import OWN_TIME, P50, P99, RATE
+from model.network.autoencoder import (
     C_EDGE,
     C_NODE,
     CALL_SYMPTOMS,
@@ -20,8 +21,7 @@ from model.autoencoder import (
     Autoencoder,
     Decoding,
 )
-from model.features import OWN_TIME, P50, P99, RATE
-from model.scoring import PartitionScore, PartitionTask, batched, score
+from model.scoring.score import PartitionScore, PartitionTask, batched, score
 
 CPU = torch.device("cpu")
 NET = network()

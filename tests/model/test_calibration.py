@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Tail, TailCounts, explained_share
-from model.exposure import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact
 from model.features import Array, Channel
-from model.filters import SCALES, SLOTS, TAIL_START, Deviation, filtered, fresh
+from model.scoring.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Tail, TailCounts, explained_share
+from model.state.change_impact import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact
+from model.state.filters import SCALES, SLOTS, TAIL_START, Deviation, filtered, fresh
 
 LOOKS = np.log10(SCALES)  # decades paid for looking at every time scale
 

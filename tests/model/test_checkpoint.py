@@ -12,12 +12,12 @@ from model_cases import network, simulated_task
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from model.calibration import Tail
 from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, save
 from model.errors import IncompatibleWeights
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.meta import MetaModel
-from model.scoring import score
+from model.scoring.calibration import Tail
+from model.scoring.meta_model import MetaModel
+from model.scoring.score import score
 
 
 def checkpoint() -> Checkpoint:

@@ -10,7 +10,7 @@ from model.evaluate.alarms import runs
 from model.evaluate.curves import auroc, average_precision, forecast, vus_pr
 from model.evaluate.figures import Figures, compare, figures
 from model.evaluate.intervals import bursty_rate, rate, share, wilson
-from model.evaluate.judged import Judged, judge
+from model.evaluate.judged import RecordingResult, judge
 from model.evaluate.ranking import component, place_of_twin
 from model.evaluate.series import series
 from model.evaluate.truth import GUARD, Form, GroundTruth, Span, ground_truth
@@ -53,7 +53,7 @@ def verdicts(
     return found
 
 
-def judged(truth: GroundTruth, lines: Sequence[Verdict]) -> Judged:
+def judged(truth: GroundTruth, lines: Sequence[Verdict]) -> RecordingResult:
     return judge(truth, series(lines, truth), pages_per_day=1.0)
 
 

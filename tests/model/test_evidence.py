@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
-from model.calibration import Tail
-from model.evidence import KINDS, UNHEARD_OF, Decoded, Evidence, gather, page_score, surprises
-from model.exposure import EXPOSURES
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.filters import SCALES
-from model.incidents import AlertPolicy
+from model.incidents.tracking import AlertPolicy
+from model.scoring.calibration import Tail
+from model.scoring.evidence import KINDS, UNHEARD_OF, Decoded, Evidence, gather, page_score, surprises
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.state import MeshState
+from model.state.change_impact import EXPOSURES
+from model.state.filters import SCALES
+from model.state.mesh_state import MeshState
 
 CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from model.exposure import (
+from model.features import Channel
+from model.state.change_impact import (
     ABOVE,
     BEGUN,
     BESIDE,
@@ -15,8 +16,7 @@ from model.exposure import (
     impact_after,
     no_impact,
 )
-from model.features import Channel
-from model.filters import SLOTS, TAIL_START, Deviation, filtered, fresh
+from model.state.filters import SLOTS, TAIL_START, Deviation, filtered, fresh
 
 CHANNELS = (Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2),)
 QUIET = np.zeros(4, bool)

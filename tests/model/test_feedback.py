@@ -6,9 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_cases import at
 
-from model.evidence import KINDS, MARGIN, K, eased, excess, page_score
-from model.feedback import LOWERED, LOWERED_AT_MOST, PREFERENCE, Feedback, PastIncident, of_missed, of_past, preference
-from model.incidents import REMEMBERED, IncidentMemory, OpenIncident
+from model.incidents.feedback import (
+    LOWERED,
+    LOWERED_AT_MOST,
+    PREFERENCE,
+    Feedback,
+    PastIncident,
+    of_missed,
+    of_past,
+    preference,
+)
+from model.incidents.tracking import REMEMBERED, IncidentMemory, OpenIncident
+from model.scoring.evidence import KINDS, MARGIN, K, eased, excess, page_score
 from model.verdict import Severity
 
 NAMES = ("shop/cart", "shop/store", "shop/pay", "shop/front")

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from model.features import Channel
-from model.filters import (
+from model.state.filters import (
     BOUND,
     CENTRE,
     CLIP,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from model_cases import START
 
-from model.incidents import AlertPolicy, Group, IncidentMemory, OpenIncident, follow, groups, warmed
+from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, follow, groups, warmed
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.layers import Attention, MeshLayer, Neighbourhoods
+from model.network.layers import Attention, MeshLayer, Neighbourhoods
 
 NODES, CALLS, INPUTS, OUTPUTS, HEADS, TRAJECTORY = 12, 40, 6, 8, 2, 3
 

@@ -7,9 +7,9 @@ import pytest
 
 from model.evaluate.intervals import share
 from model.evaluate.located import (
+    AlertRecord,
     LocatedFault,
-    Page,
-    Watch,
+    LocatedRun,
     band,
     due_to_churn,
     false_pages,
@@ -26,8 +26,8 @@ def minute(value: float) -> datetime:
     return START + timedelta(minutes=value)
 
 
-def page(begin: float, *suspects: str, affected: tuple[str, ...] = (), id: str = "") -> Page:
-    return Page(id or f"{begin}", minute(begin), suspects, frozenset(affected))
+def page(begin: float, *suspects: str, affected: tuple[str, ...] = (), id: str = "") -> AlertRecord:
+    return AlertRecord(id or f"{begin}", minute(begin), suspects, frozenset(affected))
 
 
 FAULT = LocatedFault(
@@ -55,8 +55,8 @@ LATER = replace(
 )
 
 
-def watch(*pages: Page, faults: tuple[LocatedFault, ...] = (FAULT, LATER)) -> Watch:
-    return Watch(pages, faults, STEP, minute(0), minute(60))
+def watch(*pages: AlertRecord, faults: tuple[LocatedFault, ...] = (FAULT, LATER)) -> LocatedRun:
+    return LocatedRun(pages, faults, STEP, minute(0), minute(60))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def watch(*pages: Page, faults: tuple[LocatedFault, ...] = (FAULT, LATER)) -> Wa
         (page(10), False),  # names nobody
     ],
 )
-def test_a_page_is_true_in_time_and_in_place(given: Page, true: bool) -> None:
+def test_a_page_is_true_in_time_and_in_place(given: AlertRecord, true: bool) -> None:
     assert is_true(given, FAULT, STEP) is true
     assert (false_pages(watch(given)) == ()) is true
 

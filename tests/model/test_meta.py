@@ -5,9 +5,10 @@ import pytest
 import torch
 from model_cases import at, network
 
-from model.evidence import KINDS, Evidence, K
-from model.incidents import AlertPolicy, IncidentMemory
-from model.meta import (
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.evidence import KINDS, Evidence, K
+from model.scoring.explanations import OWN, SERIES, Explanation
+from model.scoring.meta_model import (
     COUNTERPARTS,
     MOST_DECADES,
     PAGE_NATS,
@@ -23,7 +24,6 @@ from model.meta import (
     with_crossing,
     with_neighbours,
 )
-from model.reasons import OWN, SERIES, Told
 from model.snapshot import PlannedChange
 from model.verdict import MOVED, NearbyChange, Severity, Status, Verdict
 
@@ -53,7 +53,7 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
         np.array(page, np.float32),
         np.array(page, np.float32),
         np.array(calls, np.int64).reshape(-1, 2).T,
-        Told(
+        Explanation(
             series,
             np.full((count, 3), -1),
             observed,

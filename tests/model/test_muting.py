@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_cases import at, settled_state
 
-from model.evidence import KINDS, MOST_CANDIDATES, K, _candidates, eased, excess, lessened, page_score
-from model.incidents import AlertPolicy, Group, IncidentMemory, OpenIncident, audible, follow, groups, warmed
-from model.muting import EVERY, LEVELS, Heeded, Mute, covered, heed
+from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, covered
+from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, audible, follow, groups, warmed
+from model.scoring.evidence import KINDS, MOST_CANDIDATES, K, _candidates, eased, excess, lessened, page_score
 from model.snapshot import Sensitivity, ServicePolicy
-from model.storage import pack_state, unpack_state
+from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity
 
 LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
@@ -27,8 +27,8 @@ def mute(*services: str, start: float = 0, end: float = 100) -> Mute:
     return Mute(f"m-{start}-{end}", services, at(start), at(end), "moved", at(0))
 
 
-def muted(*services: str) -> Heeded:
-    return Heeded((MuteInForce(MuteOrigin.API, services, "moved", "m"),))
+def muted(*services: str) -> ActiveMutes:
+    return ActiveMutes((MuteInForce(MuteOrigin.API, services, "moved", "m"),))
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,16 @@ def test_services_are_named_by_themselves_by_their_namespace_or_all(named: tuple
 
 def test_a_mute_holds_from_its_start_up_to_its_end_and_a_window_for_everybody() -> None:
     given = [mute("shop/cart", start=10, end=20), mute(start=15, end=16)]
-    who = [heed(given, (), (), at(i)).muted(NAMES).tolist().count(True) for i in (9, 10, 15, 16, 19, 20)]
+    who = [active_mutes(given, (), (), at(i)).muted(NAMES).tolist().count(True) for i in (9, 10, 15, 16, 19, 20)]
     assert who == [0, 1, len(NAMES), 1, 1, 0]
-    assert heed(given, (), [ServicePolicy("pay/*", mute="x")], None).mutes == (), "a baseline is there to be learned"
+    assert active_mutes(given, (), [ServicePolicy("pay/*", mute="x")], None).mutes == (), (
+        "a baseline is there to be learned"
+    )
 
 
 def test_mutes_add_up_and_say_where_they_come_from() -> None:
     policies = [ServicePolicy("pay/bank", mute="old"), ServicePolicy("pay/card", mute="old")]
-    found = heed([mute("shop/cart")], [ServicePolicy("shop/*", mute="jobs")], policies, at(1)).mutes
+    found = active_mutes([mute("shop/cart")], [ServicePolicy("shop/*", mute="jobs")], policies, at(1)).mutes
     assert [(one.origin, one.services, one.reason) for one in found] == [
         (MuteOrigin.API, ("shop/cart",), "moved"),
         (MuteOrigin.SNAPSHOT, ("pay/bank", "pay/card"), "old"),
@@ -79,7 +81,7 @@ def test_of_sensitivities_the_nearest_word_counts(
     settings_say: dict[str, Sensitivity], snapshot_says: dict[str, Sensitivity | None], wanted: float
 ) -> None:
     said = [[ServicePolicy(*one) for one in told.items()] for told in (settings_say, snapshot_says)]
-    raised = heed((), *said, at(0)).raised(NAMES)
+    raised = active_mutes((), *said, at(0)).raised(NAMES)
     assert raised[0] == wanted
     assert not raised[2:].any()
 
@@ -94,7 +96,7 @@ def test_sensitivity_moves_the_level_and_what_was_no_incident_is_silent_whatever
 ) -> None:
     kinds = np.zeros((1, K), np.float32)
     kinds[0, [KINDS.index(k) for k in ("latency", "error", "vanished")]] = shown
-    memory = IncidentMemory(heeded=Heeded(levels={"shop/cart": LEVELS[sensitivity]}))
+    memory = IncidentMemory(heeded=ActiveMutes(levels={"shop/cart": LEVELS[sensitivity]}))
     moved, plain = page_score(eased(kinds, memory, ["shop/cart"])), page_score(kinds)
     assert np.sign(plain - moved) in (0, np.sign(LEVELS[sensitivity]))
     assert page_score(eased(kinds, memory, ["pay/card"])) == plain
@@ -133,7 +135,7 @@ def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -
     scores, affected, hushed = np.array(told[0], np.float32), np.array(told[1]), np.array(told[2])
     who = tuple(name for name, is_it in zip(NAMES, hushed, strict=True) if is_it)
     hot, confirmed = warmed(memory, NAMES, scores, LEVEL, POLICY, now)
-    memory = replace(memory, hot=hot, heeded=muted(*who) if who else Heeded()).hushed()
+    memory = replace(memory, hot=hot, heeded=muted(*who) if who else ActiveMutes()).hushed()
     found, hidden = audible(groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, hushed)
     alive, seen = follow(memory, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), 4)
     for group in seen.values():
@@ -200,7 +202,7 @@ def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
 
 
 def test_mutes_say_whom_they_hide_and_what_they_hid_is_remembered_as_long_as_it_is_kept() -> None:
-    heeded = Heeded((*muted("shop/*").mutes, *muted().mutes))
+    heeded = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
     found = heeded.hiding(["shop/store", "pay/bank", "shop/cart"])
     assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]
     assert heeded.hiding([]) == heeded.mutes
@@ -209,7 +211,7 @@ def test_mutes_say_whom_they_hide_and_what_they_hid_is_remembered_as_long_as_it_
     memory = memory.hiding(found[:1], at(4)).hiding(found[1:], at(5))
     assert memory.hidden == {"shop/*": at(4), EVERY: at(5)}
     after = memory.outlived(at(5), oldest=at(5))
-    assert (after.mutes, after.hidden, after.heeded) == ((mute(end=6),), {EVERY: at(5)}, Heeded())
+    assert (after.mutes, after.hidden, after.heeded) == ((mute(end=6),), {EVERY: at(5)}, ActiveMutes())
 
 
 def test_mutes_survive_the_store() -> None:

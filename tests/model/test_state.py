@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from model_cases import CALLS, EDGE, NODE, SERVICES, START, network, noisy, settled_state, simulated, snapshot, watch
 
-from model.autoencoder import NODE_PAST
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
-from model.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
-from model.incidents import OpenIncident
-from model.scoring import score, whole_mesh
-from model.state import MeshState, heard, observe, strongest
+from model.incidents.tracking import OpenIncident
+from model.network.autoencoder import NODE_PAST
+from model.scoring.score import score, whole_mesh
+from model.state.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
+from model.state.mesh_state import MeshState, observe, sample_neighbours, strongest
 from model.verdict import Severity
 
 STORE = SERVICES.index("shop/store")
@@ -268,7 +268,7 @@ def test_of_a_crowd_at_most_one_foreigner_is_heard() -> None:
     listener = np.array([0] * 6 + [1] * 2)
     traffic = np.array([6, 5, 4, 3, 2, 1, 9, 8], np.float32)
     foreign = np.array([True, True, False, False, False, False, True, True])
-    marked = heard(traffic, listener, foreign, 4)
+    marked = sample_neighbours(traffic, listener, foreign, 4)
     # Of the four strongest into 0 two are foreign, and the stronger one stays; 1 has no crowd.
     np.testing.assert_array_equal(marked, [True, False, True, True, False, False, True, True])
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from model_cases import START, at, noisy, settled_state, snapshot, watch
 from safetensors.numpy import load, save
 
-from model.adapter import Adaptation, Adapter
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
-from model.feedback import Feedback, PastIncident
-from model.incidents import IncidentMemory, OpenIncident
+from model.incidents.feedback import Feedback, PastIncident
+from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import PlannedChange
-from model.state import MeshState
-from model.storage import pack_state, unpack_state
+from model.state.load_adapter import Adaptation, Adapter
+from model.state.mesh_state import MeshState
+from model.state.serialization import pack_state, unpack_state
 from model.verdict import NearbyChange, Severity
 from tests.contract import different
 

@@ -7,8 +7,8 @@ import pytest
 from model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
 from test_evidence import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
 
-from model.evidence import Evidence
-from model.reasons import OWN, SERIES
+from model.scoring.evidence import Evidence
+from model.scoring.explanations import OWN, SERIES
 from model.snapshot import MeshSnapshot
 from model.verdict import LOST, MOVED, NEW, VANISHED
 

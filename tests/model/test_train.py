@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from model.checkpoint import Checkpoint, load, save
-from model.dataset import LabelledFault, TrainingRun
-from model.train import TrainingOptions, TrainingReport, train
-from serve_app.sources.faults import Fault
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.training import recorded_runs
+from model.training.dataset import LabelledFault, TrainingRun
+from model.training.train import TrainingOptions, TrainingReport, train
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.simulator.training_meshes import recorded_runs
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "recordings" / "nezha-onlineboutique"
 TINY = TrainingOptions(seed=3, steps=30, batch=6, meta_steps=30)

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.codec import snapshot_document
-from serve_app.sources.topology import MeshSpec
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import Tab, chromium, missing, tab
 from tests.serve_app.running import recorded, serving
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.codec import snapshot_document
-from serve_app.sources.topology import MeshSpec
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
 from tests.live.nginx import Nginx
 from tests.live.programs import missing as missing_program
 from tests.page.browsing import Tab, chromium, missing, tab

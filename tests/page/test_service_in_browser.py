@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.codec import snapshot_document
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.live.programs import free_ports
 from tests.page.browsing import chromium, missing, tab
 from tests.serve_app.running import kill_all, serving

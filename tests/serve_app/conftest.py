@@ -9,11 +9,11 @@ import pytest
 import torch
 from running import Service
 
-from model.autoencoder import Autoencoder, AutoencoderConfig
-from model.calibration import Tail
 from model.checkpoint import SHIPPED, Checkpoint, save
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.meta import MetaModel
+from model.network.autoencoder import Autoencoder, AutoencoderConfig
+from model.scoring.calibration import Tail
+from model.scoring.meta_model import MetaModel
 from serve_app.settings import Settings
 
 

@@ -17,14 +17,14 @@ import pytest
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
-from serve_app.codec import encode_verdict, snapshot_document
+from serve_app.api.codec import encode_verdict, snapshot_document
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
-from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.stores.local import LocalStore
-from tests.serve_app.sources.prometheus.standin import Request
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.stores.sqlite import LocalStore
+from tests.serve_app.collect.prometheus.standin import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import httpx
 
 from model.checkpoint import load
-from serve_app.codec import decode_snapshot, encode_verdict
-from serve_app.demo.show import Scene
+from serve_app.api.codec import decode_snapshot, encode_verdict
+from serve_app.api.schemas.verdict import IncidentDocument, ReasonDocument, SuspectDocument, VerdictDocument
+from serve_app.demo.show import JudgedSnapshot
 from serve_app.pipeline import Mesh, advance, options
-from serve_app.schemas import IncidentDocument, ReasonDocument, SuspectDocument, VerdictDocument
 from serve_app.settings import Settings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -57,9 +57,9 @@ def incident(name: str, score: float, *suspects: str) -> IncidentDocument:
     )
 
 
-def scene(index: int, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument) -> Scene:
+def scene(index: int, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument) -> JudgedSnapshot:
     """A verdict as it was shown."""
-    return Scene(index, verdict(index, status, score, *incidents), 3.0)
+    return JudgedSnapshot(index, verdict(index, status, score, *incidents), 3.0)
 
 
 def transport() -> httpx.MockTransport:

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from serve_app.access import Scope, editing
 from serve_app.access.failures import MOST_FAILURES
+from serve_app.api.client import Client
+from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
-from serve_app.client import Client
-from serve_app.codec import snapshot_document
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)

@@ -11,7 +11,7 @@ from running import Service, problem, push, recorded
 
 from model.features import P50, P99, RATE
 from model.snapshot import MeshSnapshot
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.ray]
 

@@ -4,7 +4,15 @@ import heapq
 
 import pytest
 
-from serve_app.admission import LEAST, LONGEST_WAIT_SECONDS, MOST, RESERVED, TARGET_SHARE, Admission, Kind
+from serve_app.deployments.admission import (
+    LEAST,
+    LONGEST_WAIT_SECONDS,
+    MOST,
+    RESERVED,
+    TARGET_SHARE,
+    Admission,
+    RequestKind,
+)
 
 DEADLINE = 5.0
 
@@ -27,7 +35,7 @@ def simulate(admission: Admission, clients: int, servers: int, seconds_each: flo
             durations.append(now - ticket.began)  # type: ignore[attr-defined]
             heapq.heappush(events, (now, order, None))
             continue
-        admitted = admission.admit(Kind.PUSH, f"mesh-{order % clients}", now)
+        admitted = admission.admit(RequestKind.PUSH, f"mesh-{order % clients}", now)
         if admitted is None:
             heapq.heappush(events, (now + admission.retry_after_seconds(), order, None))
             continue
@@ -61,40 +69,40 @@ def test_the_limit_grows_only_while_it_is_used() -> None:
 
 def test_a_mesh_that_asks_for_everything_leaves_room_for_the_others() -> None:
     admission = Admission(DEADLINE)
-    greedy = [admission.admit(Kind.PUSH, "greedy", 0.0) for _ in range(100)]
+    greedy = [admission.admit(RequestKind.PUSH, "greedy", 0.0) for _ in range(100)]
     assert sum(ticket is not None for ticket in greedy) == admission.limit  # alone it may have it all
-    assert admission.admit(Kind.PUSH, "modest", 0.1) is None  # there is no room now
+    assert admission.admit(RequestKind.PUSH, "modest", 0.1) is None  # there is no room now
     admission.finish(next(t for t in greedy if t), 0.2)
-    assert admission.admit(Kind.PUSH, "greedy", 0.3) is None  # above its share since another mesh asked
-    assert admission.admit(Kind.PUSH, "modest", 0.4) is not None
+    assert admission.admit(RequestKind.PUSH, "greedy", 0.3) is None  # above its share since another mesh asked
+    assert admission.admit(RequestKind.PUSH, "modest", 0.4) is not None
 
 
 def test_a_mesh_that_no_longer_asks_gives_its_share_back() -> None:
     admission = Admission(DEADLINE)
     for i in range(50):
-        ticket = admission.admit(Kind.PUSH, f"mesh-{i}", 0.0)
+        ticket = admission.admit(RequestKind.PUSH, f"mesh-{i}", 0.0)
         if ticket:
             admission.finish(ticket, 0.0)
     later = LONGEST_WAIT_SECONDS + 1
-    took = [admission.admit(Kind.PUSH, "alone", later) for _ in range(20)]
+    took = [admission.admit(RequestKind.PUSH, "alone", later) for _ in range(20)]
     assert sum(ticket is not None for ticket in took) >= int(admission.limit)
 
 
 def test_pushes_go_before_reads_and_reads_before_back_tests() -> None:
     admission = Admission(DEADLINE)
-    scores = [admission.admit(Kind.SCORE, "", 0.0) for _ in range(20)]
-    reads = [admission.admit(Kind.READ, "", 0.0) for _ in range(20)]
-    pushes = [admission.admit(Kind.PUSH, f"mesh-{i}", 0.0) for i in range(20)]
+    scores = [admission.admit(RequestKind.SCORE, "", 0.0) for _ in range(20)]
+    reads = [admission.admit(RequestKind.READ, "", 0.0) for _ in range(20)]
+    pushes = [admission.admit(RequestKind.PUSH, f"mesh-{i}", 0.0) for i in range(20)]
     taken = [sum(ticket is not None for ticket in group) for group in (scores, reads, pushes)]
     assert taken[0] == admission.limit / 2
-    assert taken[1] == RESERVED[Kind.READ]  # reads always have a few places of their own
+    assert taken[1] == RESERVED[RequestKind.READ]  # reads always have a few places of their own
     assert taken[2] >= LEAST
 
 
 def test_all_room_comes_back() -> None:
     admission = Admission(DEADLINE)
     for _ in range(3):
-        tickets = [admission.admit(kind, f"mesh-{i}", 0.0) for i, kind in enumerate([*Kind] * 5)]
+        tickets = [admission.admit(kind, f"mesh-{i}", 0.0) for i, kind in enumerate([*RequestKind] * 5)]
         for ticket in tickets:
             if ticket:
                 admission.finish(ticket, 0.01)
@@ -105,13 +113,13 @@ def test_all_room_comes_back() -> None:
 def test_refused_clients_are_asked_to_wait_longer_where_there_are_more() -> None:
     few, many = Admission(DEADLINE), Admission(DEADLINE)
     for admission, refusals in ((few, 1), (many, 300)):
-        for ticket in [admission.admit(Kind.PUSH, f"m{i}", 0.0) for i in range(8)]:
+        for ticket in [admission.admit(RequestKind.PUSH, f"m{i}", 0.0) for i in range(8)]:
             assert ticket
             admission.finish(ticket, 0.0)
-        while admission.admit(Kind.PUSH, f"m{admission._kinds.total()}", 0.0):
+        while admission.admit(RequestKind.PUSH, f"m{admission._kinds.total()}", 0.0):
             pass  # until it is full
         for i in range(refusals):
-            assert admission.admit(Kind.PUSH, f"other-{i}", 0.0) is None
+            assert admission.admit(RequestKind.PUSH, f"other-{i}", 0.0) is None
     waits = [[admission.retry_after_seconds() for _ in range(200)] for admission in (few, many)]
     assert 1.0 <= min(waits[0]) <= max(waits[0]) < max(waits[1]) <= LONGEST_WAIT_SECONDS
     for share in (0.25, 0.5, 0.75):  # spread over the whole time, so that they do not come back all at once

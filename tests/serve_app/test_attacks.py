@@ -23,7 +23,7 @@ import pytest
 from running import Service, kept, push
 from test_body_memory import FACTOR, JSONS, PACKED, SPARE
 
-from serve_app.codec import ARROW, JSON, MESSAGEPACK, decode_snapshot
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, decode_snapshot
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

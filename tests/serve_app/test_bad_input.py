@@ -12,8 +12,8 @@ import pytest
 from msgspec import msgpack
 from running import Service, kept, problem, push, recorded
 
-from serve_app.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
-from serve_app.sources.topology import MeshSpec
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 

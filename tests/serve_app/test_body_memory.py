@@ -17,17 +17,11 @@ import pyarrow as pa
 import pytest
 from test_small_bodies import cell, one_name, services, stream
 
+from serve_app.actions.feedback import decode_feedback
+from serve_app.actions.mutes import decode_mute
+
 # ruff: noqa: E501
-from serve_app.codec import (
-    ARROW,
-    JSON,
-    MESSAGEPACK,
-    Limits,
-    decode_feedback,
-    decode_mute,
-    decode_snapshot,
-    decode_snapshots,
-)
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
 from serve_app.errors import ServeError
 
 LIMITS = Limits(20_000, 200_000, 1000, 20_000, 120)

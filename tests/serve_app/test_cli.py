@@ -13,14 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from model.checkpoint import SHIPPED, load
+from serve_app.api.codec import verdict_line
 from serve_app.cli import app
 from serve_app.cli.configure import overrides
-from serve_app.codec import verdict_line
 from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
-from serve_app.recording import RecordingReader
+from serve_app.recordings.files import RecordingReader
 from serve_app.settings import Settings, sources
-from serve_app.sources.operations import DEFAULT_FACTOR
+from serve_app.simulator.events.operations import DEFAULT_FACTOR
 from tests.serve_app.conftest import Service
 
 SNAPSHOTS = 30

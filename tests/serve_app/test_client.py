@@ -8,8 +8,21 @@ import httpx
 import pytest
 
 from model.snapshot import MeshSnapshot, PlannedChange
-from serve_app.client import Client
-from serve_app.codec import decode_feedback, decode_mute, decode_snapshot
+from serve_app.actions.feedback import decode_feedback
+from serve_app.actions.mutes import decode_mute
+from serve_app.api.client import Client
+from serve_app.api.codec import decode_snapshot
+from serve_app.api.problems import problem
+from serve_app.api.schemas.actions import (
+    FeedbackDocument,
+    FeedbackListDocument,
+    KeptFeedbackDocument,
+    KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
+    MuteListDocument,
+)
+from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import (
     ANSWERS,
     DeadlineExceeded,
@@ -20,17 +33,6 @@ from serve_app.errors import (
     UnknownIncident,
     UnknownMesh,
     UnknownMute,
-    problem,
-)
-from serve_app.schemas import VerdictDocument
-from serve_app.spoken import (
-    FeedbackDocument,
-    FeedbackListDocument,
-    KeptFeedbackDocument,
-    KeptMuteDocument,
-    MissedDocument,
-    MuteDocument,
-    MuteListDocument,
 )
 
 NAN = float("nan")

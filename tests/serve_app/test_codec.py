@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot, PlannedChange, Sensitivity, ServicePolicy
 from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
-from serve_app.codec import (
+from serve_app.api.codec import (
     ERRORS_LISTED,
     Limits,
     decode_snapshot,
@@ -23,8 +23,9 @@ from serve_app.codec import (
     unpack_snapshot,
     verdict_line,
 )
-from serve_app.errors import CorruptState, DocumentTooLarge, InvalidDocument, MalformedDocument, problem
-from serve_app.schemas import VerdictDocument
+from serve_app.api.problems import problem
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.errors import CorruptState, DocumentTooLarge, InvalidDocument, MalformedDocument
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 text = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.snapshot import MeshSnapshot, PlannedChange
-from serve_app.collecting import Collecting, Rhythm, phase_of
+from serve_app.collect.loop import MeshCollector, PollSchedule, phase_of
+from serve_app.collect.prometheus.client import QueryAnswer
+from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import InvalidDocument, NoCapacity, Overloaded, StaleSnapshot
-from serve_app.metrics import PrometheusInstruments
-from serve_app.sources.prometheus.client import Answer
-from serve_app.sources.prometheus.source import Poll
+from serve_app.exporter import PrometheusInstruments
 
-RHYTHM = Rhythm(interval_seconds=10, behind_seconds=10, catch_up=4)
+RHYTHM = PollSchedule(interval_seconds=10, behind_seconds=10, catch_up=4)
 NOW = 1_700_000_005.0  # the newest instant that is in: 10 s and more ago
 
 
@@ -32,16 +32,16 @@ def snapshot(at: datetime, *changes: PlannedChange) -> MeshSnapshot:
 
 
 def good(at: datetime) -> Poll:
-    return Poll(at, snapshot(at), {("services", "requests"): Answer([])})
+    return Poll(at, snapshot(at), {("services", "requests"): QueryAnswer([])})
 
 
 def failed(at: datetime) -> Poll:
-    answers = {("services", "requests"): Answer([], failed="unreachable", detail="nobody there")}
+    answers = {("services", "requests"): QueryAnswer([], failed="unreachable", detail="nobody there")}
     return Poll(at, None, answers, masked=(("services", "requests"),), why="requests of services are not known")
 
 
 def empty(at: datetime) -> Poll:
-    return Poll(at, None, {("services", "requests"): Answer([])}, why="expected at least one service")
+    return Poll(at, None, {("services", "requests"): QueryAnswer([])}, why="expected at least one service")
 
 
 @dataclass
@@ -73,8 +73,8 @@ class Service:
         return [one.observed_at.timestamp() for one in self.taken]
 
 
-def collecting(source: Scripted, service: Service, done: float | None = None) -> Collecting:
-    one = Collecting("shop", source, service.push, RHYTHM)
+def collecting(source: Scripted, service: Service, done: float | None = None) -> MeshCollector:
+    one = MeshCollector("shop", source, service.push, RHYTHM)
     one.begin(done)
     return one
 
@@ -87,7 +87,7 @@ def newest(now: float = NOW) -> float:
 def test_due_instants_are_in_order_after_the_last_in_the_past_and_bounded(
     now: float, ago: float, interval: float, behind: float, share: float
 ) -> None:
-    rhythm = Rhythm(interval, behind, 5, share * interval)
+    rhythm = PollSchedule(interval, behind, 5, share * interval)
     done = rhythm.newest(now - ago)
     due = rhythm.due(done, now)
     assert len(due) == min(round((rhythm.newest(now) - done) / interval), 5)
@@ -205,7 +205,7 @@ async def test_a_mistake_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptur
         asked.set()
         raise ZeroDivisionError("ours")
 
-    one = Collecting("shop", Scripted(breaks), Service().push, Rhythm(0.05, 0.0))
+    one = MeshCollector("shop", Scripted(breaks), Service().push, PollSchedule(0.05, 0.0))
     running = asyncio.create_task(one.run())
     await asyncio.wait_for(asked.wait(), 5)
     asked.clear()

@@ -8,16 +8,29 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from serve_app.client import Client
+from serve_app.api.client import Client
 from serve_app.demo.keys import Controls
 from serve_app.demo.lines import line, print_news
 from serve_app.demo.show import WARM_UP, Show, opening, play, scored
-from serve_app.demo.story import END, FAULT, TOLD, Chapter, Finding, Page, about, begins, chapters, found, judge, paged
-from serve_app.sources.faults import Fault
-from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import Change
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.demo.story import (
+    END,
+    FAULT,
+    TOLD,
+    Chapter,
+    FaultFinding,
+    ShownIncident,
+    about,
+    begins,
+    chapters,
+    found,
+    judge,
+    paged,
+)
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.parameters import build_mesh
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.serve_app.shows import incident, scene, transport, verdict
 
 INTERVAL = 15.0
@@ -25,14 +38,14 @@ SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
 CHAPTER = Chapter(
     0,
     70,
-    (Change("deploy", "a/web", 72), Change("scale_out", "a/cart", 80)),
+    (BenignChange("deploy", "a/web", 72), BenignChange("scale_out", "a/cart", 80)),
     Fault("error_burst", "a/db", 92, 112),
     134,
 )
 
 
-def page(name: str, index: int, *suspects: str, score: float = 8.0) -> Page:
-    return Page(name, index, score, suspects)
+def page(name: str, index: int, *suspects: str, score: float = 8.0) -> ShownIncident:
+    return ShownIncident(name, index, score, suspects)
 
 
 # story
@@ -85,7 +98,7 @@ def test_pages_are_counted_once_and_remembered_at_their_strongest() -> None:
         ([page("x", 93)], False, "suspects are nobody"),
     ],
 )
-def test_judgement(pages: list[Page], passed: bool, words: str) -> None:
+def test_judgement(pages: list[ShownIncident], passed: bool, words: str) -> None:
     judgement = judge(CHAPTER, pages, INTERVAL)
     assert judgement.passed == passed
     assert words in judgement.reason
@@ -103,7 +116,7 @@ def test_which_fault_a_page_is_about() -> None:
 
 
 def test_what_is_found_of_a_fault() -> None:
-    late = Finding(Fault("latency_injection", "b/q", 100, 120))
+    late = FaultFinding(Fault("latency_injection", "b/q", 100, 120))
     open_before = verdict(99, "anomalous", 9.0, incident("x", 9.0, "b/q"))
     assert found(late, 99, open_before, INTERVAL) == late
     assert found(late, 100, verdict(100), INTERVAL) == late

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from serve_app.client import Client
+from serve_app.api.client import Client
 from serve_app.demo.chart import BLOCKS, chart
 from serve_app.demo.keys import CONTROLS, SPEEDS, Controls, Option, letters, menu, press
 from serve_app.demo.picture import save
 from serve_app.demo.show import WARM_UP, Show, opening, play, pressed, scored, told
 from serve_app.demo.story import begins, chapters
 from serve_app.demo.view import render
-from serve_app.sources.faults import KINDS, Fault, candidates
-from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import WIRING_KINDS, Change, ChangeKind
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.events.faults import KINDS, Fault, candidates
+from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
+from serve_app.simulator.mesh.parameters import build_mesh
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.serve_app.shows import incident, scene, transport
 
 SPEC = MeshSpec(services=60, seed=0)
@@ -84,7 +84,7 @@ def test_an_option_goes_round_and_avoids_what_is_under_way() -> None:
     fault = option.deed("a/x", 80)
     assert isinstance(fault, Fault)
     assert (fault.kind, fault.service, fault.start) == ("error_burst", "a/x", 80)
-    assert Option("D", "deploy", ("a/x",)).deed("a/x", 80) == Change("deploy", "a/x", 80)
+    assert Option("D", "deploy", ("a/x",)).deed("a/x", 80) == BenignChange("deploy", "a/x", 80)
 
 
 @pytest.mark.parametrize(

@@ -22,19 +22,19 @@ from serve_app.demo.document import document, pressable
 from serve_app.demo.keys import CONTROLS, Controls, menu
 from serve_app.demo.outcomes import outcome
 from serve_app.demo.show import FADING, WARM_UP, Show, pressed, scored
-from serve_app.demo.story import Page
+from serve_app.demo.story import ShownIncident
 from serve_app.deployments.remote_control import MOST_KEYS, WaitingKeys
 from serve_app.errors import InvalidDocument, Overloaded
-from serve_app.sources.faults import Fault
-from serve_app.sources.mesh import build_mesh
-from serve_app.sources.operations import Change
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.parameters import build_mesh
+from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import problem
 from tests.serve_app.shows import incident, scene
 
 SPEC = MeshSpec(services=60, seed=0)
 MENU = menu(build_mesh(SPEC), 0)
-DEPLOY, BURST = Change("deploy", "a/web", 80), Fault("error_burst", "a/db", 100, 120)
+DEPLOY, BURST = BenignChange("deploy", "a/web", 80), Fault("error_burst", "a/db", 100, 120)
 
 
 def told(show: Show) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_outcomes(
 
 
 def test_a_page_that_names_others_is_not_right() -> None:
-    show = known(deeds=(BURST,), scenes=(scene(102),), pages=(Page("x", 101, 9.0, ("a/web",)),))
+    show = known(deeds=(BURST,), scenes=(scene(102),), pages=(ShownIncident("x", 101, 9.0, ("a/web",)),))
     assert outcome(show, BURST).text == "paged, but the culprit is not named"
     assert outcome(show, BURST).right is False
 

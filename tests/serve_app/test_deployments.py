@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from model.checkpoint import load
-from model.scoring import PartitionTask, score
-from model.state import MeshState
+from model.scoring.score import PartitionTask, score
+from model.state.mesh_state import MeshState
 from serve_app.app import nested
 from serve_app.deployments.scorer import balanced, found, probe, score_groups
 from serve_app.errors import NoCapacity
-from serve_app.metrics import PARTS_SCORED, STAGE, PrometheusInstruments
+from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh
 from serve_app.stores.base import MeshSummary
 from serve_app.stores.cache import Known, MeshCache, size_bytes

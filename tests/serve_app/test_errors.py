@@ -7,7 +7,8 @@ import pytest
 
 from model import errors as model_errors
 from serve_app import errors
-from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, Overloaded, ServeError, answer, problem
+from serve_app.api.problems import problem
+from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, Overloaded, ServeError, answer
 
 
 def _tree(base: type[Exception]) -> Iterator[type[Exception]]:

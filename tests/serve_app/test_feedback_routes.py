@@ -10,15 +10,15 @@ from running import Service, kept, problem, push, recorded, refuses_what_is_no_d
 
 from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
-from model.storage import pack_state, unpack_state
+from model.state.serialization import pack_state, unpack_state
 from model.verdict import Verdict
+from serve_app.actions.feedback import add_feedback, withdraw_feedback
+from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument
 from serve_app.errors import TooMuchFeedback
-from serve_app.feedback import taken_back, told
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.spoken import FeedbackDocument, KeptFeedbackDocument, MissedDocument
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same
 
 pytestmark = pytest.mark.timeout(180)
@@ -54,7 +54,7 @@ def run(checkpoint: Checkpoint, mesh: Mesh, snapshots: Sequence[MeshSnapshot]) -
 
 def saying(mesh: Mesh, said: FeedbackDocument | MissedDocument) -> Mesh:
     """The mesh that heeds it, after a trip through the store."""
-    state, _ = told(mesh.state, said, MOST)
+    state, _ = add_feedback(mesh.state, said, MOST)
     return replace(mesh, state=unpack_state(pack_state(state), state.window))
 
 
@@ -84,7 +84,7 @@ def test_what_was_no_incident_pages_no_more_and_others_do(
     assert not pages(after, AGAIN, PAUSE.stop)
     assert pages(after, OTHER, PAUSE.stop)
     assert after[0].threshold > before[0].threshold, "what was scored then is normal now"
-    state, _ = taken_back(spoken.state, incident)
+    state, _ = withdraw_feedback(spoken.state, incident)
     again, _ = run(checkpoint, replace(spoken, state=state), rest)
     check_same(again, before)
 
@@ -118,13 +118,13 @@ def test_a_missed_incident_makes_its_services_page_sooner_and_a_culprit_is_named
 def test_there_is_room_for_so_much_and_no_more(paged: tuple[Mesh, str], days: list[MeshSnapshot]) -> None:
     mesh, incident = paged
     said = FeedbackDocument(incident=incident, was_incident=True)
-    state, first = told(mesh.state, said, 1)
-    assert told(state, said, 1) == (state, first)
-    other, second = told(state, FeedbackDocument(incident=incident, was_incident=False), 1)
+    state, first = add_feedback(mesh.state, said, 1)
+    assert add_feedback(state, said, 1) == (state, first)
+    other, second = add_feedback(state, FeedbackDocument(incident=incident, was_incident=False), 1)
     assert other.memory.feedback == (second,), "it takes the place of what was said before"
     missed = MissedDocument(services=[state.node_ids[0]], since=days[3].observed_at)
     with pytest.raises(TooMuchFeedback, match=r"expected at most 1 .* limits\.max_feedback"):
-        told(state, missed, 1)
+        add_feedback(state, missed, 1)
 
 
 MESH = "spoken"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from model.checkpoint import Checkpoint, load
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS, MeshSnapshot
-from serve_app.codec import encode_verdict
+from serve_app.api.codec import encode_verdict
 from serve_app.pipeline import Mesh, Options, advance
 
 SERVICES = ("shop/web", "shop/cart", "shop/store", "bank/ledger")

@@ -14,12 +14,13 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from timing import TIMEOUT_FACTOR
 
-from serve_app.access import Access, serve_rules
+from serve_app.access import Access
 from serve_app.deployments import connections
-from serve_app.deployments.calling import RECEIVED
 from serve_app.deployments.gate import Gate
-from serve_app.metrics import PrometheusInstruments
+from serve_app.deployments.rpc import RECEIVED
+from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
+from serve_app.settings.access import serve_rules
 
 PUSH = "/v1/meshes/shop/snapshots"
 PEERS: list["Peer"] = []  # of the test that runs

@@ -16,14 +16,14 @@ import pytest
 
 from model.evaluate.figures import Figures, compare, figures
 from model.evaluate.intervals import Estimate
-from model.evaluate.judged import Judged
+from model.evaluate.judged import RecordingResult
 from model.evaluate.ranking import Ranking
 from model.evaluate.truth import Form, GroundTruth
 from serve_app.errors import BadRecording, BadVerdicts
-from serve_app.judging import fitting, judge_file, read_truth, read_verdicts
-from serve_app.recording import LabelledIncident, RecordingWriter
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.evaluation.load import fitting, judge_file, read_truth, read_verdicts
+from serve_app.recordings.files import LabelledIncident, RecordingWriter
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 JUDGE = SHARED / "judge" / "evaluate.py"
@@ -99,7 +99,7 @@ def test_the_judge_says_the_same(tmp_path: Path) -> None:
         assert differ == [], truth.name
 
 
-def differences(judged: Judged, reference: dict[str, Any]) -> Iterator[str]:
+def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[str]:
     """Every figure that both have, and no figure that only the reference has."""
     found = figures([judged])
     plain = {
@@ -169,7 +169,7 @@ def _group_apart(key: str, value: dict[str, Any], found: Figures) -> Iterator[st
         yield f"{key}: only the reference has it"
 
 
-def _incidents_apart(judged: Judged, reference: list[dict[str, Any]]) -> Iterator[str]:
+def _incidents_apart(judged: RecordingResult, reference: list[dict[str, Any]]) -> Iterator[str]:
     for outcome, row in zip(judged.outcomes, reference, strict=True):
         ours = (outcome.found, outcome.delay, outcome.place, outcome.span.kind, outcome.span.culprit)
         said = tuple(row[name] for name in ("detected", "delay", "rank", "kind", "culprit"))
@@ -228,7 +228,7 @@ def test_verdicts_that_cannot_be_judged(labelled: Path, tmp_path: Path) -> None:
     good = [json.dumps({"observed_at": truth.instant(i).isoformat(), "mesh_score": 1.0}) for i in range(10)]
     path = tmp_path / "verdicts.jsonl"
 
-    def judged(*lines: str) -> Judged:
+    def judged(*lines: str) -> RecordingResult:
         path.write_text("\n".join(lines))
         return judge_file(truth, path)
 

@@ -17,9 +17,9 @@ from running import Service, assert_same, expected, kill_all, recorded, serving
 
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
-from serve_app.codec import encode_snapshot
+from serve_app.api.codec import encode_snapshot
 from serve_app.settings import Settings
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

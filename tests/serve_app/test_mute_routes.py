@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from running import Service, kept, problem, push, recorded, refuses_what_is_no_document
 
-from serve_app.sources.topology import MeshSpec
-from serve_app.spoken import KeptMuteDocument
+from serve_app.api.schemas.actions import KeptMuteDocument
+from serve_app.simulator.mesh.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 

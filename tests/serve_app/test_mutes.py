@@ -7,26 +7,26 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from model.adaptation import AFTERMATH, _lessons
 from model.checkpoint import Checkpoint, load
-from model.filters import EXCEED_COUNT
-from model.muting import EVERY, Mute
+from model.incidents.mutes import EVERY, Mute
 from model.snapshot import MeshSnapshot, Sensitivity, ServicePolicy, namespace_of
-from model.state import MeshState
-from model.storage import pack_state, unpack_state
+from model.state.adapter_fit import AFTERMATH, _lessons
+from model.state.filters import EXCEED_COUNT
+from model.state.mesh_state import MeshState
+from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteOrigin, Verdict
+from serve_app.actions.mutes import add_mute, remove_mute
+from serve_app.api.schemas.actions import MuteDocument
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
-from serve_app.muting import lifted, muted
 from serve_app.pipeline import Mesh, Options, advance, options
 from serve_app.settings import LimitSettings, MeshSettings, Settings
-from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.prometheus.opening import MeshSource
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.spoken import MuteDocument
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same, different
-from tests.serve_app.sources.prometheus import standin
-from tests.serve_app.sources.prometheus.istio_standin import IstioMesh, of
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -102,7 +102,7 @@ def muting(mesh: Mesh, days: Days, services: Sequence[str] | None, until: int, s
         end=days.snapshots[until].observed_at,
         reason="database upgrade",
     )
-    state, _ = muted(mesh.state, said, LIMITS)
+    state, _ = add_mute(mesh.state, said, LIMITS)
     return replace(mesh, state=unpack_state(pack_state(state), state.window))
 
 
@@ -161,19 +161,19 @@ def test_one_that_is_taken_back_leaves_what_there_would_be_without(
 ) -> None:
     hushed = muting(quiet, days, [days.one], until=AFTER.stop)
     (mute,) = hushed.state.memory.mutes
-    lifted_now = replace(hushed, state=lifted(hushed.state, mute.id)[0])
+    lifted_now = replace(hushed, state=remove_mute(hushed.state, mute.id)[0])
     check_same(run(lifted_now, days.snapshots[QUIET.stop :])[0], plain)
     window = muting(quiet, days, None, until=AFTER.stop)
     (mute,) = window.state.memory.mutes
     before, mesh = run(window, days.snapshots[QUIET.stop : FAULT.start + 5])
     assert not any(verdict.incidents for verdict in before)
-    again, _ = run(replace(mesh, state=lifted(mesh.state, mute.id)[0]), days.snapshots[FAULT.start + 5 :])
+    again, _ = run(replace(mesh, state=remove_mute(mesh.state, mute.id)[0]), days.snapshots[FAULT.start + 5 :])
     (incident,) = again[0].incidents
     assert incident.since == next(i.since for v in plain for i in v.incidents), "the trouble is as old as it is"
     for i, (verdict, other) in enumerate(zip(again, plain[5:], strict=True)):
         assert bool(verdict.incidents) == bool(other.incidents), i
     with pytest.raises(UnknownMute, match="list the mutes"):
-        lifted(quiet.state, mute.id)
+        remove_mute(quiet.state, mute.id)
 
 
 def test_mutes_that_hold_for_nobody_change_not_a_bit(
@@ -253,7 +253,7 @@ def test_what_cannot_be_muted(quiet: Mesh, said: dict, words: str) -> None:
     times = {name: now + value for name, value in said.items() if name in ("start", "end")}
     document = MuteDocument(**{"end": now + timedelta(hours=1), "reason": "x", **said, **times})
     with pytest.raises(InvalidDocument, match=words):
-        muted(quiet.state, document, LIMITS)
+        add_mute(quiet.state, document, LIMITS)
 
 
 def test_the_same_again_is_the_same_mute_and_there_is_room_for_so_many(quiet: Mesh) -> None:
@@ -261,11 +261,11 @@ def test_the_same_again_is_the_same_mute_and_there_is_room_for_so_many(quiet: Me
     assert now is not None
     one, other = (MuteDocument(end=now + timedelta(hours=h), reason="x") for h in (1, 2))
     few = LimitSettings(max_mutes=1)
-    state, mute = muted(quiet.state, one, few)
+    state, mute = add_mute(quiet.state, one, few)
     later = replace(state, observed_at=now + timedelta(seconds=15))
-    assert muted(later, one, few) == (later, mute), "sent again after a snapshot came in between"
+    assert add_mute(later, one, few) == (later, mute), "sent again after a snapshot came in between"
     with pytest.raises(TooManyMutes, match=r"expected at most 1 .* limits\.max_mutes"):
-        muted(state, other, few)
+        add_mute(state, other, few)
 
 
 def test_settings_mute_and_move_the_services_of_one_mesh() -> None:

@@ -18,12 +18,12 @@ import pytest
 from running import Service, failing, problem, push, recorded, serving
 
 from serve_app.app import GRACE_SECONDS
-from serve_app.collecting import Collected
+from serve_app.collect.loop import CollectorState
 from serve_app.deployments.ingress import _source
 from serve_app.settings import Settings
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.web.assets import files
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
-from serve_app.web.files import files
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -320,7 +320,7 @@ def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Pa
 
 
 def test_a_collected_mesh_says_how_that_goes() -> None:
-    found = Collected("shop", handed_on=1.5, stale_seconds=3.0, masked=("cpu",), problem="no answer")
+    found = CollectorState("shop", handed_on=1.5, stale_seconds=3.0, masked=("cpu",), problem="no answer")
     told = _source(found)
     assert told.collected
     assert (told.handed_on and told.handed_on.timestamp(), told.stale_seconds) == (1.5, 3.0)

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from model.adaptation import Candidate, adopted
-from model.adapter import Adapter
 from model.checkpoint import Checkpoint, load
-from model.evidence import assembled
 from model.features import RATE
-from model.filters import CENTRE
-from model.meta import CrossingCalls, decode_crossing
-from model.scoring import PartitionScore, score
+from model.scoring.evidence import assembled
+from model.scoring.meta_model import CrossingCalls, decode_crossing
+from model.scoring.score import PartitionScore, score
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.state import MeshState
-from model.storage import pack_state, unpack_state
+from model.state.adapter_fit import Candidate, adopted
+from model.state.filters import CENTRE
+from model.state.load_adapter import Adapter
+from model.state.mesh_state import MeshState
+from model.state.serialization import pack_state, unpack_state
 from model.verdict import Status, Verdict
-from serve_app.pipeline import Laid, Mesh, Options, advance, combine, lay, settled, weigh
-from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.operations import Change
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, commit, decide, prepare, weigh
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from tests.contract import Scorer, check_all, check_same, check_suspects
 
 WHOLE, CUT = Options(max_services=10_000), Options(max_services=80)
@@ -41,7 +41,7 @@ def checkpoint() -> Iterator[Checkpoint]:
     torch.set_num_threads(threads)
 
 
-def snapshots_of(spec: MeshSpec, count: int, *events: Fault | Change) -> list[MeshSnapshot]:
+def snapshots_of(spec: MeshSpec, count: int, *events: Fault | BenignChange) -> list[MeshSnapshot]:
     simulator = Simulator(spec, snapshots=count)
     simulator.schedule(*events)
     return list(simulator.snapshots())
@@ -76,7 +76,7 @@ def eventful(services: int, seed: int, count: int = 48) -> list[MeshSnapshot]:
     """A mesh with a deploy and a fault in its second half."""
     spec = MeshSpec(services=services, seed=seed)
     culprit = busiest(spec, place=3)
-    return snapshots_of(spec, count, Change("deploy", culprit, 20), Fault("latency_injection", culprit, 30, 40))
+    return snapshots_of(spec, count, BenignChange("deploy", culprit, 20), Fault("latency_injection", culprit, 30, 40))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_a_warm_up_is_learned_from_and_not_counted(checkpoint: Checkpoint, event
 class Scored:
     """One snapshot scored in parts, all core embeddings kept."""
 
-    laid: Laid
+    laid: PreparedSnapshot
     scores: list[PartitionScore]
     embeddings: np.ndarray
     structure: np.ndarray
@@ -128,7 +128,7 @@ class Scored:
 
 def scored(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options) -> Scored:
     """Each part by itself, as a replica would; calls between parts decoded as the combining step does."""
-    laid = lay(checkpoint, mesh, snapshot, options)
+    laid = prepare(checkpoint, mesh, snapshot, options)
     state, cut = laid.mesh.state, laid.mesh.plan
     assert cut is not None
     scores = [score(checkpoint.network, [replace(task, boundary=np.arange(task.core))])[0] for task in laid.tasks]
@@ -152,8 +152,8 @@ def advanced(checkpoint: Checkpoint, scored: Scored, snapshot: MeshSnapshot, opt
         for s, task in zip(scored.scores, scored.laid.tasks, strict=True)
     ]
     case = weigh(checkpoint, scored.laid, asked, snapshot, options)
-    verdict, memory = combine(checkpoint, case, options.policy)
-    return verdict, settled(scored.laid.mesh, memory, counted=True)
+    verdict, memory = decide(checkpoint, case, options.policy)
+    return verdict, commit(scored.laid.mesh, memory, counted=True)
 
 
 def check_cut_equals_whole(
@@ -175,7 +175,7 @@ def check_cut_equals_whole(
 def test_cut_equals_whole(checkpoint: Checkpoint) -> None:
     spec = MeshSpec(services=300, namespaces=6, seed=11)
     culprit = busiest(spec, "error_burst", 5)
-    snapshots = snapshots_of(spec, 32, Change("deploy", culprit, 12), Fault("error_burst", culprit, 20, 30))
+    snapshots = snapshots_of(spec, 32, BenignChange("deploy", culprit, 12), Fault("error_burst", culprit, 20, 30))
     verdicts, mesh = check_cut_equals_whole(checkpoint, snapshots, CUT)
     plan = mesh.plan
     assert plan is not None
@@ -278,9 +278,9 @@ def test_cut_equals_whole_at_6000_services(
 def test_a_part_that_gives_no_answer_is_named_and_nothing_is_called_normal(checkpoint: Checkpoint) -> None:
     snapshots = snapshots_of(MeshSpec(services=200, namespaces=5, seed=12), 16)
     _, mesh = run(checkpoint, snapshots[:-1], CUT)
-    laid = lay(checkpoint, mesh, snapshots[-1], CUT)
+    laid = prepare(checkpoint, mesh, snapshots[-1], CUT)
     answers = [s for s in score(checkpoint.network, laid.tasks) if s.part != 1]
-    verdict, _ = combine(checkpoint, weigh(checkpoint, laid, answers, snapshots[-1], CUT), CUT.policy)
+    verdict, _ = decide(checkpoint, weigh(checkpoint, laid, answers, snapshots[-1], CUT), CUT.policy)
     assert laid.mesh.plan is not None
     missing = len(laid.mesh.plan.parts[1].core)
     assert verdict.status is Status.PARTIAL
@@ -299,8 +299,8 @@ def test_an_open_incident_is_told_though_a_part_is_missing(checkpoint: Checkpoin
             break
     assert verdict is not None
     assert verdict.incidents
-    laid = lay(checkpoint, before, snapshot, CUT)
-    verdict, _ = combine(checkpoint, weigh(checkpoint, laid, [], snapshot, CUT), CUT.policy)
+    laid = prepare(checkpoint, before, snapshot, CUT)
+    verdict, _ = decide(checkpoint, weigh(checkpoint, laid, [], snapshot, CUT), CUT.policy)
     assert verdict.status is Status.ANOMALOUS
     assert verdict.coverage == 0
     assert len(verdict.missing_parts) == len(laid.tasks)
@@ -342,8 +342,8 @@ def house(seed: int, kind: str) -> tuple[list[MeshSnapshot], str]:
         simulator.node_ids[i] for i in rng.choice(np.flatnonzero(~simulator.mesh.topology.latent), 2, replace=False)
     )
     simulator.schedule(
-        Change("deploy", deployed, 80),
-        Change("scale_out", scaled, 100),
+        BenignChange("deploy", deployed, 80),
+        BenignChange("scale_out", scaled, 100),
         Fault(kind, culprit, 125, 155),  # type: ignore[arg-type]
     )
     return list(simulator.snapshots()), culprit

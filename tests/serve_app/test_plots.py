@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from model.evaluate.curves import forecast
-from serve_app.evaluation.plots import reliability
-from serve_app.svg import LABEL_WIDTH, Scale, instants, thinned
+from serve_app.evaluation.charts import reliability
+from serve_app.web.svg import LABEL_WIDTH, Scale, instants, thinned
 
 START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.reasons import CALLS, OWN, SERIES
+from model.scoring.explanations import CALLS, OWN, SERIES
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Reason
-from serve_app.reasons import change_text, reads_as_expected, reason_text
+from serve_app.api.reason_text import change_text, reads_as_expected, reason_text
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 SUSPECT = "shop/cart"

@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 from serve_app.cli import app
 from serve_app.errors import BadRecording
-from serve_app.recorder import Bounds, Recorder, SegmentReader, segments
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from tests.serve_app.sources.prometheus import standin
-from tests.serve_app.sources.prometheus.istio_standin import IstioMesh, of
+from serve_app.recordings.segments import Bounds, Recorder, SegmentReader, segments
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
 
 SNAPSHOTS = list(Simulator(MeshSpec(services=20, calls_per_service=3.0, seed=2), snapshots=10).snapshots())
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
-from serve_app import recording
+from serve_app.collect.base import SnapshotSource
 from serve_app.errors import BadRecording
-from serve_app.recording import LabelledIncident, RecordingReader, RecordingWriter
-from serve_app.sources.base import SnapshotSource
+from serve_app.recordings import files as recording
+from serve_app.recordings.files import LabelledIncident, RecordingReader, RecordingWriter
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SHARED = Path(__file__).parents[3] / "shared" / "recordings"

@@ -8,8 +8,8 @@ from running import Service, assert_same, expected, problem, push, recorded
 
 from model.checkpoint import load
 from model.features import SCHEMA
-from serve_app.codec import snapshot_document
-from serve_app.sources.topology import MeshSpec
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 

@@ -8,14 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS
 from model.verdict import Severity, Status
-from serve_app.schemas import (
-    IncidentDocument,
-    MeshDocument,
-    Problem,
-    ServiceMetrics,
-    SnapshotDocument,
-    VerdictDocument,
-)
+from serve_app.api.schemas.problem import Problem
+from serve_app.api.schemas.snapshot import ServiceMetrics, SnapshotDocument
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.views import MeshDocument
 
 SCHEMA = SnapshotDocument.model_json_schema()
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange, namespace_of
-from serve_app.sources.faults import Fault, FaultKind, apply_faults, candidates
-from serve_app.sources.mesh import build_mesh, usual_conditions
-from serve_app.sources.operations import Change
-from serve_app.sources.physics import Conditions, Mesh, Response, respond
-from serve_app.sources.queueing import draw_binomial, draw_poisson, retry, share_above, wait_and_blocking
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec, generate_topology
+from serve_app.simulator.events.faults import Fault, FaultKind, apply_faults, candidates
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.parameters import build_mesh, usual_conditions
+from serve_app.simulator.mesh.topology import MeshSpec, generate_topology
+from serve_app.simulator.physics.propagation import Conditions, MeshPhysics, Response, respond
+from serve_app.simulator.physics.queueing import draw_binomial, draw_poisson, retry, share_above, wait_and_blocking
+from serve_app.simulator.simulator import Simulator
 
 RATE, ERRORS, P50, P99, CPU, MEMORY, CONNECTIONS = range(len(NODE_METRICS))
 SPEC = MeshSpec(seed=1, without_resources=0.0, without_connections=0.0, dropout=0.0, hiccups_per_hour=0.0, latent=0.0)
@@ -25,7 +25,7 @@ def nodes_of(snapshots: list[MeshSnapshot]) -> np.ndarray:
     return np.stack([s.node_features for s in snapshots])
 
 
-def settle(mesh: Mesh, now: Conditions, ticks: int = 12) -> Response:
+def settle(mesh: MeshPhysics, now: Conditions, ticks: int = 12) -> Response:
     """The response once retries have found their level."""
     response = respond(mesh, now)
     for _ in range(ticks):
@@ -33,14 +33,14 @@ def settle(mesh: Mesh, now: Conditions, ticks: int = 12) -> Response:
     return response
 
 
-def with_fault(mesh: Mesh, kind: FaultKind, service: int) -> Response:
+def with_fault(mesh: MeshPhysics, kind: FaultKind, service: int) -> Response:
     ids = mesh.topology.node_ids
     position = {name: i for i, name in enumerate(ids)}
     return settle(mesh, apply_faults([Fault(kind, ids[service], 0, 1)], 0, mesh, position, usual_conditions(mesh)))
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Mesh:
+def mesh() -> MeshPhysics:
     return build_mesh(SPEC)
 
 
@@ -172,7 +172,7 @@ def test_failures_have_the_mean_of_the_binomial_and_never_exceed_the_count(count
 # --- physics --------------------------------------------------------------------------------------------------------
 
 
-def test_load_is_conserved_down_the_calls(mesh: Mesh) -> None:
+def test_load_is_conserved_down_the_calls(mesh: MeshPhysics) -> None:
     response = settle(mesh, usual_conditions(mesh))
     into = np.bincount(mesh.topology.destination, response.call_rate, len(response.rate))
     np.testing.assert_allclose(response.rate, into + mesh.services.entry, rtol=1e-9)
@@ -192,7 +192,7 @@ def test_usual_state_is_healthy(seed: int) -> None:
     assert usual.p99.max() < 20
 
 
-def test_a_slow_service_slows_its_callers_and_nobody_beside_them(mesh: Mesh) -> None:
+def test_a_slow_service_slows_its_callers_and_nobody_beside_them(mesh: MeshPhysics) -> None:
     usual = settle(mesh, usual_conditions(mesh))
     callers = _callers(mesh)
     for culprit in candidates(mesh, "latency_injection")[::4]:
@@ -208,7 +208,7 @@ def test_a_slow_service_slows_its_callers_and_nobody_beside_them(mesh: Mesh) -> 
             assert (slow.mean[upstream] > usual.mean[upstream]).any()
 
 
-def test_errors_surface_at_callers_and_thin_out_on_the_way_up(mesh: Mesh) -> None:
+def test_errors_surface_at_callers_and_thin_out_on_the_way_up(mesh: MeshPhysics) -> None:
     usual = settle(mesh, usual_conditions(mesh))
     callers = _callers(mesh)
     surfaced = 0
@@ -257,7 +257,7 @@ def test_time_runs_in_intervals_and_a_source_without_a_length_goes_on() -> None:
     assert simulator.interval_seconds == 60.0
 
 
-def test_requests_of_a_service_are_the_calls_into_it(quiet_run: list[MeshSnapshot], mesh: Mesh) -> None:
+def test_requests_of_a_service_are_the_calls_into_it(quiet_run: list[MeshSnapshot], mesh: MeshPhysics) -> None:
     inner = mesh.services.entry == 0
     for snapshot in quiet_run[:5]:
         into = np.bincount(snapshot.edge_index[1], snapshot.edge_features[:, 0], snapshot.num_nodes)
@@ -272,9 +272,9 @@ def test_counts_scatter_like_poisson(quiet_run: list[MeshSnapshot]) -> None:
     assert 0.8 < np.median(scatter) < 1.6
 
 
-def test_scale_out_lowers_cpu_and_raises_connections(mesh: Mesh, quiet_run: list[MeshSnapshot]) -> None:
+def test_scale_out_lowers_cpu_and_raises_connections(mesh: MeshPhysics, quiet_run: list[MeshSnapshot]) -> None:
     i = int(np.argmax(np.where(mesh.services.max_replicas == mesh.services.replicas, mesh.usual_utilisation, 0.0)))
-    change = Change("scale_out", mesh.topology.node_ids[i], 20, 2.0)
+    change = BenignChange("scale_out", mesh.topology.node_ids[i], 20, 2.0)
     run = list(Simulator(SPEC, changes=[change], snapshots=60).snapshots())
     before, after = nodes_of(quiet_run)[30:, i], nodes_of(run)[30:, i]
     assert after[:, CPU].mean() < 0.75 * before[:, CPU].mean()
@@ -284,10 +284,10 @@ def test_scale_out_lowers_cpu_and_raises_connections(mesh: Mesh, quiet_run: list
     assert sum(len(s.changes) for s in run) == 1
 
 
-def test_a_deploy_restarts_memory_and_leaves_a_small_mark(mesh: Mesh, quiet_run: list[MeshSnapshot]) -> None:
+def test_a_deploy_restarts_memory_and_leaves_a_small_mark(mesh: MeshPhysics, quiet_run: list[MeshSnapshot]) -> None:
     i = int(np.argmax(mesh.services.memory_growth / mesh.services.memory_hours))
     run = list(
-        Simulator(SPEC, changes=[Change("deploy", mesh.topology.node_ids[i], 20, 1.05)], snapshots=60).snapshots()
+        Simulator(SPEC, changes=[BenignChange("deploy", mesh.topology.node_ids[i], 20, 1.05)], snapshots=60).snapshots()
     )
     before, after = nodes_of(quiet_run)[:, i], nodes_of(run)[:, i]
     np.testing.assert_array_equal(before[:20], after[:20])
@@ -297,12 +297,14 @@ def test_a_deploy_restarts_memory_and_leaves_a_small_mark(mesh: Mesh, quiet_run:
     assert (after[20:, P99] < 2.5 * before[20:, P99]).all()
 
 
-def test_events_can_be_scheduled_while_the_mesh_runs(mesh: Mesh) -> None:
+def test_events_can_be_scheduled_while_the_mesh_runs(mesh: MeshPhysics) -> None:
     simulator = Simulator(SPEC)
     stream = simulator.snapshots()
     i = int(candidates(mesh, "error_burst")[0])
     before = list(islice(stream, 10))
-    simulator.schedule(Fault("error_burst", simulator.node_ids[i], 12, 20), Change("deploy", simulator.node_ids[i], 11))
+    simulator.schedule(
+        Fault("error_burst", simulator.node_ids[i], 12, 20), BenignChange("deploy", simulator.node_ids[i], 11)
+    )
     after = list(islice(stream, 10))
     assert nodes_of(before)[:, i, ERRORS].max() < 0.1
     assert nodes_of(after)[2:, i, ERRORS].min() > 0.1
@@ -323,7 +325,7 @@ def test_metrics_are_missing_as_asked() -> None:
     assert not np.stack([s.edge_observed for s in run]).any(axis=0)[:, EDGE_METRICS.index("p99_latency")].all()
 
 
-def _callers(mesh: Mesh) -> dict[int, np.ndarray]:
+def _callers(mesh: MeshPhysics) -> dict[int, np.ndarray]:
     """For each service, which others reach it over calls (bool ``[N]``)."""
     count = len(mesh.topology.node_ids)
     reaches = np.zeros((count, count), dtype=np.bool_)

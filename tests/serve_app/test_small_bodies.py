@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from serve_app.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
-from serve_app.errors import MalformedDocument, ServeError, problem
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
+from serve_app.api.problems import problem
+from serve_app.errors import MalformedDocument, ServeError
 
 AT = "2026-03-01T03:12:00Z"
 MANY = 2**29

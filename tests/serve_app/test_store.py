@@ -13,8 +13,9 @@ import pytest
 from store_cases import START, append, at
 
 from serve_app.errors import BadMeshName, Overloaded, StoreConflict
-from serve_app.stores.base import StoredMesh, StoredVerdict, check_mesh_name
-from serve_app.stores.local import FILE_NAME, LocalStore
+from serve_app.settings.base import check_mesh_name
+from serve_app.stores.base import StoredMesh, StoredVerdict
+from serve_app.stores.sqlite import FILE_NAME, LocalStore
 
 
 @pytest.fixture

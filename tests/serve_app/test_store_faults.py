@@ -17,7 +17,7 @@ from store_cases import append, at
 
 from serve_app.errors import CorruptState, StoreFull
 from serve_app.stores.base import StoredMesh
-from serve_app.stores.local import FILE_NAME, LocalStore
+from serve_app.stores.sqlite import FILE_NAME, LocalStore
 
 
 @pytest.fixture

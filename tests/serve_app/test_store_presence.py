@@ -17,8 +17,8 @@ from store_cases import append, at
 
 from serve_app.errors import StoreGone
 from serve_app.stores import tables
-from serve_app.stores.local import FILE_NAME, LocalStore
 from serve_app.stores.presence import MARKER_NAME, SUFFIXES, find_files
+from serve_app.stores.sqlite import FILE_NAME, LocalStore
 
 RUN = "session_1"
 

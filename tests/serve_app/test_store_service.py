@@ -13,8 +13,8 @@ import httpx
 import pytest
 from running import Service, problem, serving
 
-from serve_app.stores.local import FILE_NAME
 from serve_app.stores.presence import MARKER_NAME
+from serve_app.stores.sqlite import FILE_NAME
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -15,8 +15,8 @@ from store_cases import append
 
 from serve_app.errors import StoreFull, TooManyMeshes
 from serve_app.stores.base import MeshLimit
-from serve_app.stores.local import LocalStore
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
+from serve_app.stores.sqlite import LocalStore
 
 DISK_BYTES = 12 * 2**20
 

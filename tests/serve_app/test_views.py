@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from model.checkpoint import load
-from model.scoring import score
+from model.scoring.score import score
 from model.snapshot import MeshSnapshot
 from model.verdict import Suspect
-from serve_app.codec import encode_verdict
-from serve_app.pipeline import Laid, Mesh, Options, advance, calibrate, lay
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.views import Deviations, graph_document
+from serve_app.api.codec import encode_verdict
+from serve_app.api.views import Deviations, graph_document
+from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, calibrate, deviations_of, prepare
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 
 OPTIONS = Options(max_services=20)
 
@@ -39,12 +39,12 @@ def test_each_service_and_call_keeps_its_strangeness_in_whatever_order_it_comes(
     for snapshot in past:
         _, mesh = advance(checkpoint, mesh, snapshot, OPTIONS)
 
-    def said(laid: Laid, snapshot: MeshSnapshot, lost: int | None = None) -> Deviations:
+    def said(laid: PreparedSnapshot, snapshot: MeshSnapshot, lost: int | None = None) -> Deviations:
         scores = [s for s in score(checkpoint.network, laid.tasks) if s.part != lost]
-        return Deviations.of(laid, calibrate(checkpoint, laid, scores), snapshot)
+        return deviations_of(laid, calibrate(checkpoint, laid, scores), snapshot)
 
     shuffled = _reordered(newest, drop=7)
-    laid = lay(checkpoint, mesh, shuffled, OPTIONS)
+    laid = prepare(checkpoint, mesh, shuffled, OPTIONS)
     table = {name: i for i, name in enumerate(laid.mesh.state.node_ids)}
     whole = calibrate(checkpoint, laid, score(checkpoint.network, laid.tasks))
     deviations = said(laid, shuffled)
@@ -82,8 +82,8 @@ def test_a_suspect_that_is_gone_is_named() -> None:
     verdict, mesh = advance(checkpoint, Mesh(), snapshots[0], OPTIONS)
     gone, known = Suspect("old/one", 0.5), Suspect(snapshots[1].node_ids[4], 0.25)
     document = encode_verdict(replace(verdict, suspects=(gone, known)))
-    laid = lay(checkpoint, mesh, snapshots[1], OPTIONS)
-    graph = graph_document(snapshots[1], Deviations.of(laid, calibrate(checkpoint, laid, []), snapshots[1]), document)
+    laid = prepare(checkpoint, mesh, snapshots[1], OPTIONS)
+    graph = graph_document(snapshots[1], deviations_of(laid, calibrate(checkpoint, laid, []), snapshots[1]), document)
     assert graph.vanished == ["old/one"]
     assert {s["deviation"] for s in graph.services} == {None}, "nobody scored them"
     assert [i for i, s in enumerate(graph.services) if s["suspicion"] == 0.25] == [4]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_codec import WRONG, document, snapshots
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
-from serve_app.codec import (
+from serve_app.api.codec import (
     ARROW,
     JSON,
     MEDIA_TYPES,
@@ -26,7 +26,8 @@ from serve_app.codec import (
     encode_snapshot,
     snapshot_document,
 )
-from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType, problem
+from serve_app.api.problems import problem
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 
 GOLDEN = Path(__file__).parent / "golden"
 SUFFIXES = {JSON: "json", ARROW: "arrow", MESSAGEPACK: "msgpack"}

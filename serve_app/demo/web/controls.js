@@ -92,9 +92,9 @@ function showMenu(options) {
   if (keys !== menu) {
     // made once: a button that is replaced under a finger or a cursor is not pressed
     menu = keys;
-    for (const [place, isFault] of [
-      [parts.faults, true],
-      [parts.changes, false],
+    for (const { place, isFault } of [
+      { place: parts.faults, isFault: true },
+      { place: parts.changes, isFault: false },
     ]) {
       const mine = options.filter((option) => option.is_fault === isFault);
       place.buttons.replaceChildren(...mine.map((option) => button(option.key, option.words, option.meaning)));

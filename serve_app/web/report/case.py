@@ -6,16 +6,16 @@ from datetime import datetime
 
 from model.snapshot import MeshSnapshot
 from model.verdict import Severity
+from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.errors import UnknownIncident
-from serve_app.schemas import IncidentDocument
+from serve_app.web.graph.propagation import Hop, spread
 from serve_app.web.moments import Moment
-from serve_app.web.spread import Hop, spread
 
 _SEVERITIES = [severity.value for severity in Severity]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Case:
+class ReportedIncident:
     """An incident and what is known of its time.
 
     Attributes:
@@ -49,7 +49,7 @@ def rank(incident: IncidentDocument) -> tuple[int, float]:
     return _SEVERITIES.index(incident.severity), incident.score
 
 
-def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> Case:
+def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> ReportedIncident:
     """The incident of this id; without one the worst of those that were open last.
 
     Raises:
@@ -66,7 +66,7 @@ def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> C
     worst, strongest = max(told, key=lambda one: one[1].score)
     last = told[-1][0]
     calling = _calling(moments[: worst + 1], strongest)
-    return Case(
+    return ReportedIncident(
         mesh,
         tuple(moments),
         moments[worst],

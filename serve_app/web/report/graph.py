@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.snapshot import namespace_of
-from serve_app.svg import hint, picture, tag, words
-from serve_app.web.report.case import Case
-from serve_app.web.report.scene import Scene, scene
+from serve_app.web.report.case import ReportedIncident
+from serve_app.web.report.scene import IncidentGraph, scene
+from serve_app.web.svg import hint, picture, tag, words
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -28,7 +28,7 @@ def shade(deviation: float) -> str:
     return "s-" if deviation != deviation else f"s{int(np.searchsorted(SHADES, deviation, side='right'))}"
 
 
-def graph(case: Case) -> str:
+def graph(case: ReportedIncident) -> str:
     """Who is wrong, who suffers from it, and along which calls."""
     shown = scene(case)
     radius = np.where(np.arange(len(shown.layout.names)) < shown.involved, 9.0, 5.0)
@@ -43,7 +43,7 @@ def graph(case: Case) -> str:
     return picture(width, height, "How it spread", about, "graph", *marks)
 
 
-def _pixels(shown: Scene, radius: Floats) -> tuple[Floats, dict[str, tuple[float, float, float]], float, float]:
+def _pixels(shown: IncidentGraph, radius: Floats) -> tuple[Floats, dict[str, tuple[float, float, float]], float, float]:
     """Where services are drawn, the longer side across; the disc of each namespace (x, y, radius); width and height."""
     at = shown.layout.positions.astype(np.float64)
     if np.ptp(at[:, 1]) > np.ptp(at[:, 0]):
@@ -83,7 +83,7 @@ def _spaces(spaces: dict[str, tuple[float, float, float]]) -> list[str]:
     return [*discs, *(words(space, x, y - r - 5, "of-space", "middle") for space, (x, y, r) in spaces.items())]
 
 
-def _calls(case: Case, shown: Scene, at: Floats) -> list[str]:
+def _calls(case: ReportedIncident, shown: IncidentGraph, at: Floats) -> list[str]:
     """Calls that trouble did not go along, the stranger the thicker; a mouse that rests on one is told whose it is."""
     names, ways = shown.layout.names, {(hop.caller, hop.callee) for hop in case.hops}
     marks = []
@@ -98,7 +98,7 @@ def _calls(case: Case, shown: Scene, at: Floats) -> list[str]:
     return marks
 
 
-def _hops(case: Case, shown: Scene, at: Floats, radius: Floats) -> tuple[list[str], list[Box]]:
+def _hops(case: ReportedIncident, shown: IncidentGraph, at: Floats, radius: Floats) -> tuple[list[str], list[Box]]:
     """The way it went, as bent arrows with their distance from the first suspect; and what they cover."""
     row = {name: i for i, name in enumerate(shown.layout.names)}
     marks: list[str] = []
@@ -131,7 +131,7 @@ def _hops(case: Case, shown: Scene, at: Floats, radius: Floats) -> tuple[list[st
     return marks, ways
 
 
-def _service(case: Case, shown: Scene, i: int, at: Floats, radius: float) -> str:
+def _service(case: ReportedIncident, shown: IncidentGraph, i: int, at: Floats, radius: float) -> str:
     name, deviation = shown.layout.names[i], float(shown.services[i])
     role = "culprit" if name == case.first else "affected" if i < shown.involved else "neighbour"
     known = "not scored" if deviation != deviation else f"strange by {deviation:.1f} decades"
@@ -141,7 +141,7 @@ def _service(case: Case, shown: Scene, i: int, at: Floats, radius: float) -> str
     return tag("circle", hint(f"{name}: {told}"), cx=x, cy=y, r=radius, class_=class_)
 
 
-def _labels(shown: Scene, at: Floats, radius: Floats, width: float, ways: Sequence[Box]) -> list[str]:
+def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways: Sequence[Box]) -> list[str]:
     """Names, those involved wherever there is most room, their neighbours' only where nothing is hidden by them."""
     room = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(at.tolist(), radius.tolist(), strict=True)]
     marks = []

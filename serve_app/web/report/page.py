@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
 
-from serve_app.html import document, figure, key
+from serve_app.web.html import document, figure, key
 from serve_app.web.moments import Moment
-from serve_app.web.report.case import Case, find
+from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import SHADES, graph
 from serve_app.web.report.style import STYLE
 from serve_app.web.report.suspects import arrows, suspects
@@ -40,7 +40,7 @@ def report(
     return document(f"{case.first or 'Incident'} · {mesh} · {case.incident.since:%Y-%m-%d %H:%M} UTC", body, STYLE)
 
 
-def _head(case: Case) -> str:
+def _head(case: ReportedIncident) -> str:
     """What a tired person reads first."""
     incident = case.incident
     why = incident.suspects[0].reasons[0].text if incident.suspects and incident.suspects[0].reasons else ""
@@ -61,7 +61,7 @@ def _head(case: Case) -> str:
     )
 
 
-def _way(case: Case) -> str:
+def _way(case: ReportedIncident) -> str:
     """How far it went, in a sentence."""
     direct = [hop.caller for hop in case.hops if hop.distance == 1]
     if not direct:
@@ -72,7 +72,7 @@ def _way(case: Case) -> str:
     return f"It reached {whom} {_some(direct)}" + (f", and through them {beyond} more." if beyond else ".")
 
 
-def _called(case: Case) -> list[str]:
+def _called(case: ReportedIncident) -> list[str]:
     """Affected services that the first suspect calls."""
     names, affected = case.calling.node_ids, set(case.incident.affected)
     calls = case.calling.edge_index.T[[names[i] == case.first for i in case.calling.edge_index[0].tolist()]]
@@ -84,7 +84,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _planned(case: Case) -> str:
+def _planned(case: ReportedIncident) -> str:
     """Whether somebody planned it, and what Kubernetes told."""
     incident = case.incident
     changes = [change.text for change in incident.changes]
@@ -96,14 +96,14 @@ def _planned(case: Case) -> str:
     return "".join(told)
 
 
-def _as_of(case: Case) -> str:
+def _as_of(case: ReportedIncident) -> str:
     at = case.worst.verdict.observed_at
     return (
         f'<p class="about">As of {at:%H:%M:%S} UTC, when the incident scored highest ({case.incident.score:.1f}).</p>'
     )
 
 
-def _judge(case: Case, made_at: datetime) -> str:
+def _judge(case: ReportedIncident, made_at: datetime) -> str:
     """What has to be known to judge the judge."""
     verdict, first, last = case.worst.verdict, case.moments[0].verdict, case.moments[-1].verdict
     missing = ", ".join(map(str, verdict.missing_parts)) or "none"

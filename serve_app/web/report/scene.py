@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from serve_app.web.layout import Ints, Layout, arrange
-from serve_app.web.report.case import Case
+from serve_app.web.graph.layout import Ints, Layout, arrange
+from serve_app.web.report.case import ReportedIncident
 
 MOST_INVOLVED, MOST_NEIGHBOURS = 40, 20
 SUSPECTS = 3  # that are drawn though nothing deviates in them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class IncidentGraph:
     """Services and calls to be drawn.
 
     Attributes:
@@ -35,7 +35,7 @@ class Scene:
     left_out: int
 
 
-def scene(case: Case) -> Scene:
+def scene(case: ReportedIncident) -> IncidentGraph:
     """What to draw of an incident at its worst."""
     strange = dict(zip(case.worst.snapshot.node_ids, case.worst.deviations.services.tolist(), strict=True))
     calls = _calls(case)
@@ -47,7 +47,7 @@ def scene(case: Case) -> Scene:
     # Between neighbours nothing is told, and lines only hide what is.
     drawn = [one for one in drawn if min(one[0], one[1]) < len(involved)]
     edge_index = np.array([one[:2] for one in drawn], np.int64).reshape(-1, 2).T
-    return Scene(
+    return IncidentGraph(
         arrange(names, edge_index, np.array([rate for *_, rate, _ in drawn])),
         len(involved),
         np.array([strange.get(name, np.nan) for name in names], np.float32),
@@ -58,7 +58,7 @@ def scene(case: Case) -> Scene:
     )
 
 
-def _involved(case: Case, strange: dict[str, float]) -> list[str]:
+def _involved(case: ReportedIncident, strange: dict[str, float]) -> list[str]:
     """The first suspect, whom it reached, who else is affected or suspected, the strangest first."""
     suspects = [suspect.service for suspect in case.incident.suspects[:SUSPECTS]]
     reached = [hop.caller for hop in case.hops]
@@ -66,7 +66,7 @@ def _involved(case: Case, strange: dict[str, float]) -> list[str]:
     return list(dict.fromkeys([*suspects[:1], *reached, *others, *suspects]))
 
 
-def _calls(case: Case) -> dict[tuple[str, str], tuple[float, float]]:
+def _calls(case: ReportedIncident) -> dict[tuple[str, str], tuple[float, float]]:
     """Rate and strangeness of each call that touches the incident; of who vanished, as last seen."""
     touched = {*case.incident.affected, *(suspect.service for suspect in case.incident.suspects[:SUSPECTS])}
     found: dict[tuple[str, str], tuple[float, float]] = {}

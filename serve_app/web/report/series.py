@@ -8,7 +8,7 @@ from model.evaluate.truth import Floats
 from model.features import NODE_CHANNELS, channel_values
 from model.snapshot import EDGE_METRICS, MeshSnapshot
 from model.verdict import LOST, MOVED, NEW, VANISHED
-from serve_app.schemas import ReasonDocument
+from serve_app.api.schemas.verdict import ReasonDocument
 
 _OF_TRAFFIC = {NEW, LOST, MOVED}
 _OWN = [channel.name for channel in NODE_CHANNELS]

@@ -4,12 +4,12 @@ from html import escape
 
 import numpy as np
 
-from serve_app.reasons import metric_words, unit
-from serve_app.schemas import ReasonDocument, SuspectDocument
-from serve_app.svg import Scale, curve, line, picture, words
-from serve_app.web.report.case import Case
+from serve_app.api.reason_text import metric_words, unit
+from serve_app.api.schemas.verdict import ReasonDocument, SuspectDocument
+from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.series import observed
 from serve_app.web.report.timeline import pixels, seconds, shaded, time_scale
+from serve_app.web.svg import Scale, curve, line, picture, words
 
 MOST = 5  # suspects that are told
 LEAST = 0.01  # score of one that is told though there is no reason to tell
@@ -17,7 +17,7 @@ CHARTED = 3  # of them with charts
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 66.0, 334.0, 18.0, 74.0
 
 
-def suspects(case: Case) -> str:
+def suspects(case: ReportedIncident) -> str:
     """A card for each of the first suspects."""
     ranked = list(enumerate(case.incident.suspects, 1))
     told = [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
@@ -33,7 +33,7 @@ def arrows(text: str) -> str:
     return text.replace(" -> ", "\u00a0→ ")
 
 
-def _card(case: Case, place: int, suspect: SuspectDocument) -> str:
+def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
     share = f"{suspect.score:.0%}"
     said = share if suspect.score >= LEAST or not suspect.score else "below 1%"
     charts = place <= CHARTED
@@ -49,7 +49,7 @@ def _card(case: Case, place: int, suspect: SuspectDocument) -> str:
     )
 
 
-def _chart(case: Case, place: int, number: int, service: str, reason: ReasonDocument) -> str:
+def _chart(case: ReportedIncident, place: int, number: int, service: str, reason: ReasonDocument) -> str:
     """The metric over time, what was expected dashed, and since when it deviates."""
     values = observed((moment.snapshot for moment in case.moments), service, reason)
     known = np.flatnonzero(np.isfinite(values))

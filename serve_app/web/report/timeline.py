@@ -6,8 +6,8 @@ import numpy as np
 
 from model.evaluate.truth import Floats
 from model.snapshot import PlannedChange
-from serve_app.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
-from serve_app.web.report.case import Case
+from serve_app.web.report.case import ReportedIncident
+from serve_app.web.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
 
 WIDTH, LEFT, RIGHT = 900.0, 40.0, 892.0
 LANE, LANES = 15.0, 6  # of the names of planned changes, above the scores
@@ -16,17 +16,17 @@ LETTER = 6.3
 SILENCE = 2.5  # steps from which on a line is interrupted
 
 
-def time_scale(case: Case, start: float, end: float) -> Scale:
+def time_scale(case: ReportedIncident, start: float, end: float) -> Scale:
     """All the time that is kept, in seconds after its first moment."""
     return Scale(0.0, max(seconds(case, case.moments[-1].verdict.observed_at), 1.0), start, end)
 
 
-def seconds(case: Case, at: datetime) -> float:
+def seconds(case: ReportedIncident, at: datetime) -> float:
     """After the first moment."""
     return (at - case.moments[0].verdict.observed_at).total_seconds()
 
 
-def pixels(case: Case, scale: Scale) -> tuple[Floats, list[int]]:
+def pixels(case: ReportedIncident, scale: Scale) -> tuple[Floats, list[int]]:
     """Where each moment is drawn, ``[T]``, and before which of them a line is interrupted: nothing is known there."""
     at = np.array([seconds(case, moment.verdict.observed_at) for moment in case.moments])
     steps = np.diff(at, prepend=at[0])
@@ -34,14 +34,14 @@ def pixels(case: Case, scale: Scale) -> tuple[Floats, list[int]]:
     return scale.at(at), np.flatnonzero(steps > SILENCE * usual).tolist()
 
 
-def shaded(case: Case, scale: Scale, top: float, bottom: float) -> str:
+def shaded(case: ReportedIncident, scale: Scale, top: float, bottom: float) -> str:
     """The time of the incident."""
     left = scale.one(seconds(case, case.incident.since))
     right = scale.one(seconds(case, case.ended or case.last))
     return rectangle(left, top, max(right - left, 2), bottom - top, "incident", "the incident")
 
 
-def timeline(case: Case) -> str:
+def timeline(case: ReportedIncident) -> str:
     """Score against threshold over all the time that is kept."""
     scale = time_scale(case, LEFT, RIGHT)
     x, breaks = pixels(case, scale)
@@ -69,7 +69,7 @@ def timeline(case: Case) -> str:
     return picture(WIDTH, bottom + BELOW, "Score over time", about, "timeline", *marks)
 
 
-def _changes(case: Case, scale: Scale) -> tuple[list[str], float]:
+def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
     """Flags of planned changes, those near the incident by name, others as ticks; and where the scores may begin."""
     near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
     planned = sorted(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from serve_app.schemas import IncidentDocument
+from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.moments import Moment
 from serve_app.web.report.case import rank
 
@@ -14,7 +14,7 @@ LONGEST = 240  # moments kept of an incident; where it is longer, every second o
 
 
 @dataclass(slots=True)
-class Window:
+class IncidentWindow:
     """An incident as it was at its strongest, and what is kept around it.
 
     Attributes:
@@ -36,7 +36,9 @@ class Window:
     stride: int = 1
 
 
-def worst_window(moments: Iterable[Moment], wanted: Callable[[Window], bool] = lambda _: True) -> Window | None:
+def worst_window(
+    moments: Iterable[Moment], wanted: Callable[[IncidentWindow], bool] = lambda _: True
+) -> IncidentWindow | None:
     """The window of the worst incident that is wanted; None where there is none.
 
     Args:
@@ -44,13 +46,13 @@ def worst_window(moments: Iterable[Moment], wanted: Callable[[Window], bool] = l
         wanted: whether an incident that is over may be the one.
     """
     recent: deque[Moment] = deque(maxlen=BEFORE)
-    passing: dict[str, Window] = {}
-    worst: Window | None = None
+    passing: dict[str, IncidentWindow] = {}
+    worst: IncidentWindow | None = None
     for moment in moments:
         at = moment.verdict.observed_at
         told = {incident.id: incident for incident in moment.verdict.incidents}
         for name in told.keys() - passing.keys():
-            passing[name] = Window(told[name], moment, list(recent), at)
+            passing[name] = IncidentWindow(told[name], moment, list(recent), at)
         for name, window in list(passing.items()):
             _pass(window, moment, told.get(name))
             if window.after == AFTER:
@@ -61,7 +63,7 @@ def worst_window(moments: Iterable[Moment], wanted: Callable[[Window], bool] = l
     return worst
 
 
-def _pass(window: Window, moment: Moment, incident: IncidentDocument | None) -> None:
+def _pass(window: IncidentWindow, moment: Moment, incident: IncidentDocument | None) -> None:
     """One more moment, in which the incident is open, or is not."""
     window.passed += 1
     window.after = 0 if incident else window.after + 1
@@ -78,7 +80,9 @@ def _pass(window: Window, moment: Moment, incident: IncidentDocument | None) -> 
         ]
 
 
-def _worse(worst: Window | None, window: Window, wanted: Callable[[Window], bool]) -> Window | None:
+def _worse(
+    worst: IncidentWindow | None, window: IncidentWindow, wanted: Callable[[IncidentWindow], bool]
+) -> IncidentWindow | None:
     if not wanted(window):
         return worst
     return window if worst is None or rank(window.incident) > rank(worst.incident) else worst

@@ -49,7 +49,8 @@ export function namespaces(pen, renderer, circled, colours) {
 
 /**
  * An arrow from the called to the calling, which is how trouble goes, with the number of its step where there is room.
- * @param from, to {x, y, radius} of the two.
+ * @param {{x: number, y: number, radius: number}} from
+ * @param {{x: number, y: number, radius: number}} to
  */
 export function hop(pen, from, to, step, colours) {
   const length = Math.hypot(to.x - from.x, to.y - from.y);

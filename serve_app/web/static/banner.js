@@ -12,7 +12,7 @@ export function headline(status, head, story) {
 
 export const notes = (told) => show(by("notes"), ...told.map(([kind, text]) => el("li", { class: kind || null }, text)));
 
-/** @param now {verdict, incident, view, map, timeline, missed, problem}: missed: a moment of a link that is not kept;
+/** @param {any} now `{verdict, incident, view, map, timeline, missed, problem}`; missed: a moment of a link that is not kept;
  * problem: what could not be had, in words. */
 export function banner(now) {
   const { verdict, incident, view } = now;

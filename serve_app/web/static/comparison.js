@@ -22,7 +22,7 @@ export function periods(timeline, incident) {
   };
 }
 
-/** @param on {select(service)}. */
+/** @param {{select: (service: string) => void}} on what a click asks for. */
 export function comparisonView(on) {
   let asked = "";
   const place = by("comparison");

@@ -17,13 +17,15 @@ export function el(tag, properties = {}, ...children) {
 
 const SVG = new Set(["path", "text", "rect", "title"]);
 
-export const by = (id) => document.getElementById(id);
+/** The element of an id, of whatever kind it is. */
+export const by = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
 /** Show `children` in `place`, unless they read the same as what is there: a focused button stays focused. */
 export function show(place, ...children) {
   const next = el("div", {}, ...children);
   if (place.innerHTML === next.innerHTML) return;
-  const focused = place.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const active = /** @type {HTMLElement} */ (document.activeElement);
+  const focused = place.contains(active) ? active.dataset.key : null;
   place.replaceChildren(...next.childNodes);
   if (focused) place.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }

@@ -64,8 +64,9 @@ const CALM_MS = 4000; // a connection that is back by then was not lost: streams
 /**
  * Verdicts of a mesh from now on; the connection is made anew as often as it is lost, and nothing in between is missed.
  * While nobody sees the page there is none: a browser has six for all tabs together.
- * @param parts {on(verdict), lost(), back(), refused()}: refused: the service said no, for a reason that other requests tell.
- * @returns a function that ends it.
+ * @param {string} mesh its name.
+ * @param {any} parts `{on(verdict), lost(), back(), refused()}`; refused: the service said no, for a reason that other requests tell.
+ * @returns {() => void} a function that ends it.
  */
 export function follow(mesh, { on, lost, back, refused }) {
   let events = null,

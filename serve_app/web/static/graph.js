@@ -10,7 +10,7 @@ const QUIET = 3,
 const CROWD = 1000; // services from which on they are points: twice as fast without a GPU, but of bounded size
 const MANY = 2000; // calls from which on they are not drawn while the picture moves
 
-/** @param on {select(service), expand(namespace)} what a click asks for. */
+/** @param {{select: (service: string) => void, expand: (namespace: string) => void}} on what a click asks for. */
 export function graphView(on) {
   let renderer = null,
     graph = null,
@@ -77,7 +77,7 @@ export function graphView(on) {
     shape = "";
   }
 
-  /** @param next {map, incident, service, near}: what to show. */
+  /** @param {any} next `{map, incident, service, near}`: what to show. */
   function draw(next) {
     colours = palette();
     if (renderer === null) {

@@ -8,7 +8,7 @@ const SUSPECTS = 5,
 const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // series that are remembered
 
-/** @param on {select(service), changed()}: what a click asks for; that something was told. */
+/** @param {{select: (service: string) => void, changed: () => void}} on what a click asks for; feedback has changed. */
 export function incidentsView(on) {
   const series = new Map(); // by mesh, service and caller: {until, answer}
   let told = new Map(),
@@ -25,7 +25,7 @@ export function incidentsView(on) {
     redraw();
   }
 
-  /** @param next {mesh, verdict, at, service, live}. */
+  /** @param {any} next `{mesh, verdict, at, service, live}`. */
   function draw(next) {
     drawn = next;
     redraw();

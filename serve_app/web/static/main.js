@@ -364,7 +364,7 @@ addEventListener("keydown", (event) => {
     event.ctrlKey ||
     event.metaKey ||
     event.altKey ||
-    event.target.matches("input, select, textarea") ||
+    /** @type {HTMLElement} */ (event.target).matches("input, select, textarea") ||
     by("keys").open ||
     session.isAsking()
   )

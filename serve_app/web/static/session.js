@@ -7,7 +7,7 @@ const FAILURES = {
   429: "too many wrong tokens came from your address. Wait a minute and try again.",
 };
 
-/** @param on {begin(), end()}: somebody signed in; somebody signed out. */
+/** @param {{begin: () => void, end: () => void}} on a user signed in; the user signed out. */
 export function sessionView(on) {
   const form = by("sign-in");
   let leaving = Promise.resolve(); // the request that drops a cookie; one that comes later must not drop the next cookie

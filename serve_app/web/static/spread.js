@@ -3,10 +3,10 @@
 /**
  * Breadth first against the direction of calls, through affected services only; each is reached by its shortest way, of
  * several by the busiest call.
- * @param incident of a verdict.
- * @param edges of a map: columns.
- * @param index node position by name.
- * @returns steps in order: {edge, step}; step 1 are the callers of the suspect.
+ * @param {any} incident of a verdict.
+ * @param {any} edges of a map: columns.
+ * @param {Map<string, number>} index node position by name.
+ * @returns {{edge: number, step: number}[]} steps in order; step 1 are the callers of the suspect.
  */
 export function spread(incident, edges, index) {
   const first = index.get(incident?.suspects[0]?.service);

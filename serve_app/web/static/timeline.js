@@ -36,7 +36,7 @@ export function joined(before, news) {
   return told;
 }
 
-/** @param on {look(at), visit(incident id), select(period, first)}: what a click, one on an incident, a drag (with shift) ask for. */
+/** @param {any} on `{look(at), visit(incident id), select(period, first)}`: what a click, one on an incident, a drag (with shift) ask for. */
 export function timelineView(on) {
   let plot = null,
     told = null,

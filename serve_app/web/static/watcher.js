@@ -7,7 +7,7 @@ const LATE_INTERVALS = 3; // without a verdict: something is wrong with the watc
 
 /** Seconds between snapshots as they came; 15 until that is known. */
 export function interval(timeline) {
-  const times = timeline?.observed_at.slice(-9).map((at) => new Date(at) / 1000) ?? [];
+  const times = timeline?.observed_at.slice(-9).map((at) => new Date(at).getTime() / 1000) ?? [];
   const gaps = times
     .slice(1)
     .map((at, i) => at - times[i])
@@ -22,7 +22,7 @@ export function pulse(kind, state, age) {
   by("age").textContent = age;
 }
 
-/** @param next {verdict, timeline, heard, live, lost, health, source}: heard: when the newest verdict came here, ms; live:
+/** Its `draw` takes `{verdict, timeline, heard, live, lost, health, source}`; heard: when the newest verdict came here, ms; live:
  * whether it was made since then. */
 export function watcherView() {
   return {

@@ -15,14 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from model.snapshot import PlannedChange
 from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alertmanager import Pace
-from serve_app.alerts.notifier import Notifier, Receivers
-from serve_app.alerts.posting import Backoff
-from serve_app.alerts.wording import Place
-from serve_app.endpoint import Endpoint
-from serve_app.metrics import PrometheusInstruments
+from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.notifier import AlertDelivery, Receivers
+from serve_app.exporter import PrometheusInstruments
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import Backoff
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
-PLACE = Place("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")
+PLACE = AlertLinks("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")
 QUICK = Backoff(0.01, 0.05)
 WITHIN = 120.0  # seconds for what takes milliseconds, on a machine that has other things to do
 PATIENT = 60.0  # deadline of a request that will be answered
@@ -191,10 +191,10 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
 @asynccontextmanager
 async def notifying(
     to: Receivers, directory: Path, clock: Callable[[], datetime] = lambda: NOW
-) -> AsyncIterator[tuple[Notifier, PrometheusInstruments]]:
+) -> AsyncIterator[tuple[AlertDelivery, PrometheusInstruments]]:
     """A notifier that runs, and is closed in the end."""
     instruments = PrometheusInstruments()
-    notifier = Notifier(to, directory, instruments, clock)
+    notifier = AlertDelivery(to, directory, instruments, clock)
     running = asyncio.create_task(notifier.run())
     try:
         yield notifier, instruments

@@ -25,10 +25,10 @@ from alerting import (
     verdict,
 )
 
+from serve_app.alerts.alert import Alert
 from serve_app.alerts.alertmanager import Pace, batches, fault
-from serve_app.alerts.pages import Alert
-from serve_app.alerts.posting import Backoff
-from serve_app.endpoint import Endpoint
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import Backoff
 
 SENT, FAILED, DROPPED = "tagae_notices_sent_total", "tagae_notices_failed_total", "tagae_notices_dropped_total"
 

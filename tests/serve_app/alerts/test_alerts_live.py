@@ -28,12 +28,12 @@ from alerting import (
 )
 
 from model.verdict import Incident, Verdict
+from serve_app.alerts.alert import Alert
 from serve_app.alerts.alertmanager import fault
 from serve_app.alerts.notifier import Receivers, utc_now
-from serve_app.alerts.pages import Alert
-from serve_app.alerts.posting import Poster
-from serve_app.codec.notices import encode_alerts
-from serve_app.endpoint import Endpoint
+from serve_app.alerts.payloads import encode_alerts
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import HttpSender
 
 ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
 pytestmark = [
@@ -241,7 +241,7 @@ async def test_what_we_hold_back_would_spoil_the_answer(
     assert fault(wrong)
     assert not fault(good)
     async with alertmanager(tmp_path / "am") as manager:
-        poster = Poster(Endpoint(f"{manager.url}/api/v2/alerts"), PATIENT)
+        poster = HttpSender(Endpoint(f"{manager.url}/api/v2/alerts"), PATIENT)
         ends = utc_now() + timedelta(minutes=4)
         both = await poster.post(encode_alerts([(good, ends), (wrong, wrong.ends_at or ends)]), {})
         assert (both.status, len(await manager.alerts())) == (status, stored)  # the answer does not say which

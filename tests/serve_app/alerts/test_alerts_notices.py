@@ -7,24 +7,24 @@ import pytest
 from alerting import NOW, PLACE, change, incident, verdict
 
 from model.verdict import Incident, Suspect, Verdict
-from serve_app.alerts.notices import LATE, dismissed, hear
-from serve_app.alerts.pages import Book, Heard, Told
-from serve_app.alerts.wording import Place, cut
+from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
+from serve_app.alerts.annotations import AlertLinks, cut
+from serve_app.alerts.transitions import LATE, dismissed, transition
 
 MINUTE = timedelta(minutes=1)
 
 
-def _hear(*verdicts: Verdict, place: Place = PLACE) -> list[Heard]:
+def _hear(*verdicts: Verdict, place: AlertLinks = PLACE) -> list[Transition]:
     """One after the other, a minute apart."""
-    found: list[Heard] = []
+    found: list[Transition] = []
     for i, one in enumerate(verdicts):
         at = NOW + i * MINUTE
-        told = found[-1].told if found else Told()
-        found.append(hear(told, "shop", replace(one, observed_at=at), at, place))
+        told = found[-1].told if found else MeshAlerts()
+        found.append(transition(told, "shop", replace(one, observed_at=at), at, place))
     return found
 
 
-def _kinds(heard: Heard) -> list[str]:
+def _kinds(heard: Transition) -> list[str]:
     return [event.document["event"] for event in heard.events]
 
 
@@ -144,17 +144,17 @@ def test_what_cannot_be_seen_is_not_over(blind: Verdict) -> None:
 
 
 def test_the_same_verdict_again_changes_nothing() -> None:
-    told = hear(Told(), "shop", verdict(incident("a")), NOW, PLACE).told
-    again = hear(told, "shop", verdict(incident("a")), NOW + MINUTE, PLACE)
-    assert again == Heard(replace(told, at=NOW + MINUTE))
+    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).told
+    again = transition(told, "shop", verdict(incident("a")), NOW + MINUTE, PLACE)
+    assert again == Transition(replace(told, at=NOW + MINUTE))
 
 
 def test_an_overtaken_verdict_changes_nothing() -> None:
-    told = hear(Told(), "shop", verdict(incident("a")), NOW, PLACE).told
+    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).told
     older = verdict(at=NOW - MINUTE)
-    assert hear(told, "shop", older, NOW + MINUTE, PLACE) == Heard(told)
+    assert transition(told, "shop", older, NOW + MINUTE, PLACE) == Transition(told)
     # Where nothing newer comes any more, the mesh has begun anew in another time.
-    assert hear(told, "shop", older, NOW + LATE, PLACE).told.open == ()
+    assert transition(told, "shop", older, NOW + LATE, PLACE).told.open == ()
 
 
 def test_a_start_ahead_of_the_clock_is_now() -> None:
@@ -169,7 +169,7 @@ def test_whoever_comes_back_is_told_anew() -> None:
     assert again.told.open[0].alert.labels == opened.told.open[0].alert.labels
     assert _kinds(again) == ["opened"]
     assert len({event.id for heard in (opened, over, again) for event in heard.events}) == 3
-    book = Book().after("shop", over, ()).after("shop", again, ())
+    book = AlertState().after("shop", over, ()).after("shop", again, ())
     assert book.ended == ()  # it fires: it must not be told as ended in the same batch
 
 
@@ -189,13 +189,13 @@ def test_a_mesh_that_is_gone_leaves_nothing_open() -> None:
 
 def test_without_suspects_and_links_there_is_still_an_alert() -> None:
     nobody = replace(incident("a"), suspects=(), affected=())
-    (heard,) = _hear(verdict(nobody), place=Place())
+    (heard,) = _hear(verdict(nobody), place=AlertLinks())
     alert = heard.told.open[0].alert
     assert alert.labels.keys() == {"alertname", "cluster", "mesh", "incident", "severity"}
     assert alert.annotations["summary"] == "a"
     assert alert.annotations.keys() == {"summary", "description"}
     assert alert.url == ""
-    (heard,) = _hear(verdict(replace(nobody, affected=("shop/web",))), place=Place())
+    (heard,) = _hear(verdict(replace(nobody, affected=("shop/web",))), place=AlertLinks())
     assert heard.told.open[0].alert.labels["service"] == "web"
 
 

@@ -21,13 +21,13 @@ from alerting import (
     verdict,
 )
 
-from serve_app.alerts import ledger
-from serve_app.alerts.notifier import FORGOTTEN, Notifier
+from serve_app.alerts import state_file as ledger
+from serve_app.alerts.alert import AlertState
+from serve_app.alerts.notifier import FORGOTTEN, AlertDelivery
 from serve_app.alerts.notifier import receivers as configured
-from serve_app.alerts.pages import Book
-from serve_app.codec.notices import decode_book, encode_book
+from serve_app.alerts.payloads import decode_book, encode_book
 from serve_app.errors import BadSettings, CorruptState
-from serve_app.metrics import PrometheusInstruments
+from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import NotifySettings
 
 
@@ -101,12 +101,12 @@ async def test_closing_ends_though_nobody_answers(tmp_path: Path) -> None:
 
 
 async def test_one_that_never_ran_keeps_what_it_was_told(tmp_path: Path) -> None:
-    notifier = Notifier(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    notifier = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
     notifier.told("shop", verdict(incident("a")), NOW)
     assert [alert.labels["incident"] for alert in notifier.open("shop")] == ["a"]
     await notifier.close()
     await notifier.run()  # it is closed
-    again = Notifier(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    again = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
     assert again.open("shop") == notifier.open("shop")
 
 
@@ -133,18 +133,20 @@ async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> N
 )
 async def test_a_damaged_file_is_moved_aside(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / ledger.FILE_NAME).write_bytes(content)
-    notifier = Notifier(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
+    notifier = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
     assert notifier.open("shop") == ()
     (aside,) = tmp_path.glob("*.corrupt-*")
     assert aside.read_bytes() == content
     assert str(aside) in caplog.text
     await notifier.close()
-    assert decode_book((tmp_path / ledger.FILE_NAME).read_bytes()) == Book()
+    assert decode_book((tmp_path / ledger.FILE_NAME).read_bytes()) == AlertState()
 
 
 def test_times_without_a_zone_are_refused() -> None:
     with pytest.raises(CorruptState, match="zone"):
-        decode_book(encode_book(Book()).replace(b'"meshes": {}', b'"meshes": {"shop": {"at": "2026-03-01T00:00:00"}}'))
+        decode_book(
+            encode_book(AlertState()).replace(b'"meshes": {}', b'"meshes": {"shop": {"at": "2026-03-01T00:00:00"}}')
+        )
 
 
 async def test_a_disk_that_refuses_keeps_nobody_in_the_dark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -185,7 +187,7 @@ async def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatc
 def test_a_directory_that_cannot_be_had_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadSettings, match=r"notify: expected a directory.*notify\.path"):
-        Notifier(receivers(), tmp_path / "file", PrometheusInstruments())
+        AlertDelivery(receivers(), tmp_path / "file", PrometheusInstruments())
 
 
 def test_certificates_that_cannot_be_had_are_named(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_certificates_that_cannot_be_had_are_named(tmp_path: Path) -> None:
             NotifySettings.model_validate({"webhooks": [{"url": "https://x", "ca_file": str(tmp_path / name)}]})
         )
         with pytest.raises(BadSettings, match=f"ca_file.*{name}"):
-            Notifier(to, tmp_path, PrometheusInstruments())
+            AlertDelivery(to, tmp_path, PrometheusInstruments())
 
 
 async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:

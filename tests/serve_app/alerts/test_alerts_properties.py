@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.verdict import Severity, Verdict
+from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Name
 from serve_app.alerts.alertmanager import batches, current, fault
-from serve_app.alerts.notices import hear
-from serve_app.alerts.pages import Alert, Book, Name, Told
-from serve_app.codec.notices import decode_book, encode_book
+from serve_app.alerts.payloads import decode_book, encode_book
+from serve_app.alerts.transitions import transition
 
 HOUR = timedelta(hours=1)
 SERVICES = [f"shop/s{i}" for i in range(6)]
@@ -33,19 +33,19 @@ VERDICTS = st.builds(
 STEPS = st.lists(st.tuples(VERDICTS, st.integers(-90, 600)), max_size=12)  # with seconds since the one before
 
 
-def _play(steps: list[tuple[Verdict, int]]) -> list[Book]:
+def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
     """The book after each verdict, and after a last one that sees all and finds nothing."""
-    now, book, books = NOW, Book(), []
+    now, book, books = NOW, AlertState(), []
     for one, seconds in [*steps, (verdict(), 600)]:
         now += timedelta(seconds=seconds)
         seen = Verdict(now, *(getattr(one, name) for name in Verdict.__slots__[1:]))
-        heard = hear(book.meshes.get("shop", Told()), "shop", seen, now, PLACE)
+        heard = transition(book.meshes.get("shop", MeshAlerts()), "shop", seen, now, PLACE)
         book = book.after("shop", heard, ["hook"])
         books.append(book)
     return books
 
 
-def _firing(book: Book) -> dict[Name, Alert]:
+def _firing(book: AlertState) -> dict[Name, Alert]:
     return {alert.name: alert for alert in book.firing()}
 
 
@@ -63,7 +63,7 @@ def test_of_each_incident_at_most_one_alert_fires_and_none_is_both(steps: list[t
 @settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list[tuple[Verdict, int]]) -> None:
-    before = Book()
+    before = AlertState()
     for book in _play(steps):
         for name in _firing(before).keys() - _firing(book).keys():
             (end,) = (alert for alert in book.ended if alert.name == name)
@@ -78,7 +78,7 @@ def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list
 @settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_while_it_is_open_only_severity_changes_and_only_upwards(steps: list[tuple[Verdict, int]]) -> None:
-    rank, before = list(Severity).index, Book()
+    rank, before = list(Severity).index, AlertState()
     for book in _play(steps):
         known = {page.incident: page for told in before.meshes.values() for page in told.open}
         for page in (page for told in book.meshes.values() for page in told.open):

@@ -21,9 +21,9 @@ from alerting import (
     verdict,
 )
 
-from serve_app.alerts.pages import Event
-from serve_app.alerts.posting import Backoff
+from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.webhook import Queue, signature
+from serve_app.net.http import Backoff
 
 DROPPED, FAILED = "tagae_notices_dropped_total", "tagae_notices_failed_total"
 
@@ -135,7 +135,7 @@ async def test_what_is_refused_for_itself_is_not_repeated(
 
 
 def test_a_full_queue_drops_the_oldest() -> None:
-    events = tuple(Event(str(i), NOW + timedelta(hours=i), {}) for i in range(30))
+    events = tuple(IncidentEvent(str(i), NOW + timedelta(hours=i), {}) for i in range(30))
     kept, dropped = Queue(most=10).bounded(events, NOW + timedelta(hours=29))
     assert [event.id for event in kept] == [str(i) for i in range(20, 30)]
     assert dropped == {"expired": 6, "full": 14}

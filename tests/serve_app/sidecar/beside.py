@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from running import kill_all
 
 from model.snapshot import MeshSnapshot
-from serve_app.codec import snapshot_document
+from serve_app.api.codec import snapshot_document
 from serve_app.sidecar.verdicts_pb2 import Snapshot
 from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
 

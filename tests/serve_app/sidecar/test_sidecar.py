@@ -30,18 +30,18 @@ from typer.testing import CliRunner
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
+from serve_app.api.codec import encode_verdict
 from serve_app.cli import app
-from serve_app.codec import encode_verdict
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
 from serve_app.sidecar.process import SERVICE
 from serve_app.sidecar.verdicts_pb2 import LatestRequest, Service, Snapshot, Verdict, WatchRequest
 from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
-from serve_app.sources.topology import MeshSpec
-from serve_app.stores.local import LocalStore
-from tests.serve_app.sources.prometheus import standin
-from tests.serve_app.sources.prometheus.istio_standin import IstioMesh
-from tests.serve_app.sources.prometheus.standin import Request
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.stores.sqlite import LocalStore
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
+from tests.serve_app.collect.prometheus.standin import Request
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]

@@ -22,7 +22,7 @@ from serve_app.access.failures import MOST_FAILURES
 from serve_app.sidecar.gate import peer_host, scope_of
 from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR, LatestRequest, WatchRequest
 from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.mesh.topology import MeshSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=4), 6)

@@ -16,9 +16,11 @@ from pydantic import BaseModel
 
 from model.snapshot import PlannedChange
 from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
-from serve_app.codec import decode_snapshot, encode_verdict
-from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, NoCapacity, problem
-from serve_app.schemas import SnapshotDocument, VerdictDocument
+from serve_app.api.codec import decode_snapshot, encode_verdict
+from serve_app.api.problems import problem
+from serve_app.api.schemas.snapshot import SnapshotDocument
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, NoCapacity
 from serve_app.sidecar import verdicts_pb2
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 from serve_app.sidecar.newest import Newest

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from serve_app.web.files import FOLDER, HEADERS, PLACE, files, page
+from serve_app.web.assets import FOLDER, HEADERS, PLACE, files, page
 
 DIGEST, FILES = files()
 SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and not name.startswith("vendor/"))

@@ -11,10 +11,10 @@ import pytest
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.errors import InvalidParameter, UnknownMesh
-from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.operations import Change
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
 from serve_app.stores.record import Record
 from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, comparison, period
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, SeriesDocument, TimelineDocument
@@ -36,7 +36,7 @@ def culprit() -> str:
 def recording() -> list[MeshSnapshot]:
     """A mesh with a deploy, and then a service that becomes slow for a while."""
     fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, 0.9)
-    deploy = Change("deploy", Simulator(SPEC).node_ids[5], 25)
+    deploy = BenignChange("deploy", Simulator(SPEC).node_ids[5], 25)
     return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from serve_app.web.layout import CLOSEST, Ints, Layout, arrange
+from serve_app.web.graph.layout import CLOSEST, Ints, Layout, arrange
 
 
 def mesh(sizes: list[int], calls: int, seed: int = 0) -> tuple[list[str], Ints, np.ndarray]:

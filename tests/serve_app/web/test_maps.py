@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot, namespace_of
-from serve_app.schemas import VerdictDocument
-from serve_app.views import Deviations
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.views import Deviations
 from serve_app.web.documents import MapDocument
-from serve_app.web.layout import arrange
-from serve_app.web.maps import MOST_SERVICES, gone_services, map_document
+from serve_app.web.graph.layout import arrange
+from serve_app.web.graph.map import MOST_SERVICES, gone_services, map_document
 from serve_app.web.moments import Moment
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
@@ -184,7 +184,7 @@ def test_a_namespace_that_has_no_room_tells_the_worst_of_itself() -> None:
 
 
 def test_incidents_have_room_before_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve_app.web.maps.MOST_SERVICES", 65)  # three namespaces, and one of those unfolded
+    monkeypatch.setattr("serve_app.web.graph.map.MOST_SERVICES", 65)  # three namespaces, and one of those unfolded
     told, _ = drawn(large(), verdict(incident("x", "pay/s1")), "shop")
     assert told.collapsed == ["batch", "shop"]
 

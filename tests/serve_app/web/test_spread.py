@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
-from serve_app.schemas import IncidentDocument
-from serve_app.web.spread import Hop, spread
+from serve_app.api.schemas.verdict import IncidentDocument
+from serve_app.web.graph.propagation import Hop, spread
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
 

@@ -13,20 +13,20 @@ import pytest
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
-from serve_app.codec import unpack_snapshot
-from serve_app.deployments.reads import News, Reads
+from serve_app.api.codec import unpack_snapshot
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.views import Deviations
+from serve_app.deployments.queries import News, Reads
 from serve_app.errors import UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
-from serve_app.schemas import VerdictDocument
-from serve_app.sources.faults import Fault, candidates
-from serve_app.sources.operations import Change
-from serve_app.sources.simulator import Simulator
-from serve_app.sources.topology import MeshSpec
-from serve_app.sources.wiring import possible
-from serve_app.views import Deviations
-from serve_app.web import viewing
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.events.wiring import possible
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.web import queries as viewing
+from serve_app.web.assets import GZIP
 from serve_app.web.documents import MapDocument
-from serve_app.web.files import GZIP
 from serve_app.web.history import instant
 from tests.serve_app.web.watching import SECONDS, Watched
 
@@ -34,7 +34,7 @@ SPEC = MeshSpec(services=40, seed=3, latent=0.1)
 MESH = "shop"
 
 
-def recording(snapshots: int, *faults: Fault, changes: tuple[Change, ...] = ()) -> list[MeshSnapshot]:
+def recording(snapshots: int, *faults: Fault, changes: tuple[BenignChange, ...] = ()) -> list[MeshSnapshot]:
     return list(Simulator(SPEC, faults, changes, snapshots=snapshots, mute_churn=not changes).snapshots())
 
 
@@ -100,7 +100,7 @@ def test_what_is_not_kept_is_not_shown(watched: Watched) -> None:
 def test_who_was_there_stays_when_others_come_and_go(watched: Watched) -> None:
     mesh = Simulator(SPEC).mesh
     newcomer, leaver = (mesh.topology.node_ids[possible(mesh, kind)[0]] for kind in ("new_service", "deletion"))
-    changes = (Change("new_service", newcomer, 14), Change("deletion", leaver, 20))
+    changes = (BenignChange("new_service", newcomer, 14), BenignChange("deletion", leaver, 20))
     snapshots = recording(30, changes=changes)
     watched.see(MESH, snapshots[:13])
     before = places(drawn(watched))

@@ -8,14 +8,13 @@ import msgspec
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
-from serve_app.codec import encode_verdict, pack_snapshot
-from serve_app.pipeline import Options, advance_shown
+from serve_app.api.codec import encode_verdict, pack_snapshot
+from serve_app.pipeline import Options, advance_shown, deviations_of
 from serve_app.stores.cache import Known, MeshCache
-from serve_app.stores.local import LocalStore
-from serve_app.stores.meshes import Meshes
 from serve_app.stores.record import Record
-from serve_app.views import Deviations
-from serve_app.web.viewing import Viewing
+from serve_app.stores.repository import Meshes
+from serve_app.stores.sqlite import LocalStore
+from serve_app.web.queries import Viewing
 
 SECONDS = 0.0123  # that a verdict is said to have taken
 
@@ -35,7 +34,7 @@ class Watched:
         for snapshot in snapshots:
             step = advance_shown(self._checkpoint, known.mesh, snapshot, options)
             document = encode_verdict(step.verdict).model_dump_json().encode()
-            deviations = Deviations.of(step.laid, step.calibrated, snapshot)
+            deviations = deviations_of(step.laid, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             known = self.meshes.append(
                 mesh, Known(step.mesh, known.revision), snapshot, pack_snapshot(snapshot), record, keep=window

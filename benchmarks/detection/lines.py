@@ -1,0 +1,226 @@
+"""Verdict lines of detectors on recordings, kept until a detector's code or weights, or a recording, changes."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from benchmarks.contenders import Contender, contender
+from benchmarks.detection.plan import ALERTS, LOUD, OURS, Job
+from model.checkpoint import SHIPPED, Checkpoint, load
+from model.snapshot import MeshSnapshot
+from model.verdict import Verdict
+from serve_app.api.codec import verdict_line
+from serve_app.pipeline import Mesh, Options, advance, options
+from serve_app.recordings.files import RecordingReader
+from serve_app.settings import AlertSettings, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERY = 16  # snapshots between two reports of progress
+OUR_CODE = ("model", "kernels", "partitioning", "serve_app/pipeline.py", "serve_app/settings/service.py")
+THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
+ALL_CODE = ("serve_app/recordings/files.py", "serve_app/api/codec/verdicts.py", "benchmarks/detection/lines.py")
+NOT_SCORING = ("evaluate/", "train.py", "lessons.py", "dataset.py")  # in model/: what no verdict depends on
+
+Tick = Callable[[int], Any]
+Code = Callable[[str], str]
+
+
+class Detector(Protocol):
+    """What a job steps: from cold, through a warm-up, and on."""
+
+    def start(self, interval_seconds: float, first: int) -> Any: ...
+
+    def warm(self, state: Any, snapshot: MeshSnapshot) -> Any: ...
+
+    def advance(self, state: Any, snapshot: MeshSnapshot) -> tuple[Verdict, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tagae:
+    """The detector as shipped, or with other options."""
+
+    checkpoint: Checkpoint = field(default_factory=load)
+    options: Options = field(default_factory=lambda: options(Settings()))
+
+    def start(self, interval_seconds: float, first: int) -> Mesh:
+        """Its own warm-up, whatever that of the others is."""
+        return Mesh()
+
+    def warm(self, state: Mesh, snapshot: MeshSnapshot) -> Mesh:
+        """Baselines only, as `tagae score --warmup` does."""
+        return advance(self.checkpoint, state, snapshot, self.options, counted=False)[1]
+
+    def advance(self, state: Mesh, snapshot: MeshSnapshot) -> tuple[Verdict, Mesh]:
+        """One snapshot on."""
+        return advance(self.checkpoint, state, snapshot, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A contender: a warm-up is snapshots like others."""
+
+    module: Contender
+
+    def start(self, interval_seconds: float, first: int) -> Any:
+        """``first``: the snapshot that it judges first, of all that come."""
+        return self.module.start(interval_seconds, first)
+
+    def warm(self, state: Any, snapshot: MeshSnapshot) -> Any:
+        """One snapshot on."""
+        return self.module.advance(state, snapshot)[1]
+
+    def advance(self, state: Any, snapshot: MeshSnapshot) -> tuple[Verdict, Any]:
+        """One snapshot on."""
+        return self.module.advance(state, snapshot)
+
+
+def detector(name: str) -> Detector:
+    """Of this name."""
+    if name in (OURS, LOUD):
+        return Tagae(options=options(Settings(alert=ALERTS.get(name, AlertSettings()))))
+    return Compared(contender(name))
+
+
+def kept_at(folder: Path, name: str, recording: Path) -> Path:
+    """Where the lines of a detector on a recording are."""
+    return folder / name / recording.parent.name / f"{recording.name}.jsonl"
+
+
+def missing(job: Job, folder: Path, code: Code | None = None) -> Job | None:
+    """What of a job is not there, or was made otherwise; None: nothing.
+
+    Args:
+        job: to be done.
+        folder: of the lines.
+        code: digests of detectors that are not evaluation's own.
+    """
+    stale = {
+        (name, path)
+        for name in job.detectors
+        for path in job.recordings
+        if _read(_key_file(kept_at(folder, name, path))) != key(name, path, job, code)
+    }
+    if not stale:
+        return None
+    names = tuple(name for name in job.detectors if any(name == one for one, _ in stale))
+    paths = tuple(path for path in job.recordings if any(path == one for _, one in stale))
+    return Job(job.part, names, paths, job.warm_up, job.first, job.judged_after, job.control)
+
+
+def score(
+    job: Job,
+    folder: Path,
+    tick: Tick = lambda snapshots: None,
+    make: Callable[[str], Detector] | None = None,
+    code: Code | None = None,
+) -> None:
+    """Write the lines of a job.
+
+    Args:
+        job: to be done.
+        folder: for the lines.
+        tick: told every few snapshots how many were scored.
+        make, code: detectors by name, and their digests, where they are not evaluation's own.
+    """
+    torch.set_num_threads(1)
+    detectors = {name: (make or detector)(name) for name in job.detectors}
+    warm_ups = list(RecordingReader(job.warm_up).snapshots()) if job.warm_up else []
+    interval = RecordingReader(job.recordings[0]).interval_seconds
+    cold = {name: one.start(interval, len(warm_ups) + job.first) for name, one in detectors.items()}
+    warm = {name: _warmed(one, cold[name], warm_ups, tick) for name, one in detectors.items()}
+    for recording in job.recordings:
+        _write(detectors, warm, recording, folder, tick)
+        for name in detectors:
+            _key_file(kept_at(folder, name, recording)).write_text(key(name, recording, job, code))
+
+
+def key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str:
+    """Alike as long as the lines would be alike."""
+    parts = [
+        (digest or code)(name),
+        _identity(recording),
+        f"{job.first}",
+        _identity(job.warm_up) if job.warm_up else "cold",
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@cache
+def code(name: str) -> str:
+    """Digest of all that a detector's verdicts depend on, its weights among it."""
+    files = [ROOT / path for path in ALL_CODE]
+    if name in (OURS, LOUD):
+        files += [SHIPPED, *(one for path in OUR_CODE for one in _sources(ROOT / path))]
+    else:
+        files += [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
+    digest = hashlib.sha256(str(ALERTS.get(name, "")).encode())
+    for path in sorted(set(files)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _warmed(one: Detector, state: Any, snapshots: Iterable[MeshSnapshot], tick: Tick) -> Any:
+    for number, snapshot in enumerate(snapshots, 1):
+        state = one.warm(state, snapshot)
+        if number % EVERY == 0:
+            tick(EVERY)
+    return state
+
+
+def _write(detectors: dict[str, Detector], warm: dict[str, Any], recording: Path, folder: Path, tick: Tick) -> None:
+    states, paths = dict(warm), {name: kept_at(folder, name, recording) for name in detectors}
+    with ExitStack() as stack:
+        files = {}
+        for name, path in paths.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _key_file(path).unlink(missing_ok=True)
+            files[name] = stack.enter_context(path.open("w", encoding="utf-8"))
+        for number, snapshot in enumerate(RecordingReader(recording).snapshots(), 1):
+            for name, one in detectors.items():
+                verdict, states[name] = one.advance(states[name], snapshot)
+                files[name].write(verdict_line(verdict) + "\n")
+            if number % EVERY == 0:
+                tick(EVERY * len(detectors))
+
+
+def _modules(name: str) -> list[Path]:
+    """A contender's module and those that it names, and so on."""
+    every = {path.stem: path for path in (ROOT / "benchmarks" / "contenders").glob("*.py")}
+    found, ahead = {"__init__"}, {name}
+    while ahead:
+        found |= ahead
+        source = "\n".join(every[one].read_text(encoding="utf-8") for one in ahead)
+        imported = re.findall(
+            r"^(?:from benchmarks\.contenders|import benchmarks\.contenders).*$", source, re.MULTILINE
+        )
+        ahead = {one for one in every if any(re.search(rf"\b{one}\b", line) for line in imported)} - found
+    return [every[one] for one in sorted(found)]
+
+
+def _sources(path: Path) -> list[Path]:
+    """Files that scoring runs."""
+    if path.is_file():
+        return [path]
+    files = (one for pattern in ("*.py", "*.cpp", "*.h", "*.cu") for one in path.rglob(pattern))
+    return [one for one in files if not one.relative_to(path).as_posix().startswith(NOT_SCORING)]
+
+
+def _identity(recording: Path) -> str:
+    """Its description and the sizes of its files."""
+    sizes = {path.name: path.stat().st_size for path in sorted(recording.glob("*.parquet"))}
+    return f"{(recording / 'meta.json').read_text()}{sizes}"
+
+
+def _key_file(lines: Path) -> Path:
+    return lines.with_suffix(".key")
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None

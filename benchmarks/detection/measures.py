@@ -1,0 +1,163 @@
+"""The figures: one row for each part, measure and detector."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.contenders import NAMES, contender
+from benchmarks.detection.judging import Part
+from benchmarks.detection.raised import Limit, at_recall, limits, within
+from benchmarks.simulated import LEVELS
+from model.evaluate.figures import Figures, figures
+from model.evaluate.intervals import Estimate
+from model.evaluate.located import FaultOutcome, LocatedFault, Report, report, summarise
+from model.evaluate.truth import Form
+from serve_app.evaluation.run import Sheet
+
+Measured = tuple[str, Estimate | None]
+BUDGETS = (2.0, 15.0, 20.0)  # false pages an hour
+STATIC = ("guarded", "own_limit")
+GROSS, MODERATE = 100.0, 20.0  # sigmas of effect from which a fault is one
+STEP_SECONDS = 15.0  # of the simulated meshes
+EFFECTS = (0.0, 5.0, 20.0, 100.0, math.inf)  # bounds of the bands of effect, sigmas
+
+
+def label(name: str) -> str:
+    """What tables call a detector."""
+    return contender(name).LABEL if name in NAMES else name
+
+
+def rows(part: Part) -> list[dict[str, Any]]:
+    """All measures of all detectors on a part."""
+    found = []
+    swept = {name: limits(told) for name, told in part.told.items()}
+    for name, one in part.pool.figures.items():
+        measured = list(_by_time(one) if one.form is not Form.LOCATED else _by_place(name, one, swept))
+        if part.controls and name in part.controls[0].judged:
+            measured += _due_to_churn(name, part)
+        found += [_row(part.name, measure, label(name), told) for measure, told in measured if told is not None]
+    return found
+
+
+def evaluation_set(services: int, sheets: Sequence[Sheet], churn: str) -> list[dict[str, Any]]:
+    """One row for each static rule on simulated recordings of one size."""
+    return [
+        _of_rule(services, churn, label(name), report([w for sheet in sheets if (w := sheet.judged[name].watch)]))
+        for name in STATIC
+        if all(name in sheet.judged for sheet in sheets)
+    ]
+
+
+def _by_time(one: Figures) -> Iterator[Measured]:
+    if one.ranking is not None:
+        yield "top_1", one.ranking.top1
+        yield "top_3", one.ranking.top3
+    for symptom, ranked in one.by_symptom.items():
+        yield f"top_1_{symptom}", ranked.top1
+        yield f"top_3_{symptom}", ranked.top3
+    if one.form is Form.STREAM:
+        yield "recall", one.recall
+        for budget, recall in one.at_budget.items():
+            yield f"recall_at_{budget}_false_alarms", recall
+        yield "auroc", _plain(one.auroc)
+    if one.false_alarms is not None:
+        yield "false_alarms_per_day", one.false_alarms.per_day
+        yield "alarm_share", _plain(one.false_alarms.alarm_share)
+    yield from _probability(one)
+
+
+def _by_place(name: str, one: Figures, swept: dict[str, list[Limit]]) -> Iterator[Measured]:
+    pages = one.pages
+    if pages is None:
+        return
+    strong = summarise([outcome for outcome in pages.outcomes if outcome.fault.effect >= MODERATE])
+    gross = summarise([outcome for outcome in pages.outcomes if outcome.fault.effect >= GROSS])
+    yield "recall", pages.overall.recall
+    yield "false_pages_per_hour", pages.false_pages_an_hour
+    yield "top_1_of_true_pages", pages.overall.top1
+    yield "top_3_of_true_pages", pages.overall.top3
+    yield "top_3_of_true_pages_from_moderate", strong.top3
+    yield "delay_snapshots_gross", _plain(None if gross.delay_seconds is None else gross.delay_seconds / STEP_SECONDS)
+    for budget in BUDGETS:
+        yield f"recall_at_{budget:g}_false_pages_per_hour", within(swept[name], budget)
+    for rule in (rule for rule in STATIC if rule in swept and rule != name):
+        yield f"false_pages_per_hour_at_recall_of_{rule}", at_recall(swept[name], swept[rule][0].recall)
+    yield from _probability(one)
+
+
+def _probability(one: Figures) -> Iterator[Measured]:
+    if one.forecast is not None and one.forecast.base_rate > 0:
+        yield "brier", _plain(one.forecast.brier)
+        yield "brier_of_base_rate", _plain(one.forecast.brier_of_base_rate)
+    if one.promise is not None:
+        yield "promised_pages_per_day", _plain(one.promise.promised_per_day)
+        yield "fault_free_pages_per_day", one.promise.observed_per_day
+
+
+def _due_to_churn(name: str, part: Part) -> Iterator[Measured]:
+    controls = {sheet.name.replace("-muted", "-churn"): sheet.judged[name] for sheet in part.controls}
+    lively = [sheet for sheet in part.pool.sheets if sheet.name in controls]
+    told = figures([sheet.judged[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
+    if told.churn is not None:
+        yield "false_pages_due_to_churn_per_hour", told.churn.due_an_hour
+
+
+def _row(part: str, measure: str, detector: str, told: Estimate) -> dict[str, Any]:
+    return {
+        "benchmark": "detection",
+        "part": part,
+        "measure": measure,
+        "detector": detector,
+        "value": _rounded(told.value),
+        "low": _rounded(told.low),
+        "high": _rounded(told.high),
+        "n": round(told.n, 2),
+    }
+
+
+def _of_rule(services: int, churn: str, rule: str, found: Report) -> dict[str, Any]:
+    recall = found.overall.recall
+
+    def among(chosen: Callable[[LocatedFault], bool]) -> list[FaultOutcome]:
+        return [outcome for outcome in found.outcomes if chosen(outcome.fault)]
+
+    def of_band(low: float, high: float) -> list[FaultOutcome]:
+        return among(lambda fault: low <= fault.effect < high)
+
+    def of_level(level: str) -> list[FaultOutcome]:
+        return among(lambda fault: fault.severity == level)
+
+    return {
+        "benchmark": "evaluation_set",
+        "services": services,
+        "churn": churn,
+        "rule": rule,
+        "faults": len(found.outcomes),
+        "hours": found.false_pages_an_hour.n,
+        "recall": round(recall.value or 0.0, 2),
+        "recall_low": round(recall.low or 0.0, 2),
+        "recall_high": round(recall.high or 0.0, 2),
+        "false_pages_per_hour": round(found.false_pages_an_hour.value or 0.0, 1),
+        "median_delay_seconds": found.overall.delay_seconds,
+        "top_1": round(found.overall.top1.value or 0.0, 2),
+        "top_3": round(found.overall.top3.value or 0.0, 2),
+        "recall_by_severity": {
+            level: _rounded(summarise(of_level(level)).recall.value, 2) for level in dict.fromkeys(LEVELS)
+        },
+        "recall_by_effect_sigmas": {
+            f"{low:g} to {high:g}": [len(told), _rounded(summarise(told).recall.value, 2)]
+            for low, high in pairwise(EFFECTS)
+            if (told := of_band(low, high))
+        },
+        "recall_by_kind": {kind: _rounded(told.recall.value, 2) for kind, told in found.by_kind.items()},
+    }
+
+
+def _plain(value: float | None) -> Estimate | None:
+    """Without an interval."""
+    return None if value is None else Estimate(1, value, None, None)
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None else round(value, digits)

@@ -1,0 +1,39 @@
+"""One page of HTML without anything from elsewhere: every measure of every detector, part by part."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from benchmarks.contenders import NAMES, contender
+from benchmarks.detection.judging import Part
+from benchmarks.detection.measures import label
+from serve_app.evaluation.html import document, reliabilities, table
+from serve_app.evaluation.measures import blocks, by_kind
+
+
+def page(parts: Sequence[Part]) -> str:
+    """The whole document."""
+    about = "".join(
+        f"<dt>{escape(contender(name).LABEL)}</dt><dd>{escape(contender(name).SUMMARY)}</dd>" for name in NAMES
+    )
+    body = "".join(map(_section, parts))
+    return document("Detection", f"{body}<h2>Contenders</h2><dl>{about}</dl>")
+
+
+def write(path: Path, parts: Sequence[Part]) -> None:
+    """To a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(parts), encoding="utf-8")
+
+
+def _section(part: Part) -> str:
+    figures = part.pool.figures
+    told, names = list(figures.values()), [label(name) for name in figures]
+    first, size = told[0], told[0].services
+    mesh = f"{size[0]:,}" if size[0] == size[1] else f"{size[0]:,} to {size[1]:,}"
+    count = f"{first.snapshots:,} snapshots, {first.incidents} incidents"
+    about = f"{len(part.pool.sheets)} recordings of {mesh} services: {count}"
+    tables = table(blocks(told), names) + "".join(
+        f"<h3>By kind</h3>{table(kinds, names)}" for kinds in [by_kind(told)] if kinds
+    )
+    return f'<h2>{escape(part.name)}</h2><p class="about">{about}</p>{tables}{reliabilities(part.pool)}'

@@ -1,0 +1,138 @@
+"""The temporal-attentive graph autoencoder.
+
+Encoder: two :class:`~model.network.layers.MeshLayer` over services, with the embedding of each call's own trajectory in
+weight and value. Decoder: the directed structure, sigmoid(Z_source Z_target^T), and what each service's and each call's
+channels should be now. An expectation never sees what it expects: a service's load is expected from its callers, its
+latency, errors and resources from its own load and its callees, a call's traffic from its source, a call's latency and
+errors from its destination; everything from its own past. So what neighbours explain is expected, and what starts here
+is not.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kernels import ops
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
+from model.network.layers import MeshLayer, Neighbourhoods, perceptron
+
+C_NODE, C_EDGE = len(NODE_CHANNELS), len(EDGE_CHANNELS)
+NODE_INPUTS = 5 * C_NODE  # now, observed, standing among the others, short and long average before now
+EDGE_INPUTS = 4 * C_EDGE + 1  # now, observed, short and long average before now, present
+CURRENT = slice(0, 2 * C_NODE)  # now and observed, of a service
+NODE_PAST = slice(3 * C_NODE, 5 * C_NODE)
+EDGE_PAST = slice(2 * C_EDGE, 4 * C_EDGE)
+OWN_LOAD = [RATE, C_NODE + RATE]  # the request rate's deviation and whether it was observed
+CALL_LOAD = [0, 4]  # channels of a call that its source decides: traffic and weight
+CALL_SYMPTOMS = [1, 2, 3]  # those its destination decides: errors and latency
+EXPECTED_LIMIT = 4.0  # in asinh of sigmas: 27 sigmas
+
+
+@dataclass(frozen=True, slots=True)
+class AutoencoderConfig:
+    """Sizes of the network; part of every checkpoint.
+
+    Attributes:
+        hidden: width of the first layer.
+        embedding: width of the second, D.
+        heads: attention heads, H.
+        trajectory: width of a call's temporal embedding, T.
+        neighbours: callers and callees that a service hears at most (:func:`model.state.mesh_state.heard`).
+        slope: LeakyReLU's.
+    """
+
+    hidden: int = 128
+    embedding: int = 64
+    heads: int = 4
+    trajectory: int = 16
+    neighbours: int = 6
+    slope: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class MeshGraph:
+    """Inputs of the network: one mesh, one part, or several of either side by side.
+
+    Attributes:
+        nodes: ``[N, NODE_INPUTS]``.
+        edges: ``[E, EDGE_INPUTS]``.
+        edge_index: int64 ``[2, E]``.
+        callers, callees: whom each node hears.
+    """
+
+    nodes: Tensor
+    edges: Tensor
+    edge_index: Tensor
+    callers: Neighbourhoods
+    callees: Neighbourhoods
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What the network says.
+
+    Attributes:
+        embeddings: ``[N, D]``.
+        node_expected: ``[N, 9]`` expected deviations in asinh of sigmas.
+        edge_expected: ``[E, 5]`` likewise.
+        structure: ``[E]`` logits: should this call exist.
+        blame: ``[N]`` logits: does trouble start here.
+    """
+
+    embeddings: Tensor
+    node_expected: Tensor
+    edge_expected: Tensor
+    structure: Tensor
+    blame: Tensor
+
+
+class Autoencoder(nn.Module):
+    """See the module's docstring. No parameter belongs to a node, and nothing mixes nodes except along calls."""
+
+    def __init__(self, config: AutoencoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        h, d, t = config.hidden, config.embedding, config.trajectory
+        self.trajectory = perceptron(EDGE_INPUTS, 2 * t, t)
+        self.first = MeshLayer(NODE_INPUTS, h, config.heads, t, config.slope)
+        self.second = MeshLayer(h, d, config.heads, t, config.slope)
+        self.as_source = nn.Linear(d, d, bias=False)
+        self.as_target = nn.Linear(d, d, bias=False)
+        self.sparsity = nn.Parameter(torch.tensor(-2.0))
+        self.load = perceptron(2 * C_NODE + h, 64, 1)
+        self.symptoms = perceptron(2 * C_NODE + len(OWN_LOAD) + h, 64, C_NODE - 1)
+        self.call_load = perceptron(2 * C_EDGE + len(OWN_LOAD), 32, len(CALL_LOAD))
+        self.call_symptoms = perceptron(2 * C_EDGE + 2 * C_NODE, 32, len(CALL_SYMPTOMS))
+        self.blame = perceptron(d, 32, 1)
+
+    def forward(self, graph: MeshGraph) -> Decoding:
+        """One pass over services and calls; calls of the graph are decoded, present or vanished."""
+        h_t = self.trajectory(graph.edges)  # [E, T]
+        h, from_callers, from_callees = self.first(graph.nodes, h_t, graph.callers, graph.callees)  # [N, hidden] each
+        z, _, _ = self.second(h, h_t, graph.callers, graph.callees)  # [N, D]
+        source, target = graph.edge_index
+        return Decoding(
+            z,
+            self._expected_nodes(graph.nodes, from_callers, from_callees),
+            self._expected_edges(graph.nodes, graph.edges, source, target),
+            self.structure(z, z, source, target),
+            self.blame(z).squeeze(1),
+        )
+
+    def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """Logits ``[E]`` of calls between rows of two sets of embeddings ``[*, D]``."""
+        return ops.edge_dot(self.as_source(z_source), self.as_target(z_target), source, target) + self.sparsity
+
+    def _expected_nodes(self, nodes: Tensor, from_callers: Tensor, from_callees: Tensor) -> Tensor:
+        past = nodes[:, NODE_PAST]
+        load = self.load(torch.cat([past, from_callers], 1))
+        symptoms = self.symptoms(torch.cat([past, nodes[:, OWN_LOAD], from_callees], 1))
+        return torch.cat([load, symptoms], 1).clamp(-EXPECTED_LIMIT, EXPECTED_LIMIT)  # RATE is the first channel
+
+    def _expected_edges(self, nodes: Tensor, edges: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        past = edges[:, EDGE_PAST]
+        load = self.call_load(torch.cat([past, nodes[:, OWN_LOAD][source]], 1))
+        symptoms = self.call_symptoms(torch.cat([past, nodes[:, CURRENT][target]], 1))
+        expected = torch.cat([load[:, :1], symptoms, load[:, 1:]], 1)
+        return expected.clamp(-EXPECTED_LIMIT, EXPECTED_LIMIT)

@@ -1,0 +1,165 @@
+"""From deviations to improbabilities.
+
+Two steps. The network's expectation takes away the share of a deviation that the neighbours explain. What is left is
+compared with the tail of the series' own past: above ``TAIL_START`` a generalised Pareto (Pickands 1975; Siffer et al.,
+KDD 2017), whose shape ships with the weights per channel and whose rate and scale lean from the shipped ones to the
+series' own as its history grows. The result is *surprise*, ``-log10 p``: 3 is one in a thousand, for any series.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.features import Array
+from model.snapshot import BoolArray, IntArray
+from model.state.change_impact import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact, tallied
+from model.state.filters import TAIL_MEMORY, TAIL_START, Deviation
+
+RATE_WEIGHT = 1000.0  # snapshots that the shipped rate of exceedances counts for
+SCALE_WEIGHT = 60.0  # exceedances that the shipped mean excess counts for
+EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
+SURPRISE_LIMIT = 15.0
+EVERY = slice(None)  # channel
+LEAST_EXCESSES, LEAST_OF_MESH = 50, 10  # what a tail can be fitted to, and what a mesh counts from
+
+
+class TailCounts:
+    """What exceeded the start of the tail in the normal traffic of one mesh, by exposure, time scale and channel."""
+
+    def __init__(self, channels: int) -> None:
+        self.tally = no_impact(channels)
+        self._excesses: dict[tuple[int, ...], list[Array]] = {}
+
+    def add(self, deviation: Deviation, exposure: IntArray, settled: BoolArray) -> None:
+        """One snapshot, of the rows that are ``settled`` ``[N]``."""
+        for kind in range(EXPOSURES):
+            rows = np.flatnonzero(settled & (exposure == kind))
+            self.tally[:, kind] += tallied(deviation, rows)
+            excess = np.where(deviation.observed[rows], deviation.excess[:, rows], 0)
+            for scale, channel in np.argwhere((excess > 0).any(axis=1)).tolist():
+                found = excess[scale, :, channel]
+                self._excesses.setdefault((kind, scale, channel), []).append(found[found > 0])
+
+    def excess(self, which: tuple[int, ...]) -> Array:
+        """How far it was above in each snapshot of each spell, by exposure, scale and channel."""
+        return np.concatenate([np.zeros(0, np.float32), *self._excesses.get(which, [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Shipped tails ``[EXPOSURES, SCALES, C]``: share of snapshots in which a spell above ``TAIL_START`` begins, mean
+    excess in one, Pareto shape."""
+
+    rate: Array
+    mean_excess: Array
+    shape: Array
+
+    @classmethod
+    def of_meshes(cls, meshes: "Sequence[TailCounts]") -> "Tail":
+        """Fit to what normal traffic of many meshes exceeded.
+
+        How often is counted over all of them. How far is the typical mesh's: the median of the meshes' mean excesses,
+        and the shape of excesses over their mesh's mean, by probability-weighted moments (Hosking and Wallis 1987),
+        kept within 0 and .4: thinner tails than exponential are not believed, and heavier ones have no usable
+        quantiles. All excesses in one heap look heavy, as meshes differ, and hang on which meshes happen to be in it.
+        """
+        tally = np.sum([mesh.tally for mesh in meshes], axis=0)
+        rate = (tally[BEGUN] + 1) / (tally[SEEN] + 100)
+        mean, shape = (tally[EXCESS] + 1) / (tally[ABOVE] + 1), np.full(rate.shape, 0.2, np.float32)
+        for which in np.ndindex(*rate.shape):
+            found = [excess for mesh in meshes if len(excess := mesh.excess(which)) >= LEAST_OF_MESH]
+            if sum(map(len, found)) >= LEAST_EXCESSES:
+                means = [float(excess.mean()) for excess in found]
+                mean[which] = np.median(means)
+                scaled = np.concatenate([excess / m for excess, m in zip(found, means, strict=True)])
+                shape[which] = _pareto_shape(np.sort(scaled))
+        return cls(rate.astype(np.float32), mean.astype(np.float32), shape)
+
+    def of(self, past: Deviation, exposure: IntArray, impact: Array) -> "SeriesTail":
+        """The tail of each series.
+
+        Args:
+            past: of N rows.
+            exposure: ``[N]``; near a planned change a series' own past says nothing.
+            impact: ``[4, EXPOSURES, SCALES, C]``, what planned changes did in this mesh.
+
+        Returns:
+            The shipped tail, leaning to what the series did before, or services near changes.
+        """
+        seen = np.minimum(past.seen, TAIL_MEMORY)
+        begun = self.rate[UNEXPOSED][:, None] * np.float32(RATE_WEIGHT) + past.exceed_count
+        rate = begun / (seen + np.float32(RATE_WEIGHT))
+        amid = (impact[BEGUN] + self.rate * RATE_WEIGHT) / (impact[SEEN] + RATE_WEIGHT)
+        for kind in (BESIDE, OWN):
+            rate[:, exposure == kind] = amid[kind][:, None]
+        return SeriesTail(self, past, exposure, impact, -np.log10(np.minimum(rate, np.float32(0.5))))
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesTail:
+    """Tails of N x C series at each time scale.
+
+    Attributes:
+        shipped, past, exposure, impact: what they are made of, see :meth:`Tail.of`.
+        start: ``[SCALES, N, C]`` surprise of a level at ``TAIL_START``.
+    """
+
+    shipped: Tail
+    past: Deviation
+    exposure: IntArray
+    impact: Array
+    start: Array
+
+    def surprise(self, level: Array, channels: slice = EVERY) -> Array:
+        """``-log10 p`` of levels ``[SCALES, N, c]`` of these channels, from 0 to 15: ``[N, c]``, the strangest scale's,
+        less ``log10`` of their number for having looked so often. Nothing is surprising that was not measured.
+
+        Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
+        little, and only the tail decides.
+        """
+        observed = self.past.observed[:, channels]
+        surprise: Array = (level * np.float32(1 / TAIL_START)).clip(0, 1) * self.start[..., channels]
+        surprise *= observed
+        # Few are far, and logarithms are dear.
+        far = np.unravel_index(np.flatnonzero((level > TAIL_START) & observed), level.shape)
+        scale, row, place = far
+        channel = np.arange(self.start.shape[-1])[channels][place]
+        surprise[far] += self._beyond(level[far] - np.float32(TAIL_START), scale, row, channel)
+        strangest: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
+        return strangest.clip(0, SURPRISE_LIMIT)
+
+    def _beyond(self, over: Array, scale: IntArray, row: IntArray, channel: IntArray) -> Array:
+        """``[F]`` further surprise of F levels that are ``over`` the start of their tails."""
+        kind = self.exposure[row]
+        which = kind, scale, channel
+        calm = kind == UNEXPOSED
+        count, total = (
+            np.where(calm, own[scale, row, channel], amid[which])
+            for own, amid in (
+                (self.past.exceed_count, self.impact[ABOVE]),
+                (self.past.exceed_sum, self.impact[EXCESS]),
+            )
+        )
+        excess = (total + self.shipped.mean_excess[which] * SCALE_WEIGHT) / (count + SCALE_WEIGHT)
+        shape = np.maximum(self.shipped.shape[which], 1e-3)
+        beyond: Array = np.log10(1 + shape * over / (excess * (1 - shape))) / shape
+        return beyond
+
+
+def explained_share(deviation: Array, expected: Array) -> Array:
+    """Share of each deviation that its expectation explains, 0 to .7: the expectation's projection on it.
+
+    Args:
+        deviation, expected: ``[N, C]`` sigmas. Deviations of about one sigma are noise: nothing is explained of them.
+    """
+    share = deviation * expected / (deviation * deviation + 1)
+    return np.clip(share, 0, EXPLAINED_AT_MOST).astype(np.float32)
+
+
+def _pareto_shape(x: Array) -> float:
+    """Generalised Pareto shape of sorted excesses by probability-weighted moments."""
+    n = len(x)
+    first = float(x.mean())
+    second = float((x * (1 - (np.arange(n) + 0.65) / n)).mean())
+    return float(np.clip(2 - first / max(first - 2 * second, 1e-9), 0.0, 0.4))

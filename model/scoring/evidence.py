@@ -1,0 +1,449 @@
+"""What speaks for and against each service: its own series, the calls into it, the calls out of it, its neighbours.
+
+Computed over the whole mesh from calibrated surprises; only the services worth a look travel on to the meta-model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.features import (
+    CONNECTIONS,
+    CPU,
+    CPU_PER_REQUEST,
+    EDGE_CHANNELS,
+    ERROR,
+    MEMORY,
+    NODE_CHANNELS,
+    OWN_TIME,
+    P50,
+    P99,
+    RATE,
+    Array,
+)
+from model.incidents.feedback import raised
+from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
+from model.scoring.calibration import Tail, explained_share
+from model.scoring.explanations import SYMPTOMS, Explanation, Strength
+from model.scoring.explanations import told as told_of
+from model.scoring.score import PartitionScore
+from model.snapshot import BoolArray, IntArray
+from model.state.change_impact import OWN
+from model.state.filters import SEEN
+from model.state.mesh_state import MeshState, Observation
+
+KINDS = (
+    "latency", "latency_raw", "error", "error_raw", "own_time", "rise", "fall", "resources", "connections",
+    "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure", "remotes",
+)  # fmt: skip
+K = len(KINDS)
+_SHOWN_BY = (
+    ("latency", "latency_raw", "calls_in_latency"),
+    ("error", "error_raw", "calls_in_error"),
+    ("vanished",),
+    ("resources",),
+)
+SYMPTOM = np.array(  # index into ``feedback.SYMPTOMS``; -1: context
+    [next((symptom for symptom, kinds in enumerate(_SHOWN_BY) if kind in kinds), -1) for kind in KINDS]
+)
+RESOURCES = 0.6  # what a surprise in resources counts for beside one in latency or errors
+MARGIN = 0.3  # decades: what is twice as improbable as what was no incident, and like it, is none either
+# What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
+# starts a storm of calls may show nothing else, and is what its victims have in common.
+AFFECTED = [KINDS.index(k) for k in ("latency_raw", "error_raw", "calls_in_latency", "calls_in_error", "calls_out")]
+AFFECTED += [KINDS.index("vanished")]
+MOST_CANDIDATES = 256
+WORTH_A_LOOK = 2.0  # surprise: one in a hundred
+UNHEARD_OF = 6.0  # surprise of what normal traffic does not show: a service is gone and missed, calls go elsewhere
+LEAST_REQUESTS = 50  # of new calls in a snapshot, to be believed
+TRAFFIC = slice(RATE, RATE + 1)
+YOUNG = 10  # snapshots; a call seen less often is judged by the structure
+
+
+@dataclass(frozen=True, slots=True)
+class Surprises:
+    """Calibrated surprise of every series of a mesh, ``-log10 p`` from 0 to 15.
+
+    Attributes:
+        node, edge: ``[N, 9]``, ``[E, 5]``: what the neighbours do not explain.
+        node_raw: explained or not.
+        edge_rate_raw: ``[E]``, of calls' traffic, explained or not.
+        node_expected, edge_expected: transformed units: where each series should have been.
+    """
+
+    node: Array
+    edge: Array
+    node_raw: Array
+    edge_rate_raw: Array
+    node_expected: Array
+    edge_expected: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The services worth a look, M of them, worst first, and what the meta-model needs of the rest.
+
+    Attributes:
+        names: their ids.
+        kinds: float32 ``[M, K]``, surprises by ``KINDS``.
+        remote: bool ``[M]``: known from its callers alone, as far as one can tell.
+        blame: ``[M]`` the network's logits.
+        page: ``[M]`` page scores.
+        affected: ``[M]`` the strongest of ``AFFECTED``.
+        calls: int64 ``[2, C]`` calls among them, rows of the candidates.
+        told: what there is to say of them.
+        counts: how many services have a page score above 2, 3 and 5.
+        services: scored services.
+        total: all services present.
+    """
+
+    names: tuple[str, ...]
+    kinds: Array
+    remote: BoolArray
+    blame: Array
+    page: Array
+    affected: Array
+    calls: IntArray
+    told: Explanation
+    counts: tuple[int, int, int]
+    services: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Scores of all parts put together: expectations ``[N, 9]``, ``[E, 5]``, structure ``[E]`` (NaN between parts),
+    blame ``[N]``, and which services were scored ``[N]``."""
+
+    node_expected: Array
+    edge_expected: Array
+    structure: Array
+    blame: Array
+    scored: BoolArray
+
+
+def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail) -> Surprises:
+    """Surprise of every series, before and after what the neighbours explain is taken away."""
+    o = observation
+    node_series = node_tail.of(o.node, o.node_exposure, o.node_impact)
+    edge_series = edge_tail.of(o.edge, o.edge_exposure, o.edge_impact)
+    node_share = explained_share(o.node.now, decoded.node_expected)
+    edge_share = explained_share(o.edge.now, decoded.edge_expected)
+    return Surprises(
+        node_series.surprise(o.node.level * (1 - node_share)),
+        edge_series.surprise(o.edge.level * (1 - edge_share)),
+        node_series.surprise(o.node.level),
+        edge_series.surprise(o.edge.level[..., TRAFFIC], TRAFFIC)[:, 0],
+        o.node.expected + node_share * o.node.now * o.node.spread,
+        o.edge.expected + edge_share * o.edge.now * o.edge.spread,
+    )
+
+
+def assembled(state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray) -> Decoded:
+    """Parts' scores laid on the mesh.
+
+    Args:
+        state: whose rows they are laid on.
+        scores: each part's core services and owned calls, as rows of the state, and its score.
+        crossing: calls between parts, whose structure no part can know.
+    """
+    nodes, edges = len(state.node_ids), state.edge_index.shape[1]
+    decoded = Decoded(
+        np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
+        np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
+        np.zeros(edges, np.float32),
+        np.zeros(nodes, np.float32),
+        np.zeros(nodes, bool),
+    )
+    for core, owned, score in scores:
+        decoded.node_expected[core], decoded.edge_expected[owned] = score.node_expected, score.edge_expected
+        decoded.structure[owned], decoded.blame[core] = score.structure, score.blame
+        decoded.scored[core] = True
+    decoded.structure[crossing] = np.nan
+    return decoded
+
+
+def gather(
+    state: MeshState, observation: Observation, decoded: Decoded, surprise: Surprises, policy: AlertPolicy
+) -> Evidence:
+    """Evidence of every service, and the candidates among them."""
+    remote = remotes(state)
+    kinds = _kinds(state, observation, decoded, surprise, remote)
+    told = eased(kinds, state.memory, state.node_ids)
+    page = page_score(told) * _leniency(state, policy) * decoded.scored
+    affected = told[:, AFFECTED].max(axis=1) * decoded.scored
+    interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
+    interest += WORTH_A_LOOK * state.memory.involved(state.node_ids)  # an open incident keeps its suspects
+    worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.heeded.muted(state.node_ids))
+    keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
+    row = np.full(len(page), -1)
+    row[keep] = np.arange(len(keep))
+    calls = row[state.edge_index]
+    strength = _strength(state, observation, surprise, kinds, keep)
+    present = observation.node_present
+    return Evidence(
+        tuple(state.node_ids[i] for i in keep),
+        kinds[keep],
+        remote[keep],
+        decoded.blame[keep],
+        page[keep].astype(np.float32),
+        affected[keep].astype(np.float32),
+        calls[:, (calls >= 0).all(axis=0) & (calls[0] != calls[1])],
+        told_of(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep),
+        (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
+        int((decoded.scored & present).sum()),
+        int(present.sum()),
+    )
+
+
+def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
+    """The first of ``order`` ``[N]``; whoever is muted takes nobody's place, so that a namespace in maintenance hides
+    nobody else."""
+    first = order[:MOST_CANDIDATES]
+    if not muted.any():
+        return first
+    heard: IntArray = order[~muted[order]][:MOST_CANDIDATES]
+    return order[np.isin(order, np.union1d(first, heard))]
+
+
+def page_score(kinds: Array) -> Array:
+    """``[N]``: the strongest of latency and errors, own or of the calls in, a disappearance and, at a discount,
+    resources; and .3 of the second.
+
+    Load is context: it pages nobody, whatever it does.
+    """
+    strong = np.sort(symptoms(kinds), axis=1)
+    score: Array = strong[:, -1] + np.float32(0.3) * strong[:, -2]
+    return score
+
+
+def symptoms(kinds: Array) -> Array:
+    """``[N, 4]``: latency, errors, disappearance and, at a discount, resources, which page."""
+    latency = np.maximum(kinds[:, 0], kinds[:, 9])
+    error = np.maximum(kinds[:, 2], kinds[:, 10])
+    return np.stack([latency, error, kinds[:, 14], np.float32(RESOURCES) * kinds[:, 7]], axis=1)
+
+
+def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
+    """``[N, K]`` the evidence less what people's feedback and services' sensitivity raise page levels by."""
+    if not memory.feedback and not memory.heeded.levels:
+        return kinds
+    return lessened(kinds, raised(memory.feedback, names) + memory.heeded.raised(names)[:, None])
+
+
+def lessened(kinds: Array, levels: Array) -> Array:
+    """``[N, K]`` the evidence less what page levels are raised by, symptom by symptom (``[N, 4]``, or ``[N, 1]``)."""
+    moves = np.broadcast_to(levels, (len(kinds), len(_SHOWN_BY)))[:, SYMPTOM] * (SYMPTOM >= 0)
+    moves[:, KINDS.index("resources")] /= RESOURCES
+    return np.where(kinds > 0, np.maximum(kinds - moves, 0), 0).astype(np.float32)
+
+
+def excess(kinds: Array, level: float) -> Array:
+    """``[N, 4]`` decades by which page levels would have to be raised, symptom by symptom, for this to page nobody.
+
+    The page score of symptoms scaled down is the page score scaled down, so that all are cut by one share.
+    """
+    share = 1 - (level - MARGIN) / np.maximum(page_score(kinds), level - MARGIN)
+    return symptoms(kinds) * share[:, None].astype(np.float32)
+
+
+def remotes(state: MeshState) -> BoolArray:
+    """``[N]``: services that make no calls and never showed cpu, memory or connections: databases, queues and clouds
+    measured by those who call them, load balancers, names that nobody could resolve. In what they show a caller's own
+    trouble is seen as well."""
+    silent = np.bincount(state.edge_index[0], minlength=len(state.node_ids)) == 0
+    resources = state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]].max(axis=1) > 0
+    remote: BoolArray = silent & ~resources
+    return remote
+
+
+def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surprises, remote: BoolArray) -> Array:
+    """``[N, K]`` evidence by kind."""
+    node, edge = observation.node, observation.edge
+    source, destination = state.edge_index
+    count = len(state.node_ids)
+    material, raw_material = _material(node.value, s.node_expected), _material(node.value, node.expected)
+    call_material = _material(edge.value, s.edge_expected)
+    rising = node.now[:, RATE] > 0
+    kinds = np.zeros((count, K), np.float32)
+    own = s.node[:, OWN_TIME]
+    kinds[:, 0] = _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0])
+    kinds[:, 1] = _either(s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1])
+    kinds[:, 2] = s.node[:, ERROR] * material[2]
+    kinds[:, 3] = s.node_raw[:, ERROR] * raw_material[2]
+    kinds[:, 4] = own
+    kinds[:, 5] = s.node[:, RATE] * rising
+    kinds[:, 6] = s.node_raw[:, RATE] * ~rising
+    kinds[:, 7] = s.node[:, [CPU, CPU_PER_REQUEST]].max(axis=1)  # memory stays high when trouble is over
+    kinds[:, 8] = s.node[:, CONNECTIONS]
+    call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
+    kinds[:, 9] = _worst(call_latency, destination, count)
+    kinds[:, 10] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
+    kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
+    symptom = kinds[:, [1, 3, 9, 10]].max(axis=1)
+    from_afar = remote[destination]
+    kinds[:, 12] = _worst(symptom[destination] * ~from_afar, source, count)
+    kinds[:, 16] = _worst(symptom[destination] * from_afar, source, count)
+    kinds[:, 13] = _worst(symptom[source], destination, count)
+    kinds[:, 14] = np.maximum(_vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s))
+    kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)
+    return kinds
+
+
+def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
+    """How much p50, p99 and errors matter, 0 to 1: rare is not enough. Latency counts fully 35% above expectation,
+    errors two percentage points and 60% above it: what fails most of the time fails more now and then."""
+    now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
+    more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
+    p50, p99 = (_slower(value[:, c] - expected[:, c]) for c in (P50, P99))
+    errors: Array = (more * relative).astype(np.float32)
+    return p50, p99, errors
+
+
+def _matters(value: Array, expected: Array) -> Array:
+    """``[M, 9]``: how much each deviation of a service's own series matters, 0 to 1: latency and errors as for paging,
+    counts and times as latency, shares of a resource from one percentage point up."""
+    over = value - expected
+    over[:, RATE] = np.abs(over[:, RATE])
+    matters = _slower(over)
+    matters[:, P50], matters[:, P99], matters[:, ERROR] = _material(value, expected)
+    now, usual = (np.float32(1) / (1 + np.exp(-v[:, [CPU, MEMORY]])) for v in (value, expected))
+    matters[:, [CPU, MEMORY]] = np.clip((now - usual - 0.01) / 0.05, 0, 1)
+    return matters
+
+
+def _slower(over: Array) -> Array:
+    """How much times matter that are so far above expectation, in logarithms."""
+    share: Array = np.clip((over - 0.05) / 0.25, 0, 1)
+    return share
+
+
+def _either(*tests: Array) -> Array:
+    """The worst of several tests of one thing, paying for having looked so often."""
+    worst: Array = np.maximum(np.maximum.reduce(tests) - np.float32(np.log10(len(tests))), 0)
+    return worst
+
+
+def _worst(values: Array, group: IntArray, count: int) -> Array:
+    """Largest value of each group less ``log10`` of its size (Bonferroni): a hub is looked at many times."""
+    worst = np.zeros(count, np.float32)
+    np.maximum.at(worst, group, values)
+    sizes = np.bincount(group, minlength=count)
+    return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)
+
+
+def _vanished(state: MeshState, observation: Observation, surprise: Array) -> Array:
+    """Disappearance of a busy service that somebody misses, unless it was planned.
+
+    A canary that ends or a service that was replaced is gone too, but whoever called it makes as many calls as ever:
+    what counts is the share of its calls that nobody makes any more.
+    """
+    node, edge = observation.node, observation.edge
+    gone = (state.node_absent > 0) & (node.expected[:, RATE] > np.log(1.05))
+    planned = {change.service for change, _ in state.memory.changes if change.kind in DELETIONS}
+    if planned and gone.any():
+        gone &= np.fromiter((name not in planned for name in state.node_ids), bool, len(gone))
+    if not gone.any():
+        return np.zeros_like(surprise)
+    source, destination = state.edge_index
+    lost = np.maximum(_rate_of(edge.expected[:, RATE]), 0)
+    shortfall = lost - _rate_of(edge.value[:, RATE]) * observation.edge_present
+    count = len(gone)
+    short_of = np.bincount(source, shortfall, count)  # what each caller makes less, all its calls together
+    missed = lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1)
+    part = lost / np.maximum(np.bincount(source, lost, count)[source], 1e-6)  # of all that the caller makes
+    plain = missed * np.clip((part - 0.05) / 0.15, 0, 1)  # a small part is lost in the noise of the others
+    called, missed, plain = (np.bincount(destination, v, count) for v in (lost, missed, plain))
+    share, sure = (np.where(called > 0, v / np.maximum(called, 1e-6), 1.0) for v in (missed, plain))
+    worth = np.maximum(surprise, UNHEARD_OF * sure * np.minimum(surprise, 1))
+    vanished: Array = (worth * gone * np.clip(2 * share - 0.5, 0, 1)).astype(np.float32)
+    return vanished
+
+
+def _rerouted(state: MeshState, observation: Observation, s: Surprises) -> Array:
+    """Calls that a settled service suddenly makes to another settled one instead of those it made before, unless it was
+    just changed: at the caller and at both destinations.
+
+    Such a thing has no past to be compared with. ``UNHEARD_OF`` is what it is worth when it takes a tenth of the
+    caller's calls and another call falls beyond its usual variation.
+    """
+    edge, (source, destination) = observation.edge, state.edge_index
+    young = young_calls(state, observation) & (observation.node_exposure[source] != OWN)
+    rerouted = np.zeros(len(state.node_ids), np.float32)
+    if not young.any():
+        return rerouted
+    now = _rate_of(edge.value[:, RATE]) * observation.edge_present
+    missing = np.where(young, 0, np.maximum(_rate_of(edge.expected[:, RATE]) - now, 0))
+    count = len(rerouted)
+    gained, lost, made = (np.bincount(source, v, count) for v in (now * young, missing, now))
+    share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
+    fallen = (missing > 0) & (gained[source] > 0)
+    fall = np.minimum(_worst(s.edge_rate_raw * fallen, source, count), 1)
+    counted = np.clip(gained * state.interval_seconds / LEAST_REQUESTS, 0, 1)
+    strength = (UNHEARD_OF * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
+    for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
+        np.maximum.at(rerouted, ends[calls], strength[source[calls]])
+    return rerouted
+
+
+def _rate_of(transformed: Array) -> Array:
+    """Traffic in 1/s from its channel."""
+    rate: Array = np.exp(transformed) - np.float32(EDGE_CHANNELS[RATE].offset)
+    return rate
+
+
+def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded, count: int) -> Array:
+    """Young calls between settled services that the structure does not expect, at both ends."""
+    young = young_calls(state, observation) & np.isfinite(decoded.structure)
+    unlikely = unlikelihood(decoded.structure[young])
+    worst = np.zeros(count, np.float32)
+    for ends in state.edge_index[:, young]:
+        np.maximum.at(worst, ends, unlikely)
+    return worst
+
+
+def young_calls(state: MeshState, observation: Observation) -> BoolArray:
+    """``[E]``: calls new between services that are not: those that the structure has something to say about."""
+    young: BoolArray = observation.edge_present & (state.edge_filters[SEEN, :, RATE] < YOUNG)
+    settled = state.node_filters[SEEN, :, RATE] >= YOUNG
+    young[young] = settled[state.edge_index[:, young]].all(axis=0)
+    return young
+
+
+def unlikelihood(logits: Array) -> Array:
+    """``-log10 sigmoid(logit)``: how little a call was to be expected."""
+    decades: Array = np.log10(1 + np.exp(-logits.clip(-30, 30)))
+    return decades
+
+
+def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
+    """Factor on page scores: 0 around a planned deletion for two intervals."""
+    factor = np.ones(len(state.node_ids), np.float32)
+    if not state.memory.changes:
+        return factor
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    for change, age in state.memory.changes:
+        i = row.get(change.service)
+        if i is not None and change.kind in DELETIONS and age <= policy.mute_intervals:
+            source, destination = state.edge_index
+            factor[np.concatenate([[i], destination[source == i], source[destination == i]])] = 0
+    return factor
+
+
+def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: Array, keep: IntArray) -> Strength:
+    """How strong each thing is that could be told of the candidates."""
+    node, edge = observation.node, observation.edge
+    candidate = np.zeros(len(state.node_ids), bool)
+    candidate[keep] = True
+    into = np.flatnonzero(candidate[state.edge_index[1]])
+    p50, p99, errors = _material(edge.value[into], s.edge_expected[into])
+    return Strength(
+        s.node[keep],
+        _matters(node.value[keep], s.node_expected[keep]),
+        into,
+        s.edge[into][:, SYMPTOMS],
+        np.stack([errors, p50, p99], axis=1),
+        kinds[keep, KINDS.index("vanished")],
+        young_calls(state, observation),
+    )

@@ -1,0 +1,320 @@
+"""The meta-model: parts' evidence in, the cluster's verdict out. Small, trained, milliseconds."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.features import Array
+from model.incidents.feedback import preference
+from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, audible, follow, groups, warmed
+from model.network.autoencoder import Autoencoder
+from model.network.layers import perceptron
+from model.scoring.evidence import KINDS, UNHEARD_OF, Evidence, K, excess, lessened, unlikelihood
+from model.scoring.explanations import SERIES
+from model.snapshot import BoolArray, IntArray
+from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
+
+EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers", "remotes"))
+CALLEES = KINDS.index("callees")
+RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
+DETECT_INPUTS = 8
+MOST_SUSPECTS = 10
+AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
+STRUCTURE = KINDS.index("structure")
+# In the ranking: nats for each decade of page score, since what is strange by itself needs no lesson, up to what a
+# disappearance is worth: beyond, more decades say how much is suffered, not whose doing it is.
+PAGE_NATS, MOST_DECADES = 1.0, UNHEARD_OF
+# Kinds of evidence that say of latency what others say of errors: in training they may change places.
+COUNTERPARTS = {"latency": "error", "latency_raw": "error_raw", "calls_in_latency": "calls_in_error"}
+
+
+class RankingNetwork(nn.Module):
+    """Whose doing: a score per candidate that is monotone in its evidence.
+
+    A deviation of its own, or of calls into it, never makes a service less suspect, and its callees' symptoms never
+    make it more so; load, which may be cause or effect, counts either way. Without that bound the ranking learns from
+    three kinds of simulated faults that whoever burns cpu is a victim. Weights are positive through a softplus, as in
+    monotone networks (Sill 1998).
+    """
+
+    def __init__(self, hidden: int = 16) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.full((RANK_INPUTS, hidden), -2.0) + 0.3 * torch.randn(RANK_INPUTS, hidden))
+        self.bias = nn.Parameter(torch.linspace(-1.0, 0.0, hidden))
+        self.second = nn.Parameter(torch.full((hidden, 1), -1.0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``[R, RANK_INPUTS]`` -> ``[R, 1]``."""
+        hidden = functional.relu(inputs @ functional.softplus(self.first) + self.bias)
+        return hidden @ functional.softplus(self.second)
+
+
+class MetaModel(nn.Module):
+    """Two small networks: whose doing (a score per candidate, compared within its group) and how sure we are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rank = RankingNetwork()
+        self.detect = perceptron(DETECT_INPUTS, 16, 1)
+
+    def root_cause_score(self, inputs: Tensor, strange: Tensor) -> Tensor:
+        """``[R]`` nats that speak for each candidate: of :func:`rank_inputs` as learned, and of :func:`strangeness`."""
+        learned: Tensor = self.rank(inputs).squeeze(1)
+        return learned + strange
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingCalls:
+    """Calls between parts: both ends' embeddings meet only here.
+
+    Attributes:
+        embeddings: float32 ``[B, D]`` of services at the boundary.
+        ends: int64 ``[2, X]`` rows of ``embeddings``: source and destination.
+        candidates: int64 ``[2, X]`` rows of the evidence; -1: not a candidate.
+        young: bool ``[X]``: to be judged by the structure.
+    """
+
+    embeddings: Array
+    ends: IntArray
+    candidates: IntArray
+    young: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the verdict needs to know beside the evidence.
+
+    Attributes:
+        observed_at: the snapshot's time.
+        sequence: snapshots counted, this one included.
+        learned: snapshots learned from, this one included.
+        interval_seconds: between snapshots, s.
+        missing_parts: parts that gave no answer.
+    """
+
+    observed_at: datetime
+    sequence: int
+    learned: int
+    interval_seconds: float
+    missing_parts: tuple[int, ...] = ()
+
+
+def decode_crossing(network: Autoencoder, crossing: CrossingCalls) -> Array:
+    """Structure logits ``[X]`` of the calls between parts."""
+    device = next(network.parameters()).device
+    z = torch.from_numpy(np.array(crossing.embeddings)).to(device)
+    source, target = torch.from_numpy(np.array(crossing.ends)).to(device)
+    with torch.inference_mode():
+        logits: Array = network.structure(z, z, source, target).cpu().numpy()
+    return logits
+
+
+def with_crossing(evidence: Evidence, crossing: CrossingCalls, logits: Array) -> Evidence:
+    """Evidence that also knows how unlikely the young calls between parts are."""
+    kinds = evidence.kinds.copy()
+    unlikely = unlikelihood(logits) * crossing.young
+    for ends in crossing.candidates:
+        known = ends >= 0
+        np.maximum.at(kinds[:, STRUCTURE], ends[known], unlikely[known])
+    return replace(evidence, kinds=kinds)
+
+
+def judge(
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: Circumstances, level: float
+) -> tuple[Verdict, IncidentMemory]:
+    """The verdict of one snapshot.
+
+    Args:
+        meta: trained.
+        evidence: of the services worth a look, calls between parts included.
+        memory: what paging remembered, aged to this snapshot.
+        policy: when to page.
+        when: time, sequence and what is missing.
+        level: page level, surprise.
+
+    Returns:
+        The verdict and what paging remembers next. Nothing is paged while warming up.
+    """
+    mesh_score = float(evidence.page.max(initial=0.0))
+    warming = when.learned < policy.warm_up
+    score = np.zeros_like(evidence.page) if warming else evidence.page
+    hot, confirmed = warmed(memory, evidence.names, score, level, policy, when.observed_at)
+    memory = replace(memory, hot=hot).hushed()
+    member = (score > level) | confirmed | ((evidence.affected > AFFECTED_SHARE * level) & (not warming))
+    muted = memory.heeded.muted(evidence.names)
+    found, hidden = audible(groups(member, confirmed, evidence.calls), confirmed, muted)
+    mutes = memory.heeded.hiding([evidence.names[i] for i in hidden])
+    since = [_began(memory, evidence, g, when.observed_at) for g in found]
+    severities = [_severity(evidence, g, level) for g in found]
+    open_incidents, groups_now = follow(
+        memory, found, evidence.names, since, severities, policy.clear_after(when.interval_seconds)
+    )
+    memory = replace(memory, open=open_incidents).explained(when.observed_at, when.interval_seconds)
+    incidents = tuple(
+        _described(meta, evidence, memory, i, groups_now.get(open_incident.id), when)
+        for i, open_incident in enumerate(memory.open)
+    )
+    threshold = memory.threshold(policy.percentile)
+    heard = float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score  # trouble is not ordinary
+    memory = memory.scored(heard, when.observed_at, alerted=bool(incidents), keep=policy.history)
+    memory = memory.hiding(mutes, when.observed_at)
+    if memory.open:
+        shown = lessened(evidence.kinds, memory.heeded.raised(evidence.names)[:, None])
+        memory = memory.noted(evidence.names, excess(shown, level), when.observed_at)
+    coverage = evidence.services / evidence.total if evidence.total else 1.0
+    preferred = preference(memory.feedback, evidence.names, [i.members for i in open_incidents])
+    verdict = Verdict(
+        when.observed_at,
+        when.sequence,
+        _status(bool(incidents), warming, coverage),
+        mesh_score,
+        threshold,
+        probability(meta, evidence, memory, level),
+        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
+        incidents,
+        coverage,
+        when.missing_parts,
+        muted=mutes,
+    )
+    return verdict, memory
+
+
+def _status(anomalous: bool, warming: bool, coverage: float) -> Status:
+    if anomalous:
+        return Status.ANOMALOUS
+    if warming:
+        return Status.WARMING_UP
+    return Status.PARTIAL if coverage < 1 else Status.NORMAL
+
+
+def _began(memory: IncidentMemory, evidence: Evidence, group: Group, now: datetime) -> datetime:
+    starts = [memory.hot[evidence.names[i]][1] for i in group.rows if evidence.names[i] in memory.hot]
+    return min(starts, default=now)
+
+
+def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
+    """Critical: twice the page level over three services; major: either of them; else minor."""
+    strong = bool(evidence.page[group.rows].max() > 2 * level)
+    wide = len(group.rows) >= 3
+    return Severity.CRITICAL if strong and wide else Severity.MAJOR if strong or wide else Severity.MINOR
+
+
+def _described(
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, index: int, group: Group | None, when: Circumstances
+) -> Incident:
+    """An open incident as the verdict tells it; one that is quiet now keeps its services."""
+    open_incident = memory.open[index]
+    row = {name: i for i, name in enumerate(evidence.names)}
+    rows = group.rows if group else np.array([row[m] for m in open_incident.members if m in row], np.int64)
+    preferred = preference(memory.feedback, evidence.names, [open_incident.members])
+    near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
+    return Incident(
+        open_incident.id,
+        open_incident.since,
+        open_incident.severity,
+        float(evidence.page[rows].max(initial=0.0)),
+        suspects(meta, evidence, near, memory, when, preferred),
+        tuple(evidence.names[i] for i in rows) if group else open_incident.members,
+        open_incident.changes,
+    )
+
+
+def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
+    """A group and who calls it or is called by it: the culprit may show nothing itself."""
+    touching = np.isin(calls, rows).any(axis=0)
+    near: IntArray = np.union1d(rows, calls[:, touching].ravel()).astype(np.int64)
+    return near
+
+
+def suspects(
+    meta: MetaModel,
+    evidence: Evidence,
+    rows: IntArray,
+    memory: IncidentMemory,
+    when: Circumstances,
+    preferred: Array,
+) -> tuple[Suspect, ...]:
+    """Of these candidates, those whose doing it may be, best first, with reasons; ``preferred`` ``[M]`` nats speak for
+    those that people named before."""
+    if not len(rows):
+        return ()
+    with torch.inference_mode():
+        scores = meta.root_cause_score(rank_inputs(evidence, rows), strangeness(evidence, rows))
+        share = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
+    best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
+    return tuple(
+        Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, when)) for i in best
+    )
+
+
+def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Circumstances) -> tuple[Reason, ...]:
+    now, told = when.observed_at, evidence.told
+    since = memory.hot.get(evidence.names[row], (0, now))[1]
+    if told.gone[row]:
+        since = min(since, now - timedelta(seconds=(int(told.gone[row]) - 1) * when.interval_seconds))
+    reasons: list[Reason] = []
+    for k, series in enumerate(told.series[row]):
+        if series < 0:
+            continue
+        peer = told.peers[told.peer[row, k]] if told.peer[row, k] >= 0 else ""
+        source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
+        values = float(told.observed[row, k]), float(told.expected[row, k])
+        load = 1.0 if reasons else float(told.load[row])  # told once
+        reasons.append(Reason(SERIES[series], *values, since, source, destination, load))
+    return tuple(reasons)
+
+
+def strangeness(evidence: Evidence, rows: IntArray) -> Tensor:
+    """``[R]`` nats that each candidate's own page score speaks for it, whatever was learned."""
+    return torch.from_numpy(PAGE_NATS * np.minimum(evidence.page[rows], np.float32(MOST_DECADES)))
+
+
+def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
+    """``[R, RANK_INPUTS]``: evidence of each candidate, as it is and beside the strongest of its group, with the sign
+    in which it counts (both for load); no level, no age, no size of the mesh."""
+    kinds = evidence.kinds[rows]
+    beside = kinds / np.maximum(kinds.max(axis=0, initial=0), 1.0)
+    signed = []
+    for table in (kinds / 5, beside):
+        signed += [table, -table[:, EITHER_WAY]]
+        table[:, CALLEES] *= -1
+    blame = evidence.blame[rows] - evidence.blame[rows].max(initial=0)
+    signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(blame, -10, 10)[:, None] / 5]
+    table = np.concatenate(signed, axis=1)
+    return torch.from_numpy(table.astype(np.float32))
+
+
+def rank_mask(kinds: BoolArray, *, blame: bool) -> Array:
+    """``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` makes of these kinds ``[K]``, and of blame."""
+    table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
+    return np.concatenate([table, table, [True, blame]]).astype(np.float32)
+
+
+def rank_exchange() -> Tensor:
+    """``[RANK_INPUTS]``: places of the inputs of :func:`rank_inputs` with latency and errors in each other's."""
+    places = np.arange(RANK_INPUTS)
+    for table in (0, K + len(EITHER_WAY)):
+        for latency, error in COUNTERPARTS.items():
+            pair = [table + KINDS.index(latency), table + KINDS.index(error)]
+            places[pair] = places[pair[::-1]]
+    return torch.from_numpy(places)
+
+
+def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
+    """Probability that an incident is in progress, 0 to 1."""
+    with torch.inference_mode():
+        logit = meta.detect(detect_inputs(evidence, memory, level))
+    return float(torch.sigmoid(logit))
+
+
+def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> Tensor:
+    """``[DETECT_INPUTS]``: the three worst page scores beside the page level, how many deviate, and for how long."""
+    top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
+    streak = max((bits.bit_count() for bits, _ in memory.hot.values()), default=0)
+    symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)
+    counts = np.log1p(np.array(evidence.counts[1:]))
+    return torch.from_numpy(np.concatenate([top, symptoms, counts, [streak]]).astype(np.float32))

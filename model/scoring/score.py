@@ -1,0 +1,149 @@
+"""Scoring one part of a mesh: a pure function of its arguments, so that any replica may score any part.
+
+What is computed over the whole mesh (deviations from the past, standing among the others) was computed before the cut
+and arrives as inputs; what needs a series' memory (tails) stays where the state is. So no state travels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from model.features import Array
+from model.network.autoencoder import Autoencoder, MeshGraph
+from model.network.layers import Neighbourhoods
+from model.snapshot import BoolArray, IntArray
+from model.state.mesh_state import MeshState, Observation
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTask:
+    """One part of one snapshot, ready to be scored.
+
+    Attributes:
+        nodes: float32 ``[n, NODE_INPUTS]``; core services first, then the halo.
+        edges: float32 ``[e, EDGE_INPUTS]``; owned calls first.
+        edge_index: int32 ``[2, e]`` rows of ``nodes``.
+        attended_callers, attended_callees: bool ``[e]``.
+        core: how many rows of ``nodes`` are core.
+        owned: how many rows of ``edges`` are owned.
+        boundary: int64 rows of core services whose embeddings are asked for.
+        part: index in the plan.
+    """
+
+    nodes: Array
+    edges: Array
+    edge_index: np.ndarray[tuple[int, int], np.dtype[np.int32]]
+    attended_callers: BoolArray
+    attended_callees: BoolArray
+    core: int
+    owned: int
+    boundary: IntArray
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScore:
+    """What one part's core services and owned calls should have been.
+
+    Attributes:
+        part: index in the plan.
+        node_expected: float32 ``[core, 9]`` expected deviation, sigmas.
+        edge_expected: float32 ``[owned, 5]`` likewise.
+        structure: float32 ``[owned]`` logits; of a call from another part it means nothing here: both ends' embeddings
+            meet in the combining step only.
+        blame: float32 ``[core]`` logits: does trouble start here.
+        embeddings: float32 ``[boundary, D]``.
+    """
+
+    part: int
+    node_expected: Array
+    edge_expected: Array
+    structure: Array
+    blame: Array
+    embeddings: Array
+
+
+def node_inputs(observation: Observation) -> Array:
+    """``[N, NODE_INPUTS]``; deviations in asinh of sigmas, so that gross ones stay apart without dwarfing the rest."""
+    d = observation.node
+    past = np.arcsinh(d.past_short), np.arcsinh(d.past_long)
+    now = np.arcsinh(d.now), d.observed, np.arcsinh(observation.standing)
+    return np.concatenate((*now, *past), axis=1, dtype=np.float32)
+
+
+def edge_inputs(observation: Observation) -> Array:
+    """``[E, EDGE_INPUTS]``."""
+    d = observation.edge
+    past = np.arcsinh(d.past_short), np.arcsinh(d.past_long)
+    now = np.arcsinh(d.now), d.observed
+    return np.concatenate((*now, *past, observation.edge_present[:, None]), axis=1, dtype=np.float32)
+
+
+def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
+    """The task of a mesh that was not cut."""
+    count = len(state.node_ids)
+    return PartitionTask(
+        node_inputs(observation),
+        edge_inputs(observation),
+        state.edge_index.astype(np.int32),
+        state.attended_callers,
+        state.attended_callees,
+        count,
+        state.edge_index.shape[1],
+        np.zeros(0, np.int64),
+    )
+
+
+def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
+    """Score parts of any meshes in one block-diagonal pass, on the device the network is on.
+
+    Returns:
+        One score per task, in order. Batching does not change a score.
+    """
+    graph = batched(tasks, next(network.parameters()).device)
+    with torch.inference_mode():
+        said = network(graph)
+        node_expected = torch.sinh(said.node_expected).cpu().numpy()
+        edge_expected = torch.sinh(said.edge_expected).cpu().numpy()
+        structure, blame = said.structure.cpu().numpy(), said.blame.cpu().numpy()
+        embeddings = said.embeddings.cpu().numpy()
+    scores, node, edge = [], 0, 0
+    for task in tasks:
+        core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)
+        scores.append(
+            PartitionScore(
+                task.part,
+                node_expected[core],
+                edge_expected[owned],
+                structure[owned],
+                blame[core],
+                embeddings[node + task.boundary],
+            )
+        )
+        node, edge = node + len(task.nodes), edge + len(task.edges)
+    return scores
+
+
+def batched(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGraph:
+    """Parts side by side as one graph without calls between them."""
+    offsets = np.cumsum([0, *(len(task.nodes) for task in tasks)])
+    index = np.concatenate([t.edge_index.astype(np.int64) + o for t, o in zip(tasks, offsets, strict=False)], axis=1)
+    edge_index = torch.from_numpy(index).to(device)
+    source, target = edge_index
+    total = int(offsets[-1])
+
+    def joined(arrays: list[Array] | list[BoolArray]) -> torch.Tensor:
+        # A copy, because arrays that came through shared memory are read-only and torch has no such tensors.
+        return torch.from_numpy(np.concatenate(arrays)).to(device)
+
+    callers = joined([t.attended_callers for t in tasks])
+    callees = joined([t.attended_callees for t in tasks])
+    return MeshGraph(
+        joined([t.nodes for t in tasks]),
+        joined([t.edges for t in tasks]),
+        edge_index,
+        Neighbourhoods.of(target, source, callers, total),
+        Neighbourhoods.of(source, target, callees, total),
+    )

@@ -1,0 +1,292 @@
+"""Fitting a mesh's adapter to its last snapshots, taking it into use, and taking it back.
+
+What teaches: snapshots of the ring in which nothing alerted, nor in the ``AFTERMATH`` snapshots before, that are later
+than any rollback; of each, the services that no planned change was announced for within ``CHANGING`` snapshots, and
+whose troubles no mute hid then, later, or in the ``AFTERMATH`` snapshots before.
+A candidate is fitted on the older part of them and must beat the adapter in use on the newer part, service by service;
+a service where it does not keeps what it has. Everything here is deterministic.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.features import RATE, channel_values
+from model.incidents.mutes import covered
+from model.snapshot import BoolArray, IntArray, MeshSnapshot
+from model.state.filters import CENTRE, FAST, SLOW_CENTRE
+from model.state.load_adapter import BEND, LATENCIES, LEAST, MOST, SLOPE, USUAL, Adaptation, Adapter, due_to_load
+from model.state.mesh_state import MeshState
+
+AFTERMATH = 8  # snapshots after an alert that teach nothing
+CHANGING = 12  # snapshots after a planned change in which its service teaches nothing
+FEWEST = 40  # snapshots that a fit takes
+HELD_OUT = 0.25  # share of them, the newest, that a candidate is tested on
+MARGIN = 0.1  # of the loss, by which it must be better
+PRECISION = 10.0  # of the curve in use beside what is seen: a change of a slope by .3 is one sigma
+ROUNDS = 3  # of the fit: spread of the noise and curve by turns
+CUT = 3.0  # sigmas; no deviation counts for more, in the fit and in the test
+NOISE_FLOOR = 0.02  # of a latency, logarithms
+OUTLIER = 1.5  # logarithms of load from its median, beyond which a count is not believed
+STEEPEST = 3.0  # slope and bend at most
+LEAST_RISE = 0.05  # from least to most load; a curve that is flatter is not worth keeping
+MOST_SERVICES = 64  # that have curves: 4 KB with their names
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a fit proposes.
+
+    Attributes:
+        adapter: to be taken into use; None: it is not better anywhere.
+        beaten: when the adapter that it was compared with was fitted; None: there was none.
+    """
+
+    adapter: Adapter | None
+    beaten: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """Latencies of N services in T snapshots, and which of them teach.
+
+    Attributes:
+        load: ``[T, N]`` request rate, latency: ``[T, N, 3]``, as the channels have them.
+        teaches: bool ``[T, N]``, observed: bool ``[T, N, 3]``.
+    """
+
+    load: Floats
+    latency: Floats
+    teaches: BoolArray
+    observed: BoolArray
+
+    @property
+    def known(self) -> BoolArray:
+        """``[T, N, 3]``: observed, and teaches."""
+        known: BoolArray = self.observed & self.teaches[..., None]
+        return known
+
+
+def fit(state: MeshState) -> Candidate | None:
+    """An adapter for what the mesh has shown of late; None where it has not shown enough.
+
+    A ridge regression of latency on load, each less its running mean, towards the curve in use: a window in which the
+    load stood still changes nothing, however long ago the peaks were.
+    """
+    quiet = teaching(state)
+    if len(quiet) < FEWEST or state.observed_at is None:
+        return None
+    lessons = _lessons(state, set(quiet))
+    present = _present(state, lessons)
+    held_out = quiet[len(quiet) - int(HELD_OUT * len(quiet))]
+    proposed, before, after = _fitted(lessons, present, held_out)
+    better = after < (1 - MARGIN) * before
+    adapter = state.adaptation.adapter
+    beaten = adapter.fitted_at if adapter else None
+    if not better.any():
+        return Candidate(None, beaten)
+    tested = max(float(lessons.known[held_out:, better].sum()), 1.0)
+    loss = float(before[better].sum()) / tested, float(after[better].sum()) / tested
+    load = np.where(better[:, None], _seen(lessons, present.load), present.load)
+    curve = np.where(better[:, None, None], proposed, present.curve)
+    kept = _worth_keeping(load, curve)
+    if not len(kept):
+        return Candidate(None, beaten)
+    services = tuple(state.node_ids[i] for i in kept)
+    fitted = Adapter(
+        services, load[kept].astype(np.float32), curve[kept].astype(np.float32), state.observed_at, len(quiet), *loss
+    )
+    return Candidate(fitted, beaten)
+
+
+def adopted(state: MeshState, candidate: Candidate) -> MeshState:
+    """The mesh with the candidate's adapter in use; the very same where it is no better, or was compared with another
+    adapter than the one in use now."""
+    present = state.adaptation.adapter
+    if candidate.adapter is None or candidate.beaten != (present.fitted_at if present else None):
+        return state
+    return _with(state, replace(state.adaptation, adapter=candidate.adapter, former=present))
+
+
+def rolled_back(state: MeshState) -> MeshState:
+    """The mesh with the adapter before the one in use, or none; what taught it teaches nothing any more."""
+    return _with(state, Adaptation(state.adaptation.former, None, state.observed_at))
+
+
+def unadapted(state: MeshState) -> MeshState:
+    """The mesh as if it had never adapted."""
+    return _with(state, Adaptation())
+
+
+def teaching(state: MeshState) -> list[int]:
+    """Positions in the ring of the snapshots that teach."""
+    alerted = {at for at, _ in state.memory.withheld}
+    after = state.adaptation.taught_after
+    quiet, since = [], AFTERMATH + 1
+    for i, snapshot in enumerate(state.window):
+        since = 0 if snapshot.observed_at.timestamp() in alerted else since + 1
+        judged = state.observed_at is not None and snapshot.observed_at <= state.observed_at
+        if since > AFTERMATH and judged and (after is None or snapshot.observed_at > after):
+            quiet.append(i)
+    return quiet
+
+
+def _with(state: MeshState, adaptation: Adaptation) -> MeshState:
+    """With another adapter: what the filters hold of latency at usual load becomes what it is by the new curves."""
+    node, edge = state.node_filters.copy(), state.edge_filters.copy()
+    for slot in (CENTRE, SLOW_CENTRE):
+        load = state.node_filters[slot, :, RATE]
+        for adapter, sign in ((state.adaptation.adapter, 1), (adaptation.adapter, -1)):
+            if adapter is not None:
+                of_services, of_calls = due_to_load(adapter, state.node_ids, state.edge_index, load)
+                node[slot] += sign * of_services
+                edge[slot] += sign * of_calls
+    return replace(state, node_filters=node, edge_filters=edge, adaptation=adaptation)
+
+
+def _lessons(state: MeshState, quiet: set[int]) -> Lessons:
+    """The ring on the rows of the mesh's services."""
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    shape = (len(state.window), len(row))
+    load, latency = np.zeros(shape), np.zeros((*shape, len(LATENCIES)))
+    teaches, observed = np.zeros(shape, bool), np.zeros(latency.shape, bool)
+    changed = np.full(len(row), -CHANGING - 1)
+    for t, snapshot in enumerate(state.window):
+        changed[[row[c.service] for c in snapshot.changes if c.service in row]] = t
+        rows = np.fromiter((row.get(name, -1) for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
+        known = rows >= 0
+        values = _values(snapshot, state.interval_seconds)
+        load[t, rows[known]], latency[t, rows[known]] = values[0][known], values[1][known]
+        observed[t, rows[known]] = values[2][known]
+        teaches[t] = (t - changed > CHANGING) & (t in quiet)
+    for service, last in state.memory.hidden.items():
+        until = sum(snapshot.observed_at <= last for snapshot in state.window)
+        teaches[: until + AFTERMATH, covered((service,), state.node_ids)] = False
+    usual = np.array([np.median(load[teaches[:, n], n]) if teaches[:, n].any() else 0.0 for n in range(shape[1])])
+    return Lessons(load, latency, teaches & (np.abs(load - usual) < OUTLIER), observed)
+
+
+def _values(snapshot: MeshSnapshot, interval_seconds: float) -> tuple[Floats, Floats, BoolArray]:
+    values = channel_values(
+        snapshot.node_features,
+        snapshot.node_observed,
+        snapshot.edge_features,
+        snapshot.edge_observed,
+        snapshot.edge_index,
+        interval_seconds,
+    )
+    observed = values.node_observed[:, LATENCIES] & values.node_observed[:, [RATE]]
+    return values.node[:, RATE].astype(np.float64), values.node[:, LATENCIES].astype(np.float64), observed
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Of all N services: ``load`` ``[N, 3]`` and ``curve`` ``[N, 3, 2]`` as an adapter has them."""
+
+    load: Floats
+    curve: Floats
+
+
+def _present(state: MeshState, lessons: Lessons) -> Curves:
+    """The curves in use; flat ones around the usual load of services that have none."""
+    load = np.zeros((len(state.node_ids), 3))
+    for n in range(len(load)):
+        seen = lessons.load[lessons.teaches[:, n], n]
+        load[n] = np.median(seen) if len(seen) else 0.0
+    curve = np.zeros((len(load), len(LATENCIES), 2))
+    adapter = state.adaptation.adapter
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    for a, name in enumerate(adapter.services if adapter else ()):
+        if adapter is not None and name in row:
+            load[row[name]], curve[row[name]] = adapter.load[a], adapter.curve[a]
+    return Curves(load, curve)
+
+
+def _fitted(lessons: Lessons, present: Curves, test: int) -> tuple[Floats, Floats, Floats]:
+    """Curves ``[N, 3, 2]`` fitted to the snapshots before number ``test``; the squared deviations ``[N]`` in sigmas,
+    summed over those from it on, of the present curves and of these."""
+    u = lessons.load - present.load[:, USUAL]
+    shape = np.stack([u, np.maximum(u, 0) ** 2], axis=-1)[:, :, None]  # [T, N, 1, 2]
+    known = lessons.known
+    table = np.concatenate([np.broadcast_to(shape, (*known.shape, 2)), lessons.latency[..., None]], axis=-1)
+    table = detrended(table, lessons.teaches, known)
+    x, y, old, new = table[..., :2], table[..., 2], known[:test], known[test:]
+    curve = present.curve
+    for _ in range(ROUNDS):  # what was taken for noise at first is relation
+        residual = y[:test] - np.einsum("tnci,nci->tnc", x[:test], curve)
+        sigma = _spread(residual, old)
+        believed = np.einsum("tnci,nci->tnc", x[:test], curve - present.curve)
+        believed = (believed + np.clip(residual, -CUT * sigma, CUT * sigma)) / sigma**2 * old
+        gram = np.einsum("tnci,tncj,tnc->ncij", x[:test], x[:test], old / sigma**2) + PRECISION * np.eye(2)
+        curve = _convex(present.curve, gram, np.einsum("tnci,tnc->nci", x[:test], believed))
+
+    def loss(of: Floats) -> Floats:
+        deviation = (y[test:] - np.einsum("tnci,nci->tnc", x[test:], of)) / sigma
+        lost: Floats = (np.minimum(deviation**2, CUT**2) * new).sum(axis=(0, 2))
+        return lost
+
+    return curve, loss(present.curve), loss(curve)
+
+
+def _convex(start: Floats, gram: Floats, moment: Floats) -> Floats:
+    """The ridge's solution where it bends up, else the best straight line; never falling, never too steep."""
+    free = start + np.linalg.solve(gram, moment[..., None])[..., 0]
+    # A bend of 0 is a given step; the slope makes the best of it.
+    straight = (
+        start[..., SLOPE] + (moment[..., SLOPE] + gram[..., SLOPE, BEND] * start[..., BEND]) / gram[..., SLOPE, SLOPE]
+    )
+    bent = free[..., BEND] > 0
+    curve = np.stack([np.where(bent, free[..., SLOPE], straight), np.where(bent, free[..., BEND], 0)], axis=-1)
+    clipped: Floats = np.clip(curve, 0, STEEPEST)
+    return clipped
+
+
+def detrended(table: Floats, teaches: BoolArray, known: BoolArray) -> Floats:
+    """Each series less its running mean, which begins anew after what does not teach; 0 where it is not known.
+
+    Load and latency go through the same filter, so that a straight relation between them stays what it is, and levels
+    and slow drifts (a leak) are gone.
+
+    Args:
+        table: ``[T, N, C, K]``.
+        teaches: ``[T, N]``.
+        known: ``[T, N, C]``; what is missing leaves the mean where it is.
+    """
+    out, mean, seen = np.zeros_like(table), np.zeros_like(table[0]), np.zeros(known.shape[1:])
+    for t in range(len(table)):
+        seen = np.where(teaches[t, :, None], seen, 0) + known[t]
+        step = np.where(known[t, ..., None], table[t] - mean, 0)
+        out[t] = np.where((seen > 1)[..., None], step, 0)
+        mean = mean + step * np.maximum(FAST, 1 / np.maximum(seen, 1))[..., None]
+    return out
+
+
+def _spread(residual: Floats, known: BoolArray) -> Floats:
+    """``[N, 3]`` one sigma by the median absolute deviation, with a floor."""
+    magnitude = np.where(known, np.abs(residual), np.inf)
+    magnitude.sort(axis=0)
+    middle = np.take_along_axis(magnitude, (known.sum(axis=0) // 2).clip(0, len(known) - 1)[None], axis=0)[0]
+    spread: Floats = 1.4826 * np.where(np.isfinite(middle), middle, 0) + NOISE_FLOOR
+    return spread
+
+
+def _seen(lessons: Lessons, present: Floats) -> Floats:
+    """``[N, 3]`` usual load as it is, least and most wider by what was seen."""
+    least = np.where(lessons.teaches, lessons.load, np.inf).min(axis=0)
+    most = np.where(lessons.teaches, lessons.load, -np.inf).max(axis=0)
+    return np.stack(
+        [present[:, USUAL], np.minimum(present[:, LEAST], least), np.maximum(present[:, MOST], most)], axis=1
+    )
+
+
+def _worth_keeping(load: Floats, curve: Floats) -> IntArray:
+    """Rows of the services whose latency rises most over the loads seen, in their order."""
+    below, above = load[:, LEAST] - load[:, USUAL], load[:, MOST] - load[:, USUAL]
+    rise = (curve[..., SLOPE] * (above - below)[:, None] + curve[..., BEND] * (above**2)[:, None]).max(axis=1)
+    strongest = np.argsort(-rise, kind="stable")[:MOST_SERVICES]
+    kept: IntArray = np.sort(strongest[rise[strongest] > LEAST_RISE])
+    return kept

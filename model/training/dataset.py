@@ -1,0 +1,116 @@
+"""Training examples from runs of a mesh, whose faults are known or absent."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.network.autoencoder import AutoencoderConfig
+from model.scoring.score import PartitionTask, whole_mesh
+from model.snapshot import MeshSnapshot
+from model.state.mesh_state import MeshState, Observation, observe
+
+WINDOW = 120  # snapshots in the ring
+SETTLE = 30  # snapshots of a run before the first example
+RECOVERY = 12  # intervals after a fault that count as neither normal nor faulty
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFault:
+    """A fault acts in ``[start, end)`` and begins at ``service`` (a node id); its kind, where that is known, teaches
+    nothing."""
+
+    start: datetime
+    end: datetime
+    service: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A stretch of one mesh's life that can be read again and again.
+
+    Attributes:
+        name: for the report.
+        snapshots: begins a new reading, oldest first.
+        faults: what is known to be wrong in it; all else is normal.
+    """
+
+    name: str
+    snapshots: Callable[[], Iterable[MeshSnapshot]]
+    faults: tuple[LabelledFault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One snapshot as the network is trained on it.
+
+    Attributes:
+        task: the whole mesh as inputs; its own first columns are the targets.
+        culprit: row of the service where trouble starts; -1: the snapshot is normal.
+        weight: of the blame, so that each fault weighs the same, however long it lasts.
+    """
+
+    task: PartitionTask
+    culprit: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMoment:
+    """One snapshot of a run: what was seen, and the truth about it.
+
+    Attributes:
+        state: after the snapshot.
+        observation, snapshot: now.
+        fault: in progress, if any.
+        normal: neither a fault nor its aftermath.
+    """
+
+    state: MeshState
+    observation: Observation
+    snapshot: MeshSnapshot
+    fault: LabelledFault | None
+    normal: bool
+
+
+def watched(
+    run: TrainingRun,
+    config: AutoencoderConfig,
+    policy: AlertPolicy,
+    remembered: Callable[[MeshState], IncidentMemory] = lambda state: state.memory,
+) -> Iterator[TrainingMoment]:
+    """A run snapshot by snapshot; ``remembered`` gives what paging remembers after each, if anybody pages."""
+    state = MeshState()
+    for snapshot in run.snapshots():
+        memory = remembered(state).aged(snapshot.changes, policy.remembered, WINDOW + policy.remembered)
+        state = replace(state, memory=memory)
+        observation, state = observe(state, snapshot, window_size=WINDOW, neighbours=config.neighbours)
+        at = snapshot.observed_at
+        fault = next((f for f in run.faults if f.start <= at < f.end), None)
+        aftermath = timedelta(seconds=RECOVERY * state.interval_seconds)
+        normal = not any(f.start <= at < f.end + aftermath for f in run.faults)
+        yield TrainingMoment(state, observation, snapshot, fault, normal)
+
+
+def examples(moment: TrainingMoment, index: int, every: int) -> list[Example]:
+    """The example that a moment gives, if it does: every ``every``-th normal one, every second one of a fault."""
+    fault, state = moment.fault, moment.state
+    if index < SETTLE or not (index % every == 0 if moment.normal else fault and index % 2 == 0):
+        return []
+    if fault is None:
+        return [Example(whole_mesh(state, moment.observation), -1, 0.0)]
+    if fault.service not in state.node_ids:
+        return []
+    length = (fault.end - fault.start).total_seconds() / state.interval_seconds
+    return [Example(whole_mesh(state, moment.observation), state.node_ids.index(fault.service), 1 / length)]
+
+
+def shuffled(count: int, batch: int, rng: np.random.Generator) -> Iterator[list[int]]:
+    """Endless batches of indices, each pass in a new order."""
+    while True:
+        order = rng.permutation(count)
+        for start in range(0, count - batch + 1, batch):
+            yield order[start : start + batch].tolist()

@@ -1,0 +1,67 @@
+"""Taking back what a mesh has adapted to: a state in, a state out."""
+
+import math
+from datetime import datetime
+
+from model.features import NODE_CHANNELS, P50, RATE
+from model.state.adapter_fit import rolled_back
+from model.state.load_adapter import LATENCIES, LEAST, MOST, USUAL, Adaptation, Adapter
+from model.state.mesh_state import MeshState
+from serve_app.api.schemas.views import AdaptationDocument, AdapterDocument, LoadCurve
+from serve_app.errors import NoAdapter
+
+
+def roll_back(state: MeshState, fitted_at: datetime | None) -> tuple[MeshState, Adaptation]:
+    """The state with the adapter before the one in use, or none, and what it has adapted to then.
+
+    Args:
+        state: of the mesh.
+        fitted_at: of the adapter to be taken back, so that to ask twice takes back one; where another is in use by now,
+            nothing changes.
+
+    Raises:
+        NoAdapter: none was in use.
+    """
+    adapter = state.adaptation.adapter
+    if fitted_at is None:
+        raise NoAdapter("adapter: expected one in use, came none; there is nothing to take back")
+    if adapter is not None and adapter.fitted_at == fitted_at:
+        state = rolled_back(state)
+    return state, state.adaptation
+
+
+def encode_adaptation(adaptation: Adaptation) -> AdaptationDocument:
+    """The document of the adapter in use and the one before it."""
+    return AdaptationDocument(
+        adapter=adaptation.adapter and _adapter(adaptation.adapter),
+        former=adaptation.former and _adapter(adaptation.former),
+        rolled_back_at=adaptation.taught_after,
+    )
+
+
+def _adapter(adapter: Adapter) -> AdapterDocument:
+    return AdapterDocument(
+        fitted_at=adapter.fitted_at,
+        snapshots=adapter.snapshots,
+        loss_before=adapter.loss_before,
+        loss_after=adapter.loss_after,
+        curves=_curves(adapter),
+    )
+
+
+def _curves(adapter: Adapter) -> list[LoadCurve]:
+    """How much slower each service's median request is at most load than at least load, the steepest first."""
+    at = LATENCIES.index(P50)
+    factor = adapter.rise(adapter.load[:, MOST])[:, at] - adapter.rise(adapter.load[:, LEAST])[:, at]
+    rate = NODE_CHANNELS[RATE].inverse
+    curves = [
+        LoadCurve(
+            service=service,
+            usual_request_rate=rate(float(load[USUAL])),
+            least_request_rate=rate(float(load[LEAST])),
+            most_request_rate=rate(float(load[MOST])),
+            slowdown=math.exp(float(slower)),
+        )
+        for service, load, slower in zip(adapter.services, adapter.load, factor, strict=True)
+    ]
+    return sorted(curves, key=lambda curve: (-curve.slowdown, curve.service))

@@ -1,0 +1,254 @@
+"""Snapshots as an Arrow IPC stream: one row a snapshot, ``pa.Table.from_pylist([document])`` as it is.
+
+Ends of calls may be strings, dictionary-encoded strings, or positions in ``services`` as integers, the fastest.
+Null is "not observed"; NaN is refused, as JSON has none. Buffers must not be compressed: what a few bytes unpack to
+cannot be told before.
+"""
+
+import struct
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.api.codec.arrow_rows import check_kinds, document_of
+from serve_app.api.codec.columns import ENDS
+from serve_app.api.codec.validation import (
+    Limits,
+    Unclear,
+    checked,
+    instant,
+    named,
+    placed,
+    snapshot_document,
+    to_float32,
+)
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
+
+# LookupError: a zone that there is not, where pytz is installed, which pyarrow then asks.
+_BROKEN = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
+_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # MessageHeader of Arrow's Message.fbs
+_FEW = ("changes", "policies")  # rows: the schema of the documents reads them
+_FIELDS = {"version", "observed_at", "services", "calls", *_FEW}
+
+
+def decode(body: bytes, limits: Limits) -> MeshSnapshot:
+    """The one snapshot of a stream. Errors as of :func:`serve_app.api.codec.decode_snapshot`."""
+    table = _read(body)
+    if table.num_rows != 1:
+        raise InvalidDocument(
+            f"expected one row, a snapshot, came {table.num_rows}; send one snapshot a request",
+            pointer="",
+            errors=[{"pointer": "", "detail": f"expected one row, came {table.num_rows}"}],
+        )
+    return _snapshot(table, 0, limits, "")
+
+
+def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
+    """One snapshot a row. Errors as of :func:`serve_app.api.codec.decode_snapshots`."""
+    try:
+        table = _read(body)
+    except MalformedDocument:
+        raise
+    except InvalidDocument as error:  # the columns are those of all, so of the first
+        raise placed(error, "/snapshots/0") from None
+    limits.check_snapshots(table.num_rows)
+    return [_snapshot(table, row, limits, f"/snapshots/{row}") for row in range(table.num_rows)]
+
+
+def encode(snapshot: MeshSnapshot) -> bytes:
+    """A stream of one row, with the ends of calls as positions and metrics as float32."""
+    namespaces, names = zip(*(name.split("/", 1) for name in snapshot.node_ids), strict=True)
+    metrics = _struct(NODE_METRICS, _nullable(snapshot.node_features, snapshot.node_observed))
+    services = _struct(("namespace", "name", "metrics"), [pa.array(namespaces), pa.array(names), metrics])
+    ends = [pa.array(end.astype(np.int32)) for end in snapshot.edge_index]
+    calls = _struct(ENDS + EDGE_METRICS, ends + _nullable(snapshot.edge_features, snapshot.edge_observed))
+    columns = {
+        "observed_at": pa.array([snapshot.observed_at], pa.timestamp("us", "UTC")),
+        "services": _row(services),
+        "calls": _row(calls),
+    }
+    document = snapshot_document(snapshot.take([0], [])) if snapshot.changes or snapshot.policies else {}
+    columns |= {name: pa.array([document[name]]) for name in _FEW if name in document}
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _read(body: bytes) -> pa.Table:
+    """The table, its buffers checked to lie where they say."""
+    try:
+        for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
+            if _compressed(bytes(message.metadata)):
+                raise MalformedDocument("expected an Arrow stream with plain buffers, came compressed ones; send plain")
+        stream = pa.ipc.open_stream(pa.BufferReader(body))
+        check_kinds(stream.schema)  # reads the names of all fields, which nobody has checked to be text
+        table = stream.read_all()
+        table.validate(full=True)
+        return table
+    except _BROKEN as error:
+        raise MalformedDocument(
+            f"expected an Arrow IPC stream, came {str(error)[:200]}; write it with pyarrow.ipc.new_stream"
+        ) from None
+
+
+def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSnapshot:
+    try:
+        return _plainly(table.slice(row, 1), limits)
+    except (Unclear, InvalidDocument, DocumentTooLarge, *_BROKEN):
+        try:
+            document = document_of(table.slice(row, 1), limits)
+        except (InvalidDocument, DocumentTooLarge) as error:
+            raise placed(error, prefix) from None
+        return named(document, limits, prefix)
+
+
+def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
+    """One row whose columns are as they should be."""
+    names = set(table.column_names)
+    if not {"observed_at", "services"} <= names <= _FIELDS or len(names) < table.num_columns:
+        raise Unclear
+    if "version" in names and not (pa.types.is_integer(table["version"].type) and table["version"].to_pylist() == [1]):
+        raise Unclear
+    if any(name in names and _has_rows(table[name]) for name in _FEW):
+        raise Unclear
+    services = _fields(table, "services", {"namespace", "name"}, {"metrics"})
+    calls = _fields(table, "calls", {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in names else {}
+    count, call_count = len(services["name"]), len(calls["source"]) if calls else 0
+    limits.check(count, call_count)
+    ids = _ids(services["namespace"], services["name"])
+    metrics = services.get("metrics")
+    measured = {} if metrics is None or pa.types.is_null(metrics.type) else _flat(metrics, set(), set(NODE_METRICS))
+    return checked(
+        observed_at=_instant(table["observed_at"]),
+        node_ids=ids,
+        edge_index=[_positions(calls[end], ids) for end in ENDS] if calls else np.empty((2, 0), np.int64),
+        node_features=_matrix([measured.get(name) for name in NODE_METRICS], count),
+        edge_features=_matrix([calls.get(name) for name in EDGE_METRICS], call_count),
+    )
+
+
+def _fields(table: pa.Table, column: str, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
+    """Fields of the structs in the one list of a column."""
+    cell = table[column].combine_chunks() if table[column].num_chunks != 1 else table[column].chunk(0)
+    if isinstance(cell, pa.ListArray | pa.LargeListArray) and cell.null_count == 0:
+        return _flat(cell.flatten(), required, allowed | required)
+    raise Unclear
+
+
+def _flat(items: pa.Array, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
+    if not isinstance(items, pa.StructArray):
+        raise Unclear
+    names = [field.name for field in items.type]
+    if not required <= set(names) <= allowed or len(set(names)) < len(names):
+        raise Unclear
+    return dict(zip(names, items.flatten(), strict=True))
+
+
+def _ids(namespaces: pa.Array, names: pa.Array) -> list[str]:
+    if namespaces.null_count or names.null_count or not _is_text(namespaces.type) or not _is_text(names.type):
+        raise Unclear
+    if pc.any(pc.match_substring(namespaces, "/")).as_py():
+        raise Unclear
+    ids: list[str] = pc.binary_join_element_wise(namespaces, names.cast(namespaces.type), "/").to_pylist()
+    return ids
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _positions(ends: pa.Array, ids: list[str]) -> NDArray[np.int64]:
+    if ends.null_count:
+        raise Unclear
+    positions: NDArray[np.int64]
+    if pa.types.is_dictionary(ends.type):
+        positions = _positions(ends.dictionary, ids)[ends.indices.to_numpy()]
+    elif _is_text(ends.type):
+        found = pc.index_in(ends, pa.array(ids, ends.type))
+        if found.null_count:
+            raise Unclear
+        positions = found.to_numpy().astype(np.int64)
+    elif pa.types.is_integer(ends.type):
+        positions = ends.to_numpy().astype(np.int64)
+        if len(positions) and not 0 <= positions.min() <= positions.max() < len(ids):
+            raise Unclear
+    else:
+        raise Unclear
+    return positions
+
+
+def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
+    """float32 ``[rows, columns]``, NaN where null; a NaN of the column itself is not plain."""
+    table = np.full((rows, len(columns)), np.nan, np.float32)
+    for i, column in enumerate(columns):
+        if column is None or pa.types.is_null(column.type):
+            continue
+        if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+            raise Unclear
+        exact = column.to_numpy(zero_copy_only=False)
+        values = exact if exact.dtype == np.float32 else to_float32(exact)
+        if np.count_nonzero(values != values) != column.null_count:
+            raise Unclear
+        table[:, i] = values
+    return table
+
+
+def _instant(column: pa.ChunkedArray) -> datetime:
+    if not (pa.types.is_string(column.type) or (pa.types.is_timestamp(column.type) and column.type.unit == "us")):
+        raise Unclear
+    [value] = column.to_pylist()
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else instant(value)
+
+
+def _has_rows(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.not_equal(pc.list_value_length(column), 0)).as_py())
+
+
+def _nullable(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[pa.Array]:
+    return [pa.array(column, mask=~mask) for column, mask in zip(values.T.copy(), observed.T, strict=True)]
+
+
+def _struct(names: tuple[str, ...], columns: list[pa.Array]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(columns, names)
+
+
+def _row(items: pa.StructArray) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)
+
+
+def _compressed(metadata: bytes) -> bool:
+    """Whether a message's batch says that its buffers are compressed: field 3 of RecordBatch in Arrow's Message.fbs.
+
+    Read off the flatbuffer by hand: pyarrow unpacks without asking.
+    """
+    message = _u32(metadata, 0)
+    kind, header = _field(metadata, message, 1), _field(metadata, message, 2)
+    if kind is None or header is None or metadata[kind] not in (_RECORD_BATCH, _DICTIONARY_BATCH):
+        return False
+    batch = header + _u32(metadata, header)
+    if metadata[kind] == _DICTIONARY_BATCH:
+        data = _field(metadata, batch, 1)
+        if data is None:
+            return False
+        batch = data + _u32(metadata, data)
+    return _field(metadata, batch, 3) is not None
+
+
+def _field(buffer: bytes, table: int, number: int) -> int | None:
+    """Position of a field of a flatbuffer's table, None where it is absent."""
+    vtable = table - struct.unpack_from("<i", buffer, table)[0]
+    slot = 4 + 2 * number
+    if vtable < 0 or slot >= struct.unpack_from("<H", buffer, vtable)[0]:
+        return None
+    offset = struct.unpack_from("<H", buffer, vtable + slot)[0]
+    return table + int(offset) if offset else None
+
+
+def _u32(buffer: bytes, position: int) -> int:
+    return int(struct.unpack_from("<I", buffer, position)[0])

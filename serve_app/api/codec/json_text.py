@@ -1,0 +1,79 @@
+"""JSON as dicts, lists, strings and numbers, with every key once."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from serve_app.api.codec import memory as weight
+from serve_app.api.codec.validation import ERRORS_LISTED, SHOWN, TooHeavy, pointer, wrong_places
+
+ENTRY, ESCAPE = b":", b"\\"
+Place = tuple[str | int, ...]
+
+
+class _Repeated(dict[str, Any]):
+    """An object that gives a key twice."""
+
+    key: str
+
+
+def parse(body: bytes) -> Any:
+    """The values of a JSON body; it may hold NaN and Infinity, so that their place can be named.
+
+    Raises:
+        ValueError, RecursionError: this is no JSON.
+        TooHeavy: it would take more memory than a body of this size may.
+        InvalidDocument: an object gives a key twice; names the places.
+    """
+    if not weight.fits(weight.text_weight(body), len(body)):
+        raise TooHeavy
+    repeated: list[_Repeated] = []
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            made = _Repeated(made)
+            made.key = _first_repeated(pairs)
+            repeated.append(made)
+        return made
+
+    document = json.loads(body.decode("utf-8"), object_pairs_hook=build)
+    if repeated:
+        raise wrong_places(
+            (pointer((*place, found.key)), f"{found.key[:SHOWN]!r} is given more than once; give it once")
+            for place, found in _places(document, len(repeated))
+        )
+    return document
+
+
+def count_colons(body: bytes) -> int:
+    """How many colons a body has: one for each entry of an object, and those inside its strings."""
+    return weight.counts(body, ENTRY)[0]
+
+
+def _first_repeated(pairs: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    return next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+
+
+def _places(document: Any, count: int) -> Iterator[tuple[Place, _Repeated]]:
+    """The first objects that give a key twice, in the order of the document. One that a later entry of the same key
+    replaced is not there any more."""
+    left = min(count, ERRORS_LISTED)
+    open_containers: list[Iterator[tuple[Place, Any]]] = [iter([((), document)])]
+    while open_containers and left:
+        entry = next(open_containers[-1], None)
+        if entry is None:
+            open_containers.pop()
+            continue
+        place, value = entry
+        if isinstance(value, _Repeated):
+            left -= 1
+            yield place, value
+        if isinstance(value, dict | list):
+            open_containers.append(_entries(place, value))
+
+
+def _entries(place: Place, container: dict[str, Any] | list[Any]) -> Iterator[tuple[Place, Any]]:
+    for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+        yield (*place, key), value

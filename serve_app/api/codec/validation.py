@@ -1,0 +1,550 @@
+"""Snapshots as documents of rows, checked place by place.
+
+Every form of a snapshot that is not plainly right ends here, so that the same mistake has the same words and the same
+JSON pointer, whatever the form. Rows are checked some at a time, and the check stops at ``ERRORS_LISTED`` mistakes: the
+memory that it takes does not depend on how much is wrong.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from model.errors import InvalidSnapshot
+from model.snapshot import (
+    EDGE_METRICS,
+    LARGEST_VALUE,
+    NAME_RULE,
+    NODE_METRICS,
+    MeshSnapshot,
+    PlannedChange,
+    Sensitivity,
+    ServicePolicy,
+    find_bad_name,
+)
+from serve_app.api.schemas.base import Document, Instant, Version
+from serve_app.api.schemas.snapshot import (
+    CallDocument,
+    ChangeDocument,
+    PolicyDocument,
+    ServiceDocument,
+    SnapshotDocument,
+    StoredChangeDocument,
+)
+from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument
+
+
+class Unclear(Exception):
+    """Not plainly right: to be read again as rows, which names the place."""
+
+
+class TooHeavy(Exception):
+    """Read as plain values, it would take more memory than a body of this size may."""
+
+
+class _Head(Document):
+    """The fields of a snapshot that are no lists."""
+
+    version: Version = 1
+    observed_at: Instant
+
+
+Model = TypeVar("Model", bound=Document)
+_INSTANT: TypeAdapter[datetime] = TypeAdapter(Instant)
+_ROWS: dict[str, TypeAdapter[list[Any]]] = {
+    "services": TypeAdapter(list[ServiceDocument]),
+    "calls": TypeAdapter(list[CallDocument]),
+    "changes": TypeAdapter(list[ChangeDocument]),
+    "policies": TypeAdapter(list[PolicyDocument]),
+}
+ERRORS_LISTED = 20  # of a document with thousands of wrong places a client needs the first few
+ROWS_AT_ONCE = 256  # that are checked together
+MOST_FIELDS = 32  # of one row; more are no mistyped names
+SHOWN = 80  # characters of what came: it is shown, not repeated
+_SHOWN_ITEMS, _SHOWN_DEPTH = 4, 2
+_End = Literal["source", "destination"]
+_ENDS: tuple[_End, _End] = ("source", "destination")
+_WIRE_PLACES = {"nodes": "services", "edges": "calls"}
+_WIRE_WORDS = {"node": "service", "edge": "call"}
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Rows that are made when they are looked at."""
+
+    def __len__(self) -> int: ...
+
+    def some(self, start: int, stop: int) -> list[Any]:
+        """The rows from ``start`` to before ``stop``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that one document may hold; None is any number."""
+
+    max_services: int | None = None
+    max_calls: int | None = None
+    max_changes: int | None = None
+    max_policies: int | None = None
+    max_snapshots: int | None = None
+
+    def check(self, services: int = 0, calls: int = 0, changes: int = 0, policies: int = 0) -> None:
+        """Refuse more in one snapshot.
+
+        Raises:
+            DocumentTooLarge: names what there is too much of.
+        """
+        counts = {"services": services, "calls": calls, "changes": changes, "policies": policies}
+        for what, count in counts.items():
+            limit = getattr(self, f"max_{what}")
+            if limit is not None and count > limit:
+                advice = "split the mesh" if what in ("services", "calls") else "send fewer"
+                raise DocumentTooLarge(
+                    f"{what}: expected at most {limit}, came {count}; raise limits.max_{what} or {advice}",
+                    pointer=f"/{what}",
+                )
+
+    def check_snapshots(self, count: int) -> None:
+        """Refuse more snapshots in one body; raises ``DocumentTooLarge``."""
+        if self.max_snapshots is not None and count > self.max_snapshots:
+            raise DocumentTooLarge(
+                f"snapshots: expected at most {self.max_snapshots}, came {count}; send the newest ones, or raise "
+                "limits.max_snapshots",
+                pointer="/snapshots",
+            )
+
+
+@dataclass(slots=True)
+class _Mistakes:
+    """The first mistakes of a document."""
+
+    listed: list[dict[str, str]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, errors: Iterable[tuple[str, str]]) -> None:
+        for where, detail in errors:
+            self.count += 1
+            if len(self.listed) < ERRORS_LISTED:
+                self.listed.append({"pointer": where, "detail": detail})
+
+    @property
+    def are_enough(self) -> bool:
+        return self.count >= ERRORS_LISTED
+
+    def require_none(self) -> None:
+        """Raises ``InvalidDocument`` with the first of them."""
+        if not self.listed:
+            return
+        first = self.listed[0]
+        more = f" (and {self.count - 1} more)" if self.count > 1 else ""
+        raise InvalidDocument(
+            f"{first['pointer'] or 'document'}: {first['detail']}{more}", pointer=first["pointer"], errors=self.listed
+        )
+
+
+def not_ahead(observed_at: datetime, now: datetime, most_seconds: float) -> None:
+    """Refuse a time that has not come: all that follows would be stale.
+
+    Raises:
+        AheadOfClock: ``observed_at`` is more than ``most_seconds`` after ``now``.
+    """
+    if (observed_at - now) / timedelta(seconds=1) > most_seconds:
+        raise AheadOfClock(
+            f"observed_at: expected at most {most_seconds:g} s after the service's clock, "
+            f"{now.astimezone(UTC).isoformat(timespec='seconds')}, came {observed_at.isoformat()}; correct the clock "
+            "or the time zone, or raise limits.max_ahead_seconds",
+            pointer="/observed_at",
+        )
+
+
+def named(document: Any, limits: Limits, prefix: str = "") -> MeshSnapshot:
+    """A snapshot from a document of rows, with every mistake named, up to ``ERRORS_LISTED``.
+
+    Args:
+        document: what a decoder made of it: dicts, lists, strings and numbers; services and calls may be ``Rows``.
+        limits: of a snapshot.
+        prefix: pointer to the document, where it is one of several.
+
+    Raises:
+        InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
+        DocumentTooLarge: more services, calls, changes or policies than ``limits`` allow.
+    """
+    try:
+        return _from_document(document, limits)
+    except (InvalidDocument, DocumentTooLarge) as error:
+        raise placed(error, prefix) from None
+
+
+def instant(value: Any) -> datetime:
+    """A time with a zone, as the documents write it.
+
+    Raises:
+        Unclear: anything else.
+    """
+    try:
+        return _INSTANT.validate_python(value)
+    except ValidationError:
+        raise Unclear from None
+
+
+def checked(**arrays: Any) -> MeshSnapshot:
+    """:meth:`MeshSnapshot.create` with its errors in the words and places of a document, and with the rules of the wire
+    for names and values, which are stricter.
+
+    Raises:
+        InvalidDocument: what is wrong, and where.
+    """
+    if (bad := find_bad_name(arrays["node_ids"])) is not None:
+        raise wrong(f"/services/{bad.position}/{bad.part}", f"expected {NAME_RULE}; came {shown(bad.text)}")
+    try:
+        snapshot = MeshSnapshot.create(**arrays)
+    except InvalidSnapshot as error:
+        raise _on_the_wire(error) from error
+    _require_possible(snapshot.node_features, NODE_METRICS, ("services", "service"), ("metrics",))
+    _require_possible(snapshot.edge_features, EDGE_METRICS, ("calls", "call"), ())
+    return snapshot
+
+
+def _require_possible(
+    values: NDArray[np.float32], names: Sequence[str], words: tuple[str, str], inside: tuple[str, ...]
+) -> None:
+    """Raises ``InvalidDocument`` for the first value above ``LARGEST_VALUE``."""
+    largest = np.float32(LARGEST_VALUE)
+    if not values.size or values.max() <= largest:
+        return
+    row, column = (int(i) for i in np.argwhere(values > largest)[0])
+    raise wrong(
+        pointer((words[0], row, *inside, names[column])),
+        f"{words[1]} {row}: {names[column]}: expected at most {LARGEST_VALUE:g}, came {values[row, column]:g}; "
+        "correct the unit, or leave out what was not observed",
+    )
+
+
+def _from_document(document: Any, limits: Limits) -> MeshSnapshot:
+    if not isinstance(document, Mapping):
+        raise wrong("", f"expected an object with the fields of a snapshot, came {shown(document)}")
+    lists = {name: document.get(name, ()) for name in _ROWS}
+    limits.check(**{name: len(rows) for name, rows in lists.items() if isinstance(rows, list | Rows)})
+    mistakes = _Mistakes()
+    head = _head(document, mistakes)
+    services, calls = _Services(mistakes), _Calls(mistakes)
+    few: dict[str, list[Any]] = {"changes": [], "policies": []}
+    if "services" not in document:
+        mistakes.add([("/services", "'services' is required and was not given")])
+    takers = {"services": services.take, "calls": calls.take} | {name: rows.extend for name, rows in few.items()}
+    for name, take in takers.items():
+        for rows in _some_at_a_time(name, lists[name], mistakes):
+            take(rows)
+    mistakes.add(unknown_fields(document, SnapshotDocument.model_fields))
+    mistakes.require_none()
+    assert head is not None  # or there would be a mistake
+    return checked(
+        node_ids=services.ids,
+        edge_index=calls.edge_index(services.ids),
+        node_features=_stacked(services.features, NODE_METRICS),
+        edge_features=_stacked(calls.features, EDGE_METRICS),
+        observed_at=head.observed_at,
+        changes=[PlannedChange(change.kind, change.service, change.reason) for change in few["changes"]],
+        policies=[policy(one.service, one.sensitivity, one.mute) for one in few["policies"]],
+    )
+
+
+def _head(document: Mapping[str, Any], mistakes: _Mistakes) -> _Head | None:
+    try:
+        return _Head.model_validate({name: document[name] for name in _Head.model_fields if name in document})
+    except ValidationError as error:
+        mistakes.add(_found(error))
+        return None
+
+
+def _some_at_a_time(name: str, rows: Any, mistakes: _Mistakes) -> Iterable[list[Any]]:
+    """The checked rows of a list, until there are enough mistakes."""
+    if not isinstance(rows, list | tuple | Rows):
+        mistakes.add([(f"/{name}", f"Input should be a valid list, came {shown(rows)}")])
+        return
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        if mistakes.are_enough:
+            return
+        stop = min(start + ROWS_AT_ONCE, len(rows))
+        some = rows.some(start, stop) if isinstance(rows, Rows) else rows[start:stop]
+        wide = [(i, where, of) for i, row in enumerate(some) for where, of in _wide(row)]
+        if wide:
+            mistakes.add(
+                (pointer((name, start + i, *where)), f"expected at most {MOST_FIELDS} fields, came {of}")
+                for i, where, of in wide
+            )
+            return
+        try:
+            yield _ROWS[name].validate_python(some)
+        except ValidationError as error:
+            mistakes.add(_found(error, (name,), start))
+
+
+def _wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
+    """Objects of a row with more fields than are worth being checked one by one: where, and how many."""
+    if isinstance(row, Mapping):
+        metrics = row.get("metrics")
+        for where, inner in (((), row), (("metrics",), metrics)):
+            if isinstance(inner, Mapping) and len(inner) > MOST_FIELDS:
+                yield where, len(inner)
+
+
+@dataclass(slots=True)
+class _Services:
+    """Services as they are checked: ids, and blocks of their metrics."""
+
+    mistakes: _Mistakes
+    ids: list[str] = field(default_factory=list)
+    features: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def take(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if not self.mistakes.listed:  # else nothing is made of them
+            self.ids += [f"{row['namespace']}/{row['name']}" for row in rows]
+            self.features.append(_columns([row.get("metrics") or {} for row in rows], NODE_METRICS))
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Calls as they are checked: the names of their ends, and blocks of their metrics."""
+
+    mistakes: _Mistakes
+    ends: list[tuple[str, str]] = field(default_factory=list)
+    features: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def take(self, rows: Sequence[CallDocument]) -> None:
+        if not self.mistakes.listed:
+            self.ends += [(row["source"], row["destination"]) for row in rows]
+            self.features.append(_columns(rows, EDGE_METRICS))
+
+    def edge_index(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Positions of both ends of each call.
+
+        Raises:
+            InvalidDocument: some are not among the services.
+        """
+        position = {name: i for i, name in enumerate(ids)}
+        index = np.array([[position.get(end, -1) for end in ends] for ends in self.ends], np.int64).reshape(-1, 2)
+        unknown = np.argwhere(index < 0)[:ERRORS_LISTED].tolist()
+        if unknown:
+            errors = [_unknown_end(self.ends[row][end], row, _ENDS[end], len(ids)) for row, end in unknown]
+            raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+        return index.T
+
+
+def _stacked(blocks: Sequence[NDArray[np.float32]], names: Sequence[str]) -> NDArray[np.float32]:
+    return np.concatenate(blocks) if blocks else np.empty((0, len(names)), np.float32)
+
+
+def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """The first entries of a document that are not among its fields: place and detail."""
+    unknown = (name for name in document if name not in known)
+    return [(pointer((name,)), no_field(name)) for name in islice(unknown, ERRORS_LISTED)]
+
+
+def validated(document: Any, model: type[Model]) -> Model:
+    """The document as its model has it. One of a million unknown fields is refused for the first ones.
+
+    Raises:
+        InvalidDocument: what is wrong, and where.
+    """
+    if isinstance(document, Mapping) and len(document) > MOST_FIELDS:
+        mistakes = _Mistakes()
+        mistakes.add(unknown_fields(document, model.model_fields))
+        mistakes.require_none()
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        mistakes = _Mistakes()
+        mistakes.add(_found(error))
+        mistakes.require_none()
+        raise  # never: a validation error has a place
+
+
+def placed(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDocument | DocumentTooLarge:
+    """The error with its pointers inside a larger document."""
+    if not prefix:
+        return error
+    errors = [{**e, "pointer": prefix + e["pointer"]} for e in error.details.get("errors", ())]
+    where = prefix + error.details.get("pointer", "")
+    return type(error)(f"{prefix}: {error.message}", pointer=where, errors=errors)
+
+
+def wrong(where: str, detail: str) -> InvalidDocument:
+    """One thing that is wrong, at one place."""
+    message = f"{where or 'document'}: {detail}"
+    return InvalidDocument(message, pointer=where, errors=[{"pointer": where, "detail": detail}])
+
+
+def wrong_places(errors: Iterable[tuple[str, str]]) -> InvalidDocument:
+    """Several things that are wrong: pointer and detail of each."""
+    mistakes = _Mistakes()
+    mistakes.add(errors)
+    first = mistakes.listed[0]
+    return InvalidDocument(f"{first['pointer']}: {first['detail']}", pointer=first["pointer"], errors=mistakes.listed)
+
+
+def _found(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[tuple[str, str]]:
+    """What pydantic found: JSON pointer and detail of each. Rows are counted from ``first_row`` of ``place``."""
+    found = error.errors(include_url=False, include_context=False)
+    if not place:
+        return [(pointer(e["loc"]), _detail(e)) for e in found]
+    return [(pointer((*place, first_row + int(e["loc"][0]), *e["loc"][1:])), _detail(e)) for e in found]
+
+
+def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
+    """The JSON document of a snapshot, as a client sends it, in the fewest digits that read back as the same float32;
+    what was not observed is left out."""
+    nodes = _dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
+    calls = _dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
+    ends = snapshot.edge_index.T.tolist()
+    document: dict[str, Any] = {
+        "observed_at": snapshot.observed_at.isoformat(),
+        "services": [
+            dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=metrics)
+            for name, metrics in zip(snapshot.node_ids, nodes, strict=True)
+        ],
+        "calls": [
+            {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **metrics}
+            for (source, destination), metrics in zip(ends, calls, strict=True)
+        ],
+    }
+    if snapshot.changes:
+        document["changes"] = [change_document(change).model_dump() for change in snapshot.changes]
+    if snapshot.policies:
+        document["policies"] = [_policy_document(one) for one in snapshot.policies]
+    return document
+
+
+def policy(service: str, sensitivity: str | None, mute: str) -> ServicePolicy:
+    """A policy of its fields; raises ``ValueError`` for a sensitivity that there is not."""
+    return ServicePolicy(service, None if sensitivity is None else Sensitivity(sensitivity), mute)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float32]:
+    """``[rows, names]``, NaN for absent or null; beyond float32 is infinite, which the snapshot's check refuses."""
+    table = np.empty((len(rows), len(names)), np.float64)
+    for column, name in enumerate(names):
+        table[:, column] = [row.get(name, math.nan) for row in rows]
+    return to_float32(table)
+
+
+def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers as snapshots hold them. What float32 cannot hold is infinite, and what is below 0 or above
+    ``LARGEST_VALUE`` stays so however near it is: the snapshot's check refuses them all."""
+    with np.errstate(over="ignore", under="ignore"):
+        values: NDArray[np.float32] = exact.astype(np.float32)
+    vanished = (values == 0) & (exact < 0)
+    if vanished.any():
+        values[vanished] = -np.finfo(np.float32).smallest_subnormal
+    beyond = exact > LARGEST_VALUE
+    if beyond.any():
+        values[beyond] = np.maximum(values[beyond], np.nextafter(np.float32(LARGEST_VALUE), np.float32(np.inf)))
+    return values
+
+
+def _unknown_end(name: str, row: int, end: _End, services: int) -> dict[str, str]:
+    return {
+        "pointer": f"/calls/{row}/{end}",
+        "detail": f"call {row}: {end} {name[:SHOWN]!r} is not among the services ({services} given); "
+        "add it or drop the call",
+    }
+
+
+def _on_the_wire(error: InvalidSnapshot) -> InvalidDocument:
+    """The model's error in the words and places of the document."""
+    place: tuple[Any, ...] = error.details.get("place", ())
+    message = error.message
+    if place and place[0] == "nodes" and len(place) == 3:
+        where = pointer(("services", place[1], "metrics", place[2]))
+    else:
+        where = pointer((_WIRE_PLACES.get(place[0], place[0]), *place[1:]) if place else ())
+    for inside, outside in _WIRE_WORDS.items():
+        if len(place) > 1 and message.startswith(f"{inside} {place[1]}"):
+            message = outside + message.removeprefix(inside)
+    return InvalidDocument(message, pointer=where, errors=[{"pointer": where, "detail": message}])
+
+
+def pointer(place: Sequence[Any]) -> str:
+    """JSON pointer, RFC 6901. Characters that UTF-8 cannot encode are escaped."""
+    parts = (str(part)[:SHOWN].encode("utf-8", "backslashreplace").decode() for part in place)
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _detail(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return no_field(error["loc"][-1])
+    if error["type"] == "missing":
+        return f"{error['loc'][-1]!r} is required and was not given"
+    if error["type"] == "string_pattern_mismatch" and "A-Za-z0-9_" in error["msg"]:
+        kind = "`namespace/name` or `namespace/*`" if "[*]" in error["msg"] else "`namespace/name`"
+        return f"expected the pattern {kind}: {NAME_RULE}; came {shown(error['input'])}"
+    return f"{error['msg'].removeprefix('Value error, ')}, came {shown(error['input'])}"
+
+
+def no_field(name: Any) -> str:
+    """What is wrong with a field that a document does not have."""
+    return f"{str(name)[:SHOWN]!r} is not a field of this document; correct the name or leave it out"
+
+
+def shown(value: Any) -> str:
+    """What came, cut short. MessagePack has maps with keys that JSON has not."""
+    try:
+        return json.dumps(_cut(value, _SHOWN_DEPTH), default=str)[:SHOWN]
+    except (TypeError, ValueError, RecursionError):
+        return f"a {type(value).__name__} that JSON cannot write"
+
+
+def _cut(value: Any, depth: int) -> Any:
+    """The beginning of a value."""
+    if isinstance(value, str | bytes):
+        return value[:SHOWN]
+    if not isinstance(value, list | dict):
+        return value
+    if not depth:
+        return "..."
+    if isinstance(value, list):
+        return [_cut(item, depth - 1) for item in value[:_SHOWN_ITEMS]]
+    return {_cut(key, 0): _cut(inner, depth - 1) for key, inner in islice(value.items(), _SHOWN_ITEMS)}
+
+
+def _dicts(names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[dict[str, float]]:
+    return [
+        {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
+        for row, mask in zip(_short(values).tolist(), observed.tolist(), strict=True)
+    ]
+
+
+def _short(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The doubles that print shortest and read back as these float32: 0.1, not 0.10000000149011612.
+
+    Decimals of 6 to 9 digits are tried; 6 always survive float32, 9 always tell two of them apart (C's FLT_DIG and
+    FLT_DECIMAL_DIG). Where powers of ten are inexact in a double (below 1e-14, above 1e28) more digits may be left.
+    """
+    exact = values.astype(np.float64)
+    short, exponent = exact.copy(), np.floor(np.log10(np.where(exact == 0, 1, np.abs(exact))))
+    with np.errstate(over="ignore"):
+        for digits in (9, 8, 7, 6):
+            shift = digits - 1 - exponent
+            scale = 10.0 ** np.abs(shift)
+            decimal = np.where(shift >= 0, np.rint(exact * scale) / scale, np.rint(exact / scale) * scale)
+            short = np.where(decimal.astype(np.float32) == values, decimal, short)
+    return short
+
+
+def change_document(change: PlannedChange) -> StoredChangeDocument:
+    """A planned change as a document."""
+    return StoredChangeDocument(kind=change.kind, service=change.service, reason=change.reason)
+
+
+def _policy_document(one: ServicePolicy) -> dict[str, str]:
+    given = {"service": one.service, "sensitivity": one.sensitivity and one.sensitivity.value, "mute": one.mute}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,176 @@
+"""Verdicts as documents."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from model.verdict import (
+    ClusterEvent,
+    Incident,
+    MuteInForce,
+    NearbyChange,
+    Reason,
+    Severity,
+    Status,
+    Suspect,
+    Verdict,
+)
+from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
+from serve_app.api.schemas.verdict import (
+    ClusterEventDocument,
+    IncidentDocument,
+    MuteInForceDocument,
+    NearbyChangeDocument,
+    ReasonDocument,
+    SuspectDocument,
+    VerdictDocument,
+)
+
+
+def encode_verdict(verdict: Verdict) -> VerdictDocument:
+    """The document of a verdict; numbers without a value (NaN, infinite) become null where the schema allows it.
+
+    Reasons that read as expected are left out.
+    """
+    return VerdictDocument(
+        observed_at=verdict.observed_at,
+        sequence=verdict.sequence,
+        status=verdict.status.value,
+        mesh_score=verdict.mesh_score,
+        threshold=_finite(verdict.threshold),
+        probability=verdict.probability,
+        suspects=_suspects(verdict.suspects, verdict.observed_at),
+        incidents=[encode_incident(incident, verdict.observed_at) for incident in verdict.incidents],
+        coverage=verdict.coverage,
+        missing_parts=list(verdict.missing_parts),
+        model=verdict.model_digest,
+        muted=[_mute(mute) for mute in verdict.muted],
+    )
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The verdict as one line of JSON, without the line's end: a line of ``tagae score --output``."""
+    return encode_verdict(verdict).model_dump_json()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[SuspectDocument]:
+    return [
+        SuspectDocument(
+            service=suspect.service,
+            score=suspect.score,
+            reasons=[
+                _reason(reason, suspect.service, observed_at)
+                for reason in suspect.reasons
+                if not reads_as_expected(reason)
+            ],
+        )
+        for suspect in suspects
+    ]
+
+
+def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocument:
+    return ReasonDocument(
+        metric=reason.metric,
+        source=reason.source or None,
+        destination=reason.destination or None,
+        observed=_finite(reason.observed),
+        expected=_finite(reason.expected),
+        since=reason.since,
+        load=reason.load,
+        text=reason_text(reason, service, observed_at),
+    )
+
+
+def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
+    """The document of one incident as of a verdict of this time; as :func:`encode_verdict`."""
+    return IncidentDocument(
+        id=incident.id,
+        since=incident.since,
+        severity=incident.severity.value,
+        score=incident.score,
+        suspects=_suspects(incident.suspects, observed_at),
+        affected=list(incident.affected),
+        changes=[_change(near, incident.since) for near in incident.changes],
+        events=[_event(event, incident.since) for event in incident.events],
+    )
+
+
+def _change(near: NearbyChange, since: datetime) -> NearbyChangeDocument:
+    return NearbyChangeDocument(
+        kind=near.change.kind,
+        service=near.change.service,
+        reason=near.change.reason,
+        at=near.at,
+        text=change_text(near, since),
+    )
+
+
+def _mute(mute: MuteInForce) -> MuteInForceDocument:
+    return MuteInForceDocument(
+        id=mute.id or None,
+        origin=mute.origin.value,
+        services=list(mute.services),
+        reason=mute.reason,
+        until=mute.until,
+        hides=list(mute.hides),
+    )
+
+
+def _event(event: ClusterEvent, since: datetime) -> ClusterEventDocument:
+    return ClusterEventDocument(
+        kind=event.kind,
+        service=event.service,
+        object=event.object,
+        message=event.message,
+        first=event.first,
+        last=event.last,
+        count=event.count,
+        text=event_text(event, since),
+    )
+
+
+def decode_verdict_line(line: str) -> Verdict:
+    """A line of ``tagae score --output``, or of any other detector that writes such lines, for whoever judges it.
+
+    Only the time is required: a missing status is normal, a missing number NaN. Reasons, changes and events are left
+    out.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: it is not such a line.
+    """
+    fields = json.loads(line)
+    observed_at = datetime.fromisoformat(fields["observed_at"])
+    return Verdict(
+        observed_at=observed_at if observed_at.tzinfo else observed_at.replace(tzinfo=UTC),
+        sequence=0,
+        status=Status(fields.get("status", "normal")),
+        mesh_score=_number(fields.get("mesh_score")),
+        threshold=_number(fields.get("threshold")),
+        probability=_number(fields.get("probability")),
+        suspects=_named(fields),
+        incidents=tuple(
+            Incident(
+                id=str(told["id"]),
+                since=observed_at,
+                severity=Severity(told.get("severity", "minor")),
+                score=_number(told.get("score", 0.0)),
+                suspects=_named(told),
+                affected=tuple(told.get("affected") or ()),
+            )
+            for told in fields.get("incidents") or ()
+        ),
+    )
+
+
+def _named(fields: Mapping[str, Any]) -> tuple[Suspect, ...]:
+    return tuple(Suspect(s["service"], _number(s.get("score"))) for s in fields.get("suspects") or ())
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,121 @@
+"""What the documents of the HTTP interface share: a base class, and types of values."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from model.snapshot import LARGEST_VALUE, LONGEST_NAME, NAMESPACE_PATTERN, SERVICE_PATTERN
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class Document(BaseModel):
+    """Base of every document: a field that is not in the schema is an error, never ignored."""
+
+    model_config = _STRICT
+
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+
+
+def _as_text(value: Any) -> Any:
+    """Pydantic alone also takes Unix times and dates."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _RFC_3339.fullmatch(value)):
+        return value
+    raise ValueError("expected an RFC 3339 time with a zone, such as 2026-03-01T03:12:00Z")
+
+
+def _in_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("expected a time between the years 1 and 9999 in UTC") from None
+
+
+def _no_truth(value: Any) -> Any:
+    """Python takes True for 1."""
+    if isinstance(value, bool | float):
+        raise ValueError("Input should be 1")
+    return value
+
+
+Version = Annotated[Literal[1], BeforeValidator(_no_truth, json_schema_input_type=Literal[1])]
+Instant = Annotated[
+    AwareDatetime,
+    BeforeValidator(_as_text, json_schema_input_type=datetime),
+    AfterValidator(_in_utc),
+    Field(description="RFC 3339 time with a zone", examples=["2026-03-01T03:12:00Z"]),
+]
+ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["shop/cart"])]
+SERVICES = r"^[^/]+/[\s\S]"  # how they begin
+MOST_REASON = 200  # characters
+LONGEST_KIND, LONGEST_CHANGE_REASON, LONGEST_NOTE, LONGEST_ID = 100, 1000, 1000, 200  # characters
+LONGEST_SERVICE = 2 * LONGEST_NAME + 1
+# Characters that no text may hold: they forge lines in logs, move a terminal's cursor, turn the direction of writing,
+# or cannot be encoded at all (surrogates). A note may have several lines.
+_UNPRINTABLE = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
+UNPRINTABLE = re.compile(f"[\x00-\x1f{_UNPRINTABLE}]")
+_UNPRINTABLE_IN_NOTES = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_UNPRINTABLE}]")
+PagedServices = Annotated[
+    str,
+    Field(pattern=SERVICES, description="`namespace/name`, or `namespace/*` for all of it", examples=["shop/cart"]),
+]
+
+
+def _in_short_parts(value: str) -> str:
+    if any(len(part) > LONGEST_NAME for part in value.split("/", 1)):
+        raise ValueError(f"expected a namespace and a name of at most {LONGEST_NAME} characters each")
+    return value
+
+
+def _printable(value: str) -> str:
+    return _without(UNPRINTABLE, value)
+
+
+def _printable_note(value: str) -> str:
+    return _without(_UNPRINTABLE_IN_NOTES, value)
+
+
+def _without(unprintable: re.Pattern[str], value: str) -> str:
+    if found := unprintable.search(value):
+        raise ValueError(f"expected printable text, character {found.start()} is U+{ord(found[0]):04X}; leave it out")
+    return value
+
+
+# What clients send. Answers use the types above: an older version may have stored names of other characters.
+GivenService = Annotated[
+    str,
+    Field(max_length=LONGEST_SERVICE, pattern=SERVICE_PATTERN, description="`namespace/name`", examples=["shop/cart"]),
+    AfterValidator(_in_short_parts),
+]
+GivenServices = Annotated[
+    str,
+    Field(
+        max_length=LONGEST_SERVICE,
+        pattern=f"{SERVICE_PATTERN}|{NAMESPACE_PATTERN[:-1]}/[*]$",
+        description="`namespace/name`, or `namespace/*` for all of it",
+        examples=["shop/cart"],
+    ),
+    AfterValidator(_in_short_parts),
+]
+_PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]*$"}
+Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra=_PRINTABLE_SCHEMA)]
+AskedService = Annotated[
+    ServiceKey,
+    Field(min_length=1, max_length=LONGEST_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
+    AfterValidator(_printable),
+]
+Id = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_ID, json_schema_extra=_PRINTABLE_SCHEMA), AfterValidator(_printable)
+]
+NoteText = Annotated[str, Field(max_length=LONGEST_NOTE), AfterValidator(_printable_note)]
+Number = Annotated[
+    float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": LARGEST_VALUE})
+]
+Ratio = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": 1})]
+Strangeness = Annotated[
+    float | None,
+    Field(description="decades of improbability by its own past, what neighbours explain taken away; null: not scored"),
+]

@@ -1,0 +1,29 @@
+"""The document of an error, RFC 9457."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from serve_app.api.schemas.base import Document
+
+
+class FieldError(Document):
+    """One place in a document and what is wrong there."""
+
+    pointer: str = Field(description="JSON pointer, RFC 6901", examples=["/calls/17/destination"])
+    detail: str
+
+
+class Problem(Document):
+    """The body of every error, RFC 9457 (`application/problem+json`)."""
+
+    type: str = Field(examples=["urn:tagae:problem:invalid-document"])
+    title: str
+    status: int = Field(ge=400, le=599)
+    detail: str = Field(description="what was expected, what came, where, and what to do")
+    pointer: str | None = Field(None, description="JSON pointer to the first place that is wrong")
+    errors: list[FieldError] = Field(default_factory=list, description="all places that are wrong, if several")
+    retry_after_seconds: float | None = Field(None, ge=0)
+    stored: Literal["no", "unknown"] | None = Field(
+        None, description="of a 504: `no`: nothing was changed; `unknown`: a retry is safe and finds out"
+    )

@@ -1,0 +1,125 @@
+"""Documents of snapshots, as clients send them."""
+
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict  # pydantic takes typing's own from Python 3.12 on
+
+from model.snapshot import LONGEST_NAME, NAME_PATTERN, NAMESPACE_PATTERN
+from serve_app.api.schemas.base import (
+    _STRICT,
+    LONGEST_CHANGE_REASON,
+    LONGEST_KIND,
+    MOST_REASON,
+    Document,
+    GivenService,
+    GivenServices,
+    Instant,
+    Number,
+    Ratio,
+    ServiceKey,
+    Text,
+    Version,
+)
+
+
+@with_config(_STRICT)
+class ServiceMetrics(TypedDict):
+    """What was measured at one service; absent or null is "not observed"."""
+
+    request_rate: NotRequired[Annotated[Number | None, Field(description="requests answered per second")]]
+    error_rate: NotRequired[Annotated[Ratio | None, Field(description="share of requests that failed, 0 to 1")]]
+    p50_latency: NotRequired[Annotated[Number | None, Field(description="median latency, s")]]
+    p99_latency: NotRequired[Annotated[Number | None, Field(description="99th percentile of latency, s")]]
+    cpu_utilization: NotRequired[Annotated[Ratio | None, Field(description="used CPU over the limit, 0 to 1")]]
+    memory_utilization: NotRequired[Annotated[Ratio | None, Field(description="used memory over the limit, 0 to 1")]]
+    active_connections: NotRequired[Annotated[Number | None, Field(description="open ones, or requests in flight")]]
+
+
+@with_config(_STRICT)
+class ServiceDocument(TypedDict):
+    """One service (workload) of the mesh."""
+
+    namespace: Annotated[
+        str,
+        Field(
+            min_length=1,
+            pattern="^[^/]+$",
+            examples=["shop"],
+            json_schema_extra={"maxLength": LONGEST_NAME, "pattern": NAMESPACE_PATTERN},
+        ),
+    ]
+    name: Annotated[
+        str,
+        Field(min_length=1, examples=["cart"], json_schema_extra={"maxLength": LONGEST_NAME, "pattern": NAME_PATTERN}),
+    ]
+    metrics: NotRequired[ServiceMetrics | None]
+
+
+@with_config(_STRICT)
+class CallDocument(TypedDict):
+    """One call: the traffic from one service to another. A call that was not measured is left out."""
+
+    source: ServiceKey
+    destination: ServiceKey
+    requests_per_second: Number
+    error_rate: NotRequired[Annotated[Ratio | None, Field(description="share of calls that failed, 0 to 1")]]
+    p50_latency: NotRequired[Annotated[Number | None, Field(description="median latency as the caller sees it, s")]]
+    p99_latency: NotRequired[Annotated[Number | None, Field(description="99th percentile of latency, s")]]
+
+
+class StoredChangeDocument(Document):
+    """A planned change as it was stored."""
+
+    kind: str = Field(examples=["deploy"])
+    service: ServiceKey
+    reason: str = Field("", examples=["v1.4.2"])
+
+
+class ChangeDocument(Document):
+    """Something somebody decided: a deploy, a scaling, a retirement."""
+
+    kind: Text = Field(min_length=1, max_length=LONGEST_KIND, pattern=r"\S", examples=["deploy"])
+    service: GivenService
+    reason: Text = Field("", max_length=LONGEST_CHANGE_REASON, examples=["v1.4.2"])
+
+
+class PolicyDocument(Document):
+    """What somebody decided of a service's pages: it holds for this snapshot and is told again with the next."""
+
+    service: GivenServices
+    sensitivity: Literal["low", "normal", "high"] | None = Field(
+        None, description="`low`: what pages is ten times as improbable, `high`: a third; absent or null: nothing said"
+    )
+    mute: Text = Field("", max_length=MOST_REASON, description="why it pages nobody; empty: it does")
+
+
+class SnapshotDocument(Document):
+    """One instant of a mesh."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "observed_at": "2026-03-01T03:12:00Z",
+                    "services": [
+                        {"namespace": "shop", "name": "frontend", "metrics": {"request_rate": 120.0}},
+                        {
+                            "namespace": "shop",
+                            "name": "cart",
+                            "metrics": {"request_rate": 40.0, "error_rate": 0.01, "p99_latency": 0.08},
+                        },
+                    ],
+                    "calls": [{"source": "shop/frontend", "destination": "shop/cart", "requests_per_second": 40.0}],
+                    "changes": [{"kind": "deploy", "service": "shop/cart", "reason": "v1.4.2"}],
+                }
+            ]
+        }
+    )
+
+    version: Version = Field(1, description="of this form; absent is 1")
+    observed_at: Instant
+    services: list[ServiceDocument]
+    calls: list[CallDocument] = Field(default_factory=list)
+    changes: list[ChangeDocument] = Field(default_factory=list, description="planned changes since the snapshot before")
+    policies: list[PolicyDocument] = Field(default_factory=list, description="of services' pages, now")

@@ -1,0 +1,171 @@
+"""What is told of a mesh and of the model to those who look: plan, graph and model documents.
+
+The strangeness of each service and call is kept with the verdict it led to, one byte each: a sixteenth of a decade is
+finer than any picture, and a window of them is small beside its snapshots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.features import SCHEMA, Array, Channel
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
+from partitioning import Partition, PartitionPlan
+from serve_app.api.codec import snapshot_document
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.views import (
+    ChannelDocument,
+    FeatureSchemaDocument,
+    GraphDocument,
+    ModelDocument,
+    PartDocument,
+    PlanDocument,
+    PlanQuality,
+)
+
+if TYPE_CHECKING:  # these bring torch, which the ingress does without
+    from model.checkpoint import Checkpoint
+    from model.scoring.evidence import Surprises
+    from model.state.mesh_state import MeshState
+
+STEPS_A_DECADE = 16
+UNKNOWN = 255  # not scored; 15 decades, the most there is, are 240
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviations:
+    """How strange a snapshot's services and calls are, in its order: decades of improbability, NaN where not scored.
+
+    Attributes:
+        services: float32 ``[N]``, the strongest surprise among a service's series, what neighbours explain taken away.
+        calls: float32 ``[E]``, likewise.
+    """
+
+    services: Array
+    calls: Array
+
+    @classmethod
+    def of(cls, state: MeshState, scored: BoolArray, surprise: Surprises, snapshot: MeshSnapshot) -> Self:
+        """The deviations of a snapshot.
+
+        Args:
+            state: of the mesh with the snapshot.
+            scored: bool ``[N]``, whether a service was scored, in the order of the state.
+            surprise: of every series, likewise.
+            snapshot: gives the order of the result.
+        """
+        services = np.where(scored, surprise.node.max(axis=1), np.float32(np.nan))
+        caller = scored[state.edge_index[0]]  # a call is scored with its source
+        calls = np.where(caller, surprise.edge.max(axis=1), np.float32(np.nan))
+        node_rows, edge_rows = _rows(state, snapshot)
+        return cls(services[node_rows], calls[edge_rows])
+
+    def pack(self) -> bytes:
+        """One byte each, services first."""
+        values = np.concatenate([self.services, self.calls])
+        steps = np.rint(values * STEPS_A_DECADE).clip(0, UNKNOWN - 1)
+        return np.where(np.isnan(values), UNKNOWN, steps).astype(np.uint8).tobytes()
+
+    @classmethod
+    def unpack(cls, packed: bytes, snapshot: MeshSnapshot) -> Self:
+        """Read what :meth:`pack` wrote for this snapshot; unknown for any other number of services and calls."""
+        steps: NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
+        if len(steps) != snapshot.num_nodes + snapshot.num_edges:
+            steps = np.full(snapshot.num_nodes + snapshot.num_edges, UNKNOWN, np.uint8)
+        values = np.where(steps == UNKNOWN, np.float32(np.nan), steps.astype(np.float32) / STEPS_A_DECADE)
+        return cls(values[: snapshot.num_nodes], values[snapshot.num_nodes :])
+
+
+def graph_document(snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument) -> GraphDocument:
+    """A snapshot's services and calls beside what its verdict says of each."""
+    suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
+    incident = {service: i.id for i in reversed(verdict.incidents) for service in _touched(i)}
+    document = snapshot_document(snapshot)
+    for name, service, deviation in zip(
+        snapshot.node_ids, document["services"], _told(deviations.services), strict=True
+    ):
+        service |= {"deviation": deviation, "suspicion": suspicion.get(name), "incident": incident.get(name)}
+    for call, deviation in zip(document["calls"], _told(deviations.calls), strict=True):
+        call["deviation"] = deviation
+    gone = sorted((suspicion.keys() | incident.keys()) - set(snapshot.node_ids))
+    return GraphDocument(
+        observed_at=verdict.observed_at,
+        status=verdict.status,
+        services=document["services"],
+        calls=document["calls"],
+        vanished=gone,
+    )
+
+
+def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> PlanDocument:
+    """How a mesh is cut; with the names of each part's services where ``members`` are asked for."""
+    assert state.observed_at is not None  # a plan is told of a mesh with a verdict
+    quality = plan.quality
+    return PlanDocument(
+        observed_at=state.observed_at,
+        services=len(state.node_ids),
+        calls=state.edge_index.shape[1],
+        crossing_calls=len(plan.crossing),
+        quality=PlanQuality(
+            traffic_cut=quality.traffic_cut,
+            call_cut=quality.call_cut,
+            balance=quality.balance,
+            replication=quality.replication,
+        ),
+        parts=[_part(index, part, state, members=members) for index, part in enumerate(plan.parts)],
+    )
+
+
+def model_document(checkpoint: Checkpoint) -> ModelDocument:
+    """What was learned, by whom and from what."""
+    return ModelDocument(
+        digest=checkpoint.digest,
+        schema_version=SCHEMA.version,
+        features=FeatureSchemaDocument(
+            services=[_channel(c) for c in SCHEMA.node], calls=[_channel(c) for c in SCHEMA.edge]
+        ),
+        architecture=asdict(checkpoint.network.config),
+        parameters=sum(p.numel() for module in (checkpoint.network, checkpoint.meta) for p in module.parameters()),
+        provenance=checkpoint.provenance,
+    )
+
+
+def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]:
+    """Where the snapshot's services and calls are in the state's tables; all of them are."""
+    if state.node_ids == snapshot.node_ids and np.array_equal(state.edge_index, snapshot.edge_index):
+        return np.arange(snapshot.num_nodes), np.arange(snapshot.num_edges)
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    node_rows = np.fromiter((row[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
+    known = state.edge_index[0] * len(row) + state.edge_index[1]
+    ends = node_rows[snapshot.edge_index]
+    order = np.argsort(known)
+    return node_rows, order[np.searchsorted(known, ends[0] * len(row) + ends[1], sorter=order)]
+
+
+def _told(values: Array) -> list[float | None]:
+    return [None if value != value else value for value in values.tolist()]  # NaN differs from itself
+
+
+def _touched(incident: IncidentDocument) -> set[str]:
+    return {*incident.affected, *(suspect.service for suspect in incident.suspects)}
+
+
+def _part(index: int, part: Partition, state: MeshState, *, members: bool) -> PartDocument:
+    names = [state.node_ids[i] for i in part.core]
+    return PartDocument(
+        part=index,
+        services=len(part.core),
+        halo=len(part.halo),
+        calls=len(part.owned_edges),
+        calls_read=len(part.edges),
+        namespaces=sorted({namespace_of(name) for name in names}),
+        members=names if members else None,
+    )
+
+
+def _channel(channel: Channel) -> ChannelDocument:
+    return ChannelDocument(name=channel.name, unit=channel.unit, transform=channel.transform)

@@ -1,0 +1,145 @@
+"""Early load shedding: how many requests may be under way, and what to tell a client that has to wait.
+
+The limit adapts to measured durations (additive increase, multiplicative decrease, as in TCP; Netflix's
+concurrency-limits does the same for services). While requests take less than a target the limit grows. As soon as they
+take longer it shrinks. A refusal costs next to nothing, so accepted requests keep their deadlines under any load.
+"""
+
+import math
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+TARGET_SHARE = 0.1  # of the deadline: how long an accepted request may take before the limit shrinks
+LEAST = 4  # under way at any time; fewer would leave cores idle while a request waits for a disk
+MOST = 256
+SHRINK = 0.9
+FIRST = 8.0
+LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is there by then
+
+
+class RequestKind(StrEnum):
+    """What a request asks for, by priority."""
+
+    PUSH = "push"  # a live snapshot
+    READ = "read"  # or what a person does: feedback, a mute
+    BASELINE = "baseline"
+    SCORE = "score"  # a back-test
+
+
+SHARES = {
+    RequestKind.PUSH: 1.0,
+    RequestKind.READ: 0.75,
+    RequestKind.BASELINE: 0.5,
+    RequestKind.SCORE: 0.5,
+}  # of the limit
+RESERVED = {
+    RequestKind.PUSH: LEAST,
+    RequestKind.READ: 16,
+    RequestKind.BASELINE: 1,
+    RequestKind.SCORE: 1,
+}  # that no other kind can use up
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A request that was admitted.
+
+    Attributes:
+        kind: what it asks for.
+        mesh: name; empty where it is about none.
+        began: when, s of a monotonic clock.
+    """
+
+    kind: RequestKind
+    mesh: str
+    began: float
+
+
+@dataclass(slots=True)
+class Admission:
+    """Requests under way in one process. Of one event loop.
+
+    Attributes:
+        deadline_seconds: of a request.
+        limit: requests that may be under way, adapted to their durations.
+    """
+
+    deadline_seconds: float
+    limit: float = FIRST
+    _kinds: Counter[RequestKind] = field(default_factory=Counter)
+    _meshes: Counter[str] = field(default_factory=Counter)
+    _asked: dict[str, float] = field(default_factory=dict)  # by mesh: when it last asked, the longest ago first
+    _shrunk: float = -math.inf
+    _refused: float = 0.0  # lately, decaying
+    _finished: float = 0.0  # likewise
+    _decayed: float = -math.inf
+
+    def has_room(self, kind: RequestKind, mesh: str, now: float) -> bool:
+        """Whether a request would be admitted now. False: the client has to come back later, and counts as refused.
+
+        A mesh gets at most its fair share of the limit, so that one client cannot starve the meshes of others. Meshes
+        that were refused lately count too: they will ask again.
+
+        Args:
+            kind: what the request asks for.
+            mesh: name; empty where it is about none.
+            now: s of a monotonic clock.
+        """
+        self._decay(now)
+        is_free = self._kinds.total() < self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
+        is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
+        if is_free and is_fair:
+            return True
+        self._refused += 1
+        return False
+
+    def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
+        """A ticket, or None where there is no room. Arguments as in :meth:`has_room`."""
+        if not self.has_room(kind, mesh, now):
+            return None
+        self._kinds[kind] += 1
+        if kind is not RequestKind.READ:
+            self._meshes[mesh] += 1
+        return Ticket(kind, mesh, now)
+
+    def finish(self, ticket: Ticket, now: float) -> None:
+        """Give the room back, and adapt the limit to how long a push took."""
+        was_full = self._kinds.total() >= self.limit * SHARES[ticket.kind] - 1
+        self._kinds[ticket.kind] -= 1
+        if ticket.kind is not RequestKind.READ:
+            self._meshes[ticket.mesh] -= 1
+        if not self._meshes[ticket.mesh]:
+            del self._meshes[ticket.mesh]
+        self._decay(now)
+        self._finished += 1
+        if ticket.kind is not RequestKind.PUSH:
+            return
+        if now - ticket.began <= TARGET_SHARE * self.deadline_seconds:
+            if was_full:
+                self.limit = min(MOST, self.limit + 1 / self.limit)
+        elif ticket.began >= self._shrunk:  # once for all requests that were under way together
+            self.limit = max(LEAST, self.limit * SHRINK)
+            self._shrunk = now
+
+    def retry_after_seconds(self) -> float:
+        """When a refused client should come back: after the clients that were refused lately could be served, spread at
+        random, so that they do not come back all at once."""
+        longest = min(LONGEST_WAIT_SECONDS, 1.0 + 2 * self._refused / max(self._finished, 1.0))
+        return random.uniform(1.0, longest)
+
+    def _fair_share(self, mesh: str, now: float) -> float:
+        """Requests of one mesh that may be under way; two, so that the next snapshot is there when one is done."""
+        self._asked.pop(mesh, None)
+        self._asked[mesh] = now
+        while now - self._asked[first := next(iter(self._asked))] > LONGEST_WAIT_SECONDS:
+            del self._asked[first]
+        return max(2.0, self.limit / len(self._asked))
+
+    def _decay(self, now: float) -> None:
+        """Forget the past: a count halves each second."""
+        if self._decayed == -math.inf:
+            self._decayed = now
+        factor = 0.5 ** (now - self._decayed)
+        self._refused, self._finished, self._decayed = self._refused * factor, self._finished * factor, now

@@ -1,0 +1,242 @@
+"""What this installation has, what it lacks, and what to do about it. Looks; starts and changes nothing."""
+
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from kernels import backend
+from model.checkpoint import SHIPPED, load
+from model.errors import IncompatibleWeights
+from serve_app.access import is_loopback
+from serve_app.errors import BadSettings
+from serve_app.settings import Settings, sources
+from serve_app.settings import load as load_settings
+from serve_app.settings.access import serve_rules
+from serve_app.stores.sqlite import FILE_NAME
+
+Outcome = Literal["ok", "warning", "problem"]
+PACKAGES = ("serve_app", "model", "partitioning", "kernels")
+LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
+EXTRAS = {"torch-geometric": "only for to_pyg()", "metis": "only where METIS is to come from the system"}
+LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
+LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        subject: what was looked at.
+        outcome: a ``problem`` keeps the service from working as told, a ``warning`` does not.
+        found: what is there.
+        remedy: what to do; empty where all is well.
+    """
+
+    subject: str
+    outcome: Outcome
+    found: str
+    remedy: str = ""
+
+
+def look(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
+    """The whole report; settings as of :func:`serve_app.settings.load`."""
+    try:
+        settings = load_settings(config, overrides)
+        given = [o for o in sources(config, overrides) if o.origin != "default"]
+        where = ", ".join(f"{o.name} from {o.origin}" for o in given) or "all defaults"
+        about = Finding("settings", "ok", where)
+    except BadSettings as error:
+        settings = Settings.model_construct()
+        about = Finding("settings", "problem", str(error), "correct the setting; what follows assumes the defaults")
+    checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+        _python,
+        _libraries,
+        _names,
+        _network,
+        _device,
+        _machine,
+        _store,
+        _port,
+        _login,
+        _ray,
+    )
+    return [about, *(finding for check in checks for finding in check(settings))]
+
+
+def _python(_: Settings) -> Iterator[Finding]:
+    version = platform.python_version_tuple()[:2]
+    known = ("3", "11") <= tuple(version) <= ("3", "12")
+    yield Finding(
+        "python",
+        "ok" if known else "warning",
+        f"{platform.python_version()} on {platform.platform()}",
+        "" if known else "3.11 and 3.12 are what is tested",
+    )
+
+
+def _libraries(_: Settings) -> Iterator[Finding]:
+    yield Finding("torch", "ok", f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}")
+    for name in LIBRARIES:
+        version = _version(name)
+        yield Finding(
+            name,
+            "ok" if version else "problem",
+            version or "not installed",
+            "" if version else f"pip install {name}, or install tagae with its dependencies",
+        )
+    for name, use in EXTRAS.items():
+        yield Finding(name, "ok", _version(name) or f"not installed; {use}")
+
+
+def _names(_: Settings) -> Iterator[Finding]:
+    """Plain names can be taken by others: Hugging Face has a package ``kernels`` too."""
+    owners = metadata.packages_distributions()
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        place = Path(spec.origin).parent if spec and spec.origin else None
+        others = sorted(set(owners.get(name, ())) - {"tagae"})
+        yield Finding(
+            f"package {name}",
+            "problem" if others or place is None else "ok",
+            f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}",
+            f"uninstall {', '.join(others)}, or install tagae into an environment of its own" if others else "",
+        )
+
+
+def _network(settings: Settings) -> Iterator[Finding]:
+    yield Finding("kernels", "ok", backend())
+    path = settings.model.weights or SHIPPED
+    try:
+        checkpoint = load(path)
+    except IncompatibleWeights as error:
+        yield Finding("weights", "problem", str(error), "the service would use the shipped weights, and say so")
+    else:
+        yield Finding("weights", "ok", f"{path}, digest {checkpoint.digest}")
+
+
+def _device(settings: Settings) -> Iterator[Finding]:
+    there = torch.cuda.is_available()
+    found = torch.cuda.get_device_name() if there else "no CUDA device here"
+    missing = settings.scorer.device == "cuda" and not there
+    yield Finding(
+        "device",
+        "problem" if missing else "ok",
+        f"{found}; scorer.device is {settings.scorer.device}",
+        "set scorer.device to auto or cpu, or run on a machine with a GPU" if missing else "",
+    )
+
+
+def _machine(settings: Settings) -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0))
+    crowded = settings.model.threads > cores
+    yield Finding(
+        "cores",
+        "warning" if crowded else "ok",
+        f"{cores}; model.threads is {settings.model.threads}",
+        "lower model.threads: threads without a core of their own wait for each other" if crowded else "",
+    )
+    shared = Path("/dev/shm")
+    if shared.exists():
+        free = shutil.disk_usage(shared).free
+        small = free < LEAST_SHARED_BYTES
+        yield Finding(
+            "shared memory",
+            "warning" if small else "ok",
+            f"{free / 2**20:,.0f} MiB free",
+            "Ray will use files instead, which is slower; in a container: --shm-size=1g" if small else "",
+        )
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    place = settings.store.path
+    above = next(p for p in (place, *place.parents) if p.exists())
+    writable = above.is_dir() and os.access(above, os.W_OK)
+    free = shutil.disk_usage(above).free
+    outcome: Outcome = "problem" if not writable else "warning" if free < LEAST_FREE_BYTES else "ok"
+    remedy = {"problem": "choose another with store.path", "warning": "make room: a full disk stops verdicts (507)"}
+    yield Finding(
+        "store",
+        outcome,
+        f"{place}{'' if place.exists() else ' (not made yet)'}, {free / 2**30:,.1f} GiB free"
+        f"{'' if writable else ', not writable'}",
+        remedy.get(outcome, ""),
+    )
+    if (place / FILE_NAME).exists():
+        yield _state(place / FILE_NAME)
+
+
+def _state(path: Path) -> Finding:
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            (meshes,) = db.execute("SELECT COUNT(*) FROM meshes").fetchone()
+    except sqlite3.Error as error:
+        return Finding("state", "warning", f"{path}: {error}", "the service will set it aside and start a new one")
+    return Finding("state", "ok", f"{meshes} mesh{'' if meshes == 1 else 'es'}, {path.stat().st_size / 2**20:,.1f} MiB")
+
+
+def _port(settings: Settings) -> Iterator[Finding]:
+    host, port = settings.serve.host, settings.serve.port
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        taken = bool(port) and probe.connect_ex((host, port)) == 0
+    yield Finding(
+        "port",
+        "warning" if taken else "ok",
+        f"{host}:{port} {'is taken' if taken else 'is free'}",
+        "a service runs there already, or choose another with serve.port" if taken else "",
+    )
+
+
+def _login(settings: Settings) -> Iterator[Finding]:
+    rules = serve_rules(settings)
+    if rules.has_login:
+        yield Finding("login", "ok", "callers need a token, or come through a trusted proxy")
+    elif is_loopback(rules.host):
+        yield Finding("login", "ok", "none; only this machine can reach the service")
+    elif rules.allow_anonymous:
+        yield Finding(
+            "login",
+            "warning",
+            f"none, and {rules.host} can be reached from other machines",
+            "set serve.tokens_file, or let only trusted networks reach the port",
+        )
+    else:
+        yield Finding(
+            "login",
+            "problem",
+            f"none, and {rules.host} can be reached from other machines; the service will not start",
+            "set serve.tokens_file (`tagae token create`), or serve.host to 127.0.0.1",
+        )
+
+
+def _ray(_: Settings) -> Iterator[Finding]:
+    address = os.environ.get("RAY_ADDRESS")
+    if address is None:
+        yield Finding("ray ports", "ok", "the service starts a Ray of its own: on loopback, with a token for each run")
+    elif os.environ.get("RAY_AUTH_MODE") == "token":
+        yield Finding("ray ports", "ok", f"Ray at {address} asks for a token (RAY_AUTH_MODE)")
+    else:
+        yield Finding(
+            "ray ports",
+            "warning",
+            f"`serve run` uses Ray at {address}; anyone who can reach its ports can run code there",
+            "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
+        )
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""

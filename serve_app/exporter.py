@@ -1,0 +1,155 @@
+"""What Prometheus reads: everything counted in this process, the meshes' gauges, and how collecting goes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from model.verdict import Status
+from serve_app.collect.loop import CollectorState
+from serve_app.metrics import METRICS, MeshGauges, Metric
+
+Family = TypeVar("Family", Counter, Gauge, Histogram)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class PrometheusInstruments:
+    """Instruments of this process, for Prometheus to read.
+
+    Args:
+        constant: labels that every metric carries here, such as the replica.
+    """
+
+    def __init__(self, **constant: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # no second series beside each counter
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._constant = constant
+        self._counters = {m.name: self._counter(m) for m in METRICS if m.counts}
+        self._gauges = {m.name: self._gauge(m) for m in METRICS if m.gauge}
+        self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
+
+    def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
+        self._labelled(self._counters[metric.name], labels).inc(amount)
+
+    def observe(self, metric: Metric, value: float, **labels: str) -> None:
+        self._labelled(self._histograms[metric.name], labels).observe(value)
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        self._labelled(self._gauges[metric.name], labels).set(value)
+
+    def _labelled(self, family: Family, labels: Mapping[str, str]) -> Family:
+        """The series of a family; one without labels is its own."""
+        every = {**self._constant, **labels}
+        return family.labels(**every) if every else family
+
+    def registry(
+        self, meshes: Callable[[], Iterable["MeshGauges"]], collected: Callable[[], Iterable[CollectorState]]
+    ) -> CollectorRegistry:
+        """Everything counted here, the meshes' gauges and how collecting goes; both are asked for at each scrape."""
+        every = CollectorRegistry(auto_describe=False)
+        every.register(self._registry)
+        every.register(_MeshCollector(meshes))
+        every.register(_CollectedCollector(collected))
+        return every
+
+    def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[CollectorState] = ()) -> bytes:
+        """The same in Prometheus' text form (``CONTENT_TYPE``), of these meshes."""
+        return generate_latest(self.registry(lambda: meshes, lambda: collected))
+
+    def _counter(self, metric: Metric) -> Counter:
+        return Counter(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
+
+    def _gauge(self, metric: Metric) -> Gauge:
+        return Gauge(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
+
+    def _histogram(self, metric: Metric) -> Histogram:
+        labels = (*self._constant, *metric.labels)
+        return Histogram(metric.name, metric.description, labels, registry=self._registry, buckets=metric.buckets)
+
+
+class _MeshCollector(Collector):
+    """Gauges of all meshes."""
+
+    def __init__(self, meshes: Callable[[], Iterable[MeshGauges]]) -> None:
+        self._meshes = meshes
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        meshes = tuple(self._meshes())
+        for name, description, value in _GAUGES:
+            family = GaugeMetricFamily(f"tagae_mesh_{name}", description, labels=("mesh",))
+            for m in meshes:
+                if (measured := value(m)) is not None:
+                    family.add_metric((m.mesh,), measured)
+            yield family
+        status = GaugeMetricFamily(
+            "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
+        )
+        for m in meshes:
+            for known in Status:
+                status.add_metric((m.mesh, known.value), float(m.status == known.value))
+        yield status
+
+
+class _CollectedCollector(Collector):
+    """How collecting goes, mesh by mesh; as long as nothing is collected there is nothing of it."""
+
+    def __init__(self, meshes: Callable[[], Iterable[CollectorState]]) -> None:
+        self._meshes = meshes
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        meshes = tuple(self._meshes())
+        for name, description, value in _COLLECTED if meshes else ():
+            gauge = GaugeMetricFamily(f"tagae_collector_{name}", description, labels=("mesh",))
+            for m in meshes:
+                if (measured := value(m)) is not None:
+                    gauge.add_metric((m.mesh,), measured)
+            yield gauge
+        for name, label, description, counts in _COUNTED if meshes else ():
+            counter = CounterMetricFamily(f"tagae_collector_{name}", description, labels=("mesh", label))
+            for m in meshes:
+                for kind, count in counts(m).items():
+                    counter.add_metric((m.mesh, kind), count)
+            yield counter
+
+
+_COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...] = (
+    ("snapshot_timestamp_seconds", "Time of the newest snapshot that was taken.", lambda c: c.handed_on),
+    ("stale_seconds", "Age of the oldest values that stand in for a query that failed.", lambda c: c.stale_seconds),
+    ("unheeded_annotations", "Annotations that say what nobody here knows.", lambda c: len(c.unheeded)),
+    ("masked_queries", "Queries that the newest snapshot does without.", lambda c: len(c.masked)),
+    ("services", "Services in the newest snapshot.", lambda c: c.services),
+    ("calls", "Calls in the newest snapshot.", lambda c: c.calls),
+    ("query_seconds", "The slowest query of the newest poll.", lambda c: c.seconds),
+    (
+        "events_followed",
+        "1 while Events of Kubernetes are heard, 0 while they are not.",
+        lambda c: float(c.events.following) if c.events else None,
+    ),
+    ("events", "Events of Kubernetes that may explain an incident.", lambda c: c.events.kept if c.events else None),
+)
+_COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (
+    ("polls", "outcome", "Instants asked for: taken, empty, failed, refused, given_up.", lambda c: c.polls),
+    ("query_failures", "why", "Queries without an answer.", lambda c: c.failures),
+    (
+        "event_watches",
+        "outcome",
+        "Requests for Events of Kubernetes: listed, watched, gone, and why they failed; unreadable: events left out.",
+        lambda c: c.events.outcomes if c.events else {},
+    ),
+)
+_GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
+    ("score", "Strongest evidence, decades of improbability.", lambda m: m.score),
+    ("threshold", "Percentile of the score over quiet history.", lambda m: m.threshold),
+    ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
+    ("incidents", "Open incidents.", lambda m: m.incidents),
+    ("mutes", "Mutes in force.", lambda m: m.mutes),
+    ("services", "Services in the newest snapshot.", lambda m: m.services),
+    ("sequence", "Snapshots counted.", lambda m: m.sequence),
+    (
+        "observed_timestamp_seconds",
+        "Time of the newest snapshot.",
+        lambda m: m.observed_at.timestamp() if m.observed_at else None,
+    ),
+)

@@ -1,0 +1,38 @@
+"""Everything that can be configured: ``settings`` has the whole, ``alerting`` and ``collector`` two large groups."""
+
+from serve_app.settings.alerting import AlertSettings, MeshAlertSettings, NotifySettings, ServiceSettings
+from serve_app.settings.collector import CollectorSettings, GenericSettings, MeshSettings
+from serve_app.settings.settings import (
+    PLAIN_NAMES,
+    LimitSettings,
+    ModelSettings,
+    Origin,
+    ScorerSettings,
+    ServeSettings,
+    Settings,
+    SidecarSettings,
+    StoreSettings,
+    load,
+    sources,
+)
+
+__all__ = [
+    "PLAIN_NAMES",
+    "AlertSettings",
+    "CollectorSettings",
+    "GenericSettings",
+    "LimitSettings",
+    "MeshAlertSettings",
+    "MeshSettings",
+    "ModelSettings",
+    "NotifySettings",
+    "Origin",
+    "ScorerSettings",
+    "ServeSettings",
+    "ServiceSettings",
+    "Settings",
+    "SidecarSettings",
+    "StoreSettings",
+    "load",
+    "sources",
+]

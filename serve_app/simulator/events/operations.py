@@ -1,0 +1,218 @@
+"""What people and controllers do to a healthy mesh: rolling deploys, scaling by hand, autoscaling."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from serve_app.simulator.mesh.topology import Ints
+from serve_app.simulator.physics.propagation import MeshPhysics
+from serve_app.simulator.physics.queueing import Floats
+
+ChangeKind = Literal["deploy", "scale_out", "scale_in", "new_service", "deletion", "canary", "node_drain"]
+WIRING_KINDS: frozenset[ChangeKind] = frozenset({"new_service", "deletion", "canary"})
+DEFAULT_FACTOR: dict[ChangeKind, float] = {
+    "deploy": 1.02,
+    "scale_out": 1.5,
+    "scale_in": 0.7,
+    "new_service": 1.0,
+    "deletion": 1.0,
+    "canary": 1.0,
+    "node_drain": 1.0,
+}
+REASONS: dict[ChangeKind, str] = {
+    "deploy": "rolling update to a new image",
+    "scale_out": "replicas raised by an operator",
+    "scale_in": "replicas lowered by an operator",
+    "new_service": "workload created",
+    "deletion": "workload to be deleted",
+    "canary": "canary of a new version",
+    "node_drain": "node drained for maintenance",
+}
+
+RESTART_SECONDS = 40.0  # one batch of a rollout
+BATCHES = 4  # a rollout restarts at most a quarter of the replicas at a time, as Kubernetes does by default
+START_SECONDS = 45.0  # until replicas that were ordered serve
+REACTION_SECONDS = 60.0  # over which the autoscaler averages
+QUIET_SECONDS = 300.0  # of low load before it takes a replica away
+TARGET = 0.6  # utilisation the autoscaler aims at
+SAFE = 0.55  # utilisation above which nobody scales in
+
+
+@dataclass(frozen=True, slots=True)
+class BenignChange:
+    """A benign action.
+
+    Attributes:
+        kind: ``deploy``, ``scale_out``, ``scale_in``; ``new_service``: joins and is wired up; ``deletion``: announced,
+            drained, and gone two snapshots later; ``canary``: ``name-canary`` takes 10, 25, 50, 100% of the traffic
+            and gives it back; ``node_drain``: every service with a replica on this one's host restarts that replica.
+        service: node id.
+        at: index of the snapshot in which it begins.
+        factor: deploy: on the service time afterwards; scaling: on the replicas. None takes the kind's default.
+        reason: of the planned change that announces it.
+    """
+
+    kind: ChangeKind
+    service: str
+    at: int
+    factor: float | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in DEFAULT_FACTOR:
+            raise ValueError(f"kind: expected one of {', '.join(DEFAULT_FACTOR)}, came {self.kind!r}")
+        if self.factor is None:
+            object.__setattr__(self, "factor", DEFAULT_FACTOR[self.kind])
+        if not self.reason:
+            object.__setattr__(self, "reason", REASONS[self.kind])
+
+    @property
+    def size(self) -> float:
+        """The factor in force."""
+        return DEFAULT_FACTOR[self.kind] if self.factor is None else self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """What a process that has just started adds to its own time, as a factor of it, and for how long, s."""
+
+    strength: float
+    seconds: float
+
+    def stall(self, batches: int, ticks: int, interval: float) -> float:
+        """Factor on the own time of a service of which one of ``batches`` started so many ticks ago."""
+        return 1.0 + self.strength / batches if ticks < max(1, round(self.seconds / interval)) else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A deploy under way: ``service`` (position), ticks done, batches, ticks per batch, own time afterwards;
+    it ends after ``restarts`` batches if that comes first."""
+
+    service: int
+    done: int
+    batches: int
+    batch_ticks: int
+    factor: float
+    restarts: int = BATCHES
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What runs, ``[N]`` each.
+
+    Attributes:
+        replicas: that serve.
+        fewest: lower limit of the autoscaler; scaling by hand moves it.
+        ordered, due: replicas asked for and ticks until they serve; ``due`` 0 is nothing asked.
+        busy: utilisation, averaged.
+        quiet: ticks of low load in a row.
+        age_hours: since the process started, replica average.
+        speed: own time over that at the start, as deploys left it.
+        rollouts: deploys under way.
+    """
+
+    replicas: Floats
+    fewest: Floats
+    ordered: Floats
+    due: Floats
+    busy: Floats
+    quiet: Floats
+    age_hours: Floats
+    speed: Floats
+    rollouts: tuple[Rollout, ...] = ()
+
+
+def first_fleet(mesh: MeshPhysics, rng: np.random.Generator) -> Fleet:
+    """The fleet as bought, its processes of mixed age."""
+    replicas = mesh.services.replicas
+    zeros = np.zeros_like(replicas)
+    age = rng.exponential(30.0, len(replicas))
+    return Fleet(replicas, replicas, replicas, zeros, mesh.usual_utilisation, zeros, age, np.ones_like(replicas))
+
+
+def begin(
+    fleet: Fleet, changes: Sequence[BenignChange], position: Mapping[str, int], host: Ints, interval: float
+) -> Fleet:
+    """Start the changes of this tick. A deploy of a service that is rolling already waits for nobody and restarts."""
+    if not changes:
+        return fleet
+    replicas, fewest, ordered, due = (a.copy() for a in (fleet.replicas, fleet.fewest, fleet.ordered, fleet.due))
+    rollouts = list(fleet.rollouts)
+    for change in changes:
+        i = position[change.service]
+        if change.kind in WIRING_KINDS:
+            continue
+        if change.kind == "node_drain":
+            rollouts += [
+                Rollout(int(j), 0, int(max(1, replicas[j])), 1, 1.0, 1) for j in np.flatnonzero(host == host[i])
+            ]
+            continue
+        if change.kind == "deploy":
+            batches = int(min(replicas[i], BATCHES))
+            rollouts.append(Rollout(i, 0, batches, max(1, round(RESTART_SECONDS / interval)), change.size))
+            continue
+        ordered[i] = _replicas_after(change, replicas[i], fleet.busy[i])
+        due[i] = 1 if change.kind == "scale_in" else max(1, round(START_SECONDS / interval))
+        fewest[i] = ordered[i]
+    return replace(fleet, fewest=fewest, ordered=ordered, due=due, rollouts=tuple(rollouts))
+
+
+def serving(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[Floats, Floats, Floats]:
+    """Replicas that serve, the factor on own time and the factor by which cold replicas stall, ``[N]`` each.
+
+    A new replica comes before an old one goes (maxSurge), so capacity dips by part of one replica only.
+    """
+    replicas, speed, stall = fleet.replicas.copy(), fleet.speed.copy(), np.ones_like(fleet.speed)
+    for rollout in fleet.rollouts:
+        i = rollout.service
+        replicas[i] -= min(0.4, 0.2 * replicas[i])
+        speed[i] *= rollout.factor ** (rollout.done / (rollout.batches * rollout.batch_ticks))
+        stall[i] *= cold.stall(rollout.batches, rollout.done % rollout.batch_ticks, interval)
+    return replicas, speed, stall
+
+
+def advance(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:
+    """One tick of rollouts, processes and the autoscaler (Kubernetes' HPA rule, ceil(replicas x load / target))."""
+    speed, age = fleet.speed.copy(), fleet.age_hours + interval / 3600.0
+    rollouts = []
+    for rollout in fleet.rollouts:
+        left = rollout.batches * rollout.batch_ticks - rollout.done
+        age[rollout.service] *= 1.0 - 1.0 / left
+        if left > 1 and rollout.done + 1 < rollout.restarts * rollout.batch_ticks:
+            rollouts.append(replace(rollout, done=rollout.done + 1))
+        else:
+            speed[rollout.service] *= rollout.factor
+    return _autoscale(mesh, replace(fleet, speed=speed, age_hours=age, rollouts=tuple(rollouts)), utilisation, interval)
+
+
+def _autoscale(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:
+    arrived = fleet.due == 1
+    replicas = np.where(arrived, fleet.ordered, fleet.replicas)
+    due = np.maximum(fleet.due - 1, 0)
+    weight = 1.0 - math.exp(-interval / REACTION_SECONDS)
+    busy = fleet.busy + weight * (np.minimum(utilisation, 1.0) - fleet.busy)
+    automatic = (mesh.services.max_replicas > mesh.services.replicas) & (due == 0) & ~arrived
+    wanted = np.minimum(np.ceil(replicas * busy / TARGET - 0.1), np.maximum(mesh.services.max_replicas, replicas))
+    more = automatic & (wanted > replicas)
+    low = automatic & (replicas > fleet.fewest) & (busy * replicas / np.maximum(replicas - 1, 1) < 0.9 * TARGET)
+    quiet = np.where(low, fleet.quiet + 1, 0)
+    fewer = quiet * interval >= QUIET_SECONDS
+    return replace(
+        fleet,
+        replicas=np.where(fewer, replicas - 1, replicas),
+        ordered=np.where(more, wanted, fleet.ordered),
+        due=np.where(more, max(1, round(START_SECONDS / interval)), due),
+        busy=busy,
+        quiet=np.where(fewer, 0, quiet),
+    )
+
+
+def _replicas_after(change: BenignChange, replicas: float, busy: float) -> float:
+    wanted = round(replicas * change.size)
+    if change.kind == "scale_out":
+        return max(replicas + 1, wanted)
+    return min(replicas, max(1, wanted, math.ceil(replicas * busy / SAFE)))

@@ -1,0 +1,130 @@
+"""Changes of who is there and who calls whom: new services, planned retirements, canaries."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
+from serve_app.simulator.mesh.topology import Ints, Topology
+from serve_app.simulator.physics.propagation import Conditions, MeshPhysics
+
+JOIN_TICKS = 8  # over which callers turn to a new service
+DRAIN_TICKS = 2  # from the announcement of a retirement until the service is gone
+CANARY_SHARES = (0.1, 0.25, 0.5, 1.0)
+STAGE_TICKS = 12  # of each share
+RETURN_TICKS = 4  # in which the traffic moves from the canary to the service, then of the new version
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Positions of the calls into and out of each service."""
+
+    topology: Topology
+    by_destination: Ints
+
+    @classmethod
+    def of(cls, topology: Topology) -> "Calls":
+        """Sorted once; finding the calls of a service is then a search."""
+        return cls(topology, np.argsort(topology.destination, kind="stable"))
+
+    def into(self, service: int) -> Ints:
+        """Positions of the calls to a service."""
+        sorter = self.by_destination
+        bounds = np.searchsorted(self.topology.destination, [service, service + 1], sorter=sorter)
+        return sorter[bounds[0] : bounds[1]]
+
+    def out_of(self, service: int) -> Ints:
+        """Positions of the calls that a service makes."""
+        return np.arange(*np.searchsorted(self.topology.source, [service, service + 1]))
+
+
+def possible(mesh: MeshPhysics, kind: ChangeKind) -> Ints:
+    """Positions of the services of which a change of this kind can be asked."""
+    topology = mesh.topology
+    if kind == "new_service":
+        return mesh.newcomers
+    if kind == "canary":
+        return mesh.canaries[:, 0]
+    ordinary = ~topology.latent
+    if kind == "deletion":
+        ordinary &= (topology.layer > 0) & ~topology.shared
+        ordinary[mesh.canaries[:, 0]] = False
+    return np.flatnonzero(ordinary)
+
+
+def check(mesh: MeshPhysics, change: BenignChange, service: int, earlier: Sequence[BenignChange]) -> None:
+    """Refuse what a mesh has no room for.
+
+    Raises:
+        ValueError: the service is not one for this kind, has joined, or has been retired.
+    """
+    if change.kind not in WIRING_KINDS:
+        return
+    able = possible(mesh, change.kind)
+    if service not in able:
+        example = mesh.topology.node_ids[able[0]] if len(able) else "none; raise MeshSpec.latent"
+        raise ValueError(
+            f"{change.kind}: {change.service!r} is none of the {len(able)} services it is possible for, "
+            f"such as {example}; see wiring.possible"
+        )
+    if change.kind != "canary" and any(c.kind == change.kind and c.service == change.service for c in earlier):
+        raise ValueError(f"{change.kind}: {change.service!r} has it scheduled already; choose another service")
+
+
+def rewire(
+    mesh: MeshPhysics,
+    calls: Calls,
+    changes: Sequence[BenignChange],
+    index: int,
+    position: Mapping[str, int],
+    now: Conditions,
+) -> Conditions:
+    """The conditions of one tick with the changes of kinds ``WIRING_KINDS`` that have begun."""
+    begun = [(change, index - change.at) for change in changes if change.at <= index]
+    if not begun:
+        return now
+    alive, carried = now.alive.copy(), now.carried.copy()
+    canary_of = dict(mesh.canaries.tolist())
+    for change, age in begun:
+        i = position[change.service]
+        into = calls.into(i)
+        if change.kind == "new_service":
+            wired = into[alive[mesh.topology.source[into]]]
+            alive[i] = True
+            carried[wired] = min((age + 1) / JOIN_TICKS, 1.0)
+            carried[calls.out_of(i)] = 1.0
+        elif change.kind == "deletion":
+            carried[into] *= max(1.0 - age / DRAIN_TICKS, 0.0)
+            alive[i] = age < DRAIN_TICKS
+        else:
+            _shift(mesh, calls, i, canary_of[i], age, alive, carried)
+    carried *= alive[mesh.topology.source] & (alive[mesh.topology.destination] | now.alive[mesh.topology.destination])
+    return replace(now, alive=alive, carried=carried)
+
+
+def canary_share(age: int) -> float:
+    """Traffic of the canary so many snapshots after it began; 0 before and after."""
+    if not 0 <= age < STAGE_TICKS * len(CANARY_SHARES) + RETURN_TICKS:
+        return 0.0
+    stage = age // STAGE_TICKS
+    if stage < len(CANARY_SHARES):
+        return CANARY_SHARES[stage]
+    return 1.0 - (age - STAGE_TICKS * len(CANARY_SHARES) + 1) / (RETURN_TICKS + 1)
+
+
+def _shift(
+    mesh: MeshPhysics, calls: Calls, service: int, canary: int, age: int, alive: np.ndarray, carried: np.ndarray
+) -> None:
+    """Move the canary's share of each caller's calls (arrays are changed in place)."""
+    share = canary_share(age)
+    if share == 0.0:
+        return
+    twin = {int(mesh.topology.source[call]): int(call) for call in calls.into(canary)}
+    for call in calls.into(service):
+        at = twin.get(int(mesh.topology.source[call]))
+        if at is not None:
+            carried[at] = carried[call] * share
+            carried[call] *= 1.0 - share
+    carried[calls.out_of(canary)] = 1.0
+    alive[canary] = True

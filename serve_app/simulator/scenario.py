@@ -1,0 +1,105 @@
+"""Plans: which faults strike when, amid which benign changes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from serve_app.simulator.events.churn import plan_churn
+from serve_app.simulator.events.faults import CATALOGUE, LEVELS, Fault, FaultKind, Level, candidates
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.parameters import build_mesh
+from serve_app.simulator.mesh.topology import Ints, MeshSpec
+from serve_app.simulator.physics.propagation import MeshPhysics
+
+AFTER_A_CHANGE = 0.4  # share of the faults that begin within minutes of a benign change next to the culprit
+SOON = 12  # snapshots after a change that count as within minutes
+
+
+def plan_scenario(
+    spec: MeshSpec,
+    kinds: Sequence[FaultKind],
+    seed: int,
+    *,
+    snapshots: int = 960,
+    first: int = 160,
+    duration: tuple[int, int] = (16, 40),
+    quiet: tuple[int, int] = (40, 80),
+    churn_per_hour: float = 6.0,
+    minimum_rate: float = 5.0,
+    levels: Sequence[Level] = LEVELS,
+) -> tuple[tuple[Fault, ...], tuple[BenignChange, ...]]:
+    """Random faults with quiet spells between them, and benign churn that knows nothing of them.
+
+    Incidents often begin with a rollout, so faults look for changes: where one happens about when a fault is due, the
+    fault often strikes there. That a change was near therefore tells little, and what it says of itself nothing.
+
+    Args:
+        spec: of the mesh.
+        kinds: of the faults, in shuffled rounds; empty for churn alone. Kinds that the mesh has no place for, or that
+            have none of the ``levels``, are left out.
+        seed: of the plan; the mesh has its own.
+        snapshots: length of the run.
+        first: earliest start of a fault.
+        duration, quiet: least and most snapshots of a fault and of the spell after it.
+        churn_per_hour: benign actions an hour in the whole mesh.
+        minimum_rate: least usual traffic of a culprit, 1/s.
+        levels: severities to draw from; one named twice is drawn twice as often.
+    """
+    mesh = build_mesh(spec)
+    faults_seed, churn_seed = np.random.SeedSequence(seed, spawn_key=(9,)).spawn(2)
+    hours = snapshots * spec.interval_seconds / 3600.0
+    changes = plan_churn(mesh, np.random.default_rng(churn_seed), snapshots, churn_per_hour * hours)
+    rng = np.random.default_rng(faults_seed)
+    spells = _draw_spells(rng, snapshots, first, duration, quiet) if kinds else ()
+    return _plan_faults(mesh, kinds, levels, rng, spells, changes, minimum_rate), changes
+
+
+def _draw_spells(
+    rng: np.random.Generator, snapshots: int, first: int, duration: tuple[int, int], quiet: tuple[int, int]
+) -> tuple[tuple[int, int], ...]:
+    """Start and end of each fault."""
+    spells: list[tuple[int, int]] = []
+    start = first + int(rng.integers(0, quiet[1] - quiet[0] + 1))
+    while True:
+        end = start + int(rng.integers(duration[0], duration[1] + 1))
+        if end > snapshots:
+            return tuple(spells)
+        spells.append((start, end))
+        start = end + int(rng.integers(quiet[0], quiet[1] + 1))
+
+
+def _plan_faults(
+    mesh: MeshPhysics,
+    kinds: Sequence[FaultKind],
+    levels: Sequence[Level],
+    rng: np.random.Generator,
+    spells: Sequence[tuple[int, int]],
+    changes: Sequence[BenignChange],
+    minimum_rate: float,
+) -> tuple[Fault, ...]:
+    position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
+    retired = [position[c.service] for c in changes if c.kind == "deletion"]
+    choices = {kind: np.setdiff1d(candidates(mesh, kind, minimum_rate), retired) for kind in kinds}
+    sizes = {k: [CATALOGUE[k].levels[level] for level in levels if level in CATALOGUE[k].levels] for k in kinds}
+    able = [kind for kind in kinds if len(choices[kind]) and sizes[kind]]
+    if not able:
+        return ()
+    faults: list[Fault] = []
+    waiting: list[FaultKind] = []
+    for start, end in spells:
+        waiting = waiting or [able[i] for i in rng.permutation(len(able))]
+        kind = waiting.pop()
+        size = sizes[kind][int(rng.integers(len(sizes[kind])))]
+        beside = _beside_changes(mesh, position, changes, start)
+        near = np.intersect1d(choices[kind], beside) if rng.random() < AFTER_A_CHANGE else beside[:0]
+        service = mesh.topology.node_ids[int(rng.choice(near if len(near) else choices[kind]))]
+        faults.append(Fault(kind, service, start, end, size))
+    return tuple(faults)
+
+
+def _beside_changes(mesh: MeshPhysics, position: dict[str, int], changes: Sequence[BenignChange], start: int) -> Ints:
+    """Services that changed shortly before, and whom they call and are called by."""
+    changed = [position[c.service] for c in changes if start - SOON <= c.at < start]
+    source, destination = mesh.topology.source, mesh.topology.destination
+    callees, callers = destination[np.isin(source, changed)], source[np.isin(destination, changed)]
+    return np.unique(np.concatenate([np.array(changed, np.int64), callees, callers]))

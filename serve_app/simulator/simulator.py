@@ -1,0 +1,246 @@
+"""A simulated service mesh as a source of snapshots. Latency and errors emerge from load, queues and calls."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import compress
+
+import numpy as np
+
+from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.simulator.events.faults import Fault, apply_faults
+from serve_app.simulator.events.operations import (
+    WIRING_KINDS,
+    BenignChange,
+    ColdStart,
+    Fleet,
+    advance,
+    begin,
+    first_fleet,
+    serving,
+)
+from serve_app.simulator.events.surges import Crowd, crowds_of, draw_batches, slot_ticks, surge
+from serve_app.simulator.events.wiring import Calls, check, rewire
+from serve_app.simulator.mesh.parameters import build_mesh, usual_conditions
+from serve_app.simulator.mesh.topology import Ints, MeshSpec
+from serve_app.simulator.physics.load import (
+    DAY,
+    Noise,
+    Variation,
+    draw_variation,
+    entry_factor,
+    first_noise,
+    next_noise,
+)
+from serve_app.simulator.physics.propagation import Conditions, MeshPhysics, Response, respond
+from serve_app.simulator.physics.queueing import Floats
+from serve_app.simulator.telemetry.gaps import Losses, losses_of, restarted, undercounted
+from serve_app.simulator.telemetry.gaps import slot_ticks as losses_ticks
+from serve_app.simulator.telemetry.measurement import Coverage, draw_coverage, measure, memory_now
+
+RESETS = 8  # stream of the moments at which counters begin again
+BURN_IN = 20  # ticks before the first snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRun:
+    """Where a run stands: passed into each tick and returned from it."""
+
+    fleet: Fleet
+    noise: Noise
+    attempts: Floats
+    restarted: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A snapshot, and what nobody announces: how many replicas the controllers of its services want."""
+
+    snapshot: MeshSnapshot
+    wanted: dict[str, int]
+
+
+class Simulator:
+    """A mesh that can be watched: a :class:`~serve_app.collect.base.SnapshotSource`.
+
+    Equal specs give equal runs. A fault or a change alters what follows from it and no random draw: services it
+    does not reach show the same values with and without it.
+    """
+
+    def __init__(
+        self,
+        spec: MeshSpec,
+        faults: Sequence[Fault] = (),
+        changes: Sequence[BenignChange] = (),
+        snapshots: int | None = None,
+        mute_churn: bool = False,
+    ) -> None:
+        """
+        Args:
+            spec: the mesh.
+            faults, changes: by snapshot index.
+            snapshots: after how many it ends; None never ends.
+            mute_churn: same mesh, noise and faults with no change, flash crowd or batch; the autoscaler stays.
+
+        Raises:
+            ValueError: if a fault or change names a service that the mesh does not have.
+        """
+        self.spec = spec
+        self.mesh: MeshPhysics = build_mesh(spec)
+        self._length = snapshots
+        self._position = {name: i for i, name in enumerate(self.mesh.topology.node_ids)}
+        self._edge_index = np.stack([self.mesh.topology.source, self.mesh.topology.destination])
+        self._variation: Variation = draw_variation(spec, self.mesh.topology, spec.stream(2))
+        self._coverage: Coverage = draw_coverage(
+            spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
+        )
+        self._mute = mute_churn
+        self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the hour last asked for
+        self._batches = draw_batches(spec, self.mesh, spec.stream(9))
+        self._calls = Calls.of(self.mesh.topology)
+        self._wiring: tuple[BenignChange, ...] = ()
+        self._losses = losses_of(spec, len(self.mesh.topology.node_ids), 0)
+        self._faults: tuple[Fault, ...] = ()
+        self._changes: dict[int, tuple[BenignChange, ...]] = {}
+        self.schedule(*faults, *changes)
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two snapshots, s."""
+        return self.spec.interval_seconds
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Ids ``namespace/service``, of services that may come later too."""
+        return self.mesh.topology.node_ids
+
+    @property
+    def calls(self) -> Ints:
+        """int64 ``[2, E]``, source and destination in ``node_ids`` of each call, latent ones too."""
+        return self._edge_index
+
+    def schedule(self, *events: Fault | BenignChange) -> None:
+        """Add faults and changes, also while snapshots are being drawn; those of the past have no effect.
+
+        Raises:
+            ValueError: if one names a service that the mesh does not have.
+        """
+        for event in events:
+            if event.service not in self._position:
+                raise ValueError(
+                    f"{event.kind}: {event.service!r} is not among the {len(self._position)} services of the mesh; "
+                    "see node_ids"
+                )
+        self._faults += tuple(e for e in events if isinstance(e, Fault))
+        for change in (e for e in events if isinstance(e, BenignChange) and not self._mute):
+            check(self.mesh, change, self._position[change.service], self._wiring)
+            if change.kind in WIRING_KINDS:
+                self._wiring = tuple(sorted((*self._wiring, change), key=lambda c: c.at))
+            self._changes[change.at] = (*self._changes.get(change.at, ()), change)
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        """The snapshots from the first one on; each call begins the run anew."""
+        return (instant.snapshot for instant in self.instants())
+
+    def instants(self) -> Iterator[Instant]:
+        """Likewise, with what the controllers want."""
+        noise_rng, measurement_rng = self.spec.stream(4), self.spec.stream(5)
+        run = MeshRun(
+            first_fleet(self.mesh, noise_rng),
+            first_noise(self.mesh.topology, noise_rng),
+            np.ones(len(self.mesh.topology.source)),
+            np.zeros(len(self.node_ids)),
+        )
+        index = -BURN_IN
+        announced: tuple[BenignChange, ...] = ()
+        while self._length is None or index < self._length:
+            changes = self._changes.get(index, ())
+            announced += changes
+            run, now, truth, replicas = self._tick(run, index, changes, noise_rng)
+            if index >= 0:
+                snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
+                if not self._lost_at(index).lost[index - self._losses.first]:
+                    yield Instant(snapshot, self._wanted(run.fleet, snapshot))
+                    announced = ()
+            index += 1
+
+    def _wanted(self, fleet: Fleet, snapshot: MeshSnapshot) -> dict[str, int]:
+        wanted = np.where(fleet.due > 0, fleet.ordered, fleet.replicas)
+        return {name: round(float(wanted[self._position[name]])) for name in snapshot.node_ids}
+
+    def _lost_at(self, index: int) -> Losses:
+        """What is lost in the hour of a snapshot."""
+        slot = index // losses_ticks(self.spec)
+        if self._losses.first != slot * losses_ticks(self.spec):
+            self._losses = losses_of(self.spec, len(self.node_ids), slot)
+        return self._losses
+
+    def _time(self, index: int) -> datetime:
+        return self.spec.start + timedelta(seconds=index * self.spec.interval_seconds)
+
+    def _tick(
+        self, run: MeshRun, index: int, changes: Sequence[BenignChange], rng: np.random.Generator
+    ) -> tuple[MeshRun, Conditions, Response, Floats]:
+        """One interval: noise moves, people act, the mesh responds, the controllers see it."""
+        noise = next_noise(self._variation, run.noise, rng)
+        load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
+        fleet = begin(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
+        replicas, speed, stall = serving(
+            fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
+        )
+        began = restarted(fleet)
+        usual = usual_conditions(self.mesh)
+        pace = speed * np.exp(self._variation.service * noise.service)
+        # Cold starts and hiccups are waiting, not work: they take time and no capacity.
+        stalled = (stall * noise.hiccup - 1.0) * (usual.cpu_time + usual.delay)
+        now = replace(
+            usual,
+            entry=usual.entry * load,
+            calls_per_request=usual.calls_per_request * np.exp(self._variation.call * noise.call),
+            cpu_time=usual.cpu_time * pace,
+            delay=(usual.delay + stalled) * pace,
+            replicas=replicas,
+            attempts=run.attempts,
+        )
+        if not self._mute:
+            slot = index // slot_ticks(self.spec)
+            if slot not in self._crowds:
+                self._crowds = {slot: crowds_of(self.spec, self.mesh, slot)}
+            now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
+        now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
+        now = apply_faults(self._faults, index, self.mesh, self._position, now)
+        truth = respond(self.mesh, now)
+        fleet = advance(self.mesh, fleet, truth.utilisation, self.interval_seconds)
+        return MeshRun(fleet, noise, truth.attempts, began), now, truth, replicas
+
+    def _observe(
+        self,
+        run: MeshRun,
+        index: int,
+        now: Conditions,
+        truth: Response,
+        replicas: Floats,
+        changes: Sequence[BenignChange],
+        rng: np.random.Generator,
+    ) -> MeshSnapshot:
+        memory = np.minimum(memory_now(self.mesh, run.fleet, self._variation, run.noise) + now.leak, 0.995)
+        nodes, edges = measure(self.mesh, now, truth, replicas, memory, self._coverage, self.spec, rng)
+        losses = self._lost_at(index)
+        nodes[losses.dark[index - losses.first]] = np.nan
+        if self.spec.counter_resets:
+            share, u = run.restarted, self.spec.stream_of(RESETS, index).random(len(nodes))
+            nodes[:, 0] = undercounted(nodes[:, 0], share, u)
+            source = self.mesh.topology.source
+            counted = undercounted(edges[:, 0], share[source], u[source])
+            edges[:, 0] = np.where(np.isnan(counted), 0.0, counted)  # of a call the rate is always known
+        source, destination = self._edge_index
+        present = now.alive[source] & now.alive[destination] & (now.carried > 0)
+        row = np.cumsum(now.alive) - 1
+        return MeshSnapshot.create(
+            node_ids=tuple(compress(self.node_ids, now.alive)),
+            edge_index=row[self._edge_index[:, present]],
+            node_features=nodes[now.alive],
+            edge_features=edges[present],
+            observed_at=self._time(index),
+            changes=[PlannedChange(c.kind, c.service, c.reason) for c in changes],
+        )

@@ -1,0 +1,170 @@
+"""Which Events are kept, for how long, and whose they are."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import numpy as np
+import pytest
+
+from model.incidents.context import BEFORE, MOST, explained
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Status, Suspect, Verdict
+from serve_app.alerts.annotations import AlertLinks, annotations
+from serve_app.api.codec.verdicts import encode_verdict
+from serve_app.api.reason_text import event_text
+from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, services_of
+from tests.serve_app.collect.kubernetes.api_server import event
+
+NOW = datetime.now(UTC)
+SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db", "shop/web-2"})
+
+
+def noted(*documents: dict[str, object], most: int = 100) -> EventMemory:
+    memory = EventMemory(most)
+    for document in documents:
+        memory.note(msgspec.json.decode(msgspec.json.encode(document), type=KubernetesEvent), datetime.now(UTC))
+    return memory
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_what_nobody_planned_is_kept(kind: str) -> None:
+    ((told,),) = [noted(event(kind, "web-6b9f7cd5c4-qq2zt")).of(SHOP, {}, NOW)]
+    assert (told.kind, told.service) == (kind, "shop/web")
+
+
+@pytest.mark.parametrize("kind", ["ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Pulled", ""])
+def test_what_somebody_planned_and_what_says_nothing_is_not(kind: str) -> None:
+    assert len(noted(event(kind))) == 0
+
+
+def test_old_ones_are_not_kept_and_grow_old() -> None:
+    memory = noted(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
+    assert len(memory) == 1
+    now = datetime.now(UTC)
+    assert memory.of(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 is nobody's here
+    assert len(memory) == 1
+    memory.of(SHOP, {}, now + KEPT_FOR)
+    assert len(memory) == 0
+
+
+def test_one_that_comes_again_takes_its_own_place_and_the_oldest_give_way() -> None:
+    memory = noted(*(event(uid=str(i % 7), count=i) for i in range(50)), most=5)
+    told = memory.of(frozenset({"shop/cart-v1"}), {}, NOW)
+    assert sorted(one.count for one in told) == [45, 46, 47, 48, 49]
+
+
+def test_new_ways_to_tell_time_and_count_are_read() -> None:
+    one = event()
+    one |= {"firstTimestamp": None, "lastTimestamp": None, "count": None}
+    one |= {"eventTime": (NOW - timedelta(minutes=9)).isoformat()}
+    one |= {"series": {"count": 4, "lastObservedTime": (NOW - timedelta(minutes=1)).isoformat()}}
+    (told,) = noted(one).of(frozenset({"shop/cart-v1"}), {}, NOW)
+    assert (told.count, told.first, told.last) == (4, NOW - timedelta(minutes=9), NOW - timedelta(minutes=1))
+    timeless = event()
+    timeless |= {"firstTimestamp": None, "lastTimestamp": None}
+    assert len(noted(timeless)) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "services"),
+    [
+        ("Pod", "cart-v1-5f7c9d8b64-x7k2p", ["shop/cart"]),
+        ("Pod", "web-6b9f7cd5c4-qq2zt", ["shop/web"]),
+        ("Pod", "web-2-6b9f7cd5c4-qq2zt", ["shop/web-2"]),
+        ("Pod", "orders-db-0", ["shop/orders-db"]),
+        ("Pod", "web-x7k2p", ["shop/web"]),  # of a daemon set
+        ("Pod", "web-2", ["shop/web"]),  # of a stateful set
+        ("Pod", "cart-v1", ["shop/cart"]),
+        ("ReplicaSet", "cart-v1-5f7c9d8b64", ["shop/cart"]),
+        ("Deployment", "cart-v1", ["shop/cart"]),
+        ("Deployment", "both", ["shop/cart", "shop/web"]),
+        ("StatefulSet", "orders-db", ["shop/orders-db"]),
+        ("Pod", "stranger-6b9f7cd5c4-qq2zt", []),
+        ("Node", "web", ["shop/web"]),
+    ],
+)
+def test_whose_an_object_is(kind: str, name: str, services: list[str]) -> None:
+    serves = {("shop", "cart-v1"): [("shop", "cart")], ("shop", "both"): [("shop", "cart"), ("shop", "web")]}
+    assert services_of(Reference(kind, "shop", name), SHOP, serves) == services
+    assert services_of(Reference(kind, "pay", name), SHOP, serves) == []
+
+
+def an_event(service: str, minutes: float, kind: str = "BackOff") -> ClusterEvent:
+    at = NOW - timedelta(minutes=minutes)
+    return ClusterEvent(kind, service, "Pod x", "Back-off restarting failed container", at, at, 12)
+
+
+def a_verdict(*incidents: Incident) -> Verdict:
+    return Verdict(NOW, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, (), incidents)
+
+
+def an_incident(minutes: float, *services: str) -> Incident:
+    suspects = (Suspect(services[0], 0.9),)
+    return Incident("one", NOW - timedelta(minutes=minutes), Severity.MINOR, 7.0, suspects, services[1:])
+
+
+def test_an_incident_is_told_what_befell_its_services_and_nothing_else_changes() -> None:
+    events = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
+    before = a_verdict(an_incident(5, "shop/cart", "shop/web"), an_incident(5, "shop/search"))
+    after = explained(before, [], events)
+    assert [one.events for one in after.incidents] == [tuple(events[:2]), ()]
+    assert explained(before, []) == before
+    assert after.incidents[0].changes == ()
+    early = an_event("shop/cart", 5 + BEFORE.total_seconds() / 60 - 0.1)
+    assert explained(before, [], [early]).incidents[0].events == (early,)
+    many = [an_event("shop/cart", i / 10) for i in range(50)]
+    assert explained(before, [], many).incidents[0].events == tuple(many[:MOST])
+
+
+def test_changes_that_the_detector_no_longer_weighs_are_told_of_suspects_too() -> None:
+    def decided(minutes: float, *services: str) -> MeshSnapshot:
+        return MeshSnapshot.create(
+            node_ids=["shop/cart"],
+            edge_index=[[], []],
+            node_features=np.full((1, 7), np.nan),
+            edge_features=np.empty((0, 4)),
+            observed_at=NOW - timedelta(minutes=minutes),
+            changes=[PlannedChange("deploy", service, f"{minutes:g}") for service in services],
+        )
+
+    known = NearbyChange(PlannedChange("deploy", "shop/web", "6"), NOW - timedelta(minutes=6))
+    incident = replace(an_incident(5, "shop/cart", "shop/web"), changes=(known,))
+    window = [decided(m, "shop/cart", "shop/web", "shop/search") for m in (25, 9, 6, 1)]
+    (after,) = explained(a_verdict(incident), window).incidents
+    assert [(near.change.service, near.change.reason) for near in after.changes] == [
+        ("shop/cart", "1"),
+        ("shop/web", "1"),
+        ("shop/web", "6"),
+        ("shop/cart", "6"),
+        ("shop/cart", "9"),
+        ("shop/web", "9"),
+    ]
+    assert after.changes[2] == known
+
+
+def test_it_is_on_the_wire_and_in_the_alert_and_is_called_what_it_is() -> None:
+    incident = an_incident(5, "shop/cart")
+    verdict = explained(a_verdict(incident), [], [an_event("shop/cart", 6)])
+    (document,) = encode_verdict(verdict).incidents
+    (told,) = document.events
+    text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"
+    assert (told.kind, told.object, told.text) == ("BackOff", "Pod x", text)
+    assert document.changes == []
+    shown = annotations(AlertLinks(), "shop", verdict.incidents[0], Severity.MINOR, verdict)["description"]
+    assert f"Kubernetes: {text}." in shown.splitlines()
+    assert "Planned" not in shown
+
+
+@pytest.mark.parametrize(
+    ("minutes", "count", "text"),
+    [
+        (5, 1, "BackOff of shop/cart, as it began"),
+        (4, 1, "BackOff of shop/cart, 60 s after it began"),
+        (15, 2, "BackOff of shop/cart, 2 times since 10 min before it began"),
+    ],
+)
+def test_when_it_was(minutes: float, count: int, text: str) -> None:
+    at = NOW - timedelta(minutes=minutes)
+    one = ClusterEvent("BackOff", "shop/cart", "Pod x", "", at, at, count)
+    assert event_text(one, NOW - timedelta(minutes=5)) == text

@@ -1,0 +1,289 @@
+"""Events of Kubernetes over a real connection, from a server that behaves and from one that does not."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from serve_app.collect.kubernetes import watch
+from serve_app.collect.kubernetes.watch import EventWatch
+from serve_app.collect.loop import CollectorState
+from serve_app.exporter import PrometheusInstruments
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import Backoff
+from tests.serve_app.alerts.alerting import eventually
+from tests.serve_app.collect.kubernetes.api_server import TOKEN, ApiServer, event, running
+
+QUICK = Backoff(0.01, 0.05)
+SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db"})
+SERVES = {("shop", "cart-v1"): [("shop", "cart")]}
+
+
+@asynccontextmanager
+async def watching(url: str, folder: Path, *, namespace: str = "", lasting: float = 0.05) -> AsyncIterator[EventWatch]:
+    """A watch that runs; its token is in a file."""
+    (folder / "token").write_text(TOKEN)
+    one = EventWatch("shop", Endpoint(url, bearer_token_file=folder / "token"), namespace, QUICK, lasting)
+    task = asyncio.create_task(one.run())
+    try:
+        yield one
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def heard(one: EventWatch) -> list[str]:
+    """Kind and service, the oldest first."""
+    return [f"{told.kind} {told.service}" for told in reversed(one.of(SHOP, SERVES))]
+
+
+async def test_what_was_before_and_what_comes_is_heard(tmp_path: Path) -> None:
+    api = ApiServer()
+    for i in range(5):  # three pages
+        api.tell(event("Unhealthy", uid=str(i), age_seconds=600 - i))
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: one.state.following)
+            assert heard(one) == ["Unhealthy shop/cart"] * 5
+            api.tell(event("BackOff", count=3))
+            await eventually(lambda: len(heard(one)) == 6)
+            (told, *_) = one.of(SHOP, SERVES)
+    assert (told.kind, told.service, told.count) == ("BackOff", "shop/cart", 3)
+    assert told.object == "Pod cart-v1-5f7c9d8b64-x7k2p"
+    assert told.message == "Back-off restarting failed container"
+    assert (told.last - told.first).total_seconds() == 60
+    *lists, follows = api.asked
+    assert lists == [{"limit": "500"}, {"limit": "500", "continue": "2"}, {"limit": "500", "continue": "4"}]
+    assert follows == {
+        "watch": "1",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "105",
+        "timeoutSeconds": str(watch.WATCH_SECONDS),
+    }
+
+
+async def test_one_namespace_is_asked_for_alone(tmp_path: Path) -> None:
+    api = ApiServer()
+    with running(api):
+        async with watching(api.url, tmp_path, namespace="shop") as one:
+            await eventually(lambda: one.state.following)
+        async with watching(api.url, tmp_path, namespace="pay") as other:
+            await eventually(lambda: other.state.outcomes.get("refused", 0) > 0)
+            assert not other.state.following
+
+
+@pytest.mark.parametrize("rest", [None, b'{"type": "ADDED", "object": {"reason": "BackOff", "metadata": {"resourceVe'])
+async def test_a_connection_that_breaks_is_gone_on_with(
+    tmp_path: Path, rest: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between two lines, or within one: what came whole is heard once, what did not is not, and nothing is listed."""
+    api = ApiServer()
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: api.watchers == 1)
+            api.tell(event("Unhealthy"))
+            if rest:
+                api.say(rest)
+            api.say(None)
+            await eventually(lambda: one.state.outcomes.get("broken", 0) == 1)
+            await eventually(lambda: api.watchers == 1)
+            api.tell(event("Killing", "web-6b9f7cd5c4-qq2zt", age_seconds=1))
+            await eventually(lambda: len(heard(one)) == 2)
+            state = one.state
+    assert heard(one) == ["Unhealthy shop/cart", "Killing shop/web"]
+    assert state.following
+    assert state.outcomes == {"listed": 1, "watched": 2, "broken": 1}
+    assert not caplog.records  # it is no news
+    assert api.asked[-1]["resourceVersion"] == "101"
+
+
+async def test_bookmarks_move_on_where_nothing_happens(tmp_path: Path) -> None:
+    api = ApiServer()
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: api.watchers == 1)
+            api.bookmark()
+            api.say(None)
+            await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
+    assert [asked["resourceVersion"] for asked in api.asked if "watch" in asked] == ["100", "150"]
+
+
+@pytest.mark.parametrize("as_status", [True, False])
+async def test_what_is_gone_is_listed_anew(tmp_path: Path, as_status: bool) -> None:
+    api = ApiServer(gone_as_status=as_status)
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: api.watchers == 1)
+            api.tell(event("Unhealthy", uid="kept"))
+            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+            api.say(None)
+            api.forget()
+            api.events["missed"] = event("Evicted", "orders-db-0", uid="missed", age_seconds=1)
+            await eventually(lambda: one.state.outcomes.get("listed", 0) == 2)
+            await eventually(lambda: len(heard(one)) == 2)
+    assert heard(one) == ["Unhealthy shop/cart", "Evicted shop/orders-db"]
+    assert one.state.outcomes["gone"] >= 1
+
+
+async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = ApiServer(allowed=False)
+    api.tell(event("Unhealthy"))
+    caplog.set_level(logging.INFO, logger="ray.serve")
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)
+            assert not one.state.following
+            assert "cannot list resource" in one.state.problem
+            api.allowed = True
+            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warned) == 1
+    assert "goes on without Events of Kubernetes: forbidden: 403" in warned[0]
+    assert "deploy/kubernetes/events.yaml" in warned[0]
+
+
+async def test_forbidden_is_asked_again_rarely(tmp_path: Path) -> None:
+    api = ApiServer(token="another")
+    with running(api):
+        async with watching(api.url, tmp_path, lasting=3600) as one:
+            await eventually(lambda: one.state.outcomes == {"forbidden": 1})
+            await asyncio.sleep(0.5)
+            assert one.state.outcomes == {"forbidden": 1}
+            text = PrometheusInstruments().text(collected=[CollectorState("shop", events=one.state)]).decode()
+    assert 'tagae_collector_events_followed{mesh="shop"} 0.0' in text
+    assert 'tagae_collector_event_watches_total{mesh="shop",outcome="forbidden"} 1.0' in text
+
+
+async def test_without_a_server_one_line_is_logged_and_it_is_found_when_it_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = ApiServer()
+    with running(api):
+        url = api.url  # and it is gone
+    async with watching(url, tmp_path) as one:
+        await eventually(lambda: one.state.outcomes.get("unreachable", 0) >= 4)
+        warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(warned) == 1
+        assert "unreachable" in warned[0]
+        with running(api, port=int(url.rsplit(":", 1)[1])):
+            api.tell(event("FailedScheduling"))
+            await eventually(lambda: heard(one) == ["FailedScheduling shop/cart"])
+            await eventually(lambda: one.state.following and not one.state.problem)
+
+
+async def test_a_file_that_is_missing_ends_nothing(tmp_path: Path) -> None:
+    """Outside a cluster there is no token."""
+    one = EventWatch("shop", Endpoint("http://127.0.0.1:9", bearer_token_file=tmp_path / "none"), lasting_seconds=0.01)
+    task = asyncio.create_task(one.run())
+    await eventually(lambda: one.state.outcomes.get("secret", 0) >= 2)
+    task.cancel()
+    one = EventWatch("shop", Endpoint("https://127.0.0.1:9", ca_file=tmp_path / "none"), lasting_seconds=0.01)
+    other = asyncio.create_task(one.run())
+    await eventually(lambda: one.state.outcomes.get("secret", 0) >= 2)
+    other.cancel()
+    for ended in (task, other):
+        with suppress(asyncio.CancelledError):
+            await ended
+
+
+async def test_the_token_is_read_with_every_request(tmp_path: Path) -> None:
+    api = ApiServer()
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: api.watchers == 1)
+            api.token = "rotated"
+            (tmp_path / "token").write_text("rotated\n")
+            api.say(None)
+            await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
+            assert "forbidden" not in one.state.outcomes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"no JSON\n",
+        b'{"type": "ADDED", "object": {"metadata": 7}}\n',
+        b'{"type": "ADDED", "object": {"reason": "BackOff", "count": "many"}}\n',
+        b'{"type": "MODIFIED", "object": {"reason": "BackOff", "lastTimestamp": "yesterday"}}\n',
+        b"[]\n",
+    ],
+)
+async def test_a_line_that_cannot_be_read_is_left_out(tmp_path: Path, line: bytes) -> None:
+    api = ApiServer()
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: api.watchers == 1)
+            api.say(line)
+            api.say(b"\n")
+            api.tell(event("Unhealthy"))
+            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+            assert one.state.outcomes == {"listed": 1, "watched": 1, "unreadable": 1}
+
+
+async def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_LINE", 1000)
+    api = ApiServer()
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: api.watchers == 1)
+            api.say(b"x" * 2000)
+            await eventually(lambda: one.state.outcomes.get("broken", 0) >= 1)
+            assert "a line of more than 1000 bytes" in one.state.problem
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome"),
+    [
+        (500, b"etcd is away", "failed"),
+        (429, b"{}", "failed"),
+        (400, b"{}", "refused"),
+        (302, b"", "refused"),
+        (200, b"<html>", "broken"),
+        (200, b'{"items": 3}', "broken"),
+    ],
+)
+async def test_an_answer_that_is_none_is_asked_for_again(
+    tmp_path: Path, status: int, body: bytes, outcome: str
+) -> None:
+    api = ApiServer(bodies=[(status, body)])
+    api.tell(event("Unhealthy"))
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+            await eventually(lambda: one.state.following)
+            assert one.state.outcomes == {outcome: 1, "listed": 1, "watched": 1}
+
+
+async def test_a_page_that_is_gone_begins_the_list_anew(tmp_path: Path) -> None:
+    api = ApiServer(page=1)
+    for i in range(3):
+        api.tell(event("Unhealthy", uid=str(i)))
+    first = json.dumps({"metadata": {"resourceVersion": "103", "continue": "1"}, "items": []}).encode()
+    api.bodies = [(200, first), (410, b'{"code": 410, "reason": "Expired"}')]
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await eventually(lambda: one.state.following)
+            assert heard(one) == ["Unhealthy shop/cart"] * 3
+            assert one.state.outcomes == {"gone": 1, "listed": 1, "watched": 1}
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_rush(tmp_path: Path) -> None:
+    api = ApiServer()
+    api.bodies = [(200, b'{"metadata": {"resourceVersion": "1"}}'), *[(200, b"")] * 500]
+    with running(api):
+        async with watching(api.url, tmp_path) as one:
+            await asyncio.sleep(1.0)
+            assert one.state.outcomes["watched"] < 100
+
+
+def test_nothing_is_watched_unasked() -> None:
+    text = PrometheusInstruments().text(collected=[CollectorState("shop")]).decode()
+    assert "events_followed{" not in text
+    assert "event_watches_total{" not in text

@@ -1,0 +1,89 @@
+"""Controllers of a mesh, followed from snapshot to snapshot: what kube-state-metrics would say of them.
+
+A service has one workload, of another name, so that who serves whom is read and not guessed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from model.snapshot import MeshSnapshot
+from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.workloads import Controller, Controllers
+from serve_app.simulator.events.wiring import CANARY_SHARES, STAGE_TICKS
+
+REPLICAS = 3  # where nobody says how many are wanted
+CANARY = "-canary"
+PROMOTED = STAGE_TICKS * len(CANARY_SHARES)  # snapshots after a canary began, when its service becomes the new version
+EMPTIED = 20  # snapshots after which a workload that was scaled to nothing is deleted
+
+
+def workload_of(node_id: str) -> Key:
+    """Namespace and name of the workload that serves a service."""
+    namespace, name = node_id.split("/", 1)
+    return namespace, f"{name}-v1"
+
+
+@dataclass
+class Cluster:
+    """What its controllers want, from what is announced of a mesh.
+
+    Attributes:
+        empties: a workload to be retired is scaled to nothing first and deleted later; else it is deleted at once.
+        controllers: now.
+    """
+
+    empties: bool = False
+    controllers: dict[Key, Controller] = field(default_factory=dict)
+    _retired: dict[Key, int] = field(default_factory=dict)
+    _canaries: dict[str, int] = field(default_factory=dict)
+
+    def after(self, snapshot: MeshSnapshot, wanted: Mapping[str, int] | None = None) -> Controllers:
+        """One snapshot later.
+
+        Args:
+            snapshot: with what was announced.
+            wanted: replicas, by service; None: what is announced changes them.
+        """
+        for name in snapshot.node_ids:
+            if (key := workload_of(name)) not in self._retired:
+                self.controllers.setdefault(key, Controller(REPLICAS, 1))
+        for change in snapshot.changes:
+            self._decide(change.kind, workload_of(change.service), by_hand=wanted is None)
+        for name, replicas in (wanted or {}).items():
+            key = workload_of(name)
+            before = self.controllers.get(key)
+            if before is not None and key not in self._retired and before.desired != replicas:
+                self.controllers[key] = Controller(replicas, before.generation + 1)
+        self._follow_canaries(snapshot)
+        self._bury()
+        return dict(self.controllers)
+
+    def _decide(self, kind: str, key: Key, *, by_hand: bool) -> None:
+        controller = self.controllers.get(key)
+        if controller is None:
+            return
+        changed = replace(controller, generation=controller.generation + 1)
+        if kind == "deploy":
+            self.controllers[key] = changed
+        elif kind in ("scale_out", "scale_in") and by_hand:
+            more = 1 if kind == "scale_out" else -1
+            self.controllers[key] = replace(changed, desired=max(1, controller.desired + more))
+        elif kind == "deletion":
+            self._retired[key] = EMPTIED if self.empties else 0
+            self.controllers[key] = replace(changed, desired=0)
+
+    def _follow_canaries(self, snapshot: MeshSnapshot) -> None:
+        """A canary is a workload of its own while it is there; its service is deployed anew when it was promoted."""
+        there = {name for name in snapshot.node_ids if name.endswith(CANARY)}
+        for name in self._canaries.keys() - there:
+            del self.controllers[workload_of(name)], self._canaries[name]
+        for name in there:
+            self._canaries[name] = age = self._canaries.get(name, -1) + 1
+            if age == PROMOTED:
+                self._decide("deploy", workload_of(name.removesuffix(CANARY)), by_hand=True)
+
+    def _bury(self) -> None:
+        for key, left in self._retired.items():
+            if left == 0:
+                self.controllers.pop(key, None)
+            self._retired[key] = left - 1

@@ -1,0 +1,153 @@
+"""Days of a simulated mesh as its operators see them: collected through a Prometheus, judged, and told of.
+
+    simulator -> its cluster's controllers -> what a Prometheus would answer -> source -> pipeline -> alerts
+
+All of the service's own path but HTTP, which other tests go: a day is 5,760 snapshots of 20 queries.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+
+import msgspec
+import numpy as np
+
+from model.checkpoint import SHIPPED, Checkpoint, load
+from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.alerts.alert import Alert, MeshAlerts
+from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.transitions import transition
+from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
+from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.pipeline import Mesh, Options, advance
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.events.wiring import CANARY_SHARES, RETURN_TICKS, STAGE_TICKS
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from tests.serve_app.collect.prometheus.cluster import CANARY, Cluster, workload_of
+from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
+
+CORDONED = 6  # snapshots for which a node that is drained takes no new pods
+NEAR = 16  # snapshots after a change for which a page beside it counts as its doing: a slow rollout, and as much again
+CANARY_TAKES = STAGE_TICKS * len(CANARY_SHARES) + RETURN_TICKS
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An alert, the snapshot in which it was told, and the services that it is about."""
+
+    index: int
+    alert: Alert
+    services: tuple[str, ...]
+
+
+@dataclass
+class Day:
+    """What happened.
+
+    Attributes:
+        made: changes as people made them, with the snapshot in which they began.
+        told: changes as they were read from kube-state-metrics.
+        opened: alerts.
+        neighbours: of each service, whom it calls and who calls it.
+    """
+
+    made: list[tuple[int, PlannedChange]] = field(default_factory=list)
+    told: list[tuple[int, PlannedChange]] = field(default_factory=list)
+    opened: list[Opened] = field(default_factory=list)
+    neighbours: dict[str, set[str]] = field(default_factory=dict)
+
+    def beside_changes(self) -> list[Opened]:
+        """Alerts about a service that was being changed, or about one next to it."""
+        return [one for one in self.opened if any(self._beside(one, at, change) for at, change in self.made)]
+
+    def _beside(self, one: Opened, at: int, change: PlannedChange) -> bool:
+        lasts = NEAR + (CANARY_TAKES if change.kind == "canary" else 0)
+        near = {change.service, f"{change.service}{CANARY}", *self.neighbours.get(change.service, ())}
+        return at <= one.index <= at + lasts and not near.isdisjoint(one.services)
+
+
+class _Answering(Prometheus):
+    """A Prometheus that is asked without a connection."""
+
+    def __init__(self, mesh: IstioMesh) -> None:
+        self._mesh = mesh
+
+    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+        snapshot = self._mesh.at(at.timestamp())
+        return {name: QueryAnswer(self._samples(name, snapshot)) for name in queries}
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+    def _samples(self, name: str, snapshot: MeshSnapshot | None) -> Samples:
+        of, _, what = name.partition("/")
+        found = list(self._mesh.samples(snapshot, (of, what))) if snapshot and what else []  # it has no rules
+        labels = [msgspec.json.encode(labels) for labels, _ in found]
+        return Samples(labels, np.array([float(value) for _, value in found]))
+
+
+def lived(
+    spec: MeshSpec,
+    changes: Sequence[BenignChange],
+    snapshots: int,
+    *,
+    faults: Sequence[Fault] = (),
+    empties: bool = False,
+    late: int = 0,
+) -> Day:
+    """A mesh, changed and disturbed as planned.
+
+    Args:
+        spec: of the mesh.
+        changes, faults: by snapshot.
+        snapshots: how many.
+        empties: retired workloads are scaled to nothing and deleted later; else deleted at once.
+        late: snapshots by which kube-state-metrics is behind: it is scraped more rarely than the mesh.
+    """
+    simulator = Simulator(spec, faults, changes, snapshots)
+    now: dict[float, MeshSnapshot] = {}
+    prometheus = IstioMesh(now.get)
+    source = PrometheusSource(_Answering(prometheus), ISTIO, QueryOptions(interval_seconds=spec.interval_seconds))
+    cluster, seen = Cluster(empties), deque(maxlen=late + 1)  # type: deque[dict[str, tuple[int, int]]]
+    checkpoint, mesh, options, told, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()
+    for a, b in simulator.calls.T.tolist():
+        for one, other in ((a, b), (b, a)):
+            day.neighbours.setdefault(simulator.node_ids[one], set()).add(simulator.node_ids[other])
+    for index, instant in enumerate(simulator.instants()):
+        sent = instant.snapshot
+        day.made += [(index, change) for change in sent.changes]
+        wanted = cluster.after(sent, instant.wanted)
+        seen.append({"/".join(key): (one.desired, one.generation) for key, one in wanted.items()})
+        now.clear()
+        now[sent.observed_at.timestamp()] = sent
+        prometheus.replicas = seen[0]
+        prometheus.cordoned = _cordoned(simulator, day.made, index)
+        poll = source.poll(sent.observed_at)
+        assert poll.snapshot is not None, poll.why
+        day.told += [(index, change) for change in poll.snapshot.changes]
+        verdict, mesh = advance(checkpoint, mesh, poll.snapshot, options)
+        heard = transition(told, "day", verdict, verdict.observed_at, AlertLinks())
+        known = {page.incident for page in told.open}
+        day.opened += [Opened(index, p.alert, p.services) for p in heard.told.open if p.incident not in known]
+        told = heard.told
+    return day
+
+
+def _cordoned(simulator: Simulator, made: Sequence[tuple[int, PlannedChange]], index: int) -> set[str]:
+    """Workloads with a pod on a node that is being drained."""
+    found: set[str] = set()
+    for at, change in made:
+        if change.kind == "node_drain" and index < at + CORDONED:
+            host = simulator.mesh.host[simulator.node_ids.index(change.service)]
+            on_it = np.flatnonzero(simulator.mesh.host == host).tolist()
+            found |= {"/".join(workload_of(simulator.node_ids[i])) for i in on_it}
+    return found
+
+
+@cache
+def _weights() -> Checkpoint:
+    return load(SHIPPED)

@@ -1,0 +1,152 @@
+"""A Prometheus that knows a mesh in Istio's words, from snapshots: what is polled must be what went in."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.snapshot import MeshSnapshot
+from serve_app.collect.prometheus.dialects import KNOWN, Query
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
+from serve_app.collect.prometheus.rules import recorded
+from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role
+from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
+
+ISTIO = KNOWN["istio"]
+REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls have alike
+
+
+RULES = recorded(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
+
+
+def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Role]:
+    """Which query is which."""
+    kubernetes = {**RESOURCES, **CONTROLLERS, **MORE, **ANNOTATIONS}
+    asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}
+    assert ISTIO.serves is not None
+    asked[(KUBERNETES, "serves")] = ISTIO.serves
+    known = {query.at(window_seconds): role for role, query in asked.items()}
+    for dialect in (ISTIO, RULES.dialect):
+        for of, queries in ((SERVICES, dialect.services), (CALLS, dialect.calls)):
+            known |= {query.at(window_seconds): (of, role) for role, query in queries.items()}
+    return known
+
+
+@dataclass
+class IstioMesh:
+    """Behaves like a Prometheus that scrapes this mesh.
+
+    Attributes:
+        at: the snapshot of an instant.
+        broken: queries that answer 503.
+        altered: what is done to the samples of a query.
+        replicas: by workload: how many are wanted, and the generation of that decision.
+        annotations: by workload: ``mute`` and ``sensitivity``, as kube-state-metrics tells them.
+        recorded: calls that its recording rules have; None: there are no rules, or they are behind.
+        autoscaled: workloads whose number is an autoscaler's.
+        cordoned: workloads with a pod on a node that takes no new ones.
+    """
+
+    at: Callable[[float], MeshSnapshot | None]
+    broken: set[Role] = field(default_factory=set)
+    altered: dict[Role, Callable[[Samples], Samples]] = field(default_factory=dict)
+    replicas: dict[str, tuple[int, int]] = field(default_factory=dict)
+    annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    recorded: int | None = None
+    autoscaled: set[str] = field(default_factory=set)
+    cordoned: set[str] = field(default_factory=set)
+    asked: list[Role] = field(default_factory=list)
+
+    def __call__(self, request: Request) -> None:
+        text, role = request.query["query"], texts().get(request.query["query"])
+        if text == RULES.calls:
+            request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
+            return
+        if role is None:  # which kind of mesh is it?
+            request.send(200, vector([({}, "7")] if 'reporter="destination"' in text else []))
+            return
+        self.asked.append(role)
+        if role in self.broken:
+            fails(503, "overloaded")(request)
+            return
+        snapshot = self.at(float(request.query["time"]))
+        samples = list(self.samples(snapshot, role)) if snapshot else []
+        request.send(200, vector(self.altered.get(role, lambda s: s)(samples)))
+
+    def samples(self, snapshot: MeshSnapshot, role: Role) -> Iterator[tuple[dict[str, str], str]]:
+        of, what = role
+        if of == KUBERNETES:
+            yield from self._kubernetes(snapshot, what)
+            return
+        rows = _services(snapshot) if of == SERVICES else _calls(snapshot)
+        scale = 1.0 if self.recorded is not None else 1e3  # rules record seconds
+        for labels, values in rows:
+            if what == "requests":
+                yield labels, str(values[REQUESTS])
+            elif what == "failures" and values[FAILURES] > 0:
+                yield labels, str(values[FAILURES] * values[REQUESTS])
+            elif what == "in_flight":
+                yield labels, str(values[6] * scale)
+            elif what in ("p50", "p99"):
+                yield labels, str(values[P50 if what == "p50" else P99])
+            elif what == "buckets" and not np.isnan(values[[P50, P99]]).any():
+                apart = max(values[P99], values[P50] * 1.00001)  # one request has one latency, and bounds differ
+                for bound, share in ((values[P50], 0.5), (apart, 0.99), (np.inf, 1.0)):
+                    yield {**labels, "le": str(bound * 1e3).replace("inf", "+Inf")}, str(share * values[REQUESTS])
+
+    def _kubernetes(self, snapshot: MeshSnapshot, what: str) -> Iterator[tuple[dict[str, str], str]]:
+        for name, values in zip(snapshot.node_ids, _values(snapshot), strict=True):
+            namespace, service = name.split("/")
+            labels = {"namespace": namespace, "workload": f"{service}-v1"}
+            if what == "serves":
+                yield (
+                    {
+                        "destination_workload_namespace": namespace,
+                        "destination_workload": f"{service}-v1",
+                        "destination_service_namespace": namespace,
+                        "destination_service_name": service,
+                    },
+                    "1",
+                )
+            elif what in ("cpu_usage", "memory_usage"):
+                yield labels, str(values[4 if what == "cpu_usage" else 5] * 2)
+            elif what in ("cpu_capacity", "memory_capacity"):
+                yield labels, "2"
+        for workload, (desired, generation) in self.replicas.items():
+            namespace, name = workload.split("/")
+            labels = {"namespace": namespace, "workload": name}
+            if what in ("desired", "generation"):
+                yield labels, str(desired if what == "desired" else generation)
+            elif what == "autoscaled" and workload in self.autoscaled:
+                yield labels, str(desired)
+            elif what == "cordoned" and workload in self.cordoned:
+                yield labels, "1"
+        for workload, said in self.annotations.items() if what == "annotations" else ():
+            namespace, name = workload.split("/")
+            for annotation, value in said.items():
+                yield {"namespace": namespace, "workload": name, "annotation": annotation, "value": value}, "1"
+
+
+def _values(snapshot: MeshSnapshot) -> np.ndarray:
+    return np.where(snapshot.node_observed, snapshot.node_features.astype(np.float64), np.nan)
+
+
+def _services(snapshot: MeshSnapshot) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    for name, values in zip(snapshot.node_ids, _values(snapshot), strict=True):
+        namespace, service = name.split("/")
+        yield {"destination_service_namespace": namespace, "destination_service_name": service}, values
+
+
+def _calls(snapshot: MeshSnapshot) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    table = np.where(snapshot.edge_observed, snapshot.edge_features.astype(np.float64), np.nan)
+    for (source, destination), values in zip(snapshot.edge_index.T, table, strict=True):
+        caller, callee = snapshot.node_ids[source].split("/"), snapshot.node_ids[destination].split("/")
+        labels = {"source_workload_namespace": caller[0], "source_canonical_service": caller[1]}
+        labels |= {"destination_service_namespace": callee[0], "destination_service_name": callee[1]}
+        yield labels, values
+
+
+def of(snapshots: Sequence[MeshSnapshot]) -> Callable[[float], MeshSnapshot | None]:
+    """The snapshot of exactly this instant."""
+    known = {round(one.observed_at.timestamp(), 3): one for one in snapshots}
+    return lambda at: known.get(round(at, 3))

@@ -1,0 +1,36 @@
+"""Raw Envoy: whom a cluster's name means, and what of an expression reaches PromQL."""
+
+import pytest
+
+from serve_app.collect.prometheus.dialects import KNOWN, envoy
+from serve_app.collect.prometheus.frames import Names
+
+
+def test_a_call_has_four_ends_though_its_series_has_a_cluster_too() -> None:
+    query = envoy().calls["requests"]
+    sample = (
+        b'{"namespace":"shop","service":"web","envoy_cluster_name":"outbound_shop_cart",'
+        b'"destination_namespace":"shop","destination_service":"cart"}'
+    )
+    names = Names(query.labels)
+    assert names.of([sample]).tolist() == [0]
+    assert names.keys.seen == [("shop", "web", "shop", "cart")]
+
+
+def test_requests_are_those_completed_since_a_dead_service_is_never_connected() -> None:
+    dialect = envoy()
+    for queries in (dialect.services, dialect.calls):
+        assert "envoy_cluster_upstream_rq_completed" in queries["requests"].promql
+        assert "rq_total" not in queries["requests"].promql
+
+
+def test_an_expression_is_quoted_once() -> None:
+    query = envoy(outbound=r"outbound\|.*\|([^.]+)\.(.+)").calls["failures"]
+    assert query.promql.count(r'"outbound\\|.*\\|([^.]+)\\.(.+)"') == 3  # which series, and two labels
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_window_has_no_point(name: str) -> None:
+    query = KNOWN[name].services["requests"]
+    assert "[7500ms]" in query.at(7.5)
+    assert "$window" not in query.at(7.5)

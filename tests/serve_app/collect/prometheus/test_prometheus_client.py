@@ -1,0 +1,146 @@
+"""What a Prometheus may do to us, and what we make of it."""
+
+import base64
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.net.endpoint import Endpoint
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.standin import Behaviour, Request
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@contextmanager
+def asking(behaviour: Behaviour, **endpoint: object) -> Iterator[Prometheus]:
+    with standin.running(behaviour) as server:
+        prometheus = Prometheus(Endpoint(standin.url_of(server), **endpoint))  # type: ignore[arg-type]
+        try:
+            yield prometheus
+        finally:
+            prometheus.close()
+
+
+def only(behaviour: Behaviour, within: float = 2.0, **endpoint: object) -> QueryAnswer:
+    with asking(behaviour, **endpoint) as prometheus:
+        return prometheus.ask({"q": "up"}, AT, within)["q"]
+
+
+def test_a_vector_comes_with_its_warnings_and_size() -> None:
+    answer = only(standin.says([({"a": "b"}, "1.5")], warnings=["part of it is missing"]))
+    assert (answer.failed, answer.warnings) == ("", ("part of it is missing",))
+    assert (answer.samples.label_sets, answer.samples.values.tolist()) == ([b'{"a": "b"}'], [1.5])
+    assert answer.size > 50
+    assert 0 < answer.seconds < 2
+
+
+def test_a_query_travels_in_the_body_with_its_instant_and_deadline() -> None:
+    long = "sum(" * 5000 + "up" + ")" * 5000
+    with standin.running(standin.says([])) as server:
+        prometheus = Prometheus(Endpoint(standin.url_of(server) + "/"))
+        answer = prometheus.ask({"q": long}, AT, 2.0)["q"]
+        prometheus.close()
+        (asked,) = server.asked  # type: ignore[attr-defined]
+    assert answer.failed == ""
+    assert (asked["query"], asked["time"]) == (long, "1772366400.000")
+    assert 1.5 < float(asked["timeout"]) <= 2.0  # "2.000s" Prometheus refuses
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "failed"),
+    [
+        (standin.fails(422, "too many samples"), "refused"),
+        (standin.fails(400, "parse error"), "refused"),
+        (standin.fails(503, "query timed out"), "overloaded"),
+        (standin.fails(429), "overloaded"),
+        (standin.fails(401), "forbidden"),
+        (standin.fails(403), "forbidden"),
+        (standin.fails(302), "refused"),
+        (lambda r: r.send(200, standin.vector([({"a": "b"}, "1")])[:-9]), "unreadable"),
+        (lambda r: r.send(200, b"<html>sign in</html>"), "unreadable"),
+        (lambda r: r.send(200, b"[]"), "unreadable"),
+        (standin.says([({"a": "b"}, "much")]), "unreadable"),
+        (lambda r: r.send(200, b'{"status":"success","data":{"resultType":"scalar","result":[]}}'), "unreadable"),
+        (lambda r: r.send(200, standin.vector([]), length=10_000), "unreadable"),  # ends before it should
+        (lambda r: r.send(200, b"x" * 5000), "too_large"),
+    ],
+)
+def test_what_is_no_answer_has_a_name_and_is_asked_once(behaviour: Behaviour, failed: str) -> None:
+    with standin.running(behaviour) as server:
+        prometheus = Prometheus(Endpoint(standin.url_of(server)), most_bytes=4000)
+        answer = prometheus.ask({"q": "up"}, AT, 2.0)["q"]
+        prometheus.close()
+        assert len(server.asked) == 1  # type: ignore[attr-defined]
+    assert answer.failed == failed
+    assert answer.detail
+    assert len(answer.samples) == 0
+
+
+def test_nobody_there_is_known_at_once() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        prometheus = Prometheus(Endpoint(f"http://127.0.0.1:{held.getsockname()[1]}"))
+        began = time.monotonic()
+        answer = prometheus.ask({"q": "up"}, AT, 5.0)["q"]
+        prometheus.close()
+    assert answer.failed == "unreachable"
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("behaviour", [standin.hangs(1.5), standin.trickles(0.05)])
+def test_a_deadline_is_of_the_whole_reply(behaviour: Behaviour) -> None:
+    began = time.monotonic()
+    answer = only(behaviour, within=0.4)
+    assert answer.failed == "late"
+    assert time.monotonic() - began < 4
+
+
+def test_one_slow_query_spoils_no_other() -> None:
+    def behave(request: Request) -> None:
+        (standin.hangs(1.0) if request.query["query"] == "slow" else standin.says([({"a": "b"}, "1")]))(request)
+
+    with asking(behave) as prometheus:
+        answers = prometheus.ask({"slow": "slow", "quick": "quick"}, AT, 0.4)
+    assert (answers["slow"].failed, answers["quick"].failed) == ("late", "")
+
+
+def test_polls_do_not_pile_up_on_a_prometheus_that_hangs() -> None:
+    """Two at a time: the third of each poll does not get its turn, and is not sent when its poll is over."""
+    with standin.running(standin.hangs(1.5)) as server:
+        prometheus = Prometheus(Endpoint(standin.url_of(server)), at_once=2)
+        answers = [prometheus.ask({"a": "a", "b": "b", "c": "c"}, AT, 0.2) for _ in range(3)]
+        asked = [query["query"] for query in server.asked]  # type: ignore[attr-defined]
+        prometheus.close()
+    assert {a.failed for a in answers[0].values()} == {"late"}
+    assert {a.failed for poll in answers for a in poll.values()} <= {"late", "busy"}
+    assert len(asked) <= 6
+    assert "c" not in asked
+
+
+def test_secrets_are_read_again_when_they_are_rotated(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def behave(request: Request) -> None:
+        seen.append(request.headers["Authorization"])
+        request.send(200, standin.vector([]))
+
+    secret = tmp_path / "token"
+    secret.write_text("one\n")
+    with asking(behave, bearer_token_file=secret) as prometheus:
+        prometheus.ask({"q": "up"}, AT, 2.0)
+        secret.write_text("two\n")
+        prometheus.ask({"q": "up"}, AT, 2.0)
+        secret.unlink()
+        gone = prometheus.ask({"q": "up"}, AT, 2.0)["q"]
+    assert seen == ["Bearer one", "Bearer two"]
+    assert str(secret) in gone.detail
+    (tmp_path / "password").write_text("geheim")
+    only(behave, username="me", password_file=tmp_path / "password")
+    assert base64.b64decode(seen[-1].removeprefix("Basic ")) == b"me:geheim"

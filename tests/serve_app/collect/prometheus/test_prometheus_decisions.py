@@ -1,0 +1,127 @@
+"""Two instants of a cluster, and what somebody decided in between."""
+
+import pytest
+
+from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.workloads import HELD_BACK, Controller, Controllers, WorkloadState
+
+CART, CART_2 = ("shop", "cart-v1"), ("shop", "cart-v2")
+SERVES = {CART: [("shop", "cart")]}
+BOTH = {**SERVES, CART_2: [("shop", "cart")]}
+
+
+def told(
+    before: Controllers, now: Controllers, serves: dict[Key, list[Key]], later: dict[Key, list[Key]] | None = None
+) -> list[tuple[str, str]]:
+    """Kind and service of what was decided; ``later``: who serves whom at the second instant."""
+    _, known = WorkloadState().after(before, serves, frozenset())
+    changes, _ = known.after(now, serves if later is None else later, frozenset())
+    return [(change.kind, change.service) for change in changes]
+
+
+def of(desired: int, generation: int = 1) -> Controller:
+    return Controller(desired, generation)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kinds"),
+    [
+        ({CART: of(2)}, {CART: of(2)}, []),
+        ({CART: of(2)}, {CART: of(4, 2)}, ["scale_out"]),
+        ({CART: of(4)}, {CART: of(1, 2)}, ["scale_in"]),
+        ({CART: of(2)}, {CART: of(2, 2)}, ["deploy"]),
+        ({CART: of(2)}, {CART: of(0, 2)}, ["retirement"]),
+        ({CART: of(0)}, {CART: of(2, 2)}, ["scale_out"]),
+        ({CART: of(0)}, {CART: of(0, 2)}, []),
+        ({CART: of(2), ("shop", "web"): of(1)}, {("shop", "web"): of(1)}, ["deletion"]),
+        ({CART: of(0), ("shop", "web"): of(1)}, {("shop", "web"): of(1)}, []),
+    ],
+)
+def test_one_workload(before: Controllers, now: Controllers, kinds: list[str]) -> None:
+    assert told(before, now, SERVES) == [(kind, "shop/cart") for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind"),
+    [
+        ((3, None), (3, 1), "deploy"),  # a canary comes
+        ((3, 1), (3, None), "deploy"),  # and goes
+        ((3, 3), (0, 3), "deploy"),  # the old version is emptied, the new one stays
+        ((3, 3), (None, 3), "deploy"),  # or deleted
+        ((3, 3), (None, None), "deletion"),
+        ((3, 3), (0, 0), "retirement"),
+        ((3, 1), (2, 2), "deploy"),  # replica by replica
+        ((3, 1), (3, 3), "scale_out"),
+        ((None, None), (1, 1), "new_service"),
+    ],
+)
+def test_versions_beside_each_other_are_one_service(
+    before: tuple[int | None, int | None], now: tuple[int | None, int | None], kind: str
+) -> None:
+    """A version that goes while another stays must not mute the service, nor have it forgotten."""
+    web = {("shop", "web"): of(1)}
+    was, is_now = (
+        web
+        | {key: of(desired, 1 + i) for key, desired in zip((CART, CART_2), some, strict=True) if desired is not None}
+        for i, some in enumerate((before, now))
+    )
+    assert told(was, is_now, BOTH) == [(kind, "shop/cart")]
+
+
+def test_who_served_whom_is_remembered_beyond_the_last_request() -> None:
+    """kube-state-metrics is scraped more rarely than a pod takes to end: its series are gone when this is told."""
+    assert told({CART: of(2), CART_2: of(1)}, {CART_2: of(1)}, SERVES, {}) == [("deletion", "shop/cart")]
+
+
+def test_a_version_that_gets_its_first_traffic_is_a_deploy_of_the_service_it_serves() -> None:
+    before = {CART: of(3), CART_2: of(1)}
+    assert told(before, before, SERVES, BOTH) == [("deploy", "shop/cart")]
+    assert told(before, before, BOTH) == []
+
+
+def test_kube_state_metrics_that_is_away_decides_nothing_and_forgets_nothing() -> None:
+    _, known = WorkloadState().after({CART: of(2)}, SERVES, frozenset())
+    changes, known = known.after({}, {}, None)
+    assert changes == []
+    changes, _ = known.after({CART: of(3, 2)}, {}, None)
+    assert [(c.kind, c.service, c.reason) for c in changes] == [
+        ("scale_out", "shop/cart", "cart-v1: replicas wanted, from 2 to 3")
+    ]
+
+
+def test_a_part_of_it_that_is_away_deletes_nobody_unless_it_stays_away() -> None:
+    mesh: dict[Key, Controller] = {("shop", f"s{i}"): of(2) for i in range(40)}
+    left = {key: one for key, one in mesh.items() if int(key[1][1:]) >= 20}
+    _, known = WorkloadState().after(mesh, {}, frozenset())
+    for _ in range(HELD_BACK):
+        changes, known = known.after(left, {}, frozenset())
+        assert changes == []
+    back, _ = known.after(mesh, {}, frozenset())
+    assert back == []
+    gone, known = known.after(left, {}, frozenset())
+    assert {(c.kind, c.service) for c in gone} == {("deletion", f"shop/s{i}") for i in range(20)}
+    assert known.after(left, {}, frozenset())[0] == []
+
+
+def test_a_few_that_go_together_are_told_at_once() -> None:
+    mesh: dict[Key, Controller] = {("shop", f"s{i}"): of(2) for i in range(40)}
+    left = {key: one for key, one in mesh.items() if key[1] not in ("s1", "s2", "s3")}
+    assert told(mesh, left, {}) == [("deletion", f"shop/s{i}") for i in (1, 2, 3)]
+
+
+def test_a_node_that_is_cordoned_is_told_of_each_service_with_pods_on_it_once() -> None:
+    mesh = {CART: of(2), ("shop", "web"): of(1), ("shop", "db"): of(1)}
+    _, known = WorkloadState().after(mesh, SERVES, frozenset())
+    decided = {**mesh, ("shop", "web"): of(2, 2)}
+    changes, known = known.after(decided, {}, frozenset({CART, ("shop", "web")}))
+    assert [(c.kind, c.service) for c in changes] == [("scale_out", "shop/web"), ("node_drain", "shop/cart")]
+    assert known.after(decided, {}, None)[0] == []  # nobody knows now
+    changes, known = known.after(decided, {}, frozenset({CART, ("shop", "db")}))
+    assert [(c.kind, c.service) for c in changes] == [("node_drain", "shop/db")]
+
+
+def test_whose_decision_a_scaling_was_is_said_and_is_no_decision_itself() -> None:
+    _, known = WorkloadState().after({CART: of(2)}, SERVES, frozenset())
+    assert known.after({CART: Controller(2, 1, by_autoscaler=True)}, {}, frozenset())[0] == []
+    ((change,), _) = known.after({CART: Controller(5, 2, by_autoscaler=True)}, {}, frozenset())
+    assert change.reason == "cart-v1: replicas wanted, from 2 to 5, by its autoscaler"

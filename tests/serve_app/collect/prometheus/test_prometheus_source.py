@@ -1,0 +1,333 @@
+"""A mesh through a Prometheus that behaves, and through one that does not."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from model.snapshot import NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
+from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.prometheus.frames import Column, Keys
+from serve_app.collect.prometheus.kubernetes import Serving, annotated
+from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES
+from serve_app.doctor.telemetry import look_at
+from serve_app.settings import CollectorSettings, MeshSettings
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
+from tests.serve_app.collect.prometheus.standin import Samples
+
+SNAPSHOTS = list(Simulator(MeshSpec(services=30, calls_per_service=3.0, seed=5), snapshots=12).snapshots())
+FIRST = SNAPSHOTS[0].observed_at
+PATIENT = CollectorSettings(deadline_seconds=60)  # a busy machine is no reason for a hole
+
+
+@contextmanager
+def polled(mesh: IstioMesh, **settings: object) -> Iterator[MeshSource]:
+    with standin.running(mesh) as server:
+        given = {"prometheus": standin.url_of(server), **settings}
+        source = MeshSource(MeshSettings.model_validate(given), PATIENT)
+        try:
+            yield source
+        finally:
+            source.close()
+
+
+def snapshot_of(mesh: IstioMesh) -> MeshSnapshot:
+    with polled(mesh) as source:
+        poll = source.poll(FIRST)
+    assert poll.snapshot is not None, poll.why
+    return poll.snapshot
+
+
+def column(snapshot: MeshSnapshot, metric: str) -> dict[str, float]:
+    """By service, NaN where not observed."""
+    place = NODE_METRICS.index(metric)
+    values = np.where(snapshot.node_observed[:, place], snapshot.node_features[:, place], np.nan)
+    return dict(zip(snapshot.node_ids, values.tolist(), strict=True))
+
+
+def assert_alike(came: MeshSnapshot, wanted: MeshSnapshot) -> None:
+    """The same services, calls and values, in any order."""
+    assert set(came.node_ids) == set(wanted.node_ids)
+    for metric in NODE_METRICS:
+        if metric == "error_rate":  # the larger of two views: those of callers may be larger
+            assert all(v >= column(wanted, metric)[k] - 1e-5 for k, v in column(came, metric).items())
+            continue
+        assert column(came, metric) == pytest.approx(column(wanted, metric), rel=1e-4, abs=1e-6, nan_ok=True), metric
+    calls = [
+        {
+            (s.node_ids[a], s.node_ids[b]): row
+            for (a, b), row in zip(s.edge_index.T, np.where(s.edge_observed, s.edge_features, np.nan), strict=True)
+        }
+        for s in (came, wanted)
+    ]
+    assert calls[0].keys() == {key for key, row in calls[1].items() if row[0] > 0}
+    for key, row in calls[0].items():
+        failing = np.nan_to_num(calls[1][key][1])  # where no failure has a series there is none
+        wanted_row = np.concatenate([calls[1][key][:1], [failing], calls[1][key][2:]])
+        np.testing.assert_allclose(row, wanted_row, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_polled_is_what_the_mesh_did() -> None:
+    assert_alike(snapshot_of(IstioMesh(of(SNAPSHOTS))), SNAPSHOTS[0])
+
+
+def test_an_instant_without_any_series_has_no_snapshot_and_says_so() -> None:
+    with polled(IstioMesh(lambda _: None)) as source:
+        poll = source.poll(FIRST)
+    assert poll.snapshot is None
+    assert "at least one service" in poll.why
+
+
+def test_values_stand_in_for_a_failed_query_until_they_are_too_old() -> None:
+    mesh = IstioMesh(of(SNAPSHOTS))
+    slow = (CALLS, "buckets")
+    with polled(mesh) as source:
+        source.poll(FIRST)
+        mesh.broken = {slow}
+        polls = [source.poll(SNAPSHOTS[i].observed_at) for i in (1, 3, 4, 5)]
+        mesh.broken = set()
+        well = source.poll(SNAPSHOTS[6].observed_at)
+    assert [poll.stale_seconds.get(slow) for poll in polls] == [15.0, 45.0, None, None]
+    assert [slow in poll.masked for poll in polls] == [False, False, True, True]
+    seen = [poll.snapshot.edge_observed[:, 2].any() for poll in polls if poll.snapshot]
+    assert seen == [True, True, False, False]
+    assert (well.masked, dict(well.stale_seconds)) == ((), {})
+    assert well.snapshot is not None
+    assert_alike(well.snapshot, SNAPSHOTS[6])
+
+
+@pytest.mark.parametrize("lost", [(SERVICES, "requests"), (CALLS, "requests")])
+def test_without_requests_there_is_no_snapshot_rather_than_an_empty_mesh(lost: tuple[str, str]) -> None:
+    with polled(IstioMesh(of(SNAPSHOTS), broken={lost})) as source:
+        poll = source.poll(FIRST)
+    assert poll.snapshot is None
+    assert lost[0] in poll.why
+    assert "overloaded" in poll.why
+
+
+def test_where_nothing_failed_there_is_no_series_and_no_error() -> None:
+    snapshot = snapshot_of(IstioMesh(of(SNAPSHOTS), altered={(SERVICES, "failures"): lambda _: []}))
+    assert all(rate >= 0 for rate in column(snapshot, "error_rate").values())
+    alone = snapshot_of(
+        IstioMesh(of(SNAPSHOTS), altered={(of_, "failures"): lambda _: [] for of_ in (SERVICES, CALLS)})
+    )
+    observed = [rate for rate in column(alone, "error_rate").values() if not np.isnan(rate)]
+    assert observed
+    assert set(observed) == {0.0}
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+def test_a_value_that_says_nothing_is_not_observed(value: str) -> None:
+    def spoil(samples: Samples) -> Samples:
+        return [(labels, value if i == 0 else text) for i, (labels, text) in enumerate(samples)]
+
+    roles = [(SERVICES, "in_flight"), (KUBERNETES, "cpu_usage"), (SERVICES, "buckets")]
+    snapshot = snapshot_of(IstioMesh(of(SNAPSHOTS), altered=dict.fromkeys(roles, spoil)))
+    first = SNAPSHOTS[0].node_ids[0]
+    assert np.isnan(column(snapshot, "cpu_utilization")[first])
+    assert np.isnan(column(snapshot, "active_connections")[first])
+    assert np.isfinite(snapshot.node_features).all()
+
+
+def test_series_that_came_twice_are_one_service_and_those_without_a_name_none() -> None:
+    """As after a relabelling: for a while each service has a series under the old labels and one under the new."""
+
+    def twice(samples: Samples) -> Samples:
+        return [*samples, *samples, ({"destination_service_namespace": "shop"}, "5"), ({}, "5")]
+
+    snapshot = snapshot_of(IstioMesh(of(SNAPSHOTS), altered={(SERVICES, "requests"): twice}))
+    assert set(snapshot.node_ids) == set(SNAPSHOTS[0].node_ids)
+    wanted = {name: 2 * rate for name, rate in column(SNAPSHOTS[0], "request_rate").items()}
+    assert column(snapshot, "request_rate") == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_dead_service_is_seen_by_those_who_call_it() -> None:
+    dead = SNAPSHOTS[0].node_ids[int(np.bincount(SNAPSHOTS[0].edge_index[1]).argmax())]
+    name = dead.split("/")[1]
+
+    def without(samples: Samples) -> Samples:
+        return [one for one in samples if one[0].get("destination_service_name") != name]
+
+    def all_fail(samples: Samples) -> Samples:
+        requests = IstioMesh.samples(mesh, SNAPSHOTS[0], (CALLS, "requests"))
+        return [one for one in requests if one[0]["destination_service_name"] == name]
+
+    mesh = IstioMesh(of(SNAPSHOTS))
+    mesh.altered = {(SERVICES, role): without for role in ("requests", "failures", "buckets", "in_flight")}
+    mesh.altered[(CALLS, "failures")] = all_fail
+    snapshot = snapshot_of(mesh)
+    assert column(snapshot, "error_rate")[dead] == pytest.approx(1.0)
+    assert column(snapshot, "request_rate")[dead] > 0
+    assert np.isnan(column(snapshot, "p99_latency")[dead])
+
+
+def test_decisions_become_planned_changes_of_the_services_and_are_told_once() -> None:
+    service, leaving = SNAPSHOTS[0].node_ids[3:5]
+    workload = f"{service}-v1"
+    mesh = IstioMesh(of(SNAPSHOTS), replicas={workload: (2, 1), "shop/other": (1, 1), f"{leaving}-v1": (2, 1)})
+    story = [(2, 1), (4, 2), (4, 2), (4, 3), (1, 4), (0, 5)]
+    told = []
+    with polled(mesh) as source:
+        for snapshot, decided in zip(SNAPSHOTS, story, strict=False):
+            mesh.replicas[workload] = decided
+            poll = source.poll(snapshot.observed_at)
+            assert poll.snapshot is not None
+            told.append([(c.kind, c.service) for c in poll.snapshot.changes])
+        mesh.replicas = {}  # kube-state-metrics is away: nobody decided anything
+        away = source.poll(SNAPSHOTS[6].observed_at)
+        mesh.replicas = {"shop/other": (1, 1)}
+        back = source.poll(SNAPSHOTS[7].observed_at)
+    kinds = ["scale_out", "deploy", "scale_in", "retirement"]
+    assert told == [[], [("scale_out", service)], [], *[[(kind, service)] for kind in kinds[1:]]]
+    assert away.snapshot is not None
+    assert back.snapshot is not None
+    assert away.snapshot.changes == ()
+    assert [(c.kind, c.service) for c in back.snapshot.changes] == [("deletion", leaving)]  # the other ran nothing
+
+
+def test_what_was_decided_just_before_the_first_instant_is_told() -> None:
+    """As after a restart of the collector, which goes on where it ended."""
+    service, decided_at = SNAPSHOTS[0].node_ids[3], SNAPSHOTS[4].observed_at
+
+    def at(instant: float) -> MeshSnapshot | None:
+        mesh.replicas[f"{service}-v1"] = (2, 2 if instant >= decided_at.timestamp() else 1)
+        return of(SNAPSHOTS)(instant)
+
+    mesh = IstioMesh(at)
+    with polled(mesh) as source:
+        first = source.poll(decided_at)
+    assert first.snapshot is not None
+    assert [(c.kind, c.service) for c in first.snapshot.changes] == [("deploy", service)]
+
+
+def test_pods_that_die_are_nobodys_plan() -> None:
+    mesh = IstioMesh(of(SNAPSHOTS), replicas={f"{SNAPSHOTS[0].node_ids[0]}-v1": (2, 1)})
+    with polled(mesh) as source:
+        source.poll(FIRST)
+        lost = replace(SNAPSHOTS[1], observed_at=FIRST + timedelta(seconds=15))
+        mesh.at = lambda _: lost.take(np.arange(1, 30), np.flatnonzero((lost.edge_index > 0).all(axis=0)))
+        poll = source.poll(lost.observed_at)
+    assert poll.snapshot is not None
+    assert len(poll.snapshot.node_ids) == 29
+    assert poll.snapshot.changes == ()
+
+
+def test_what_annotations_say_is_told_with_the_snapshot_and_holds_while_kube_state_metrics_is_away() -> None:
+    one, other = SNAPSHOTS[0].node_ids[:2]
+    mesh = IstioMesh(of(SNAPSHOTS), replicas={f"{one}-v1": (2, 1)})
+    with polled(mesh) as source:
+        before = source.poll(FIRST)
+        mesh.annotations = {f"{one}-v1": {"mute": " being moved ", "sensitivity": "low"}, f"{other}-v1": {"mute": "no"}}
+        said = source.poll(SNAPSHOTS[1].observed_at)
+        mesh.annotations, mesh.replicas = {}, {}
+        away = source.poll(SNAPSHOTS[2].observed_at)
+        mesh.broken = {(KUBERNETES, "annotations")}
+        broken = source.poll(SNAPSHOTS[11].observed_at)
+        mesh.replicas, mesh.broken = {f"{one}-v1": (2, 1)}, set()
+        over = source.poll(SNAPSHOTS[11].observed_at)
+    assert all(poll.snapshot for poll in (before, said, away, broken, over))
+    found = [poll.snapshot.policies for poll in (before, said, away, broken, over) if poll.snapshot]
+    wanted = (ServicePolicy(one, Sensitivity.LOW, "being moved"),)
+    assert found == [(), wanted, wanted, wanted, ()]
+    (unheeded,) = said.unheeded
+    assert f"{other}-v1: tagae.io/mute: expected the reason" in unheeded
+    assert (before.unheeded, over.unheeded) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ([("v1", "sensitivity", "low")], ServicePolicy("shop/cart", Sensitivity.LOW)),
+        ([("v1", "sensitivity", "low"), ("v2", "sensitivity", "high")], ServicePolicy("shop/cart", Sensitivity.HIGH)),
+        ([("v1", "mute", "one"), ("v2", "mute", "two")], ServicePolicy("shop/cart", mute="one")),
+        ([("v2", "mute", "two"), ("v1", "sensitivity", "x")], ServicePolicy("shop/cart", mute="two")),
+        ([("v1", "sensitivity", "Low")], None),
+        ([("v1", "mute", "x" * 201)], None),
+        ([("v1", "mute", "True")], None),
+    ],
+)
+def test_annotations_of_the_workloads_of_a_service(
+    said: list[tuple[str, str, str]], wanted: ServicePolicy | None
+) -> None:
+    pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
+    found = Column.create({("shop", *one): 1.0 for one in said})
+    policies, unheeded = annotated(found, Serving(Keys(), Keys(), pairs))
+    assert policies == ([wanted] if wanted else [])
+    assert len(unheeded) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in said)
+
+
+def test_the_doctor_tells_of_annotations_that_do_nothing() -> None:
+    workload = f"{SNAPSHOTS[0].node_ids[0]}-v1"
+    with standin.running(IstioMesh(of(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})) as server:
+        found = list(look_at(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+    by = {finding.subject: finding for finding in found}
+    assert by["annotations"].outcome == "warning"
+    assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, came 'loud'" in by["annotations"].found
+    assert by["kubernetes annotations"].outcome == "ok"
+
+
+def test_which_kind_of_mesh_it_is_can_be_told_or_found_and_nothing_is_made_up() -> None:
+    mesh = IstioMesh(of(SNAPSHOTS))
+    with polled(mesh, source="istio") as source:
+        assert source.poll(FIRST).snapshot is not None
+    with standin.running(standin.says([])) as server:
+        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), PATIENT)
+        poll = source.poll(FIRST)
+        source.close()
+    assert poll.snapshot is None
+    assert "istio_requests_total" in poll.why
+    assert "generic" in poll.why
+
+
+def test_a_mesh_of_another_kind_is_told_by_its_queries() -> None:
+    def answers(request: standin.Request) -> None:
+        known: dict[str, Samples] = {
+            "rate(req[60000ms])": [({"app": "cart"}, "10"), ({"app": "web"}, "5")],
+            "rate(err[60000ms])": [({"app": "cart"}, "1")],
+            "lat_p99": [({"app": "cart"}, "250")],
+            "rate(out[60000ms])": [({"from": "web", "to": "cart"}, "4"), ({"from": "outside", "to": "web"}, "5")],
+        }
+        request.send(200, standin.vector(known.get(request.query["query"], [])))
+
+    generic = {
+        "service_labels": ("=shop", "app"),
+        "call_labels": ("=shop", "from", "=shop", "to"),
+        "services": {
+            "requests": {"promql": "rate(req[$window])"},
+            "failures": {"promql": "rate(err[$window])"},
+            "p99": {"promql": "lat_p99", "unit": 0.001},
+        },
+        "calls": {"requests": {"promql": "rate(out[$window])"}},
+        "external": ("outside",),
+    }
+    with standin.running(answers) as server:
+        told = MeshSettings.model_validate(
+            {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
+        )
+        source = MeshSource(told, PATIENT)
+        snapshot = source.poll(FIRST).snapshot
+        source.close()
+    assert snapshot is not None
+    assert set(snapshot.node_ids) == {"shop/cart", "shop/web"}
+    assert snapshot.num_edges == 1
+    assert column(snapshot, "error_rate") == pytest.approx({"shop/cart": 0.1, "shop/web": 0.0})
+    assert column(snapshot, "p99_latency")["shop/cart"] == pytest.approx(0.25)
+
+
+def test_the_doctor_says_what_is_missing_and_what_that_costs() -> None:
+    mesh = IstioMesh(of(SNAPSHOTS), broken={(CALLS, "buckets")})
+    with standin.running(mesh) as server:
+        found = list(look_at(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+    by = {finding.subject: finding for finding in found}
+    assert by["mesh"].outcome == "ok"
+    assert by["calls buckets"].outcome == "warning"
+    assert "culprit is found less often" in by["calls buckets"].remedy
+    assert by["kubernetes desired"].outcome == "warning"  # no series: planned scaling is not known
+    assert by["services requests"].found.startswith("30 series")
+    assert by["snapshot"].found.startswith("30 services")

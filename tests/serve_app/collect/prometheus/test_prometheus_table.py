@@ -1,0 +1,113 @@
+"""Vectors to columns, and quantiles from buckets."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_app.collect.prometheus.client import Samples
+from serve_app.collect.prometheus.frames import Buckets, Names, column, quantiles
+
+Sample = tuple[bytes, float]
+
+BOUNDS = (0.005, 0.01, 0.1, 1.0, math.inf)
+
+
+def sample(value: float | str, **labels: str) -> Sample:
+    return json.dumps(labels).encode(), float(value)
+
+
+def vector(samples: list[Sample]) -> Samples:
+    return Samples([labels for labels, _ in samples], np.array([value for _, value in samples], np.float64))
+
+
+def bucketed(counts: list[float], bounds: tuple[float, ...] = BOUNDS, **labels: str) -> list[Sample]:
+    """Cumulative counts at each bound."""
+    told = [str(bound).replace("inf", "+Inf") for bound in bounds]
+    return [sample(count, **labels, le=bound) for count, bound in zip(counts, told, strict=True)]
+
+
+def histogram_quantile(share: float, counts: list[float], bounds: tuple[float, ...]) -> float:
+    """One row as Prometheus does it (promql/quantile.go, bucketQuantile), step by step."""
+    total = counts[-1]
+    if not total > 0:
+        return math.nan
+    rank = share * total
+    place = next((i for i, count in enumerate(counts) if count >= rank), len(counts) - 1)
+    if place == len(counts) - 1:
+        return bounds[-2]
+    start, low = (bounds[place - 1], counts[place - 1]) if place else (0.0, 0.0)
+    inside = counts[place] - low
+    return start + (bounds[place] - start) * ((rank - low) / inside if inside > 0 else 1.0)
+
+
+@given(st.lists(st.lists(st.floats(0, 100), min_size=5, max_size=5), min_size=1, max_size=6), st.floats(0.01, 0.99))
+def test_quantiles_are_prometheus_own(counted: list[list[float]], share: float) -> None:
+    rows = [np.cumsum(counts).tolist() for counts in counted]
+    samples = [one for i, row in enumerate(rows) for one in bucketed(row, app=f"a{i}")]
+    (found,) = quantiles(vector(samples), Buckets(("app",)), [share])
+    assert found.keys == tuple((f"a{i}",) for i in range(len(rows)))
+    wanted = [histogram_quantile(share, row, BOUNDS) for row in rows]
+    np.testing.assert_allclose(found.values, wanted, rtol=1e-9, equal_nan=True)
+
+
+def test_rows_may_have_bounds_of_their_own_and_come_in_any_order() -> None:
+    fine = bucketed([5, 10, 10], (0.2, 0.4, math.inf), app="fine")
+    coarse = bucketed([10, 10], (1.0, math.inf), app="coarse")
+    samples = [one for pair in zip(reversed(fine), [*coarse, coarse[0]], strict=True) for one in pair][:-1]
+    (found,) = quantiles(vector(samples), Buckets(("app",)), [0.5])
+    assert dict(zip(found.keys, found.values.tolist(), strict=True)) == pytest.approx(
+        {("fine",): 0.2, ("coarse",): 0.5}
+    )
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        bucketed([0, 0, 0, 0, 0], app="a"),  # no traffic
+        bucketed([1, 2], (0.1, 1.0), app="a"),  # no +Inf: nobody knows how many there are
+        bucketed([math.nan] * 5, app="a"),
+        [sample(1, app="a", le="often")],
+    ],
+)
+def test_without_counts_there_is_no_quantile(samples: list[Sample]) -> None:
+    (found,) = quantiles(vector(samples), Buckets(("app",)), [0.5])
+    assert np.isnan(found.values).all()
+
+
+def test_no_samples_are_no_rows() -> None:
+    assert [c.keys for c in quantiles(vector([]), Buckets(("app",)), [0.5, 0.99])] == [(), ()]
+    assert column(vector([]), Names(("app",))).keys == ()
+
+
+def test_buckets_that_fall_by_a_rounding_are_cumulative_again() -> None:
+    (found,) = quantiles(vector(bucketed([5.0, 4.999999, 5.0, 5.0, 5.0], app="a")), Buckets(("app",)), [0.99])
+    assert found.values[0] <= 0.005
+
+
+def test_samples_that_lack_a_label_are_left_out() -> None:
+    samples = [sample(1, app="a"), sample(2, app=""), sample(3), sample("NaN", app="b")]
+    found = column(vector(samples), Names(("app",)))
+    assert found.keys == (("a",), ("b",))
+    np.testing.assert_array_equal(found.values, [1, math.nan])
+
+
+def test_names_are_read_once_and_a_constant_is_no_label() -> None:
+    names = Names(("=default", "app"))
+    sent = [sample(1, app=f"a{i % 3}", pod=str(i)) for i in range(6)]
+    for _ in range(2):
+        numbers = names.of([labels for labels, _ in sent])
+        assert [names.keys.seen[i] for i in numbers] == [("default", f"a{i % 3}") for i in range(6)]
+    assert (len(names.known), len(names.keys)) == (6, 3)
+
+
+def test_columns_are_laid_on_keys_by_number_or_by_name() -> None:
+    names = Names(("app",))
+    first = column(vector([sample(1, app="a"), sample(2, app="b")]), names)
+    second = column(vector([sample(30, app="c"), sample(20, app="b")]), names)  # the same keys
+    other = column(vector([sample(7, app="d"), sample(5, app="b")]), Names(("app",)))
+    np.testing.assert_array_equal(second.laid(first.of, first.numbers), [math.nan, 20])
+    np.testing.assert_array_equal(other.laid(first.of, first.numbers), [math.nan, 5])

@@ -1,0 +1,174 @@
+"""Recording rules: the shipped files are what the dialects say, and what is read is what is recorded."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from model.snapshot import MeshSnapshot
+from serve_app.cli import app
+from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.prometheus.dialects import KNOWN
+from serve_app.collect.prometheus.rules import document, recorded
+from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
+from serve_app.doctor.telemetry import look_at
+from serve_app.settings import CollectorSettings, MeshSettings
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
+from tests.serve_app.collect.prometheus.standin import Samples
+
+FOLDER = Path(__file__).parents[4] / "deploy" / "prometheus"
+CONVENTION = re.compile(r"tagae_(service|call|mesh):[a-z]+(_[a-z]+)*:[a-z0-9]+(_[a-z0-9]+)*")  # level:metric:operations
+SNAPSHOTS = list(Simulator(MeshSpec(services=30, calls_per_service=3.0, seed=5), snapshots=4).snapshots())
+LARGE = CollectorSettings(deadline_seconds=60, recorded_from_calls=50)
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments"),
+    [
+        ("recording.rules.yaml", []),
+        ("recording-ambient.rules.yaml", ["--source", "istio-ambient"]),
+    ],
+)
+def test_the_shipped_file_is_what_the_command_prints(file: str, arguments: list[str]) -> None:
+    printed = CliRunner().invoke(app, ["rules", *arguments])
+    assert printed.exit_code == 0
+    assert (FOLDER / file).read_text() == printed.stdout, "dialects have changed: make rules"
+
+
+def test_names_keep_to_the_convention_and_none_is_given_twice() -> None:
+    groups = yaml.safe_load(document(KNOWN, 15, 60))["groups"]
+    assert [group["name"] for group in groups] == [f"tagae-{name}" for name in KNOWN]
+    assert {group["interval"] for group in groups} == {"15s"}
+    names = [rule["record"] for group in groups for rule in group["rules"]]
+    assert len(set(names)) == len(names)
+    assert [name for name in names if not CONVENTION.fullmatch(name)] == []
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_read_is_what_is_recorded(name: str) -> None:
+    told = recorded(KNOWN[name], 15, 60)
+    texts = [q.promql for q in (*told.dialect.services.values(), *told.dialect.calls.values())] + [told.calls]
+    read = {found for text in texts for found in re.findall(r"tagae_\w+:\w+:\w+", text)}
+    assert read == {rule.record for rule in told.rules}
+    for raw, reading in ((KNOWN[name].services, told.dialect.services), (KNOWN[name].calls, told.dialect.calls)):
+        assert raw.keys() - {"buckets"} | {"p50", "p99"} == reading.keys()
+        assert {query.labels for query in raw.values()} == {query.labels for query in reading.values()}
+        assert {query.unit for query in reading.values()} == {1.0}
+
+
+def test_a_window_or_interval_of_ones_own_has_rules_of_its_own() -> None:
+    names = [{rule.record for rule in recorded(KNOWN["istio"], 15, window).rules} for window in (60, 90, 7200)]
+    assert not names[0] & names[1]
+    assert {name.rsplit("rate")[-1] for name in names[1] | names[2]} == {"90s", "2h"}
+    printed = CliRunner().invoke(app, ["rules", "--source", "istio", "--set", "collector.window_seconds=7.5"])
+    assert "tagae_call:istio_requests:rate7500ms" in printed.stdout
+    assert "[7500ms]" in printed.stdout
+
+
+def polled(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSettings = LARGE) -> list[Poll]:
+    with standin.running(mesh) as server:
+        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), collector)
+        polls = [source.poll(one.observed_at) for one in instants]
+        source.close()
+    return polls
+
+
+@pytest.mark.parametrize(("calls", "read"), [(None, False), (49, False), (50, True)])
+def test_a_large_mesh_is_read_from_its_rules_where_there_are_any(calls: int | None, read: bool) -> None:
+    mesh = IstioMesh(of(SNAPSHOTS), recorded=calls)
+    (plain,) = polled(IstioMesh(of(SNAPSHOTS)), SNAPSHOTS[0])
+    (poll,) = polled(mesh, SNAPSHOTS[0])
+    assert (poll.recorded, plain.recorded) == (read, False)
+    asked = {(SERVICES, "buckets"), (CALLS, "buckets")}
+    assert asked & set(mesh.asked) == (set() if read else asked)
+    if calls != 49:  # the stand-in tells seconds where it has rules at all
+        assert poll.snapshot is not None
+        assert plain.snapshot is not None
+        assert poll.snapshot.node_ids == plain.snapshot.node_ids
+        assert poll.snapshot.edge_observed.tolist() == plain.snapshot.edge_observed.tolist()
+        assert poll.snapshot.edge_features == pytest.approx(plain.snapshot.edge_features, rel=1e-3)
+
+
+def test_rules_that_fall_behind_are_left_and_their_last_values_are_no_answer() -> None:
+    mesh = IstioMesh(of(SNAPSHOTS), recorded=90)
+    with standin.running(mesh) as server:
+        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), LARGE)
+        read = [source.poll(SNAPSHOTS[0].observed_at)]
+        mesh.recorded = None
+        read.append(source.poll(SNAPSHOTS[1].observed_at))
+        mesh.recorded = 90
+        read.append(source.poll(SNAPSHOTS[2].observed_at))
+        source.close()
+    assert [poll.recorded for poll in read] == [True, False, True]
+    assert [poll.masked for poll in read] == [(), (), ()]
+    assert all(poll.snapshot is not None and poll.snapshot.num_nodes == 30 for poll in read)
+
+
+def test_where_the_size_cannot_be_asked_it_is_as_before() -> None:
+    mesh = IstioMesh(of(SNAPSHOTS), recorded=90)
+    overloaded = standin.fails(503)
+    size = recorded(KNOWN["istio"], 15, 60).calls
+
+    def behave(request: standin.Request) -> None:
+        (overloaded if broken and request.query["query"] == size else mesh)(request)
+
+    broken: list[bool] = []
+    with standin.running(behave) as server:
+        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), LARGE)
+        first = source.poll(SNAPSHOTS[0].observed_at)
+        broken.append(True)
+        second = source.poll(SNAPSHOTS[1].observed_at)
+        source.close()
+    assert (first.recorded, second.recorded) == (True, True)
+    assert second.snapshot is not None
+
+
+def test_a_failed_rule_masks_what_it_records_and_no_more() -> None:
+    mesh = IstioMesh(of(SNAPSHOTS), recorded=90, altered={(CALLS, "p99"): _nothing})
+    (poll,) = polled(mesh, SNAPSHOTS[0])
+    assert poll.snapshot is not None
+    assert poll.snapshot.edge_observed.any(axis=0).tolist() == [True, True, True, False]
+
+
+def _nothing(_: Samples) -> Samples:
+    return []
+
+
+def test_the_doctor_tells_a_large_mesh_of_them() -> None:
+    def found(mesh: IstioMesh, calls: float) -> list[tuple[str, str]]:
+        collector = LARGE.model_copy(update={"recorded_from_calls": calls})
+        with standin.running(mesh) as server:
+            told = look_at(MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at)
+            return [(one.outcome, one.remedy) for one in told if one.subject == "recording rules"]
+
+    assert found(IstioMesh(of(SNAPSHOTS)), 2000) == []
+    ((outcome, remedy),) = found(IstioMesh(of(SNAPSHOTS)), 50)
+    assert outcome == "warning"
+    assert "tagae rules" in remedy
+    assert found(IstioMesh(of(SNAPSHOTS), recorded=90), 50) == [("ok", "")]
+
+
+def test_no_rules_are_looked_for_where_nobody_writes_them() -> None:
+    query = KNOWN["istio"].services["requests"]
+    asked: list[str] = []
+
+    def behave(request: standin.Request) -> None:
+        asked.append(request.query["query"])
+        request.send(200, standin.vector([]))
+
+    generic = {
+        "services": {"requests": {"promql": query.promql}, "cpu": {"promql": "cpu"}},
+        "calls": {"requests": {"promql": "c"}},
+    }
+    with standin.running(behave) as server:
+        told = {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
+        source = MeshSource(MeshSettings.model_validate(told), LARGE)
+        source.poll(SNAPSHOTS[0].observed_at)
+        source.close()
+    assert asked
+    assert not any(text.startswith("tagae_") or "(tagae_" in text for text in asked)

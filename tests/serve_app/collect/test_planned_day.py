@@ -1,0 +1,95 @@
+"""What people plan pages nobody, and what nobody planned pages at once: from kube-state-metrics to alerts.
+
+``pytest -m days -s tests/serve_app/collect/test_planned_day.py`` lives whole days and prints the figures that
+docs/research-log.md has; it needs minutes, and no program.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from serve_app.simulator.events.faults import Fault
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.events.wiring import possible
+from serve_app.simulator.mesh.parameters import build_mesh
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.scenario import plan_scenario
+from tests.serve_app.collect.prometheus.day import Day, lived
+
+SPEC = MeshSpec(services=30, calls_per_service=3.0, dropout=0.0, latent=0.2)
+DAY = 5760  # snapshots at 15 s
+GONE = 60  # snapshot in which a service is no longer there
+
+
+def churned(spec: MeshSpec, snapshots: int, per_hour: float, *, canaries: bool = True, late: int = 0) -> Day:
+    """A mesh in which so much is planned an hour; retired workloads are emptied first in every second mesh."""
+    _, planned = plan_scenario(spec, (), spec.seed, snapshots=snapshots, churn_per_hour=per_hour)
+    changes = [change for change in planned if canaries or change.kind != "canary"]
+    return lived(spec, changes, snapshots, empties=bool(spec.seed % 2), late=late)
+
+
+@pytest.mark.parametrize(("seed", "late"), [(1, 0), (2, 2)])
+def test_a_restless_hour_of_planned_changes_pages_nobody(seed: int, late: int) -> None:
+    """Ten times as many as usual. Without canaries: the mesh's routes have their shares, and nobody tells us."""
+    day = churned(replace(SPEC, seed=seed), 200, 60.0, canaries=False, late=late)
+    assert len(day.made) > 30
+    assert day.opened == []
+    made, told = ({(change.kind, change.service) for _, change in changes} for changes in (day.made, day.told))
+    retired = {service for kind, service in made if kind == "deletion"}
+    assert {one for one in made if one[0] in ("new_service", "deploy", "node_drain")} - told <= {
+        ("node_drain", service)
+        for _, service in told  # of whom more was told in the same snapshot
+    }
+    assert retired <= {service for kind, service in told if kind in ("deletion", "retirement")}
+    assert {kind for kind, _ in told} >= {"new_service", "deploy", "scale_out", "scale_in", "node_drain"}
+
+
+@pytest.mark.parametrize(("seed", "empties", "late"), [(1, False, 0), (2, True, 0), (3, True, 2), (4, False, 2)])
+def test_who_is_gone_unplanned_pages_within_two_intervals_and_who_is_retired_never(
+    seed: int, empties: bool, late: int
+) -> None:
+    spec = replace(SPEC, seed=seed)
+    mesh = build_mesh(spec)
+    able = possible(mesh, "deletion")
+    busiest = [mesh.topology.node_ids[i] for i in able[np.argsort(-mesh.usual_rate[able])][:4]]
+    retired, gone = busiest[seed % 2], busiest[2 + seed % 2]
+    faults = [Fault("disappearance", gone, GONE, GONE + 20)]
+    day = lived(spec, [BenignChange("deletion", retired, 40)], GONE + 20, faults=faults, empties=empties, late=late)
+    first = day.opened[0]
+    assert (f"{first.alert.labels['namespace']}/{first.alert.labels['service']}", first.index) == (gone, GONE + 1)
+    assert "Planned" not in first.alert.annotations["description"]
+    assert [(at, change.kind, change.service) for at, change in day.told] == [
+        (40 + late, "retirement" if empties else "deletion", retired)
+    ]
+
+
+def test_a_page_beside_a_change_names_it() -> None:
+    """Kind, service and what exactly somebody decided."""
+    spec = replace(SPEC, seed=5)
+    mesh = build_mesh(spec)
+    able = possible(mesh, "deletion")
+    busiest = mesh.topology.node_ids[able[int(np.argmax(mesh.usual_rate[able]))]]
+    faults = [Fault("latency_injection", busiest, 63, 80, 10.0)]
+    day = lived(spec, [BenignChange("deploy", busiest, 60)], 80, faults=faults)
+    assert len(day.beside_changes()) == 1
+    (told,) = [one.alert.annotations["description"] for one in day.opened]
+    name = busiest.split("/")[1]
+    assert f"deploy of {busiest} ({name}-v1: generation 1 to 2)." in told
+    assert "Planned: began" in told
+
+
+@pytest.mark.days
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_day_of_planned_changes_pages_nobody(seed: int) -> None:
+    """Scaling, rollouts, retirements, new services, drained nodes; no canaries."""
+    spec = replace(SPEC, services=40, seed=seed)
+    day = churned(spec, DAY, 6.0, canaries=False)
+    made, told = (dict(Counter(change.kind for _, change in changes)) for changes in (day.made, day.told))
+    beside = day.beside_changes()
+    print(f"\nseed {seed}: {len(beside)} alerts beside changes, {len(day.opened) - len(beside)} elsewhere")
+    print(f"made {made}\ntold {told}")
+    assert sum(made.values()) > 100
+    assert beside == []
+    assert len(day.opened) <= 2  # a budget of one a day

@@ -1,0 +1,271 @@
+"""Plain English in Markdown files and in the names of functions.
+
+Every Markdown file of the repository keeps sentences and paragraphs short and avoids the phrases in ``BANNED``. No
+function is named with a bare past participle. Names that are not clean yet are in ``PENDING_NAMES``: remove an entry
+when you have cleaned it. The test fails if an entry is clean already.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("docs", "benchmarks", "deploy", "kernels", "model", "partitioning", "serve_app", "tests")
+PACKAGES = ("serve_app", "model", "partitioning", "kernels")
+MOST_WORDS_IN_A_SENTENCE = 35
+MOST_WORDS_IN_A_PARAGRAPH = 100
+
+BANNED = {  # a regular expression, and what to write instead
+    r"told": 'name who does what: "the service notifies you", "set to"',
+    r"heard": '"received", "read"',
+    r"heed(?:s|ed|ing)?": '"respect", "apply", "use"',
+    r"hushed": '"muted"',
+    r"whoever": '"anyone who", "the person who"',
+    r"nobody": '"no one", or say what is missing: "no alert is sent", "no fault is injected"',
+    r"somebody": '"someone"',
+    r"that of": "repeat the noun",
+    r"those of": "repeat the noun",
+    r"as it is": '"unchanged", or leave it out',
+    r"as they are": '"unchanged", or leave it out',
+    r"as emitted": '"at the default threshold"',
+    r"what pages": '"which alerts are raised"',
+    r"pages? (?:a|an|per) (?:day|hour)": '"alerts per day", "alerts per hour"',
+    r"false pages?": '"false alert"',
+    r"whose doing": '"which service caused it"',
+    r"who is (?:affected|asked|muted|refused|told)": 'name the part: "the service that is muted"',
+    r"strange|stranger|strangest|strangeness": '"unusual", "anomalous"',
+    r"anew": '"again", "from the start"',
+    r"for good": '"in production", "permanently"',
+    r"hangs? together": '"belongs together", "is related"',
+    r"taken? for": '"treated as"',
+    r"goes? on": '"continues", "resumes"',
+    r"tells? of": '"reports"',
+    r"came of": '"resulted"',
+    r"the watcher": '"the detector", "TAGAE"',
+}
+
+# Past participles that say nothing about what a function does or returns. Name it for one of the two.
+PARTICIPLES = re.compile(
+    "_?(?:"
+    "asked|called|changed|given|gone|heard|heeded|held|hushed|involved|joined|judged|kept|laid|lifted|"
+    "listed|made|moved|named|noted|opened|packed|paged|placed|quoted|raised|recorded|remembered|said|"
+    "scored|seen|settled|shown|spoken|suspected|taken|told|wanted|warmed|watched"
+    ")"
+)
+# How many functions of a name are left, with and without a leading underscore.
+PENDING_NAMES: dict[str, int] = {
+    "asked": 1,
+    "called": 2,
+    "changed": 2,
+    "given": 2,
+    "gone": 4,
+    "hushed": 1,
+    "involved": 3,
+    "joined": 6,
+    "judged": 2,
+    "kept": 1,
+    "laid": 3,
+    "lifted": 1,
+    "listed": 5,
+    "moved": 2,
+    "named": 7,
+    "noted": 1,
+    "opened": 3,
+    "packed": 2,
+    "paged": 1,
+    "placed": 3,
+    "quoted": 2,
+    "raised": 2,
+    "recorded": 3,
+    "remembered": 2,
+    "said": 2,
+    "scored": 2,
+    "seen": 4,
+    "settled": 1,
+    "shown": 4,
+    "suspected": 2,
+    "taken": 2,
+    "told": 13,
+    "wanted": 2,
+    "warmed": 1,
+    "watched": 3,
+}
+
+ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|incl|resp|[A-Z])\.(?=\s+\S)|\bno\.(?=\s+\d)")
+FENCE = re.compile(r"^(```|~~~)")
+ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph, list item, heading or table row, without its markup.
+
+    Attributes:
+        line: number of its first line in the file.
+        text: on one line. Inline code is replaced by ``CODE``, a link by its text.
+        is_row: whether it is a row of a table; sentences in tables are not counted.
+    """
+
+    line: int
+    text: str
+    is_row: bool = False
+
+    def sentences(self) -> list[str]:
+        text = ABBREVIATIONS.sub(lambda match: match[0].replace(".", "\0"), self.text)
+        return [part.replace("\0", ".") for part in re.split(r"(?<=[.!?])[\"')\]*_]*\s+", text) if part]
+
+
+def read_paragraphs(markdown: str) -> Iterator[Paragraph]:
+    """Split a file into paragraphs; code blocks and comments are left out."""
+    markdown = re.sub(r"<!--.*?-->", lambda match: "\n" * match[0].count("\n"), markdown, flags=re.DOTALL)
+    lines: list[str] = []
+    begin, is_in_fence, is_in_list, is_after_blank = 0, False, False, True
+
+    def close() -> Iterator[Paragraph]:
+        if lines:
+            yield Paragraph(begin, strip_markup(" ".join(lines)))
+            lines.clear()
+
+    for number, line in enumerate(markdown.splitlines(), 1):
+        if FENCE.match(line.lstrip()):
+            yield from close()
+            is_in_fence = not is_in_fence
+        elif is_in_fence:
+            pass
+        elif not line.strip():
+            yield from close()
+            is_after_blank = True
+            continue
+        elif is_after_blank and line.startswith("      " if is_in_list else "    "):
+            continue  # a block of code by indentation
+        elif line.startswith("|"):
+            yield from close()
+            if not re.fullmatch(r"[|\s:-]+", line):
+                yield Paragraph(number, strip_markup(line), is_row=True)
+        else:
+            is_item, is_heading = bool(ITEM.match(line)), line.startswith("#")
+            if is_item or is_heading:
+                yield from close()
+            if not lines:
+                begin, is_in_list = number, is_item or (is_in_list and line.startswith(" "))
+            lines.append(ITEM.sub("", line).strip())
+            if is_heading:
+                yield from close()
+        is_after_blank = False
+    yield from close()
+
+
+def strip_markup(text: str) -> str:
+    """Keep what a person reads: the text of links, the descriptions of pictures."""
+    text = re.sub(r"`` .*? ``|`[^`]*`", "CODE", text)
+    text = re.sub(r'<img[^>]*?alt="([^"]*)"[^>]*>', r"\1", text)
+    text = re.sub(r"<[^>]+>", " ", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"https?://\S*\w/?", "URL", text)
+    return re.sub(r"\s+", " ", text.replace("**", "").strip("#_ "))
+
+
+def count_words(text: str) -> int:
+    return sum(any(letter.isalnum() for letter in word) for word in text.split())
+
+
+def find_problems(name: str, markdown: str) -> Iterator[str]:
+    """What is wrong in a file, as ``file:line``, the sentence, and what to do."""
+    for paragraph in read_paragraphs(markdown):
+        place = f"{name}:{paragraph.line}"
+        if not paragraph.is_row:
+            words = count_words(paragraph.text)
+            if words > MOST_WORDS_IN_A_PARAGRAPH:
+                yield (
+                    f"{place}: {words} words in a paragraph, at most {MOST_WORDS_IN_A_PARAGRAPH}; "
+                    f"split it: {paragraph.text[:80]}..."
+                )
+            for sentence in paragraph.sentences():
+                words = count_words(sentence)
+                if words > MOST_WORDS_IN_A_SENTENCE:
+                    yield (
+                        f"{place}: {words} words in a sentence, at most {MOST_WORDS_IN_A_SENTENCE}; "
+                        f"split it: {sentence}"
+                    )
+        for sentence in paragraph.sentences():
+            for phrase, instead in BANNED.items():
+                if found := re.search(rf"\b(?:{phrase})\b", sentence, re.IGNORECASE):
+                    yield f'{place}: "{found[0]}" in: {sentence}\n    write instead: {instead}'
+
+
+def find_files() -> dict[str, Path]:
+    """Markdown files by their path in the repository."""
+    paths = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
+    return {path.relative_to(ROOT).as_posix(): path for path in sorted(paths) if "node_modules" not in path.parts}
+
+
+def count_participles() -> Counter[str]:
+    """Functions of the packages that are named with a participle alone, by name."""
+    trees = (ast.parse(path.read_text("utf-8")) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    functions = (
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return Counter(node.name.strip("_") for node in functions if PARTICIPLES.fullmatch(node.name))
+
+
+FILES = find_files()
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_file_is_in_plain_english(name: str) -> None:
+    problems = list(find_problems(name, FILES[name].read_text("utf-8")))
+    assert not problems, "\n" + "\n".join(problems)
+
+
+def test_no_function_is_named_with_a_participle() -> None:
+    found = count_participles()
+    more = sorted((found - Counter(PENDING_NAMES)).items())
+    assert not more, f"more functions than PENDING_NAMES; use a verb for what it does or a noun for its result: {more}"
+    fewer = sorted((Counter(PENDING_NAMES) - found).items())
+    assert not fewer, f"fewer functions are left than PENDING_NAMES says; lower or remove these entries: {fewer}"
+
+
+@pytest.mark.parametrize(
+    ("markdown", "sentences"),
+    [
+        ("One. Two.", ["One.", "Two."]),
+        ("Use e.g. this. Then i.e. that.", ["Use e.g. this.", "Then i.e. that."]),
+        (
+            "Python 3.11 or 3.12. See `a.b. c`, tagae.toml and README.md.",
+            ["Python 3.11 or 3.12.", "See CODE, tagae.toml and README.md."],
+        ),
+        ("Is it (really?) so? Yes.", ["Is it (really?", "so?", "Yes."]),
+        ("A line\nand the next.", ["A line and the next."]),
+        ("- One item\n  of two lines.\n- Another.", ["One item of two lines.", "Another."]),
+        ("1. First.\n2. Second.", ["First.", "Second."]),
+        ("See [the docs](docs/a.md#b.c) and https://a.b/c. End.", ["See the docs and URL.", "End."]),
+        ("Before.\n\n```bash\nnot. this.\n```\n\n    nor. this.\n\nAfter.", ["Before.", "After."]),
+        ("<!-- not\nthis. -->\n# Heading\nText.", ["Heading", "Text."]),
+        ("![A picture.](a.png)", ["A picture."]),
+    ],
+)
+def test_sentences_are_split(markdown: str, sentences: list[str]) -> None:
+    assert [sentence for paragraph in read_paragraphs(markdown) for sentence in paragraph.sentences()] == sentences
+
+
+@pytest.mark.parametrize(
+    ("markdown", "problem"),
+    [
+        ("ok\n\n" + "word " * 36, "x.md:3: 36 words in a sentence"),
+        ("Short one. " * 51, "x.md:1: 102 words in a paragraph"),
+        ("ok\n\n- Nobody is\n  told.", '"Nobody" in: Nobody is told.'),
+        ("| a | told |\n|---|---|\n", '"told" in'),
+    ],
+)
+def test_problems_are_found(markdown: str, problem: str) -> None:
+    assert any(problem in found for found in find_problems("x.md", markdown))
+
+
+@pytest.mark.parametrize("markdown", ["word " * 35, "Run `nobody told`.", f"| {'word ' * 40}|", "```\nnobody\n```"])
+def test_what_is_allowed_is_no_problem(markdown: str) -> None:
+    assert list(find_problems("x.md", markdown)) == []
