@@ -4,7 +4,7 @@
 
 Both services run at once with this environment's packages. One client sends each snapshot to both, first to the one and
 then to the other in turn, so both see the same machine: on shared processors two runs one after the other differ by
-more than most changes do. Neither has warm caches, so the times are above those of a service alone.
+more than most changes do. The caches of both are cold, so each is slower than a service that runs alone.
 
 Asserted: every push is answered 200, and both give the same sequence.
 """

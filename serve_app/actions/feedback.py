@@ -147,7 +147,7 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
 
 
 def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
-    """The document of what is kept."""
+    """The document of stored feedback."""
     return KeptFeedbackDocument(
         incident=feedback.incident,
         was_incident=feedback.was_incident,

@@ -114,7 +114,7 @@ def decode_mute(body: bytes) -> MuteDocument:
 
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:
-    """The document of what is kept, as of the mesh's clock: its newest snapshot."""
+    """The document of a stored mute. ``now`` is the time of the newest snapshot; None: there is none."""
     return KeptMuteDocument(
         id=mute.id,
         services=list(mute.services),

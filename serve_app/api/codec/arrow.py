@@ -87,7 +87,7 @@ def _read(body: bytes) -> pa.Table:
             if _compressed(bytes(message.metadata)):
                 raise MalformedDocument("expected an Arrow stream with plain buffers, came compressed ones; send plain")
         stream = pa.ipc.open_stream(pa.BufferReader(body))
-        check_kinds(stream.schema)  # reads the names of all fields, which nobody has checked to be text
+        check_kinds(stream.schema)  # reads all names, which may not be valid text
         table = stream.read_all()
         table.validate(full=True)
         return table
