@@ -6,7 +6,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,9 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus.standin import Request
+
+
+PATIENCE_SECONDS = 60.0  # for what a service does within a second or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,14 @@ class Alertmanager:
             alert = found()
         assert alert is not None
         return alert
+
+
+def eventually(true: Callable[[], Any]) -> bool:
+    """Whether something becomes true."""
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while not (found := true()) and time.monotonic() < ends:
+        time.sleep(0.05)
+    return bool(found)
 
 
 def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:

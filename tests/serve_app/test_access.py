@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from running import problem, recorded, serving, telling
+from running import eventually, problem, recorded, serving, telling
 from typer.testing import CliRunner
 
 from serve_app.access import Scope, editing
@@ -27,7 +27,6 @@ NAME, PROXY, STRANGER = "tagae.example", "127.0.0.9", "127.0.0.8"
 EVIL = "evil.example"
 OPENSSL = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
 OPENSSL += ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
-PATIENCE = 60.0  # for what a service does within a second or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,16 +261,6 @@ def test_tokens_come_and_go_while_it_runs(secured: Secured) -> None:
         assert eventually(lambda: http.get("/v1/meshes").status_code == 401)
     with secured.http("reader") as http:
         assert http.get("/v1/meshes").status_code == 200, "the others stay"
-
-
-def eventually(true: Any) -> bool:
-    """Whether something becomes true."""
-    import time
-
-    ends = time.monotonic() + PATIENCE
-    while not (found := true()) and time.monotonic() < ends:
-        time.sleep(0.05)
-    return bool(found)
 
 
 def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured: Secured) -> None:

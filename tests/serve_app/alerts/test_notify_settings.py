@@ -52,7 +52,11 @@ def test_receivers_from_a_file(config: Path) -> None:
     ]
     assert to.alertmanagers[1].bearer_token_file == Path("/token")
     ((hook, secret),) = to.webhooks
-    assert (hook.url, hook.place, secret) == ("https://hooks.example/a/b?c=d", "https://hooks.example", Path("/secret"))
+    assert (hook.url, hook.origin, secret) == (
+        "https://hooks.example/a/b?c=d",
+        "https://hooks.example",
+        Path("/secret"),
+    )
     assert to.place.links("shop", "i")["verdict_url"] == "https://tagae.example/base/v1/meshes/shop/verdict"
     assert to.pace.resend.total_seconds() == 30
 
