@@ -27,7 +27,6 @@ from serve_app.simulator.simulator import Simulator
 from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus.standin import Request
 
-
 PATIENCE_SECONDS = 60.0  # for what a service does within a second or two
 
 
