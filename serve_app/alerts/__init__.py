@@ -1,1 +1,1 @@
-"""What pages: incidents of verdicts as alerts for Alertmanager and as events for webhooks, and their delivery."""
+"""Sends incidents as alerts to Alertmanager and as events to webhooks."""

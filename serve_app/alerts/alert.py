@@ -1,4 +1,4 @@
-"""What is told to people, as remembered between verdicts and over restarts: plain, frozen, equal if the same."""
+"""The state of alerting: what has been sent, kept between verdicts and across restarts. All values are frozen."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,19 +7,19 @@ from typing import Any
 
 from model.verdict import Severity
 
-Name = tuple[tuple[str, str], ...]  # sorted labels: what Alertmanager knows an alert by
+LabelSet = tuple[tuple[str, str], ...]  # sorted; Alertmanager identifies an alert by its labels
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert as Alertmanager knows them.
+    """One alert in Alertmanager's terms.
 
     Attributes:
-        labels: who it is; another label is another alert.
-        annotations: what is known of it now.
-        starts_at: UTC; stays as it was first told.
-        ends_at: UTC, not before the start; None: it fires.
-        url: where it comes from; empty: not told.
+        labels: identity; a different label makes a different alert.
+        annotations: what is known now.
+        starts_at: UTC; never changes after the first notification.
+        ends_at: UTC, not before the start; None while it fires.
+        url: link to the source; empty for none.
     """
 
     labels: dict[str, str]
@@ -29,26 +29,26 @@ class Alert:
     url: str = ""
 
     @property
-    def name(self) -> Name:
+    def label_set(self) -> LabelSet:
         return tuple(sorted(self.labels.items()))
 
-    def ended(self, at: datetime, **annotations: str) -> "Alert":
-        """Resolved at this time, with why."""
+    def resolve(self, at: datetime, **annotations: str) -> "Alert":
+        """The alert, resolved at this time, with further annotations."""
         return replace(self, ends_at=max(at, self.starts_at), annotations={**self.annotations, **annotations})
 
 
 @dataclass(frozen=True, slots=True)
 class AlertedIncident:
-    """An incident that pages, as it was told last.
+    """An open incident as of its last notification. The state file holds the names of the fields.
 
     Attributes:
         incident: its id.
-        severity: as told; never falls.
-        opened_at: when it was told first: an id that comes back later is another page.
-        sequence: of its newest event, from 1.
-        services: that it was about when a verdict last listed it.
-        alert: which fires for it.
-        document: the incident as on the wire (``IncidentDocument``).
+        severity: highest so far.
+        opened_at: time of the first notification. An id that comes back later opens another alert.
+        sequence: number of its newest event, from 1.
+        services: suspect and affected services of the last verdict that listed it.
+        alert: the alert that fires for it.
+        document: the incident in the HTTP interface's form (``IncidentDocument``).
     """
 
     incident: str
@@ -62,12 +62,12 @@ class AlertedIncident:
 
 @dataclass(frozen=True, slots=True)
 class MeshAlerts:
-    """What was told of one mesh.
+    """The open incidents of one mesh.
 
     Attributes:
-        at: when its newest verdict was heard; None: never.
-        observed_at: of that verdict.
-        open: incidents that page.
+        at: when its newest verdict arrived; None before the first.
+        observed_at: time of the snapshot of that verdict.
+        open: incidents with a firing alert.
     """
 
     at: datetime | None = None
@@ -77,7 +77,7 @@ class MeshAlerts:
 
 @dataclass(frozen=True, slots=True)
 class IncidentEvent:
-    """Something that happened to an incident, for webhooks: ``id`` is the same however often it is sent."""
+    """Something that happened to an incident, for webhooks. Every attempt to send it has the same ``id``."""
 
     id: str
     at: datetime
@@ -86,9 +86,9 @@ class IncidentEvent:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What follows from a verdict: what is told from now on, alerts that end with it and what happened, in order."""
+    """The effect of one verdict: the mesh's new alerts, the alerts that it ended, and the events in order."""
 
-    told: MeshAlerts
+    alerts: MeshAlerts
     ended: tuple[Alert, ...] = ()
     events: tuple[IncidentEvent, ...] = ()
 
@@ -98,31 +98,31 @@ class AlertState:
     """Everything that must outlive the process.
 
     Attributes:
-        meshes: what was told, by mesh.
-        ended: resolved alerts that some Alertmanager may not know of yet, oldest first.
-        events: by webhook, those that it has not acknowledged, oldest first.
+        meshes: alerts by mesh.
+        ended: resolved alerts that an Alertmanager may not have received yet, oldest first.
+        events: by webhook, the events that it has not acknowledged, oldest first.
     """
 
     meshes: dict[str, MeshAlerts] = field(default_factory=dict)
     ended: tuple[Alert, ...] = ()
     events: dict[str, tuple[IncidentEvent, ...]] = field(default_factory=dict)
 
-    def firing(self) -> Iterator[Alert]:
-        """Of all meshes, whenever they were heard last."""
-        return (page.alert for told in self.meshes.values() for page in told.open)
+    def firing_alerts(self) -> Iterator[Alert]:
+        """The firing alerts of all meshes, however old their newest verdict is."""
+        return (incident.alert for alerts in self.meshes.values() for incident in alerts.open)
 
-    def after(self, mesh: str, heard: Transition, webhooks: Iterable[str]) -> "AlertState":
-        """With what a verdict of a mesh changed; an alert that fires again is no longer among the ended."""
-        meshes = {**self.meshes, mesh: heard.told}
-        events = {key: (*self.events.get(key, ()), *heard.events) for key in webhooks}
-        back = {page.alert.name for page in heard.told.open}
-        ended = tuple(alert for alert in (*self.ended, *heard.ended) if alert.name not in back)
+    def apply(self, mesh: str, change: Transition, webhooks: Iterable[str]) -> "AlertState":
+        """The state after a transition of a mesh. An alert that fires again is removed from ``ended``."""
+        meshes = {**self.meshes, mesh: change.alerts}
+        events = {key: (*self.events.get(key, ()), *change.events) for key in webhooks}
+        firing = {incident.alert.label_set for incident in change.alerts.open}
+        ended = tuple(alert for alert in (*self.ended, *change.ended) if alert.label_set not in firing)
         return AlertState(meshes, ended, events)
 
     def without(self, mesh: str) -> "AlertState":
-        """As if this mesh had never been heard; what ended stays until it is delivered."""
-        return replace(self, meshes={name: told for name, told in self.meshes.items() if name != mesh})
+        """The state without a mesh. Its ended alerts stay until they are delivered."""
+        return replace(self, meshes={name: alerts for name, alerts in self.meshes.items() if name != mesh})
 
     def with_events(self, events: Mapping[str, tuple[IncidentEvent, ...]]) -> "AlertState":
-        """With these events waiting instead."""
+        """The state with other pending events."""
         return replace(self, events=dict(events))

@@ -1,4 +1,4 @@
-"""An incident as whoever is paged reads it: labels that stay, annotations that follow the verdicts."""
+"""Labels and annotations of alerts. Labels stay the same; annotations follow each verdict."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,20 +8,20 @@ from model.verdict import Incident, Severity, Suspect, Verdict
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
 
 ALERT_NAME = "TagaeIncident"
-LABEL_LENGTH = 512  # characters; Kubernetes' names have 253 at most
+LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
 TEXT_LENGTH = 4096
-SUSPECTS, REASONS, AFFECTED, CHANGES, EVENTS = 5, 3, 20, 5, 5  # told of each at most; the rest is on the page
+MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 5  # the page shows the rest
 
 
 @dataclass(frozen=True, slots=True)
 class AlertLinks:
-    """Where alerts come from and lead to.
+    """The cluster that alerts come from, and the URLs in them.
 
     Attributes:
         cluster: label of every alert.
-        external_url: base of this service as people reach it; empty: no links to it.
-        runbook_url, dashboard_url: of an incident; ``{cluster}``, ``{mesh}`` and ``{incident}`` are filled in. Empty:
-            no runbook; the page of this service, at the incident.
+        external_url: base URL of this service; empty: no links to it.
+        runbook_url, dashboard_url: templates with ``{cluster}``, ``{mesh}`` and ``{incident}``. If empty, there is no
+            runbook, and the dashboard is the page of this service, opened at the incident.
     """
 
     cluster: str = "default"
@@ -29,53 +29,53 @@ class AlertLinks:
     runbook_url: str = ""
     dashboard_url: str = ""
 
-    def links(self, mesh: str, incident: str) -> dict[str, str]:
-        """``runbook_url``, ``dashboard_url``, ``verdict_url``, those that there are."""
+    def urls(self, mesh: str, incident: str) -> dict[str, str]:
+        """``runbook_url``, ``dashboard_url`` and ``verdict_url``, without the empty ones."""
         root = self.external_url.rstrip("/")
         page = root and f"{root}/#mesh={quote(mesh, safe='')}&incident={quote(incident, safe='')}"
         found = {
-            "runbook_url": self._filled(self.runbook_url, mesh, incident),
-            "dashboard_url": self._filled(self.dashboard_url, mesh, incident) or page,
+            "runbook_url": self._fill(self.runbook_url, mesh, incident),
+            "dashboard_url": self._fill(self.dashboard_url, mesh, incident) or page,
             "verdict_url": root and f"{root}/v1/meshes/{quote(mesh, safe='')}/verdict",
         }
         return {name: url for name, url in found.items() if url}
 
-    def _filled(self, url: str, mesh: str, incident: str) -> str:
+    def _fill(self, url: str, mesh: str, incident: str) -> str:
         for name, value in (("cluster", self.cluster), ("mesh", mesh), ("incident", incident)):
             url = url.replace(f"{{{name}}}", quote(value, safe=""))
         return url
 
 
-def labels(place: AlertLinks, mesh: str, incident: Incident) -> dict[str, str]:
-    """At the first page; only ``severity`` may change afterwards. What has no value is left out: Alertmanager takes an
-    empty label for an absent one."""
+def labels(links: AlertLinks, mesh: str, incident: Incident) -> dict[str, str]:
+    """Labels of the first notification; only ``severity`` may change later. Empty values are left out, since
+    Alertmanager treats an empty label as a missing one."""
     namespace, _, service = first_service(incident).partition("/")
     found = {
         "alertname": ALERT_NAME,
-        "cluster": place.cluster,
+        "cluster": links.cluster,
         "mesh": mesh,
         "incident": incident.id,
         "namespace": namespace,
         "service": service,
         "severity": incident.severity.value,
     }
-    return {name: shown for name, value in found.items() if (shown := cut(value, LABEL_LENGTH))}
+    return {name: text for name, value in found.items() if (text := truncate(value, LABEL_LENGTH))}
 
 
 def first_service(incident: Incident) -> str:
-    """The first suspect, or whoever is affected where nobody is suspected; empty: nobody is."""
-    named = [*(suspect.service for suspect in incident.suspects), *incident.affected]
-    return named[0] if named else ""
+    """The first suspect, or the first affected service if there is no suspect; empty if there is neither."""
+    services = [*(suspect.service for suspect in incident.suspects), *incident.affected]
+    return services[0] if services else ""
 
 
 def annotations(
-    place: AlertLinks, mesh: str, incident: Incident, severity: Severity, verdict: Verdict
+    links: AlertLinks, mesh: str, incident: Incident, severity: Severity, verdict: Verdict
 ) -> dict[str, str]:
-    """What is known of an incident now, and where to go from here."""
-    links = place.links(mesh, incident.id)
-    links.pop("verdict_url", None)  # it is the alert's own URL
+    """What is known of an incident now, and links."""
+    urls = links.urls(mesh, incident.id)
+    urls.pop("verdict_url", None)  # it is the alert's own URL
     found = {"summary": summary(incident, verdict), "description": description(mesh, incident, severity, verdict)}
-    return {name: cut(text, TEXT_LENGTH) for name, text in (found | links).items()}
+    return {name: truncate(text, TEXT_LENGTH) for name, text in (found | urls).items()}
 
 
 def summary(incident: Incident, verdict: Verdict) -> str:
@@ -88,41 +88,41 @@ def summary(incident: Incident, verdict: Verdict) -> str:
 
 
 def description(mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> str:
-    """Ranked suspects with their share and reasons, whom it affects, what was planned near it and what Kubernetes told
-    of its services: one line each."""
-    lines = [f"{severity.value.capitalize()} incident in mesh {mesh} since {moment(incident.since)}."]
-    for rank, suspect in enumerate(incident.suspects[:SUSPECTS], 1):
-        why = "; ".join(_reasons(suspect, verdict.observed_at)[:REASONS])
+    """One line each: ranked suspects with score and reasons, affected services, planned changes and Kubernetes
+    events."""
+    lines = [f"{severity.value.capitalize()} incident in mesh {mesh} since {format_time(incident.since)}."]
+    for rank, suspect in enumerate(incident.suspects[:MAX_SUSPECTS], 1):
+        why = "; ".join(_reasons(suspect, verdict.observed_at)[:MAX_REASONS])
         lines.append(f"{rank}. {suspect.service} ({suspect.score:.0%}){': ' + why if why else ''}")
     if incident.affected:
-        more = len(incident.affected) - AFFECTED
-        named = ", ".join(incident.affected[:AFFECTED])
-        lines.append(f"Affected: {named}{f' and {more} more' if more > 0 else ''}.")
-    lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:CHANGES]]
-    lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:EVENTS]]
+        more = len(incident.affected) - MAX_AFFECTED
+        affected = ", ".join(incident.affected[:MAX_AFFECTED])
+        lines.append(f"Affected: {affected}{f' and {more} more' if more > 0 else ''}.")
+    lines += [f"Planned: {change_text(near, incident.since)}." for near in incident.changes[:MAX_CHANGES]]
+    lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:MAX_EVENTS]]
     return "\n".join(lines)
 
 
-def unseen(description: str, verdict: Verdict) -> str:
-    """The description of an incident that this verdict could not have seen."""
-    told = description.split("\nNot seen")[0]
-    return f"{told}\nNot seen at {moment(verdict.observed_at)}: {_blindness(verdict)}"[-TEXT_LENGTH:]
+def mark_unseen(description: str, verdict: Verdict) -> str:
+    """Add a line to the description of an incident that this verdict could not confirm or end."""
+    before = description.split("\nNot seen")[0]
+    is_partial = verdict.coverage < 1 or verdict.missing_parts
+    why = (
+        f"{verdict.coverage:.0%} of the services were scored."
+        if is_partial
+        else "the detector is learning this mesh again."
+    )
+    return f"{before}\nNot seen at {format_time(verdict.observed_at)}: {why}"[-TEXT_LENGTH:]
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def cut(text: str, length: int) -> str:
-    """At most ``length`` characters, and none that UTF-8 cannot carry."""
+def truncate(text: str, length: int) -> str:
+    """At most ``length`` characters; characters that UTF-8 cannot encode are replaced."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= length else f"{text[: length - 3]}..."
-
-
-def _blindness(verdict: Verdict) -> str:
-    if verdict.coverage < 1 or verdict.missing_parts:
-        return f"{verdict.coverage:.0%} of the services were scored."
-    return "the mesh is learned anew."
 
 
 def _reasons(suspect: Suspect, observed_at: datetime) -> list[str]:

@@ -1,8 +1,8 @@
-"""Tells people of incidents: verdicts in, alerts and events out, from one event loop.
+"""Sends incidents to people: verdicts in, alerts and events out.
 
-    told(mesh, verdict) -> book -> file -> a courier for each Alertmanager and each webhook
+    accept_verdict(mesh, verdict) -> state -> file -> a send loop for each Alertmanager and each webhook
 
-``told`` only reckons; what goes over disk and network does so in :meth:`Notifier.run`, each endpoint by itself.
+``accept_verdict`` only computes. :meth:`AlertDelivery.run` writes the file and sends, each endpoint independently.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from pathlib import Path
 
 from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
-from serve_app.alerts.alertmanager import PATH, Pace, Replica
-from serve_app.alerts.alertmanager import RECEIVER as ALERTMANAGER
+from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
+from serve_app.alerts.alertmanager import PATH, PostTiming, Replica
 from serve_app.alerts.annotations import AlertLinks
 from serve_app.alerts.send_loop import Receiver, SendLoop
 from serve_app.alerts.state_file import StateFile
-from serve_app.alerts.transitions import dismissed, transition
-from serve_app.alerts.webhook import RECEIVER as WEBHOOK
-from serve_app.alerts.webhook import Queue, Webhook
+from serve_app.alerts.transitions import resolve_all, transition
+from serve_app.alerts.webhook import KIND as WEBHOOK
+from serve_app.alerts.webhook import QueueLimits, Webhook
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import Backoff, HttpSender
 from serve_app.settings import NotifySettings, Settings
 
 DIRECTORY = "notify"
-FORGOTTEN = timedelta(hours=24)  # without a verdict, after which a mesh is taken for gone
-MOST_ENDED = 2000  # resolved alerts that wait for replicas that are away
-MEASURED_EVERY_SECONDS = 2.0  # Ray forgets a gauge that was not set for two of its reports, 20 s
+FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
+MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
+MEASURE_SECONDS = 2.0  # Ray drops a gauge that was not set for two of its reports, 20 s
 log = logging.getLogger("ray.serve")
 
 
@@ -40,36 +40,36 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """Who is told, and how.
+    """Where to send alerts and events, and how.
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        webhooks: with the file of the secret that signs.
-        place: where alerts come from.
-        pace, queue, backoff: when, and how much may wait.
-        deadline_seconds: of one request.
-        drain_seconds: for what waits at the end.
+        webhooks: each with the file of its signing secret.
+        links: cluster and URLs in alerts.
+        timing, queue, backoff: when to send, and how much may wait.
+        deadline_seconds: for one request.
+        drain_seconds: for what still waits when the process ends.
     """
 
     alertmanagers: tuple[Endpoint, ...] = ()
     webhooks: tuple[tuple[Endpoint, Path | None], ...] = ()
-    place: AlertLinks = field(default_factory=AlertLinks)
-    pace: Pace = field(default_factory=Pace)
-    queue: Queue = field(default_factory=Queue)
+    links: AlertLinks = field(default_factory=AlertLinks)
+    timing: PostTiming = field(default_factory=PostTiming)
+    queue: QueueLimits = field(default_factory=QueueLimits)
     backoff: Backoff = field(default_factory=Backoff)
     deadline_seconds: float = 10.0
     drain_seconds: float = 5.0
 
 
 def receivers(settings: NotifySettings) -> Receivers:
-    """As the settings say."""
+    """The receivers of the settings."""
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in settings.alertmanagers),
         tuple((one.endpoint(one.url), one.secret_file) for one in settings.webhooks),
         AlertLinks(
             settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""
         ),
-        Pace(resend=timedelta(seconds=settings.resend_seconds)),
+        PostTiming(resend=timedelta(seconds=settings.resend_seconds)),
         backoff=Backoff(longest_seconds=settings.longest_backoff_seconds),
         deadline_seconds=settings.deadline_seconds,
         drain_seconds=settings.drain_seconds,
@@ -77,17 +77,17 @@ def receivers(settings: NotifySettings) -> Receivers:
 
 
 def directory(settings: Settings) -> Path:
-    """Where what was told is kept."""
+    """The directory of the state file."""
     return settings.notify.path or settings.store.path / DIRECTORY
 
 
 class AlertDelivery:
-    """What one process tells; drive it from one event loop.
+    """Sends the alerts and events of one process. Use it from one event loop.
 
     Args:
-        to: who is told, and how.
-        directory: for what was told, which outlives the process; not shared with another one.
-        instruments: counts.
+        to: where to send, and how.
+        directory: for the state file, which outlives the process. No other process may use it.
+        instruments: counters.
         clock: UTC now.
 
     Raises:
@@ -101,137 +101,138 @@ class AlertDelivery:
         self._instruments = instruments
         self._clock = clock
         self._began = clock()
-        self._ledger = StateFile(directory, instruments)
+        self._state_file = StateFile(directory, instruments)
         self._replicas = [
-            Replica(HttpSender(one, to.deadline_seconds), self._ledger, to.pace, instruments, clock)
+            Replica(HttpSender(one, to.deadline_seconds), self._state_file, to.timing, instruments, clock)
             for one in to.alertmanagers
         ]
         self._webhooks = [
-            Webhook(HttpSender(one, to.deadline_seconds), self._ledger, instruments, secret)
+            Webhook(HttpSender(one, to.deadline_seconds), self._state_file, instruments, secret)
             for one, secret in to.webhooks
         ]
-        self._errands: list[Receiver] = [*self._replicas, *self._webhooks]
-        self._couriers = [SendLoop(errand, self._ledger.reader(), to.backoff, instruments) for errand in self._errands]
+        self._receivers: list[Receiver] = [*self._replicas, *self._webhooks]
+        self._loops = [
+            SendLoop(receiver, self._state_file.subscribe(), to.backoff, instruments) for receiver in self._receivers
+        ]
         self._closing = asyncio.Event()
         self._ended = asyncio.Event()
         self._running = False
         self._tidy()
 
-    def told(self, mesh: str, verdict: Verdict, now: datetime) -> None:
-        """Take in a mesh's newest verdict; returns at once. ``now``: UTC."""
-        before = self._ledger.book.meshes.get(mesh, MeshAlerts())
-        self._put(mesh, transition(before, mesh, verdict, now, self._to.place), now)
+    def accept_verdict(self, mesh: str, verdict: Verdict, now: datetime) -> None:
+        """Update the alerts of a mesh from its newest verdict; returns at once. ``now`` is UTC."""
+        before = self._state_file.state.meshes.get(mesh, MeshAlerts())
+        self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
 
-    def gone(self, mesh: str, now: datetime) -> None:
-        """The mesh was deleted: what is open of it is resolved, and it may begin anew at any time."""
-        self._dismiss(mesh, now, "mesh_deleted")
+    def forget_mesh(self, mesh: str, now: datetime) -> None:
+        """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""
+        self._resolve_all(mesh, now, "mesh_deleted")
 
-    def open(self, mesh: str) -> tuple[Alert, ...]:
-        """What fires for a mesh."""
-        told = self._ledger.book.meshes.get(mesh, MeshAlerts())
-        return tuple(page.alert for page in told.open)
+    def firing_alerts(self, mesh: str) -> tuple[Alert, ...]:
+        """The alerts that fire for a mesh."""
+        alerts = self._state_file.state.meshes.get(mesh, MeshAlerts())
+        return tuple(incident.alert for incident in alerts.open)
 
-    def waiting(self) -> dict[str, int]:
-        """How much is not acknowledged yet, by receiver, over all of a kind."""
+    def count_waiting(self) -> dict[str, int]:
+        """How many alerts and events are not acknowledged yet, by kind of receiver."""
         found = dict.fromkeys((ALERTMANAGER, WEBHOOK), 0)
-        for errand in self._errands:
-            found[errand.receiver] += errand.waiting()
+        for receiver in self._receivers:
+            found[receiver.kind] += receiver.count_waiting()
         return found
 
     async def run(self) -> None:
-        """Deliver until :meth:`close`; what waits then has ``drain_seconds``. Cancelling it drains nothing."""
+        """Deliver until :meth:`close`, then for ``drain_seconds`` more. Cancelling ends delivery at once."""
         if self._closing.is_set():
             return
         self._running = True
-        house = [
-            asyncio.create_task(self._ledger.keep()),
-            asyncio.create_task(self._keep_house()),
+        background = [
+            asyncio.create_task(self._state_file.run()),
+            asyncio.create_task(self._tidy_regularly()),
             asyncio.create_task(self._measure()),
         ]
-        ways = [asyncio.create_task(courier.run()) for courier in self._couriers]
+        sending = [asyncio.create_task(loop.run()) for loop in self._loops]
         try:
             await self._closing.wait()
-            await self._ledger.publish()
-            for courier in self._couriers:
-                courier.close()
-            if ways:
-                await asyncio.wait(ways, timeout=self._to.drain_seconds)
+            await self._state_file.publish()
+            for loop in self._loops:
+                loop.close()
+            if sending:
+                await asyncio.wait(sending, timeout=self._to.drain_seconds)
         finally:
-            for task in (*house, *ways):
+            for task in (*background, *sending):
                 task.cancel()
-            await asyncio.gather(*house, *ways, return_exceptions=True)
-            await self._put_away()
+            await asyncio.gather(*background, *sending, return_exceptions=True)
+            await self._shut_down()
             self._ended.set()
 
     async def close(self) -> None:
-        """End :meth:`run`, or, if it never ran, keep what was told."""
-        await asyncio.sleep(0)  # a run that was made a task just now begins, and delivers
+        """End :meth:`run`. If it never ran, save the state."""
+        await asyncio.sleep(0)  # lets a task that was just created enter run(), so that it delivers
         self._closing.set()
         if self._running:
             await self._ended.wait()
         else:
-            await self._put_away()
+            await self._shut_down()
 
-    async def _put_away(self) -> None:
-        await self._ledger.flush()
-        for errand in self._errands:
-            await errand.poster.close()
+    async def _shut_down(self) -> None:
+        await self._state_file.flush()
+        for receiver in self._receivers:
+            await receiver.sender.close()
 
-    def _put(self, mesh: str, heard: Transition, now: datetime) -> None:
-        book = self._ledger.book.after(mesh, heard, [webhook.key for webhook in self._webhooks])
-        changed = bool(heard.ended or heard.events)
-        self._ledger.change(self._bounded(book, now) if changed else book, write=changed)
+    def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
+        state = self._state_file.state.apply(mesh, change, [webhook.key for webhook in self._webhooks])
+        has_news = bool(change.ended or change.events)
+        self._state_file.update(self._trim(state, now) if has_news else state, write=has_news)
 
-    def _dismiss(self, mesh: str, now: datetime, why: str) -> None:
-        if told := self._ledger.book.meshes.get(mesh):
-            self._put(mesh, dismissed(told, mesh, now, self._to.place, why), now)
-            self._ledger.change(self._ledger.book.without(mesh))
+    def _resolve_all(self, mesh: str, now: datetime, why: str) -> None:
+        if alerts := self._state_file.state.meshes.get(mesh):
+            self._apply(mesh, resolve_all(alerts, mesh, now, self._to.links, why), now)
+            self._state_file.update(self._state_file.state.without(mesh))
 
-    async def _keep_house(self) -> None:
-        """Now and then what nobody waits for is dropped, and times of what is open are kept."""
+    async def _tidy_regularly(self) -> None:
         while True:
             try:
                 self._tidy()
-            except Exception:  # a fault of ours here must not end the deliveries, nor itself
+            except Exception:  # a bug here must end neither the deliveries nor this loop
                 log.exception("notifications: unexpected error while tidying")
-            await asyncio.sleep(self._to.pace.resend.total_seconds())
+            await asyncio.sleep(self._to.timing.resend.total_seconds())
 
     def _tidy(self) -> None:
+        """Resolve silent meshes, drop what needs no delivery, and save the state while alerts fire."""
         now = self._clock()
-        for mesh, told in self._ledger.book.meshes.items():
-            if now - max(told.at or self._began, self._began) > FORGOTTEN:
-                log.warning("mesh %s: no verdict for %s; it is taken for gone", mesh, FORGOTTEN)
-                self._dismiss(mesh, now, "mesh_silent")
-        before = self._ledger.book
-        book = self._bounded(before, now)
-        if book != before or any(True for _ in book.firing()):
-            self._ledger.change(book)
+        for mesh, alerts in self._state_file.state.meshes.items():
+            if now - max(alerts.at or self._began, self._began) > FORGET_AFTER:
+                log.warning("mesh %s: no verdict for %s; its alerts are resolved", mesh, FORGET_AFTER)
+                self._resolve_all(mesh, now, "mesh_silent")
+        before = self._state_file.state
+        state = self._trim(before, now)
+        if state != before or any(True for _ in state.firing_alerts()):
+            self._state_file.update(state)
 
     async def _measure(self) -> None:
-        """What waits, over and over: a gauge that nobody sets is forgotten, and with it the alert that none arrives."""
+        """Set the gauge again and again: Ray drops a gauge that is not set, and with it any alert on the gauge."""
         while True:
-            for receiver, count in self.waiting().items():
-                self._instruments.set(NOTICES_WAITING, count, receiver=receiver)
-            await asyncio.sleep(MEASURED_EVERY_SECONDS)
+            for kind, count in self.count_waiting().items():
+                self._instruments.set(NOTICES_WAITING, count, receiver=kind)
+            await asyncio.sleep(MEASURE_SECONDS)
 
-    def _bounded(self, book: AlertState, now: datetime) -> AlertState:
-        """Without what every replica knows, or is too old or too much to wait."""
-        keep, ended = self._to.pace.keep, [alert for alert in book.ended if not self._is_known(alert)]
+    def _trim(self, state: AlertState, now: datetime) -> AlertState:
+        """Drop what every replica knows, what is too old, and what is too much."""
+        keep, ended = self._to.timing.keep, [alert for alert in state.ended if not self._is_known(alert)]
         young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]
-        kept = tuple(young[-MOST_ENDED:])
-        dropped = {"expired": len(ended) - len(young), "full": len(young) - len(kept)}
-        self._dropped(ALERTMANAGER, dropped)
+        kept = tuple(young[-MAX_ENDED:])
+        self._count_dropped(ALERTMANAGER, {"expired": len(ended) - len(young), "full": len(young) - len(kept)})
         events = {}
-        for webhook in self._webhooks:  # of a webhook that is no more, nothing is kept
-            events[webhook.key], dropped = self._to.queue.bounded(book.events.get(webhook.key, ()), now)
-            self._dropped(WEBHOOK, dropped)
-        return replace(book, ended=kept, events=events)
+        for webhook in self._webhooks:  # events of a webhook that was removed from the settings are dropped
+            events[webhook.key], dropped = self._to.queue.trim(state.events.get(webhook.key, ()), now)
+            self._count_dropped(WEBHOOK, dropped)
+        return replace(state, ended=kept, events=events)
 
     def _is_known(self, alert: Alert) -> bool:
-        return all(replica.knows(alert) for replica in self._replicas)
+        return all(replica.knows_end(alert) for replica in self._replicas)
 
-    def _dropped(self, receiver: str, counts: dict[str, int]) -> None:
+    def _count_dropped(self, kind: str, counts: dict[str, int]) -> None:
         for reason, count in counts.items():
             if count:
-                self._instruments.count(NOTICES_DROPPED, count, receiver=receiver, reason=reason)
-                log.error("%s: %d given up: %s", receiver, count, reason)
+                self._instruments.count(NOTICES_DROPPED, count, receiver=kind, reason=reason)
+                log.error("%s: %d dropped: %s", kind, count, reason)

@@ -1,4 +1,4 @@
-"""What is told to people as documents: events for webhooks, and what is kept of both over a restart."""
+"""Bodies of requests to webhooks and Alertmanager, and the content of the state file."""
 
 import hashlib
 import json
@@ -14,54 +14,56 @@ from serve_app.api.codec.verdicts import encode_incident
 from serve_app.errors import CorruptState
 
 EVENT_VERSION = 1
-BOOK_VERSION = 1
+STATE_VERSION = 1
 Kind = Literal["opened", "severity_raised", "merged", "resolved"]
 
 
 def incident_document(incident: Incident, observed_at: datetime) -> dict[str, Any]:
-    """``IncidentDocument`` as plain JSON values; what is no number is null."""
+    """``IncidentDocument`` as plain JSON values; NaN is null."""
     document: dict[str, Any] = json.loads(encode_incident(incident, observed_at).model_dump_json())
     return document
 
 
-def event(kind: Kind, page: AlertedIncident, mesh: str, at: datetime, place: AlertLinks, **more: str) -> IncidentEvent:
-    """What happened to an incident, with all that is known of it, so that one document is enough.
+def build_event(
+    kind: Kind, incident: AlertedIncident, mesh: str, at: datetime, links: AlertLinks, **more: str
+) -> IncidentEvent:
+    """An event with all that is known of its incident, so that a receiver needs no other event.
 
     Args:
         kind: what happened.
-        page: as it is told from now on, or was last; ``sequence`` is the event's.
+        incident: its state after the event; ``sequence`` is the event's number.
         mesh: name.
-        at: when it is told, UTC.
-        place: where it comes from.
-        more: ``previous_severity``, ``merged_into``, ``reason`` of a resolution.
+        at: time of the event, UTC.
+        links: cluster and URLs.
+        more: ``previous_severity``, ``merged_into``, or ``reason`` of a resolution.
     """
-    key = (place.cluster, mesh, page.incident, page.opened_at.isoformat(), str(page.sequence))
+    key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))
     name = hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=16).hexdigest()
     document = {
         "version": EVENT_VERSION,
         "id": name,
         "event": kind,
-        "sequence": page.sequence,
+        "sequence": incident.sequence,
         "at": at.isoformat(),
-        "cluster": place.cluster,
+        "cluster": links.cluster,
         "mesh": mesh,
-        "opened_at": page.opened_at.isoformat(),
+        "opened_at": incident.opened_at.isoformat(),
         **more,
-        "summary": page.alert.annotations.get("summary", ""),
-        "description": page.alert.annotations.get("description", ""),
-        "links": place.links(mesh, page.incident),
-        "incident": page.document,
+        "summary": incident.alert.annotations.get("summary", ""),
+        "description": incident.alert.annotations.get("description", ""),
+        "links": links.urls(mesh, incident.incident),
+        "incident": incident.document,
     }
     return IncidentEvent(name, at, document)
 
 
 def encode_event(event: IncidentEvent) -> bytes:
-    """The body of a webhook's request: the same bytes however often it is sent."""
+    """The body of a webhook request. Every attempt sends the same bytes."""
     return msgspec.json.encode(event.document)
 
 
 def encode_alerts(alerts: list[tuple[Alert, datetime]]) -> bytes:
-    """The body of Alertmanager's ``POST /api/v2/alerts``: each alert with the end that it is given now."""
+    """The body of Alertmanager's ``POST /api/v2/alerts``: each alert with its ``endsAt``."""
     return msgspec.json.encode(
         [
             {
@@ -76,38 +78,37 @@ def encode_alerts(alerts: list[tuple[Alert, datetime]]) -> bytes:
     )
 
 
-class _Kept(msgspec.Struct):
+class _StoredState(msgspec.Struct):
     version: int
-    book: AlertState
+    state: AlertState = msgspec.field(name="book")
 
 
-def encode_book(book: AlertState) -> bytes:
-    """For the file that outlives the process."""
-    return msgspec.json.format(msgspec.json.encode(_Kept(BOOK_VERSION, book)), indent=1)
+def encode_state(state: AlertState) -> bytes:
+    """The content of the state file."""
+    return msgspec.json.format(msgspec.json.encode(_StoredState(STATE_VERSION, state)), indent=1)
 
 
-def decode_book(content: bytes) -> AlertState:
-    """What :func:`encode_book` wrote.
+def decode_state(content: bytes) -> AlertState:
+    """Read what :func:`encode_state` wrote.
 
     Raises:
-        CorruptState: it is not that, or of another version.
+        CorruptState: the content is something else, or of another version.
     """
     try:
-        kept = msgspec.json.decode(content, type=_Kept)
+        stored = msgspec.json.decode(content, type=_StoredState)
     except msgspec.MsgspecError as error:
-        raise CorruptState(f"notifications: expected what this service wrote, came {error}") from None
-    if kept.version != BOOK_VERSION:
-        raise CorruptState(f"notifications: expected version {BOOK_VERSION}, came {kept.version}")
-    if not all(at.tzinfo for at in _moments(kept.book)):
-        raise CorruptState("notifications: expected times with their zone, came one without")
-    return kept.book
+        raise CorruptState(f"notifications: expected a state file of this service, came {error}") from None
+    if stored.version != STATE_VERSION:
+        raise CorruptState(f"notifications: expected version {STATE_VERSION}, came {stored.version}")
+    if not all(at.tzinfo for at in _find_times(stored.state)):
+        raise CorruptState("notifications: expected times with a time zone, came one without")
+    return stored.state
 
 
-def _moments(book: AlertState) -> list[datetime]:
-    alerts = [*book.firing(), *book.ended]
-    pages = [page for told in book.meshes.values() for page in told.open]
-    found = [told_at for told in book.meshes.values() for told_at in (told.at, told.observed_at)]
+def _find_times(state: AlertState) -> list[datetime]:
+    alerts = [*state.firing_alerts(), *state.ended]
+    found = [at for mesh in state.meshes.values() for at in (mesh.at, mesh.observed_at)]
     found += [at for alert in alerts for at in (alert.starts_at, alert.ends_at)]
-    found += [page.opened_at for page in pages]
-    found += [one.at for events in book.events.values() for one in events]
+    found += [incident.opened_at for mesh in state.meshes.values() for incident in mesh.open]
+    found += [event.at for events in state.events.values() for event in events]
     return [at for at in found if at is not None]

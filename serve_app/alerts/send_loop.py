@@ -1,4 +1,4 @@
-"""Goes to one endpoint for as long as the service lives: when something is due, and again when it failed."""
+"""The loop that sends to one endpoint: whenever something is due, and again after a failure."""
 
 import asyncio
 import logging
@@ -8,72 +8,72 @@ from serve_app.metrics import NOTICES_FAILED, Instruments
 from serve_app.net.http import Backoff, HttpSender, Reply
 
 log = logging.getLogger("ray.serve")
-_NO_USE = frozenset({"forbidden", "refused", "secret"})  # does not pass by itself: tried at the longest interval
+_PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the longest interval
 
 
 class Receiver(Protocol):
-    """What is sent to one endpoint."""
+    """One endpoint and what is due to it."""
 
-    poster: HttpSender
-    receiver: str  # label of the counters
+    sender: HttpSender
+    kind: str  # label of the counters
 
-    def waiting(self) -> int:
-        """How much it has not acknowledged."""
+    def count_waiting(self) -> int:
+        """How many alerts or events the endpoint has not acknowledged."""
 
     def next_in(self) -> float:
-        """Seconds until something is due though nothing changes."""
+        """Seconds until something is due even if nothing changes."""
 
     async def send(self) -> Reply | None:
-        """Try once; None: nothing is due."""
+        """Try once. Returns None if nothing is due."""
 
 
 class SendLoop:
-    """One endpoint's own loop: what it does holds up nobody else.
+    """Serves one endpoint, so that a slow endpoint does not delay the others.
 
     Args:
-        errand: what is sent.
-        news: set when there may be something to send.
-        backoff: after failures.
-        instruments: counts.
+        receiver: the endpoint.
+        news: set when something may be due.
+        backoff: between attempts after failures.
+        instruments: counters.
     """
 
-    def __init__(self, errand: Receiver, news: asyncio.Event, backoff: Backoff, instruments: Instruments) -> None:
-        self.errand = errand
+    def __init__(self, receiver: Receiver, news: asyncio.Event, backoff: Backoff, instruments: Instruments) -> None:
+        self.receiver = receiver
         self._news = news
         self._backoff = backoff
         self._instruments = instruments
         self._closing = asyncio.Event()
         self._failures = 0
-        self._told: str = ""
+        self._last_failure: str = ""
 
     async def run(self) -> None:
-        """Until it is told to close and nothing waits."""
+        """Send until :meth:`close` was called and nothing is waiting."""
         while True:
             self._news.clear()
             reply = await self._try()
             if reply is not None and reply.failed:
                 await self._pause(reply)
-            elif reply is None or not self.errand.waiting():
-                if self._closing.is_set() and not self.errand.waiting():
+            elif reply is None or not self.receiver.count_waiting():
+                if self._closing.is_set() and not self.receiver.count_waiting():
                     return
                 await self._idle()
 
     def close(self) -> None:
-        """Send what waits and end; a pause is cut short once."""
+        """Send what is waiting, then end. Cuts one pause short."""
         self._closing.set()
         self._news.set()
 
     async def _try(self) -> Reply | None:
         try:
-            reply = await self.errand.send()
-        except Exception as error:  # a fault of ours at one endpoint must not silence it, nor the others
-            log.exception("%s: unexpected error while sending", self.errand.poster.endpoint.origin)
+            reply = await self.receiver.send()
+        except Exception as error:  # a bug at one endpoint must stop neither its loop nor the others
+            log.exception("%s: unexpected error while sending", self.receiver.sender.endpoint.origin)
             reply = Reply("broken", detail=type(error).__name__)
-        self._note(reply)
+        self._record(reply)
         return reply
 
     async def _idle(self) -> None:
-        seconds = self.errand.next_in()
+        seconds = self.receiver.next_in()
         try:
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
                 await self._news.wait()
@@ -82,7 +82,7 @@ class SendLoop:
 
     async def _pause(self, reply: Reply) -> None:
         seconds = self._backoff.seconds(self._failures, reply.retry_after_seconds)
-        if reply.failed in _NO_USE:
+        if reply.failed in _PERSISTENT:
             seconds = max(seconds, self._backoff.longest_seconds)
         closing = self._closing.is_set()
         try:
@@ -91,17 +91,19 @@ class SendLoop:
         except TimeoutError:
             return
 
-    def _note(self, reply: Reply | None) -> None:
-        """Count failures; log the first of its kind in a row, and when it is over."""
+    def _record(self, reply: Reply | None) -> None:
+        """Count failures. Log the first of a kind in a row, and the recovery."""
         if reply is None:
             return
-        place = self.errand.poster.endpoint.origin
+        origin = self.receiver.sender.endpoint.origin
         if reply.failed:
             self._failures += 1
-            self._instruments.count(NOTICES_FAILED, receiver=self.errand.receiver, reason=reply.failed)
-            if self._told != reply.failed:
-                log.warning("%s %s: %s: %s", self.errand.receiver, place, reply.failed, reply.detail)
-        elif self._told:
-            log.warning("%s %s: takes notices again after %d failures", self.errand.receiver, place, self._failures)
-        self._told = reply.failed
+            self._instruments.count(NOTICES_FAILED, receiver=self.receiver.kind, reason=reply.failed)
+            if self._last_failure != reply.failed:
+                log.warning("%s %s: %s: %s", self.receiver.kind, origin, reply.failed, reply.detail)
+        elif self._last_failure:
+            log.warning(
+                "%s %s: accepts notifications again after %d failures", self.receiver.kind, origin, self._failures
+            )
+        self._last_failure = reply.failed
         self._failures = self._failures if reply.failed else 0

@@ -1,9 +1,9 @@
-"""From a verdict, and what was told before, to what is told now: pure, one alert for each incident.
+"""What a verdict changes in the alerts of a mesh: pure functions, one alert for each incident.
 
-What is open is what ``Verdict.incidents`` lists: the detector keeps an incident listed through quiet and through parts
-that did not answer, for as long as it holds it open. One that is no longer listed has merged where its services belong
-to another one now; else it is over, unless this verdict could not have seen it: a mesh that is learned anew has
-forgotten its incidents, and silence of a part that was not scored is no news.
+``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
+answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
+another incident now. Otherwise it is over, unless this verdict could not see it: a mesh that is being learned again has
+no incidents, and a part that was not scored says nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,136 +13,141 @@ from typing import NamedTuple
 
 from model.verdict import Incident, Severity, Status, Verdict
 from serve_app.alerts.alert import Alert, AlertedIncident, IncidentEvent, MeshAlerts, Transition
-from serve_app.alerts.annotations import AlertLinks, annotations, labels, unseen
-from serve_app.alerts.payloads import event, incident_document
+from serve_app.alerts.annotations import AlertLinks, annotations, labels, mark_unseen
+from serve_app.alerts.payloads import build_event, incident_document
 
-# A verdict older than the newest was overtaken on its way; if none came for so long, the mesh has another clock now.
+# A verdict older than the newest is out of order, unless no verdict came for this long: then the mesh has a new clock.
 LATE = timedelta(minutes=5)
 _RANK = list(Severity)
 
 
 class _Step(NamedTuple):
-    """What becomes of one incident: its page while it is open, alerts that end, what happened."""
+    """What happens to one incident: its new state while it is open, the alerts that end, the events."""
 
-    page: AlertedIncident | None
+    incident: AlertedIncident | None
     ended: tuple[Alert, ...] = ()
     events: tuple[IncidentEvent, ...] = ()
 
 
-def transition(told: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, place: AlertLinks) -> Transition:
+def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, links: AlertLinks) -> Transition:
     """What a verdict changes.
 
     Args:
-        told: before.
+        alerts: of the mesh, before.
         mesh: name.
-        verdict: of this mesh; one that was overtaken on the way changes nothing.
-        now: UTC, the clock of whoever tells.
-        place: where alerts come from.
+        verdict: of this mesh; one that is out of order changes nothing.
+        now: UTC, by this service's clock.
+        links: cluster and URLs.
     """
-    if _overtaken(told, verdict, now):
-        return Transition(told)
+    if _is_out_of_order(alerts, verdict, now):
+        return Transition(alerts)
     listed = {incident.id: incident for incident in verdict.incidents}
-    known = {page.incident: page for page in told.open}
+    known = {alerted.incident: alerted for alerted in alerts.open}
     steps = [
-        _gone(page, mesh, verdict, _survivor(page, listed.values(), known), now, place)
-        for page in told.open
-        if page.incident not in listed
+        _leave(alerted, mesh, verdict, _find_successor(alerted, listed.values(), known), now, links)
+        for alerted in alerts.open
+        if alerted.incident not in listed
     ]
     for incident in listed.values():
-        if page := known.get(incident.id):
-            steps.append(_followed(page, mesh, incident, verdict, now, place))
+        if alerted := known.get(incident.id):
+            steps.append(_update(alerted, mesh, incident, verdict, now, links))
         else:
-            steps.append(_opened(mesh, incident, verdict, now, place))
-    return _together(verdict.observed_at, now, steps)
+            steps.append(_open(mesh, incident, verdict, now, links))
+    return _combine(verdict.observed_at, now, steps)
 
 
-def dismissed(told: MeshAlerts, mesh: str, now: datetime, place: AlertLinks, why: str) -> Transition:
-    """Everything of a mesh ends: it was deleted, or nobody speaks of it any more."""
-    return _together(told.observed_at, now, [_over(page, mesh, now, place, why) for page in told.open])
+def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: AlertLinks, why: str) -> Transition:
+    """Resolve all alerts of a mesh that was deleted or has sent nothing for long."""
+    return _combine(alerts.observed_at, now, [_resolve(alerted, mesh, now, links, why) for alerted in alerts.open])
 
 
-def _together(observed_at: datetime | None, now: datetime, steps: Sequence[_Step]) -> Transition:
+def _combine(observed_at: datetime | None, now: datetime, steps: Sequence[_Step]) -> Transition:
     return Transition(
-        MeshAlerts(now, observed_at, tuple(step.page for step in steps if step.page)),
+        MeshAlerts(now, observed_at, tuple(step.incident for step in steps if step.incident)),
         tuple(alert for step in steps for alert in step.ended),
         tuple(event for step in steps for event in step.events),
     )
 
 
-def _overtaken(told: MeshAlerts, verdict: Verdict, now: datetime) -> bool:
-    if told.at is None or told.observed_at is None:
+def _is_out_of_order(alerts: MeshAlerts, verdict: Verdict, now: datetime) -> bool:
+    if alerts.at is None or alerts.observed_at is None:
         return False
-    return verdict.observed_at < told.observed_at and abs(now - told.at) < LATE
+    return verdict.observed_at < alerts.observed_at and abs(now - alerts.at) < LATE
 
 
-def _opened(mesh: str, incident: Incident, verdict: Verdict, now: datetime, place: AlertLinks) -> _Step:
+def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: AlertLinks) -> _Step:
     alert = Alert(
-        labels(place, mesh, incident),
-        annotations(place, mesh, incident, incident.severity, verdict),
+        labels(links, mesh, incident),
+        annotations(links, mesh, incident, incident.severity, verdict),
         min(incident.since, now),  # the telemetry's clock may be ahead of this one
-        url=place.links(mesh, incident.id).get("verdict_url", ""),
+        url=links.urls(mesh, incident.id).get("verdict_url", ""),
     )
     document = incident_document(incident, verdict.observed_at)
-    page = AlertedIncident(incident.id, incident.severity, now, 1, _services(incident), alert, document)
-    return _Step(page, events=(event("opened", page, mesh, now, place),))
+    alerted = AlertedIncident(incident.id, incident.severity, now, 1, _services(incident), alert, document)
+    return _Step(alerted, events=(build_event("opened", alerted, mesh, now, links),))
 
 
-def _followed(
-    page: AlertedIncident, mesh: str, incident: Incident, verdict: Verdict, now: datetime, place: AlertLinks
+def _update(
+    alerted: AlertedIncident, mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: AlertLinks
 ) -> _Step:
-    """Told again as it is now; a higher severity is another alert, fired in the batch that ends the lower one."""
-    severity = max(page.severity, incident.severity, key=_RANK.index)
-    alert = replace(page.alert, annotations=annotations(place, mesh, incident, severity, verdict))
+    """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one."""
+    severity = max(alerted.severity, incident.severity, key=_RANK.index)
+    alert = replace(alerted.alert, annotations=annotations(links, mesh, incident, severity, verdict))
     document = {**incident_document(incident, verdict.observed_at), "severity": severity.value}
-    page_now = replace(page, services=_services(incident), alert=alert, document=document)
-    if severity is page.severity:
-        return _Step(page_now)
-    risen = replace(
-        page_now,
+    updated = replace(alerted, services=_services(incident), alert=alert, document=document)
+    if severity is alerted.severity:
+        return _Step(updated)
+    raised = replace(
+        updated,
         severity=severity,
-        sequence=page.sequence + 1,
-        alert=replace(alert, labels={**page.alert.labels, "severity": severity.value}),
+        sequence=alerted.sequence + 1,
+        alert=replace(alert, labels={**alerted.alert.labels, "severity": severity.value}),
     )
-    before = page.alert.ended(now, superseded=f"severity rose to {severity.value}")
-    what = event("severity_raised", risen, mesh, now, place, previous_severity=page.severity.value)
-    return _Step(risen, (before,), (what,))
+    ended = alerted.alert.resolve(now, superseded=f"severity rose to {severity.value}")
+    event = build_event("severity_raised", raised, mesh, now, links, previous_severity=alerted.severity.value)
+    return _Step(raised, (ended,), (event,))
 
 
-def _gone(
-    page: AlertedIncident, mesh: str, verdict: Verdict, survivor: Incident | None, now: datetime, place: AlertLinks
+def _leave(
+    alerted: AlertedIncident,
+    mesh: str,
+    verdict: Verdict,
+    successor: Incident | None,
+    now: datetime,
+    links: AlertLinks,
 ) -> _Step:
-    """Of an incident that is no longer listed."""
-    if survivor is not None:
-        last = replace(page, sequence=page.sequence + 1)
-        what = event("merged", last, mesh, now, place, merged_into=survivor.id)
-        return _Step(None, (page.alert.ended(now, merged_into=survivor.id),), (what,))
+    """Merge, resolve or keep an incident that is no longer listed."""
+    if successor is not None:
+        last = replace(alerted, sequence=alerted.sequence + 1)
+        event = build_event("merged", last, mesh, now, links, merged_into=successor.id)
+        return _Step(None, (alerted.alert.resolve(now, merged_into=successor.id),), (event,))
     if _sees_all(verdict):
-        return _over(page, mesh, now, place, "over")
-    told = page.alert.annotations
-    told = {**told, "description": unseen(told.get("description", ""), verdict)}
-    return _Step(replace(page, alert=replace(page.alert, annotations=told)))
+        return _resolve(alerted, mesh, now, links, "over")
+    texts = alerted.alert.annotations
+    texts = {**texts, "description": mark_unseen(texts.get("description", ""), verdict)}
+    return _Step(replace(alerted, alert=replace(alerted.alert, annotations=texts)))
 
 
-def _over(page: AlertedIncident, mesh: str, now: datetime, place: AlertLinks, why: str) -> _Step:
-    last = replace(page, sequence=page.sequence + 1)
-    return _Step(None, (page.alert.ended(now),), (event("resolved", last, mesh, now, place, reason=why),))
+def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: AlertLinks, why: str) -> _Step:
+    last = replace(alerted, sequence=alerted.sequence + 1)
+    return _Step(None, (alerted.alert.resolve(now),), (build_event("resolved", last, mesh, now, links, reason=why),))
 
 
-def _survivor(page: AlertedIncident, listed: Iterable[Incident], known: Iterable[str]) -> Incident | None:
-    """Whoever has most of its services now, among those told before or begun no later: merging keeps the oldest, and
-    what begins after an end is another incident."""
-    known, services = set(known), set(page.services)
+def _find_successor(alerted: AlertedIncident, listed: Iterable[Incident], known: Iterable[str]) -> Incident | None:
+    """The incident that an unlisted one was merged into: the one with most of its services. Only incidents with an
+    alert, or that began no later, count: a merge keeps the oldest, and what begins after an end is a new incident."""
+    known, services = set(known), set(alerted.services)
     shared = [
         (len(services.intersection(_services(incident))), incident)
         for incident in listed
-        if incident.id in known or incident.since <= page.alert.starts_at
+        if incident.id in known or incident.since <= alerted.alert.starts_at
     ]
     best = min(shared, key=lambda row: (-row[0], row[1].since, row[1].id), default=None)
     return best[1] if best and best[0] else None
 
 
 def _sees_all(verdict: Verdict) -> bool:
-    """Whether an incident that is not listed is over: nothing was left out, and the mesh is not learned anew."""
+    """Whether an incident that is not listed is over: all was scored, and the mesh is not being learned again."""
     return verdict.status in (Status.NORMAL, Status.ANOMALOUS) and verdict.coverage >= 1 and not verdict.missing_parts
 
 

@@ -1,8 +1,8 @@
-"""Events to one webhook: each at least once, in order, one request at a time.
+"""Sends events to one webhook: each at least once, in order, one request at a time.
 
-What is at the head of the queue keeps those behind it waiting, since a rise must not overtake what it rose from. The
-queue is bounded: beyond ``most`` the oldest are dropped, and counted. What remains is enough, as each event tells all
-that is known of its incident, and ``sequence`` shows the gap.
+An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
+opened the incident. The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
+enough, since each event holds all that is known of its incident, and ``sequence`` shows the gap.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.endpoint import SecretUnreadable, secret
 from serve_app.net.http import HttpSender, Reply
 
-RECEIVER = "webhook"
+KIND = "webhook"
 log = logging.getLogger("ray.serve")
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """How much waits for a webhook: ``most`` events, none for longer than ``keep``."""
+class QueueLimits:
+    """How many events wait for a webhook, and for how long."""
 
-    most: int = 1000
-    keep: timedelta = timedelta(hours=24)
+    max_events: int = 1000
+    max_age: timedelta = timedelta(hours=24)
 
-    def bounded(
+    def trim(
         self, events: tuple[IncidentEvent, ...], now: datetime
     ) -> tuple[tuple[IncidentEvent, ...], dict[str, int]]:
-        """Those that go on waiting, and how many are dropped, by reason: ``expired``, ``full``."""
-        young = tuple(event for event in events if now - event.at < self.keep)
-        kept = young[-self.most :]
+        """The events that stay, and how many are dropped by reason: ``expired``, ``full``."""
+        young = tuple(event for event in events if now - event.at < self.max_age)
+        kept = young[-self.max_events :]
         return kept, {"expired": len(events) - len(young), "full": len(young) - len(kept)}
 
 
@@ -45,54 +45,56 @@ class Webhook:
     """One webhook.
 
     Args:
-        poster: to its URL.
-        ledger: what waits for it.
-        instruments: counts.
-        secret_file: signs each request; None: unsigned.
+        sender: for its URL.
+        state_file: holds the events that wait for it.
+        instruments: counters.
+        secret_file: key that signs each request; None: requests are not signed.
     """
 
-    receiver = RECEIVER
+    kind = KIND
 
     def __init__(
-        self, poster: HttpSender, ledger: StateFile, instruments: Instruments, secret_file: Path | None = None
+        self, sender: HttpSender, state_file: StateFile, instruments: Instruments, secret_file: Path | None = None
     ) -> None:
-        self.poster = poster
-        self.key = webhook_key(poster.endpoint.url)
-        self._ledger = ledger
+        self.sender = sender
+        self.key = webhook_key(sender.endpoint.url)
+        self._state_file = state_file
         self._instruments = instruments
         self._secret_file = secret_file
 
-    def waiting(self) -> int:
-        """Events that it has not acknowledged."""
-        return len(self._ledger.published.events.get(self.key, ()))
+    def count_waiting(self) -> int:
+        """How many events it has not acknowledged."""
+        return len(self._state_file.published.events.get(self.key, ()))
 
     def next_in(self) -> float:
-        """Nothing is due that is not new."""
+        """Infinite: only a new event is a reason to send."""
         return float("inf")
 
     async def send(self) -> Reply | None:
-        """Post the oldest event; None: none waits. One that is refused for itself is not repeated."""
-        queue = self._ledger.published.events.get(self.key, ())
+        """Post the oldest event. Returns None if none waits. An event that the webhook refuses is not retried."""
+        queue = self._state_file.published.events.get(self.key, ())
         if not queue:
             return None
         event = queue[0]
         body = encode_event(event)
         headers = {"idempotency-key": event.id, "tagae-event": str(event.document.get("event", ""))}
         try:
-            reply = await self.poster.post(body, headers | await self._signed(body))
+            reply = await self.sender.post(body, headers | await self._sign(body))
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
         if reply.failed == "refused":
-            self._instruments.count(NOTICES_DROPPED, receiver=RECEIVER, reason="refused")
-            log.error("%s: event %s is not repeated: %s", self.poster.endpoint.origin, event.id, reply.detail)
+            self._instruments.count(NOTICES_DROPPED, receiver=KIND, reason="refused")
+            log.error(
+                "%s: event %s was refused and is not retried: %s", self.sender.endpoint.origin, event.id, reply.detail
+            )
         elif reply.failed:
             return reply
         else:
-            self._instruments.count(NOTICES_SENT, receiver=RECEIVER)
-        self._ledger.acknowledged(self.key, event.id)
+            self._instruments.count(NOTICES_SENT, receiver=KIND)
+        self._state_file.acknowledge(self.key, event.id)
         return Reply(status=reply.status)
 
-    async def _signed(self, body: bytes) -> dict[str, str]:
+    async def _sign(self, body: bytes) -> dict[str, str]:
         if self._secret_file is None:
             return {}
         key = await asyncio.to_thread(secret, self._secret_file)
@@ -100,12 +102,12 @@ class Webhook:
 
 
 def signature(key: str, body: bytes, at: int) -> str:
-    """``t=1767225600,v1=HEX``: HMAC-SHA256 of ``TIME.BODY``. The time is signed too, so that whoever checks it against
-    the clock refuses what was recorded and sent again.
+    """``t=1767225600,v1=HEX``: HMAC-SHA256 of ``TIME.BODY``. The time is signed too, so that a receiver can refuse a
+    request that was recorded and is sent again later.
 
     Args:
         key: shared secret.
-        body: as it is sent.
+        body: of the request.
         at: Unix time, s.
     """
     digest = hmac.new(key.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
@@ -113,5 +115,5 @@ def signature(key: str, body: bytes, at: int) -> str:
 
 
 def webhook_key(url: str) -> str:
-    """What a webhook's events are kept under: its URL may be a secret."""
+    """The name of a webhook in the state file: a hash, since the URL may be a secret."""
     return hashlib.blake2b(url.encode(), digest_size=8).hexdigest()

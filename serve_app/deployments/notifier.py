@@ -41,13 +41,13 @@ class Notifier:
         if self._delivering.done():
             raise RuntimeError("delivery of alerts has ended")
 
-    async def told(self, mesh: str, verdict: Verdict) -> None:
+    async def accept_verdict(self, mesh: str, verdict: Verdict) -> None:
         """Take in a mesh's newest verdict."""
-        self._notifier.told(mesh, verdict, datetime.now(UTC))
+        self._notifier.accept_verdict(mesh, verdict, datetime.now(UTC))
 
-    async def gone(self, mesh: str) -> None:
+    async def forget_mesh(self, mesh: str) -> None:
         """The mesh was deleted: its alerts are resolved."""
-        self._notifier.gone(mesh, datetime.now(UTC))
+        self._notifier.forget_mesh(mesh, datetime.now(UTC))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends
         """Deliver what still waits, within its deadline."""

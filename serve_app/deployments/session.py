@@ -289,7 +289,7 @@ class MeshSession(Reads):
 
     def _tell_gone(self, mesh: str) -> None:
         if self._notifier is not None:
-            self._aside(self._tell(self._notifier.gone, mesh))
+            self._aside(self._tell(self._notifier.forget_mesh, mesh))
 
     async def _step(self, push: Push) -> Judged:
         push.in_time()
@@ -311,7 +311,7 @@ class MeshSession(Reads):
         if push.counted and self._trainer is not None and adapts(step.mesh.state.sequence, self._options):
             self._aside(self._adapt(push.mesh))
         if push.counted and self._notifier is not None:
-            self._aside(self._tell(self._notifier.told, push.mesh, step.verdict))
+            self._aside(self._tell(self._notifier.accept_verdict, push.mesh, step.verdict))
         return step.judged(watch)
 
     def _aside(self, errand: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from serve_app.alerts.annotations import cut
+from serve_app.alerts.annotations import truncate
 from serve_app.api.codec import JSON, Limits, decode_snapshot, not_ahead
 from serve_app.api.problems import problem
 from serve_app.errors import Overloaded, UnknownMesh, answer
@@ -110,4 +110,4 @@ async def abort(context: Any, error: Exception) -> None:
     if code is grpc.StatusCode.INTERNAL:
         log.error("a request failed", exc_info=error)
     metadata = (("tagae-problem", told.type), *((("tagae-pointer", told.pointer),) if told.pointer else ()))
-    await context.abort(code, cut(told.detail, MOST_LETTERS), metadata)
+    await context.abort(code, truncate(told.detail, MOST_LETTERS), metadata)

@@ -153,7 +153,7 @@ class Session:
         self.instruments.count(PREDICTIONS, model_version=judged.verdict.model_digest, status=message.status)
         self.instruments.observe(STAGE, time.perf_counter() - began, stage="total")
         if self._notifier is not None:
-            self._notifier.told(self.mesh, judged.verdict, notifier.utc_now())
+            self._notifier.accept_verdict(self.mesh, judged.verdict, notifier.utc_now())
         return judged.document
 
     def _counted(self, snapshot: MeshSnapshot) -> SessionAnswer:

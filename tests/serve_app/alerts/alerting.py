@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from model.snapshot import PlannedChange
 from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
-from serve_app.alerts.alertmanager import Pace
+from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.annotations import AlertLinks
 from serve_app.alerts.notifier import AlertDelivery, Receivers
 from serve_app.exporter import PrometheusInstruments
@@ -184,7 +184,7 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
         tuple((Endpoint(f"{one.url}/hook"), secret_file) for one in webhooks),
-        **{"place": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},
+        **{"links": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},
     )
 
 
@@ -203,5 +203,5 @@ async def notifying(
         await running
 
 
-def often(seconds: float = 0.05) -> Pace:
-    return Pace(resend=timedelta(seconds=seconds))
+def often(seconds: float = 0.05) -> PostTiming:
+    return PostTiming(resend=timedelta(seconds=seconds))

@@ -26,7 +26,7 @@ from alerting import (
 )
 
 from serve_app.alerts.alert import Alert
-from serve_app.alerts.alertmanager import Pace, batches, fault
+from serve_app.alerts.alertmanager import PostTiming, find_problem, split_batches
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import Backoff
 
@@ -54,7 +54,7 @@ async def test_an_alert_as_alertmanager_takes_it(tmp_path: Path) -> None:
             instruments,
         ),
     ):
-        notifier.told("shop", verdict(incident("a")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     (alert,) = request.json
     assert (request.path, request.headers["content-type"]) == ("/api/v2/alerts", "application/json")
@@ -71,9 +71,9 @@ async def test_a_rise_goes_in_one_post(tmp_path: Path) -> None:
             _,
         ),
     ):
-        notifier.told("shop", verdict(incident("a")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await server.until(lambda requests: len(requests) == 1)
-        notifier.told("shop", verdict(incident("a", severity="major")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
         requests = await server.until(lambda requests: len(requests) == 2)
     assert sorted(_severities(requests[1])) == [("major", False), ("minor", True)]
 
@@ -85,9 +85,9 @@ async def test_what_does_not_change_is_posted_again_with_a_later_end(tmp_path: P
         return NOW + timedelta(milliseconds=next(ticks))
 
     async with standing_in(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, pace=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=often())
         async with notifying(to, tmp_path, clock) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             requests = await server.until(lambda requests: len(requests) == 3)
     ends = [_at(request.json[0]["endsAt"]) for request in requests]
     assert ends == sorted(set(ends))
@@ -97,18 +97,18 @@ async def test_what_does_not_change_is_posted_again_with_a_later_end(tmp_path: P
 async def test_without_verdicts_alerts_are_left_to_lapse(tmp_path: Path) -> None:
     now = [NOW]
     async with standing_in(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, pace=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=often())
         async with notifying(to, tmp_path, lambda: now[0]) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
-            notifier.told("pay", verdict(incident("b")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("pay", verdict(incident("b")), NOW)
             await server.until(_any(lambda request: len(request.json) == 2))
             now[0] = NOW + timedelta(minutes=6)
-            notifier.told("pay", verdict(incident("b"), at=now[0]), now[0])
+            notifier.accept_verdict("pay", verdict(incident("b"), at=now[0]), now[0])
             before = len(await server.until(_any(lambda request: len(request.json) == 1)))
             await server.until(lambda requests: len(requests) >= before + 2)
             assert {a["labels"]["mesh"] for r in server.requests[before:] for a in r.json} == {"pay"}
             # Whoever comes back is told at once, as it was.
-            notifier.told("shop", verdict(incident("a"), at=now[0]), now[0])
+            notifier.accept_verdict("shop", verdict(incident("a"), at=now[0]), now[0])
             requests = await server.until(_any(lambda r: r in server.requests[before:] and len(r.json) == 2))
     names = {str(a["labels"]) for r in requests for a in r.json if a["labels"]["mesh"] == "shop"}
     assert len(names) == 1
@@ -117,11 +117,11 @@ async def test_without_verdicts_alerts_are_left_to_lapse(tmp_path: Path) -> None
 async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path) -> None:
     now = [NOW]
     async with standing_in(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, pace=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=often())
         async with notifying(to, tmp_path, lambda: now[0]) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
-            notifier.told("shop", verdict(), NOW)
+            notifier.accept_verdict("shop", verdict(), NOW)
             await server.until(lambda requests: sum(_severities(r) == [("minor", True)] for r in requests) >= 3)
             now[0] = NOW + timedelta(minutes=2)  # ends only as often as it takes to be sure
             await eventually(lambda: "TagaeIncident" not in (tmp_path / "notifications.json").read_text())
@@ -133,13 +133,13 @@ async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     async with standing_in("hang", 200, "trickle", "half", "close", 503) as servers:
         good = servers[1]
         async with notifying(receivers(servers, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await good.until(lambda requests: len(requests) >= 1)
             for server in servers:  # all of them are tried again and again
                 await server.until(lambda requests, server=server: len(requests) >= (1 if server is good else 2))
             for reason in ("late", "broken", "overloaded"):
                 await eventually(lambda reason=reason: counted(instruments, FAILED, reason=reason) > 0)
-            await eventually(lambda: notifier.waiting()["alertmanager"] == 5)
+            await eventually(lambda: notifier.count_waiting()["alertmanager"] == 5)
 
 
 @pytest.mark.parametrize("trouble", [503, 500, 429, "half", "close", "hang"])
@@ -149,12 +149,12 @@ async def test_a_replica_that_recovers_knows_how_things_are_now(trouble: int | s
         standing_in(lambda request: now[0]) as (server,),
         notifying(receivers([server]), tmp_path) as (notifier, _),
     ):
-        notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
         await server.until(lambda requests: len(requests) >= 2)
-        notifier.told("shop", verdict(incident("a", severity="critical")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a", severity="critical")), NOW)
         now[0] = 200
         good = await server.until(_any(lambda request: len(request.json) == 3))
-        await eventually(lambda: notifier.waiting() == {"alertmanager": 0, "webhook": 0})
+        await eventually(lambda: notifier.count_waiting() == {"alertmanager": 0, "webhook": 0})
     states = {(a["labels"]["incident"], a["labels"]["severity"]): _at(a["endsAt"]) <= NOW for a in good[-1].json}
     assert states == {("a", "minor"): True, ("a", "critical"): False, ("b", "minor"): True}
 
@@ -163,7 +163,7 @@ async def test_a_replica_that_was_down_from_the_beginning_is_told_when_it_comes(
     async with standing_in(200) as (server,):
         await server.stop()
         async with notifying(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason="unreachable") >= 3)
             await server.start()
             (request,) = await server.until(lambda requests: len(requests) == 1)
@@ -175,17 +175,17 @@ async def test_one_alert_that_is_refused_spoils_no_other(tmp_path: Path, caplog:
         return 400 if any(alert["labels"]["incident"] == "b" for alert in request.json) else 200
 
     async with standing_in(behaviour) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, pace=often())
+        to = receivers([server], deadline_seconds=PATIENT, timing=often())
         async with notifying(to, tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
+            notifier.accept_verdict("shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
             await server.until(lambda requests: sum(len(r.json) == 2 for r in requests) >= 2)
             assert counted(instruments, DROPPED, receiver="alertmanager", reason="refused") == 1
-            assert notifier.waiting()["alertmanager"] == 0
+            assert notifier.count_waiting()["alertmanager"] == 0
     posts = [{alert["labels"]["incident"] for alert in request.json} for request in server.requests]
     assert posts[0] == {"a", "b", "c"}
     assert posts[1:4] == [{"a"}, {"b"}, {"c"}]  # to find which one
     assert posts[4:6] == [{"a", "c"}] * 2  # it is left out as long as it stays the same
-    assert "left out until it changes" in caplog.text
+    assert "skipped until it changes" in caplog.text
 
 
 @pytest.mark.parametrize(("status", "reason"), [(404, "refused"), (301, "refused"), (401, "forbidden")])
@@ -193,11 +193,11 @@ async def test_what_will_not_pass_is_not_repeated_blindly(status: int, reason: s
     async with standing_in(status) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
         async with notifying(to, tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
-            notifier.told("shop", verdict(incident("a", severity="major")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
             await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
-            await eventually(lambda: notifier.waiting()["alertmanager"] == 2)
+            await eventually(lambda: notifier.count_waiting()["alertmanager"] == 2)
             assert len(server.requests) == 1
 
 
@@ -209,14 +209,14 @@ async def test_whoever_asks_for_time_is_given_it(tmp_path: Path) -> None:
     async with standing_in((429, {"retry-after": "3600"})) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
         async with notifying(to, tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason="overloaded") > 0)
             assert len(server.requests) == 1
 
 
 def test_batches_keep_an_incident_together() -> None:
     alerts = [_alert(incident=str(i // 2), severity=str(i % 2)) for i in range(10)]
-    found = list(batches(alerts[::2] + alerts[1::2], most=5))
+    found = list(split_batches(alerts[::2] + alerts[1::2], most=5))
     assert [len(batch) for batch in found] == [4, 4, 2]
     for batch in found:
         assert sorted(alert.labels["incident"] for alert in batch)[::2] == sorted({a.labels["incident"] for a in batch})
@@ -226,22 +226,22 @@ def test_batches_keep_an_incident_together() -> None:
     ("changes", "words"),
     [
         ({}, ""),
-        ({"labels": {}}, "a label at least"),
+        ({"labels": {}}, "at least one label"),
         ({"labels": {"1a": "x"}}, "label '1a'"),
         ({"labels": {"a-b": "x"}}, "label 'a-b'"),
         ({"labels": {"a": ""}}, "expected a value"),
         ({"labels": {"a": "\ud800"}}, "UTF-8"),
         ({"annotations": {"a": ""}}, "annotation a"),
         ({"annotations": {"a": "x" * 70_000}}, "at most 65536 bytes"),
-        ({"starts_at": NOW.replace(tzinfo=None)}, "their zone"),
+        ({"starts_at": NOW.replace(tzinfo=None)}, "a time zone"),
         ({"ends_at": NOW - timedelta(days=1)}, "after the start"),
         ({"url": "shop/cart"}, "generatorURL"),
     ],
 )
 def test_what_alertmanager_would_refuse_is_found_before(changes: dict[str, Any], words: str) -> None:
     given = {"labels": {"alertname": "x"}, "annotations": {"summary": "y"}, "starts_at": NOW, "url": "", **changes}
-    assert words in fault(Alert(**given))
-    assert bool(fault(Alert(**given))) == bool(words)
+    assert words in find_problem(Alert(**given))
+    assert bool(find_problem(Alert(**given))) == bool(words)
 
 
 def _alert(**labels: str) -> Alert:
@@ -249,7 +249,7 @@ def _alert(**labels: str) -> Alert:
 
 
 def test_the_pace_leaves_room_for_lost_posts() -> None:
-    assert Pace().ahead >= 3 * Pace().resend
+    assert PostTiming().ahead >= 3 * PostTiming().resend
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH to make a certificate with")
@@ -264,7 +264,7 @@ async def test_a_private_authority_is_trusted_where_it_is_named(tmp_path: Path) 
     url = f"https://127.0.0.1:{server.port}/api/v2/alerts"
     to = replace(receivers(deadline_seconds=PATIENT), alertmanagers=(Endpoint(url, ca_file=certificate), Endpoint(url)))
     async with notifying(replace(to, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-        notifier.told("shop", verdict(incident("a")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await server.until(lambda requests: len(requests) == 1)
         await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason="unreachable") > 0)
     await server.stop()

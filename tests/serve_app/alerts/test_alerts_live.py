@@ -29,7 +29,7 @@ from alerting import (
 
 from model.verdict import Incident, Verdict
 from serve_app.alerts.alert import Alert
-from serve_app.alerts.alertmanager import fault
+from serve_app.alerts.alertmanager import find_problem
 from serve_app.alerts.notifier import Receivers, utc_now
 from serve_app.alerts.payloads import encode_alerts
 from serve_app.net.endpoint import Endpoint
@@ -139,7 +139,7 @@ async def alertmanager(folder: Path) -> AsyncIterator[Running]:
 def _to(*managers: Running, seconds: float = 0.2) -> Receivers:
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in managers),
-        pace=often(seconds),
+        timing=often(seconds),
         backoff=QUICK,
         deadline_seconds=PATIENT,
         drain_seconds=WITHIN,
@@ -163,10 +163,10 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         alertmanager(tmp_path / "am") as manager,
         notifying(_to(manager), tmp_path, utc_now) as (notifier, counts),
     ):
-        notifier.told("shop", _now(_of_now("shop/cart")), utc_now())
+        notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
         await manager.told.until(lambda requests: len(requests) == 1)
         for suspect in ("pay/bank", "shop/web", "shop/cart"):  # the ranking changes while it is open
-            notifier.told("shop", _now(_of_now(suspect)), utc_now())
+            notifier.accept_verdict("shop", _now(_of_now(suspect)), utc_now())
             sent = counted(counts, "tagae_notices_sent_total")
             await eventually(lambda sent=sent: counted(counts, "tagae_notices_sent_total") >= sent + 4)
         (alert,) = await manager.alerts()
@@ -174,7 +174,7 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         assert alert["annotations"]["summary"].startswith("shop/cart: p99 latency")
         assert datetime.fromisoformat(alert["startsAt"]) == BEGAN - timedelta(minutes=2)
         assert timedelta(minutes=3) < datetime.fromisoformat(alert["endsAt"]) - utc_now() <= timedelta(minutes=4)
-        notifier.told("shop", _now(), utc_now())
+        notifier.accept_verdict("shop", _now(), utc_now())
         await manager.told.until(lambda requests: len(requests) == 2)
         assert await manager.alerts() == []
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
@@ -182,13 +182,13 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
 
 async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am") as manager, notifying(_to(manager), tmp_path, utc_now) as (notifier, _):
-        notifier.told("shop", _now(_of_now()), utc_now())
+        notifier.accept_verdict("shop", _now(_of_now()), utc_now())
         await manager.told.until(lambda requests: len(requests) == 1)
-        notifier.told("shop", _now(_of_now(severity="critical")), utc_now())
+        notifier.accept_verdict("shop", _now(_of_now(severity="critical")), utc_now())
         await manager.told.until(lambda requests: any(("firing", "critical") in _told(r) for r in requests))
         alerts = await manager.until(lambda alerts: len(alerts) == 1)
         assert alerts[0]["labels"]["severity"] == "critical"
-        notifier.told("shop", _now(), utc_now())
+        notifier.accept_verdict("shop", _now(), utc_now())
         await manager.told.until(lambda requests: ("resolved", "critical") in _told(requests[-1]))
         assert await manager.alerts() == []
     firing = [row for told in manager.notifications() for row in told if row[0] == "firing"]
@@ -199,10 +199,10 @@ async def test_a_replica_that_was_away_is_told(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am-0") as one, alertmanager(tmp_path / "am-1") as two:
         await two.stop()
         async with notifying(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
-            notifier.told("shop", _now(_of_now()), utc_now())
+            notifier.accept_verdict("shop", _now(_of_now()), utc_now())
             await one.told.until(lambda requests: len(requests) == 1)
             await eventually(lambda: counted(counts, "tagae_notices_failed_total", reason="unreachable") >= 2)
-            notifier.told("shop", _now(_of_now(severity="major")), utc_now())
+            notifier.accept_verdict("shop", _now(_of_now(severity="major")), utc_now())
             await two.start()
             (alert,) = await two.until(lambda alerts: len(alerts) == 1)
             assert alert["labels"]["severity"] == "major"
@@ -212,12 +212,12 @@ async def test_a_replica_that_was_away_is_told(tmp_path: Path) -> None:
 async def test_another_process_tells_of_the_same_alert(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am") as manager:
         async with notifying(_to(manager), tmp_path, utc_now) as (notifier, _):
-            notifier.told("shop", _now(_of_now("shop/cart")), utc_now())
+            notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
             await manager.told.until(lambda requests: len(requests) == 1)
         async with notifying(_to(manager), tmp_path, utc_now) as (notifier, counts):
-            notifier.told("shop", _now(_of_now("pay/bank")), utc_now())
+            notifier.accept_verdict("shop", _now(_of_now("pay/bank")), utc_now())
             await eventually(lambda: counted(counts, "tagae_notices_sent_total") >= 3)
-            notifier.told("shop", _now(), utc_now())
+            notifier.accept_verdict("shop", _now(), utc_now())
             await manager.told.until(lambda requests: len(requests) == 2)
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
 
@@ -238,14 +238,14 @@ async def test_what_we_hold_back_would_spoil_the_answer(
 ) -> None:
     good = Alert({"alertname": "x", "severity": "minor"}, {"summary": "y"}, BEGAN)
     wrong = replace(Alert({"alertname": "z"}, {}, BEGAN), **bad)
-    assert fault(wrong)
-    assert not fault(good)
+    assert find_problem(wrong)
+    assert not find_problem(good)
     async with alertmanager(tmp_path / "am") as manager:
-        poster = HttpSender(Endpoint(f"{manager.url}/api/v2/alerts"), PATIENT)
+        sender = HttpSender(Endpoint(f"{manager.url}/api/v2/alerts"), PATIENT)
         ends = utc_now() + timedelta(minutes=4)
-        both = await poster.post(encode_alerts([(good, ends), (wrong, wrong.ends_at or ends)]), {})
+        both = await sender.post(encode_alerts([(good, ends), (wrong, wrong.ends_at or ends)]), {})
         assert (both.status, len(await manager.alerts())) == (status, stored)  # the answer does not say which
-        alone = await poster.post(encode_alerts([(good, ends)]), {})
-        await poster.close()
+        alone = await sender.post(encode_alerts([(good, ends)]), {})
+        await sender.close()
         assert not alone.failed
         assert len(await manager.alerts()) == 1

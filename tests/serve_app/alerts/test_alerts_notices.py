@@ -8,19 +8,19 @@ from alerting import NOW, PLACE, change, incident, verdict
 
 from model.verdict import Incident, Suspect, Verdict
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
-from serve_app.alerts.annotations import AlertLinks, cut
-from serve_app.alerts.transitions import LATE, dismissed, transition
+from serve_app.alerts.annotations import AlertLinks, truncate
+from serve_app.alerts.transitions import LATE, resolve_all, transition
 
 MINUTE = timedelta(minutes=1)
 
 
-def _hear(*verdicts: Verdict, place: AlertLinks = PLACE) -> list[Transition]:
+def _play(*verdicts: Verdict, links: AlertLinks = PLACE) -> list[Transition]:
     """One after the other, a minute apart."""
     found: list[Transition] = []
     for i, one in enumerate(verdicts):
         at = NOW + i * MINUTE
-        told = found[-1].told if found else MeshAlerts()
-        found.append(transition(told, "shop", replace(one, observed_at=at), at, place))
+        told = found[-1].alerts if found else MeshAlerts()
+        found.append(transition(told, "shop", replace(one, observed_at=at), at, links))
     return found
 
 
@@ -29,8 +29,8 @@ def _kinds(heard: Transition) -> list[str]:
 
 
 def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
-    (heard,) = _hear(verdict(incident("a", changes=(change(),))))
-    (page,) = heard.told.open
+    (heard,) = _play(verdict(incident("a", changes=(change(),))))
+    (page,) = heard.alerts.open
     alert = page.alert
     assert alert.labels == {
         "alertname": "TagaeIncident",
@@ -57,22 +57,22 @@ def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
 
 
 def test_labels_stay_while_suspects_and_score_change() -> None:
-    first, second = _hear(
+    first, second = _play(
         verdict(incident("a", "shop/cart")), verdict(incident("a", "pay/bank", "shop/cart", score=99.0))
     )
-    assert second.told.open[0].alert.labels == first.told.open[0].alert.labels
-    assert second.told.open[0].alert.starts_at == first.told.open[0].alert.starts_at
-    assert "pay/bank" in second.told.open[0].alert.annotations["summary"]
+    assert second.alerts.open[0].alert.labels == first.alerts.open[0].alert.labels
+    assert second.alerts.open[0].alert.starts_at == first.alerts.open[0].alert.starts_at
+    assert "pay/bank" in second.alerts.open[0].alert.annotations["summary"]
     assert (second.ended, second.events) == ((), ())
-    texts = {text for heard in (first, second) for text in heard.told.open[0].alert.labels.values()}
+    texts = {text for heard in (first, second) for text in heard.alerts.open[0].alert.labels.values()}
     assert not any("99" in text or "7.5" in text for text in texts)
 
 
 def test_a_rise_ends_one_alert_and_fires_another() -> None:
-    _, risen, fallen = _hear(
+    _, risen, fallen = _play(
         verdict(incident("a")), verdict(incident("a", severity="critical")), verdict(incident("a", severity="minor"))
     )
-    (before,), (page,) = risen.ended, risen.told.open
+    (before,), (page,) = risen.ended, risen.alerts.open
     assert before.labels == {**page.alert.labels, "severity": "minor"}
     assert page.alert.labels["severity"] == "critical"
     assert page.alert.annotations["description"].startswith("Critical")
@@ -82,16 +82,16 @@ def test_a_rise_ends_one_alert_and_fires_another() -> None:
     assert (event.document["previous_severity"], event.document["incident"]["severity"]) == ("minor", "critical")
     # What falls in between is still told as it was at its worst.
     assert (fallen.ended, fallen.events) == ((), ())
-    assert fallen.told.open[0].alert.labels["severity"] == "critical"
-    assert fallen.told.open[0].document["severity"] == "critical"
+    assert fallen.alerts.open[0].alert.labels["severity"] == "critical"
+    assert fallen.alerts.open[0].document["severity"] == "critical"
 
 
 def test_merged_incidents_end_into_the_survivor() -> None:
     old, young = incident("old", "shop/cart", age=300), incident("young", "pay/bank", "pay/card")
-    _, merged = _hear(verdict(old, young), verdict(incident("old", "shop/cart", "pay/card", age=300)))
+    _, merged = _play(verdict(old, young), verdict(incident("old", "shop/cart", "pay/card", age=300)))
     (ended,) = merged.ended
     assert (ended.labels["incident"], ended.annotations["merged_into"]) == ("young", "old")
-    assert [page.incident for page in merged.told.open] == ["old"]
+    assert [page.incident for page in merged.alerts.open] == ["old"]
     assert [(e.document["event"], e.document["merged_into"]) for e in merged.events] == [("merged", "old")]
 
 
@@ -99,28 +99,28 @@ def test_it_merges_into_whoever_has_most_of_it() -> None:
     last = incident("c", "a/1", "a/2", "a/3")
     one, two = incident("x", "b/1", age=300), incident("y", "b/2", age=400)
     after = verdict(replace(one, affected=("b/1", "a/1", "a/2")), replace(two, affected=("b/2", "a/3")))
-    assert _hear(verdict(one, two, last), after)[1].ended[0].annotations["merged_into"] == "x"
+    assert _play(verdict(one, two, last), after)[1].ended[0].annotations["merged_into"] == "x"
 
 
 @pytest.mark.parametrize("coverage", [1.0, 0.5])
 def test_what_begins_after_an_end_is_another_incident(coverage: float) -> None:
     """The same services, but begun later and never told before: nobody merges into what was not there."""
-    _, after = _hear(verdict(incident("a", age=300)), verdict(incident("b", age=30), coverage=coverage))
+    _, after = _play(verdict(incident("a", age=300)), verdict(incident("b", age=30), coverage=coverage))
     assert _kinds(after) == (["resolved", "opened"] if coverage == 1 else ["opened"])
 
 
 def test_merging_is_seen_even_where_not_all_is() -> None:
     old, young = incident("old", "shop/cart", age=300), incident("young", "pay/bank")
-    _, merged = _hear(verdict(old, young), verdict(incident("old", "pay/bank", age=300), coverage=0.5))
+    _, merged = _play(verdict(old, young), verdict(incident("old", "pay/bank", age=300), coverage=0.5))
     assert _kinds(merged) == ["merged"]
 
 
 def test_what_is_not_listed_any_more_is_over() -> None:
-    _, over, quiet = _hear(verdict(incident("a"), incident("b", "pay/bank")), verdict(incident("a")), verdict())
+    _, over, quiet = _play(verdict(incident("a"), incident("b", "pay/bank")), verdict(incident("a")), verdict())
     assert [(alert.labels["incident"], alert.ends_at) for alert in over.ended] == [("b", NOW + MINUTE)]
     assert [(e.document["event"], e.document["reason"]) for e in over.events] == [("resolved", "over")]
     assert [alert.labels["incident"] for alert in quiet.ended] == ["a"]
-    assert quiet.told.open == ()
+    assert quiet.alerts.open == ()
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_what_is_not_listed_any_more_is_over() -> None:
     ids=["warming_up", "partial", "anomalous elsewhere"],
 )
 def test_what_cannot_be_seen_is_not_over(blind: Verdict) -> None:
-    first, unseen, again, seen = _hear(verdict(incident("a")), blind, blind, verdict())
-    page = next(page for page in again.told.open if page.incident == "a")
-    assert page.alert.labels == first.told.open[0].alert.labels
+    first, unseen, again, seen = _play(verdict(incident("a")), blind, blind, verdict())
+    page = next(page for page in again.alerts.open if page.incident == "a")
+    assert page.alert.labels == first.alerts.open[0].alert.labels
     assert not unseen.ended
     text = page.alert.annotations["description"]
     assert text.count("Not seen at") == 1
@@ -144,68 +144,68 @@ def test_what_cannot_be_seen_is_not_over(blind: Verdict) -> None:
 
 
 def test_the_same_verdict_again_changes_nothing() -> None:
-    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).told
+    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
     again = transition(told, "shop", verdict(incident("a")), NOW + MINUTE, PLACE)
     assert again == Transition(replace(told, at=NOW + MINUTE))
 
 
 def test_an_overtaken_verdict_changes_nothing() -> None:
-    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).told
+    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
     older = verdict(at=NOW - MINUTE)
     assert transition(told, "shop", older, NOW + MINUTE, PLACE) == Transition(told)
     # Where nothing newer comes any more, the mesh has begun anew in another time.
-    assert transition(told, "shop", older, NOW + LATE, PLACE).told.open == ()
+    assert transition(told, "shop", older, NOW + LATE, PLACE).alerts.open == ()
 
 
 def test_a_start_ahead_of_the_clock_is_now() -> None:
-    (heard,) = _hear(verdict(incident("a", age=-60)))
-    alert = heard.told.open[0].alert
+    (heard,) = _play(verdict(incident("a", age=-60)))
+    alert = heard.alerts.open[0].alert
     assert alert.starts_at == NOW
-    assert alert.ended(NOW - MINUTE).ends_at == NOW  # never before its start, even if the clock is set back
+    assert alert.resolve(NOW - MINUTE).ends_at == NOW  # never before its start, even if the clock is set back
 
 
 def test_whoever_comes_back_is_told_anew() -> None:
-    opened, over, again = _hear(verdict(incident("a")), verdict(), verdict(incident("a")))
-    assert again.told.open[0].alert.labels == opened.told.open[0].alert.labels
+    opened, over, again = _play(verdict(incident("a")), verdict(), verdict(incident("a")))
+    assert again.alerts.open[0].alert.labels == opened.alerts.open[0].alert.labels
     assert _kinds(again) == ["opened"]
     assert len({event.id for heard in (opened, over, again) for event in heard.events}) == 3
-    book = AlertState().after("shop", over, ()).after("shop", again, ())
+    book = AlertState().apply("shop", over, ()).apply("shop", again, ())
     assert book.ended == ()  # it fires: it must not be told as ended in the same batch
 
 
 def test_events_of_an_incident_are_numbered() -> None:
-    heard = _hear(verdict(incident("a")), verdict(incident("a", severity="major")), verdict())
+    heard = _play(verdict(incident("a")), verdict(incident("a", severity="major")), verdict())
     told = [(e.document["sequence"], e.document["event"]) for one in heard for e in one.events]
     assert told == [(1, "opened"), (2, "severity_raised"), (3, "resolved")]
 
 
 def test_a_mesh_that_is_gone_leaves_nothing_open() -> None:
-    (heard,) = _hear(verdict(incident("a"), incident("b", "pay/bank")))
-    gone = dismissed(heard.told, "shop", NOW + MINUTE, PLACE, "mesh_deleted")
-    assert gone.told.open == ()
+    (heard,) = _play(verdict(incident("a"), incident("b", "pay/bank")))
+    gone = resolve_all(heard.alerts, "shop", NOW + MINUTE, PLACE, "mesh_deleted")
+    assert gone.alerts.open == ()
     assert [alert.ends_at for alert in gone.ended] == [NOW + MINUTE] * 2
     assert [e.document["reason"] for e in gone.events] == ["mesh_deleted"] * 2
 
 
 def test_without_suspects_and_links_there_is_still_an_alert() -> None:
     nobody = replace(incident("a"), suspects=(), affected=())
-    (heard,) = _hear(verdict(nobody), place=AlertLinks())
-    alert = heard.told.open[0].alert
+    (heard,) = _play(verdict(nobody), links=AlertLinks())
+    alert = heard.alerts.open[0].alert
     assert alert.labels.keys() == {"alertname", "cluster", "mesh", "incident", "severity"}
     assert alert.annotations["summary"] == "a"
     assert alert.annotations.keys() == {"summary", "description"}
     assert alert.url == ""
-    (heard,) = _hear(verdict(replace(nobody, affected=("shop/web",))), place=AlertLinks())
-    assert heard.told.open[0].alert.labels["service"] == "web"
+    (heard,) = _play(verdict(replace(nobody, affected=("shop/web",))), links=AlertLinks())
+    assert heard.alerts.open[0].alert.labels["service"] == "web"
 
 
 def test_long_lists_and_texts_are_cut() -> None:
     names = tuple(f"shop/{'x' * 200}{i}" for i in range(100))
     huge: Incident = replace(incident("a"), suspects=tuple(Suspect(n, 0.01) for n in names), affected=names)
-    (heard,) = _hear(verdict(huge))
-    text = heard.told.open[0].alert.annotations["description"]
+    (heard,) = _play(verdict(huge))
+    text = heard.alerts.open[0].alert.annotations["description"]
     assert len(text) <= 4096
     assert "6. " not in text
-    (heard,) = _hear(verdict(replace(incident("a"), affected=tuple(f"shop/s{i}" for i in range(25)))))
-    assert "shop/s19 and 5 more." in heard.told.open[0].alert.annotations["description"]
-    assert cut("x\ud800y", 10) == "x?y"
+    (heard,) = _play(verdict(replace(incident("a"), affected=tuple(f"shop/s{i}" for i in range(25)))))
+    assert "shop/s19 and 5 more." in heard.alerts.open[0].alert.annotations["description"]
+    assert truncate("x\ud800y", 10) == "x?y"

@@ -21,11 +21,11 @@ from alerting import (
     verdict,
 )
 
-from serve_app.alerts import state_file as ledger
+from serve_app.alerts import state_file
 from serve_app.alerts.alert import AlertState
-from serve_app.alerts.notifier import FORGOTTEN, AlertDelivery
+from serve_app.alerts.notifier import FORGET_AFTER, AlertDelivery
 from serve_app.alerts.notifier import receivers as configured
-from serve_app.alerts.payloads import decode_book, encode_book
+from serve_app.alerts.payloads import decode_state, encode_state
 from serve_app.errors import BadSettings, CorruptState
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import NotifySettings
@@ -37,16 +37,16 @@ async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> N
     async with standing_in(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0)
         async with notifying(to, tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
             await hook.until(lambda requests: len(requests) >= 1)  # told only after it was written
-            first = decode_book((tmp_path / ledger.FILE_NAME).read_bytes())
+            first = decode_state((tmp_path / state_file.FILE_NAME).read_bytes())
         async with notifying(to, tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a", "new/name", severity="major")), NOW)
-        assert len({alert.labels["incident"] for alert in first.firing()}) == 2
+            notifier.accept_verdict("shop", verdict(incident("a", "new/name", severity="major")), NOW)
+        assert len({alert.labels["incident"] for alert in first.firing_alerts()}) == 2
         manager.behaviour = hook.behaviour = lambda request: 200
         before = len(manager.requests), len(hook.requests)
         async with notifying(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
-            await eventually(lambda: notifier.waiting() == {"alertmanager": 0, "webhook": 0})
+            await eventually(lambda: notifier.count_waiting() == {"alertmanager": 0, "webhook": 0})
         last, events = manager.requests[-1].json, [request.json for request in hook.requests[before[1] :]]
     assert sorted((a["labels"]["incident"], a["labels"]["severity"], a["labels"]["service"]) for a in last) == [
         ("a", "major", "cart"),  # labelled as at its first page, by the process that died
@@ -66,7 +66,7 @@ async def test_nobody_is_told_before_it_is_written(tmp_path: Path) -> None:
     kept: list[bool] = []
 
     def behaviour(request: Request) -> int:
-        kept.append(request.json["id"] in (tmp_path / ledger.FILE_NAME).read_text())
+        kept.append(request.json["id"] in (tmp_path / state_file.FILE_NAME).read_text())
         return 200
 
     async with (
@@ -74,7 +74,7 @@ async def test_nobody_is_told_before_it_is_written(tmp_path: Path) -> None:
         notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
     ):
         for severity in ("minor", "major", "critical"):
-            notifier.told("shop", verdict(incident("a", severity=severity)), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a", severity=severity)), NOW)
             await asyncio.sleep(0)
         await hook.until(lambda requests: len(requests) == 3)
     assert kept == [True] * 3
@@ -83,45 +83,45 @@ async def test_nobody_is_told_before_it_is_written(tmp_path: Path) -> None:
 async def test_closing_delivers_what_waits(tmp_path: Path) -> None:
     async with standing_in(200, 200) as (manager, hook):
         async with notifying(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         assert len(hook.requests) == 1
         assert [alert["labels"]["incident"] for alert in manager.requests[-1].json] == ["a"]
-        assert notifier.waiting() == {"alertmanager": 0, "webhook": 0}
+        assert notifier.count_waiting() == {"alertmanager": 0, "webhook": 0}
 
 
 async def test_closing_ends_though_nobody_answers(tmp_path: Path) -> None:
     async with standing_in("hang", "hang") as (manager, hook):
         to = receivers([manager], [hook], deadline_seconds=3600.0, drain_seconds=0.05)
         async with notifying(to, tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
-        assert notifier.waiting() == {"alertmanager": 1, "webhook": 1}
-    book = decode_book((tmp_path / ledger.FILE_NAME).read_bytes())
+        assert notifier.count_waiting() == {"alertmanager": 1, "webhook": 1}
+    book = decode_state((tmp_path / state_file.FILE_NAME).read_bytes())
     assert sum(map(len, book.events.values())) == 1
 
 
 async def test_one_that_never_ran_keeps_what_it_was_told(tmp_path: Path) -> None:
     notifier = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
-    notifier.told("shop", verdict(incident("a")), NOW)
-    assert [alert.labels["incident"] for alert in notifier.open("shop")] == ["a"]
+    notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+    assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == ["a"]
     await notifier.close()
     await notifier.run()  # it is closed
     again = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
-    assert again.open("shop") == notifier.open("shop")
+    assert again.firing_alerts("shop") == notifier.firing_alerts("shop")
 
 
 async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> None:
     now = [NOW]
     async with standing_in(200) as (hook,):
-        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often())
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
         async with notifying(to, tmp_path, lambda: now[0]) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
-            notifier.told("pay", verdict(incident("b")), NOW)
-            notifier.gone("shop", NOW)
-            notifier.gone("never-seen", NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("pay", verdict(incident("b")), NOW)
+            notifier.forget_mesh("shop", NOW)
+            notifier.forget_mesh("never-seen", NOW)
             await hook.until(lambda requests: len(requests) == 3)
-            assert notifier.open("shop") == ()
-            now[0] = NOW + FORGOTTEN + timedelta(seconds=1)
+            assert notifier.firing_alerts("shop") == ()
+            now[0] = NOW + FORGET_AFTER + timedelta(seconds=1)
             requests = await hook.until(lambda requests: len(requests) == 4)
     assert [r.json.get("reason") for r in requests] == [None, None, "mesh_deleted", "mesh_silent"]
 
@@ -132,56 +132,58 @@ async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> N
     ids=range(7),
 )
 async def test_a_damaged_file_is_moved_aside(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / ledger.FILE_NAME).write_bytes(content)
+    (tmp_path / state_file.FILE_NAME).write_bytes(content)
     notifier = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
-    assert notifier.open("shop") == ()
+    assert notifier.firing_alerts("shop") == ()
     (aside,) = tmp_path.glob("*.corrupt-*")
     assert aside.read_bytes() == content
     assert str(aside) in caplog.text
     await notifier.close()
-    assert decode_book((tmp_path / ledger.FILE_NAME).read_bytes()) == AlertState()
+    assert decode_state((tmp_path / state_file.FILE_NAME).read_bytes()) == AlertState()
 
 
 def test_times_without_a_zone_are_refused() -> None:
     with pytest.raises(CorruptState, match="zone"):
-        decode_book(
-            encode_book(AlertState()).replace(b'"meshes": {}', b'"meshes": {"shop": {"at": "2026-03-01T00:00:00"}}')
+        decode_state(
+            encode_state(AlertState()).replace(b'"meshes": {}', b'"meshes": {"shop": {"at": "2026-03-01T00:00:00"}}')
         )
 
 
 async def test_a_disk_that_refuses_keeps_nobody_in_the_dark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with (
         standing_in(200) as (hook,),
-        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often()), tmp_path) as (
+        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often()), tmp_path) as (
             notifier,
             instruments,
         ),
     ):
-        blocked = tmp_path / f"{ledger.FILE_NAME}.new"
+        blocked = tmp_path / f"{state_file.FILE_NAME}.new"
         blocked.mkdir()  # so that nothing can be written there
-        notifier.told("shop", verdict(incident("a")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await hook.until(lambda requests: len(requests) == 1)
         assert counted(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
         blocked.rmdir()
-        await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())  # as soon as there is room again
-    assert "sent all the same" in caplog.text
+        await eventually(lambda: (tmp_path / state_file.FILE_NAME).exists())  # as soon as there is room again
+    assert "still sent" in caplog.text
 
 
 async def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "PATIENCE_SECONDS", 0.05)
-    fresh = tmp_path / f"{ledger.FILE_NAME}.new"
+    monkeypatch.setattr(state_file, "PATIENCE_SECONDS", 0.05)
+    fresh = tmp_path / f"{state_file.FILE_NAME}.new"
     os.mkfifo(fresh)  # opened for writing, it hangs until somebody reads
     async with standing_in(200) as (hook,):
-        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, pace=often())
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
         async with notifying(to, tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
             assert counted(instruments, "tagae_notices_failed_total", receiver="state") >= 1
             reader = os.open(fresh, os.O_RDONLY | os.O_NONBLOCK)
             fresh.unlink()
-            await eventually(lambda: (tmp_path / ledger.FILE_NAME).exists())
+            await eventually(lambda: (tmp_path / state_file.FILE_NAME).exists())
             os.close(reader)
-    assert [a.labels["incident"] for a in decode_book((tmp_path / ledger.FILE_NAME).read_bytes()).firing()] == ["a"]
+    assert [
+        a.labels["incident"] for a in decode_state((tmp_path / state_file.FILE_NAME).read_bytes()).firing_alerts()
+    ] == ["a"]
 
 
 def test_a_directory_that_cannot_be_had_is_named(tmp_path: Path) -> None:
@@ -202,9 +204,9 @@ def test_certificates_that_cannot_be_had_are_named(tmp_path: Path) -> None:
 
 async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
     async with standing_in(503, 503) as (manager, hook):
-        to = receivers([manager], [hook], drain_seconds=0.0, pace=often())
+        to = receivers([manager], [hook], drain_seconds=0.0, timing=often())
         async with notifying(to, tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             for receiver in ("alertmanager", "webhook"):
                 await eventually(
                     lambda receiver=receiver: counted(instruments, "tagae_notices_waiting", receiver=receiver) == 1
@@ -213,7 +215,7 @@ async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
 
 async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray drops one that was not; that something waits would be seen for seconds of a minute, and page nobody."""
-    monkeypatch.setattr("serve_app.alerts.notifier.MEASURED_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("serve_app.alerts.notifier.MEASURE_SECONDS", 0.01)
     counts: list[float] = []
     monkeypatch.setattr(PrometheusInstruments, "set", lambda self, metric, value, **labels: counts.append(value))
     async with standing_in(503, 503) as (manager, hook), notifying(receivers([manager], [hook]), tmp_path):
@@ -236,7 +238,7 @@ async def test_secrets_let_us_in_and_stay_out_of_the_log(tmp_path: Path, caplog:
             }
         )
         async with notifying(configured(settings), tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             (one,) = await basic.until(lambda requests: len(requests) == 1)
             (other,) = await bearer.until(lambda requests: len(requests) == 1)
             await eventually(lambda: caplog.text.count("forbidden") == 2)

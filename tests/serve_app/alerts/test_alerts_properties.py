@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.verdict import Severity, Verdict
-from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Name
-from serve_app.alerts.alertmanager import batches, current, fault
-from serve_app.alerts.payloads import decode_book, encode_book
+from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
+from serve_app.alerts.alertmanager import current_alerts, find_problem, split_batches
+from serve_app.alerts.payloads import decode_state, encode_state
 from serve_app.alerts.transitions import transition
 
 HOUR = timedelta(hours=1)
@@ -40,23 +40,23 @@ def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
         now += timedelta(seconds=seconds)
         seen = Verdict(now, *(getattr(one, name) for name in Verdict.__slots__[1:]))
         heard = transition(book.meshes.get("shop", MeshAlerts()), "shop", seen, now, PLACE)
-        book = book.after("shop", heard, ["hook"])
+        book = book.apply("shop", heard, ["hook"])
         books.append(book)
     return books
 
 
-def _firing(book: AlertState) -> dict[Name, Alert]:
-    return {alert.name: alert for alert in book.firing()}
+def _firing(book: AlertState) -> dict[LabelSet, Alert]:
+    return {alert.label_set: alert for alert in book.firing_alerts()}
 
 
 @settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_of_each_incident_at_most_one_alert_fires_and_none_is_both(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
-        fire = [alert.labels["incident"] for alert in book.firing()]
+        fire = [alert.labels["incident"] for alert in book.firing_alerts()]
         assert len(fire) == len(set(fire))
-        assert not _firing(book).keys() & {alert.name for alert in book.ended}
-        names = [alert.name for alert in book.ended]
+        assert not _firing(book).keys() & {alert.label_set for alert in book.ended}
+        names = [alert.label_set for alert in book.ended]
         assert len(names) == len(set(names))
 
 
@@ -66,10 +66,10 @@ def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list
     before = AlertState()
     for book in _play(steps):
         for name in _firing(before).keys() - _firing(book).keys():
-            (end,) = (alert for alert in book.ended if alert.name == name)
+            (end,) = (alert for alert in book.ended if alert.label_set == name)
             assert end.ends_at is not None
             assert end.ends_at >= end.starts_at
-            (batch,) = batches([*book.firing(), *book.ended])
+            (batch,) = split_batches([*book.firing_alerts(), *book.ended])
             assert end in batch
         before = book
     assert not _firing(before)
@@ -108,5 +108,5 @@ def test_every_incident_has_its_events_in_order(steps: list[tuple[Verdict, int]]
 @given(STEPS)
 def test_what_is_sent_is_sound_and_what_is_kept_comes_back(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
-        assert [wrong for alert in current(book, NOW, HOUR) if (wrong := fault(alert))] == []
-        assert decode_book(encode_book(book)) == book
+        assert [wrong for alert in current_alerts(book, NOW, HOUR) if (wrong := find_problem(alert))] == []
+        assert decode_state(encode_state(book)) == book

@@ -22,7 +22,7 @@ from alerting import (
 )
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.webhook import Queue, signature
+from serve_app.alerts.webhook import QueueLimits, signature
 from serve_app.net.http import Backoff
 
 DROPPED, FAILED = "tagae_notices_dropped_total", "tagae_notices_failed_total"
@@ -37,7 +37,7 @@ async def test_an_event_tells_all_that_is_known(tmp_path: Path) -> None:
         standing_in(200) as (server,),
         notifying(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
     ):
-        notifier.told("shop", verdict(incident("a")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     document = request.json
     assert (
@@ -67,10 +67,10 @@ async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
     async with standing_in(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
         async with notifying(to, tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
             key.write_text("second secret\n")  # rotated: heeded with the next request
-            notifier.told("shop", verdict(), NOW)
+            notifier.accept_verdict("shop", verdict(), NOW)
             requests = await server.until(lambda requests: len(requests) == 2)
     for request, secret in zip(requests, (b"first secret", b"second secret"), strict=True):
         at, _, given = request.headers["tagae-signature"].partition(",v1=")
@@ -84,7 +84,7 @@ async def test_a_secret_that_is_missing_is_waited_for(tmp_path: Path) -> None:
     async with standing_in(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
         async with notifying(to, tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await eventually(lambda: counted(instruments, FAILED, receiver="webhook", reason="secret") > 0)
             assert server.requests == []
             key.write_text("secret")
@@ -102,10 +102,10 @@ async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_p
         return trouble if len(seen) % 2 else 200
 
     async with standing_in(behaviour) as (server,), notifying(receivers(webhooks=[server]), tmp_path) as (notifier, _):
-        notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
-        notifier.told("shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
-        notifier.told("shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
-        notifier.told("shop", verdict(), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
+        notifier.accept_verdict("shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
+        notifier.accept_verdict("shop", verdict(), NOW)
         await server.until(lambda requests: len({r.headers["idempotency-key"] for r in requests}) == 5)
     told = list({r.headers["idempotency-key"]: r for r in server.requests}.values())
     assert _events(told) == [
@@ -126,41 +126,45 @@ async def test_what_is_refused_for_itself_is_not_repeated(
     async with standing_in(lambda request: status if request.json["incident"]["id"] == "a" else 200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT)
         async with notifying(to, tmp_path) as (notifier, instruments):
-            notifier.told("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
             requests = await server.until(lambda requests: len(requests) == 2)
         assert counted(instruments, DROPPED, receiver="webhook", reason="refused") == 1
     assert _events(requests) == [("a", "opened"), ("b", "opened")]
-    assert "is not repeated" in caplog.text
+    assert "is not retried" in caplog.text
     assert "/hook" not in caplog.text  # its path may be a secret
 
 
 def test_a_full_queue_drops_the_oldest() -> None:
     events = tuple(IncidentEvent(str(i), NOW + timedelta(hours=i), {}) for i in range(30))
-    kept, dropped = Queue(most=10).bounded(events, NOW + timedelta(hours=29))
+    kept, dropped = QueueLimits(max_events=10).trim(events, NOW + timedelta(hours=29))
     assert [event.id for event in kept] == [str(i) for i in range(20, 30)]
     assert dropped == {"expired": 6, "full": 14}
-    assert Queue().bounded(events[:3], NOW)[0] == events[:3]
+    assert QueueLimits().trim(events[:3], NOW)[0] == events[:3]
 
 
 async def test_what_waits_too_long_is_counted(tmp_path: Path) -> None:
     async with standing_in(503) as (server,):
-        to = receivers(webhooks=[server], queue=Queue(most=2), backoff=Backoff(3600, 3600), drain_seconds=0.0)
+        to = receivers(
+            webhooks=[server], queue=QueueLimits(max_events=2), backoff=Backoff(3600, 3600), drain_seconds=0.0
+        )
         async with notifying(to, tmp_path) as (notifier, instruments):
             for i in range(5):
-                notifier.told("shop", verdict(incident(f"i{i}", age=i)), NOW)
+                notifier.accept_verdict("shop", verdict(incident(f"i{i}", age=i)), NOW)
             await server.until(lambda requests: len(requests) == 1)
-            await eventually(lambda: notifier.waiting()["webhook"] == 2)
+            await eventually(lambda: notifier.count_waiting()["webhook"] == 2)
             dropped = counted(instruments, DROPPED, receiver="webhook", reason="full")
             assert dropped == 7  # five opened and four resolved
 
 
 async def test_one_webhook_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     async with standing_in("hang", 200) as (bad, good):
-        to = replace(receivers([good], webhooks=[bad, good], drain_seconds=0.0), deadline_seconds=3600.0, pace=often())
+        to = replace(
+            receivers([good], webhooks=[bad, good], drain_seconds=0.0), deadline_seconds=3600.0, timing=often()
+        )
         async with notifying(to, tmp_path) as (notifier, _):
-            notifier.told("shop", verdict(incident("a")), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await bad.until(lambda requests: len(requests) == 1)
-            notifier.told("shop", verdict(), NOW)
+            notifier.accept_verdict("shop", verdict(), NOW)
             await good.until(lambda requests: sum(r.path == "/hook" for r in requests) == 2)
             assert len(bad.requests) == 1
-            await eventually(lambda: notifier.waiting()["webhook"] == 2)
+            await eventually(lambda: notifier.count_waiting()["webhook"] == 2)

@@ -41,7 +41,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_nobody_is_told_by_default() -> None:
     to = receivers(load().notify)
-    assert (to.alertmanagers, to.webhooks, to.place.cluster) == ((), (), "default")
+    assert (to.alertmanagers, to.webhooks, to.links.cluster) == ((), (), "default")
 
 
 def test_receivers_from_a_file(config: Path) -> None:
@@ -57,8 +57,8 @@ def test_receivers_from_a_file(config: Path) -> None:
         "https://hooks.example",
         Path("/secret"),
     )
-    assert to.place.links("shop", "i")["verdict_url"] == "https://tagae.example/base/v1/meshes/shop/verdict"
-    assert to.pace.resend.total_seconds() == 30
+    assert to.links.urls("shop", "i")["verdict_url"] == "https://tagae.example/base/v1/meshes/shop/verdict"
+    assert to.timing.resend.total_seconds() == 30
 
 
 def test_receivers_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,8 +132,8 @@ def lived(
         verdict, mesh = advance(checkpoint, mesh, poll.snapshot, options)
         heard = transition(told, "day", verdict, verdict.observed_at, AlertLinks())
         known = {page.incident for page in told.open}
-        day.opened += [Opened(index, p.alert, p.services) for p in heard.told.open if p.incident not in known]
-        told = heard.told
+        day.opened += [Opened(index, p.alert, p.services) for p in heard.alerts.open if p.incident not in known]
+        told = heard.alerts
     return day
 
 
