@@ -1,6 +1,6 @@
-"""Who may do what: tokens, hosts, origins, trusted proxies. Pure rules, without Ray and without FastAPI.
+"""Access control: tokens, hosts, origins and trusted proxies, without Ray and without FastAPI.
 
-``Access.check`` takes what an ASGI scope holds and returns a :class:`Principal`, or raises an error of
+``Access.check`` takes the content of an ASGI scope and returns a :class:`Principal`, or raises an error of
 ``serve_app.errors``. It reads no body, so that a caller can refuse a request before any byte of its body arrives.
 """
 

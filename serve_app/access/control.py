@@ -1,4 +1,4 @@
-"""The decision on one request: host, origin, who asks, and whether they may."""
+"""The decision on one request: is the host ours, is the origin ours, who is the caller, may the caller do this?"""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +16,11 @@ from serve_app.errors import BadSettings, Forbidden, Unauthenticated
 
 COOKIE = "tagae_token"
 COOKIE_SECONDS = 12 * 3600
-LOOPBACK_PEERS = ("127.0.0.1", "::1")  # of which uvicorn believes X-Forwarded-For by default
+LOOPBACK_PEERS = ("127.0.0.1", "::1")  # by default, uvicorn trusts their X-Forwarded-For
 BEARER = "bearer "
-MOST_TOKEN_LETTERS = 512  # a longer one is none of ours and is not hashed
-MOST_PATH_SHOWN = 100
-MOST_USER_LETTERS = 128
+MAX_TOKEN_LENGTH = 512  # a longer one is not ours; do not spend time on its hash
+MAX_PATH_LENGTH = 100
+MAX_USER_LENGTH = 128
 _HEADERS = (
     b"host",
     b"origin",
@@ -31,21 +31,21 @@ _HEADERS = (
     b"x-forwarded-proto",
 )
 
-Headers = Iterable[tuple[bytes, bytes]]  # as ASGI has them: names in lower case
-Client = Sequence[object] | None  # address and port of the connection, as ASGI has them
+Headers = Iterable[tuple[bytes, bytes]]  # of ASGI: names in lower case
+Client = Sequence[object] | None  # of ASGI: address and port of the connection
 Way = Literal["open", "anonymous", "token", "cookie", "proxy"]
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """A caller.
 
     Attributes:
-        name: of the token or the user; empty where the caller gave none.
-        scopes: what they may do.
-        meshes: the only ones that they may see; None: all.
-        way: how they are known.
-        digest: of the token.
+        name: of the token or the user; empty if the caller gave none.
+        scopes: what the caller may do.
+        meshes: the meshes that the caller may see; None: all.
+        way: how the caller was identified.
+        digest: SHA-256 of the token.
     """
 
     name: str = ""
@@ -55,22 +55,22 @@ class Principal:
     digest: bytes = b""
 
     def has(self, scope: Scope) -> bool:
-        """Whether they may do what the scope stands for."""
+        """Whether the caller has a scope, directly or through ``admin``."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def can_see(self, mesh: str) -> bool:
-        """Whether a mesh is one of theirs."""
+        """Whether the caller may see a mesh."""
         return self.meshes is None or mesh in self.meshes
 
 
-EVERYBODY = Principal(scopes=frozenset(Scope), way="anonymous")
+ANONYMOUS = Principal(scopes=frozenset(Scope), way="anonymous")
 
 
 class Access:
-    """The rules of one service, and what they remember between requests.
+    """The access control of one service: its rules, its tokens, and recent failed logins.
 
     Args:
-        rules: as configured.
+        rules: from the settings.
         clock: seconds, monotonic.
 
     Raises:
@@ -81,10 +81,10 @@ class Access:
         self._rules = rules
         self._failures = FailedLogins(clock)
         self._file = TokenFile(rules.tokens_file, clock) if rules.tokens_file else None
-        self._networks = tuple(ip_network(one) for one in rules.trusted_proxies)
-        self._proxied = parse_scopes(rules.proxy_user_scopes, f"{rules.subject}.proxy_user_scopes")
+        self._proxy_networks = tuple(ip_network(one) for one in rules.trusted_proxies)
+        self._proxy_scopes = parse_scopes(rules.proxy_user_scopes, f"{rules.subject}.proxy_user_scopes")
         self._user_header = (rules.proxy_user_header or "").lower().encode()
-        self._wanted = frozenset(_HEADERS) | ({self._user_header} if self._user_header else frozenset())
+        self._used_headers = frozenset(_HEADERS) | ({self._user_header} if self._user_header else frozenset())
         try:
             self._hosts = Hosts(rules.allowed_hosts, rules.host, rules.external_url, rules.subject)
         except ValueError as error:
@@ -92,7 +92,7 @@ class Access:
 
     @property
     def has_login(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Whether callers must identify themselves."""
         return self._rules.has_login
 
     def check(
@@ -104,60 +104,59 @@ class Access:
         scheme: str = "http",
         http_version: str = "1.1",
     ) -> Principal:
-        """Decide on a request from what an ASGI scope says of it. No body is needed.
+        """Decide on a request from its ASGI scope. The body is not needed.
 
         Args:
             method: in upper case.
-            path: percent-decoded once, as the router sees it, relative to the service.
+            path: percent-decoded once, relative to the service, as the router gets it.
             headers: pairs of bytes, names in lower case.
             client: address and port of the connection.
             scheme: of the connection.
             http_version: such as ``1.1``.
 
         Returns:
-            Who asks; ``way`` is ``open`` where the route needs no login.
+            The caller; ``way`` is ``open`` if the route needs no login.
 
         Raises:
             BadHost: ``Host`` is missing or malformed.
-            WrongHost: ``Host`` has a name of something else.
+            WrongHost: ``Host`` is not a name of this service.
             CrossOrigin: a page of another site made the browser send this.
-            Unauthenticated: the caller did not say who they are, or sent a wrong token. ``details["reason"]`` is there
-                if a token was sent.
-            TooManyFailedLogins: the token is wrong, as were many from this address.
+            Unauthenticated: no token, or a wrong one; a wrong one sets ``details["reason"]``.
+            TooManyFailedLogins: a wrong token, after many others from this address.
             Forbidden: the caller may not do this.
         """
         found = self._pick(headers)
         here = self._hosts.check_host(_only(found, b"host"), http_version)
         if method not in SAFE:
-            self._hosts.check_origin(_joined(found, b"origin"), _joined(found, b"sec-fetch-site"), here)
+            self._hosts.check_origin(join_values(found, b"origin"), join_values(found, b"sec-fetch-site"), here)
         needed = need(method, path)
         if needed.scope is None:
             return Principal()
-        principal = self._principal(found, client, f"{method} {path[:MOST_PATH_SHOWN]!r}")
+        principal = self._principal(found, client, f"{method} {path[:MAX_PATH_LENGTH]!r}")
         _require(principal, needed)
         return principal
 
     def sign_in(self, token: str, headers: Headers, client: Client, route: str) -> Principal:
-        """The owner of a token that somebody typed.
+        """The owner of a token from the login form.
 
         Raises:
-            Unauthenticated, TooManyFailedLogins: as of :meth:`check`.
+            Unauthenticated, TooManyFailedLogins: as :meth:`check`.
         """
         return self._owner(token, self._address(client, self._pick(headers)), "cookie", route)
 
     def identify(self, headers: Headers, client: Client) -> Principal | None:
-        """The caller, as far as the headers show; None: an unknown one. Counts no failure."""
+        """The caller, or None if the headers do not identify one. A wrong token does not count as a failed login."""
         found = self._pick(headers)
         if not self.has_login:
-            return EVERYBODY
+            return ANONYMOUS
         token, way = _token(found)
-        entry = self._valid(token) if token else None
+        entry = self._find_valid(token) if token else None
         if entry is not None:
             return _principal(entry, way)
         return self._proxy_user(found, client)
 
     def is_valid(self, principal: Principal) -> bool:
-        """Whether a principal may go on: the token is still in the file as it was. For answers that last."""
+        """Whether the token of a principal is still in the file, unchanged. Streams check this while they last."""
         if not principal.digest or self._file is None:
             return True
         now = datetime.now(UTC)
@@ -165,19 +164,20 @@ class Access:
         return any(not entry.has_expired(now) and _principal(entry, principal.way) == principal for entry in same)
 
     def is_secure(self, scheme: str, headers: Headers, client: Client) -> bool:
-        """Whether the caller speaks TLS, to us or to a trusted proxy."""
+        """Whether the caller uses TLS, to this service or to a trusted proxy."""
         if scheme == "https":
             return True
         found = self._pick(headers)
-        said = _joined(found, b"x-forwarded-proto") or ""
-        return self._is_trusted(client, found) and said.rpartition(",")[2].strip().lower() == "https"
+        scheme = join_values(found, b"x-forwarded-proto") or ""
+        return self._is_trusted(client, found) and scheme.rpartition(",")[2].strip().lower() == "https"
 
     def find_bearer(self, authorization: str | None, needed: Need) -> Principal | None:
-        """Who asks, if they have a token and may do it; None: :meth:`check_bearer` says why not. Counts no failure."""
+        """The caller, or None if the token is invalid or not sufficient: then :meth:`check_bearer` raises the error. A
+        wrong token does not count as a failed login here."""
         if authorization is None:
             return None
         token, way = _token({b"authorization": [authorization.encode("utf-8", "replace")]})
-        entry = self._valid(token) if token else None
+        entry = self._find_valid(token) if token else None
         if entry is None:
             return None
         principal = _principal(entry, way)
@@ -188,7 +188,7 @@ class Access:
         return principal
 
     def check_bearer(self, authorization: str | None, address: str, needed: Need, route: str) -> Principal:
-        """Decide on a call that has no host and no origin, such as gRPC. Errors as of :meth:`check`."""
+        """Decide on a call without host and origin, such as gRPC. Errors as :meth:`check`."""
         found = {b"authorization": [authorization.encode("utf-8", "replace")]} if authorization is not None else {}
         principal = self._principal(found, (address, 0), route)
         _require(principal, needed)
@@ -198,85 +198,87 @@ class Access:
         if not self.has_login:
             return self._anonymous(client)
         token, way = _token(found)
-        if way == "cookie" and self._valid(token) is None and (user := self._proxy_user(found, client)):
-            return user  # a cookie from before the proxy knew them
+        if way == "cookie" and self._find_valid(token) is None and (user := self._proxy_user(found, client)):
+            return user  # an old cookie of a user who now signs in at the proxy
         if token:
             return self._owner(token, self._address(client, found), way, route)
         user = self._proxy_user(found, client)
         if user is None:
             raise Unauthenticated(
-                "authorization: expected `Authorization: Bearer TOKEN`, or the cookie of a page that is signed in, "
-                "came none; send a token of this service"
+                "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, came neither; "
+                "send a token of this service"
             )
         return user
 
     def _anonymous(self, client: Client) -> Principal:
-        """Without a login the service is for this machine, unless somebody said otherwise."""
+        """Without a login, only this machine may use the service, unless ``allow_anonymous`` is set."""
         if self._rules.allow_anonymous or is_loopback(_host(client)):
-            return EVERYBODY
+            return ANONYMOUS
         subject = self._rules.subject
         raise Forbidden(
             f"client: expected a connection from this machine, since the service has no tokens, came "
-            f"{_host(client)!r}; set {subject}.tokens_file, or {subject}.allow_anonymous if everyone may do everything"
+            f"{_host(client)!r}; set {subject}.tokens_file, or {subject}.allow_anonymous to let everyone do everything"
         )
 
     def _owner(self, token: str, address: str, way: Way, route: str) -> Principal:
-        reason = "malformed"
-        if 0 < len(token) <= MOST_TOKEN_LETTERS and token.isascii() and self._file is not None:
-            entry = self._file.find(token)
-            if entry is not None and not entry.has_expired(datetime.now(UTC)):
-                return _principal(entry, way)
-            reason = "unknown" if entry is None else "expired"
-        self._failures.add(address, reason, route)
-        said = "has expired" if reason == "expired" else "is not one of this service"
-        raise Unauthenticated(f"authorization: the token {said}; send another one", reason=reason)
+        entry = self._look_up(token)
+        if isinstance(entry, Token):
+            return _principal(entry, way)
+        self._failures.add(address, entry, route)
+        problem = "has expired" if entry == "expired" else "is not a token of this service"
+        raise Unauthenticated(f"authorization: the token {problem}; send another one", reason=entry)
 
-    def _valid(self, token: str) -> Token | None:
-        if self._file is None or not 0 < len(token) <= MOST_TOKEN_LETTERS or not token.isascii():
-            return None
+    def _look_up(self, token: str) -> Token | Literal["malformed", "unknown", "expired"]:
+        if self._file is None or not 0 < len(token) <= MAX_TOKEN_LENGTH or not token.isascii():
+            return "malformed"
         entry = self._file.find(token)
-        return None if entry is None or entry.has_expired(datetime.now(UTC)) else entry
+        if entry is None:
+            return "unknown"
+        return "expired" if entry.has_expired(datetime.now(UTC)) else entry
+
+    def _find_valid(self, token: str) -> Token | None:
+        return entry if isinstance(entry := self._look_up(token), Token) else None
 
     def _proxy_user(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | None:
-        """The user that a trusted proxy names. A header that came twice is not the proxy's alone, so it is ignored."""
+        """The user in a trusted proxy's header. If it comes twice, both are ignored: one is forged."""
         if not self._user_header or not self._is_trusted(client, found):
             return None
         user = _only(found, self._user_header)
-        if not user or len(user) > MOST_USER_LETTERS or not user.isprintable():
+        if not user or len(user) > MAX_USER_LENGTH or not user.isprintable():
             return None
-        return Principal(user, self._proxied, way="proxy")
+        return Principal(user, self._proxy_scopes, way="proxy")
 
     def _is_trusted(self, client: Client, found: dict[bytes, list[bytes]]) -> bool:
-        """Whether the connection is one of a trusted proxy, and not of somebody who only says so."""
+        """Whether the connection really comes from a trusted proxy."""
         host = _host(client)
-        return self._is_proxy(host) and not _is_claimed(host, _joined(found, b"x-forwarded-for"))
+        return self._is_proxy(host) and not _may_be_forged(host, join_values(found, b"x-forwarded-for"))
 
     def _is_proxy(self, host: str) -> bool:
-        if not self._networks:
+        if not self._proxy_networks:
             return False
-        address = _parsed(host)
-        return address is not None and any(address in network for network in self._networks)
+        address = _parse_address(host)
+        return address is not None and any(address in network for network in self._proxy_networks)
 
     def _address(self, client: Client, found: dict[bytes, list[bytes]]) -> str:
-        """Where a request comes from: before trusted proxies, the last address that is none of theirs."""
+        """Address of the client: behind trusted proxies, the last forwarded address that is not a proxy's."""
         host = _host(client)
         if self._is_trusted(client, found):
-            chain = [one.strip() for one in (_joined(found, b"x-forwarded-for") or "").split(",")]
+            chain = [one.strip() for one in (join_values(found, b"x-forwarded-for") or "").split(",")]
             for one in reversed(chain):
-                if _parsed(one) is None:
+                if _parse_address(one) is None:
                     break
                 host = one
                 if not self._is_proxy(one):
                     break
-        address = _parsed(host)
-        if isinstance(address, IPv6Address):  # one customer has a whole /64
+        address = _parse_address(host)
+        if isinstance(address, IPv6Address):  # one customer usually has a whole /64
             return str(IPv6Network((address, 64), strict=False))
-        return host[:MOST_PATH_SHOWN]
+        return host[:MAX_PATH_LENGTH]
 
     def _pick(self, headers: Headers) -> dict[bytes, list[bytes]]:
         found: dict[bytes, list[bytes]] = {}
         for name, value in headers:
-            if name in self._wanted:
+            if name in self._used_headers:
                 found.setdefault(name, []).append(value)
         return found
 
@@ -289,9 +291,11 @@ def _require(principal: Principal, needed: Need) -> None:
             "a token with that scope"
         )
     if needed.all_meshes and principal.meshes is not None:
-        raise Forbidden("authorization: this route is about all meshes, and the token is limited to some; use another")
+        raise Forbidden(
+            "authorization: this route covers all meshes, but the token is limited to some; use another token"
+        )
     if needed.mesh is not None and not principal.can_see(needed.mesh):
-        raise Forbidden(f"authorization: the token is not for the mesh {needed.mesh[:64]!r}; use another")
+        raise Forbidden(f"authorization: the token does not include the mesh {needed.mesh[:64]!r}; use another token")
 
 
 def _principal(entry: Token, way: Way) -> Principal:
@@ -299,11 +303,12 @@ def _principal(entry: Token, way: Way) -> Principal:
 
 
 def _token(found: dict[bytes, list[bytes]]) -> tuple[str, Way]:
-    """The token that a request brings, and in what; the header wins. Other schemes are for others, such as a proxy."""
-    said = _joined(found, b"authorization")
-    if said is not None and said[: len(BEARER)].lower() == BEARER:
-        return said[len(BEARER) :].strip() or "-", "token"
-    for pair in (_joined(found, b"cookie", "; ") or "").split(";"):
+    """The token of a request, and where it came from. ``Authorization`` wins over the cookie. Other schemes than
+    ``Bearer`` are ignored, since they may be meant for a proxy."""
+    header = join_values(found, b"authorization")
+    if header is not None and header[: len(BEARER)].lower() == BEARER:
+        return header[len(BEARER) :].strip() or "-", "token"
+    for pair in (join_values(found, b"cookie", "; ") or "").split(";"):
         name, _, value = pair.strip().partition("=")
         if name == COOKIE and value:
             return value, "cookie"
@@ -311,14 +316,14 @@ def _token(found: dict[bytes, list[bytes]]) -> tuple[str, Way]:
 
 
 def _only(found: dict[bytes, list[bytes]], name: bytes) -> str | None:
-    """A header that may come once; None: not there. Twice is as malformed as any text that cannot be its value."""
+    """The value of a header that may come once; None if it is missing, empty if it comes twice."""
     values = found.get(name)
     if values is None:
         return None
     return values[0].decode("latin-1") if len(values) == 1 else ""
 
 
-def _joined(found: dict[bytes, list[bytes]], name: bytes, separator: str = ", ") -> str | None:
+def join_values(found: dict[bytes, list[bytes]], name: bytes, separator: str = ", ") -> str | None:
     values = found.get(name)
     return None if values is None else separator.join(value.decode("latin-1") for value in values)
 
@@ -327,26 +332,26 @@ def _host(client: Client) -> str:
     return str(client[0]) if client else ""
 
 
-def _is_claimed(host: str, forwarded_for: str | None) -> bool:
+def _may_be_forged(host: str, forwarded_for: str | None) -> bool:
     """Whether the address of a connection may come from its ``X-Forwarded-For``.
 
-    uvicorn, which Serve listens with, puts the last address of that header in place of a peer on loopback, unless
-    ``FORWARDED_ALLOW_IPS`` says otherwise (``tagae serve`` does). A user of this machine could then pass for a proxy.
-    A proxy does not name itself last: it adds the address of its own client.
+    For a connection from loopback, uvicorn (Ray Serve's HTTP server) replaces the peer's address by the last one in
+    that header, unless ``FORWARDED_ALLOW_IPS`` forbids it (``tagae serve`` sets it). A user of this machine could then
+    pose as a proxy. A real proxy does not put itself last: it adds the address of its own client.
     """
     if forwarded_for is None or host in LOOPBACK_PEERS:
         return False
     for entry in reversed(forwarded_for.split(",")):
-        said = entry.strip()
-        named = said[1:].partition("]")[0] if said.startswith("[") else said
-        if named.count(":") == 1:
-            named = named.partition(":")[0]
-        if named not in LOOPBACK_PEERS:
-            return named == host
+        text = entry.strip()
+        address = text[1:].partition("]")[0] if text.startswith("[") else text
+        if address.count(":") == 1:
+            address = address.partition(":")[0]
+        if address not in LOOPBACK_PEERS:
+            return address == host
     return False
 
 
-def _parsed(host: str) -> IPv4Address | IPv6Address | None:
+def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

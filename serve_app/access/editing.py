@@ -1,4 +1,4 @@
-"""Changes to a tokens file: add an entry, remove one. Comments and the order of the other entries stay."""
+"""Adds and removes entries of a tokens file. Comments and the order of the other entries stay."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from serve_app.access.tokens import Scope, Token, digest_of, parse
+from serve_app.access.tokens import Scope, Token, hash_token, parse
 from serve_app.errors import BadSettings
 
 PREFIX = "tagae_"  # lets scanners for leaked secrets recognise a token
@@ -26,19 +26,19 @@ def create(
     meshes: Iterable[str] = (),
     expires: datetime | None = None,
 ) -> str:
-    """Add a token to a file, which is made if it does not exist.
+    """Add a token to a file. Creates the file if it does not exist.
 
     Returns:
-        The token. The file holds only its hash, so this is the only time that anybody sees it.
+        The token. The file holds only its hash, so the token cannot be shown again.
 
     Raises:
         BadSettings: the name is taken or not allowed, or the file cannot be read or written.
     """
     token = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    lines = ["[[tokens]]", f'name = "{name}"', f'sha256 = "{digest_of(token).hex()}"']
-    lines.append(f"scopes = [{_quoted(sorted(set(scopes)))}]")
+    lines = ["[[tokens]]", f'name = "{name}"', f'sha256 = "{hash_token(token).hex()}"']
+    lines.append(f"scopes = [{_quote(sorted(set(scopes)))}]")
     if chosen := sorted(set(meshes)):
-        lines.append(f"meshes = [{_quoted(chosen)}]")
+        lines.append(f"meshes = [{_quote(chosen)}]")
     if expires is not None:
         lines.append(f"expires = {expires.isoformat()}")
     entry = "\n".join(lines) + "\n"
@@ -72,7 +72,7 @@ def remove(path: Path, name: str) -> None:
         _replace(path, after)
 
 
-def listed(path: Path) -> tuple[Token, ...]:
+def read_tokens(path: Path) -> tuple[Token, ...]:
     """The tokens of a file.
 
     Raises:
@@ -81,7 +81,7 @@ def listed(path: Path) -> tuple[Token, ...]:
     return parse(_text(path), str(path))
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _quote(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
@@ -109,7 +109,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write the whole file at once: a service that reads it sees the former text or the new one."""
+    """Write the whole file at once: a service that reads it gets the former text or the new one."""
     path = path.resolve()
     try:
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600

@@ -1,4 +1,4 @@
-"""How often an address failed to sign in, in bounded memory."""
+"""Counts failed logins by address, in bounded memory."""
 
 import logging
 import time
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 from serve_app.errors import TooManyFailedLogins
 
-MOST_FAILURES = 10  # of one address in a window
+MAX_FAILURES = 10  # of one address in a window
 WINDOW_SECONDS = 60.0
-MOST_ADDRESSES = 4096  # that are remembered; the one that was quiet for longest is forgotten
-LOG_SECONDS = 1.0  # between two lines
+MAX_ADDRESSES = 4096  # the address without a failure for longest is forgotten first
+LOG_SECONDS = 1.0  # at least, between two log lines
 log = logging.getLogger("ray.serve")
 
 
 class FailedLogins:
     """Counts failures by address.
 
-    Only requests with a wrong token are refused. A right token works at any time, so that an attacker cannot lock out
+    Only requests with a wrong token are refused. A valid token works at any time, so that an attacker cannot lock out
     others who share an address.
 
     Args:
@@ -26,9 +26,9 @@ class FailedLogins:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()  # began, failures
+        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()  # start, failures
         self._logged = -LOG_SECONDS
-        self._silent = 0  # failures without a line since the last one
+        self._unlogged = 0  # failures since the last log line
 
     def add(self, address: str, reason: str, route: str) -> None:
         """Count one failure and log it.
@@ -39,19 +39,19 @@ class FailedLogins:
             route: method and path; the token is not part of either.
 
         Raises:
-            TooManyFailedLogins: the address failed too often lately. This failure is then not counted again.
+            TooManyFailedLogins: the address failed too often recently. This failure is then not counted.
         """
         now = self._clock()
         began, count = self._windows.pop(address, (now, 0))
         if now - began >= WINDOW_SECONDS:
             began, count = now, 0
-        self._windows[address] = (began, min(count + 1, MOST_FAILURES))
-        while len(self._windows) > MOST_ADDRESSES:
+        self._windows[address] = (began, min(count + 1, MAX_FAILURES))
+        while len(self._windows) > MAX_ADDRESSES:
             self._windows.popitem(last=False)
-        if count >= MOST_FAILURES:
+        if count >= MAX_FAILURES:
             raise TooManyFailedLogins(
-                f"authorization: this address sent {MOST_FAILURES} wrong tokens within {WINDOW_SECONDS:.0f} s; send a "
-                "right one, or wait",
+                f"authorization: this address sent {MAX_FAILURES} wrong tokens within {WINDOW_SECONDS:.0f} s; send a "
+                "valid one, or wait",
                 retry_after_seconds=began + WINDOW_SECONDS - now,
                 reason=reason,
             )
@@ -59,8 +59,8 @@ class FailedLogins:
 
     def _log(self, now: float, address: str, reason: str, route: str) -> None:
         if now - self._logged < LOG_SECONDS:
-            self._silent += 1
+            self._unlogged += 1
             return
-        more = f", and {self._silent} more since the last line" if self._silent else ""
+        more = f", and {self._unlogged} more since the last line" if self._unlogged else ""
         log.warning("failed login (%s) from %s: %s%s", reason, address, route, more)
-        self._logged, self._silent = now, 0
+        self._logged, self._unlogged = now, 0

@@ -1,4 +1,4 @@
-"""Names in ``Host`` and ``Origin``.
+"""Checks of the headers ``Host`` and ``Origin``.
 
 DNS rebinding lets a page of another site reach this service under the page's own name, as if both were one site. The
 ``Host`` header then has that name, so names that are not configured are refused. An IP address in ``Host`` is safe:
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from serve_app.errors import BadHost, CrossOrigin, WrongHost
 
-MOST_SHOWN = 80  # characters of a header in a message
+MAX_SHOWN = 80  # characters of a header in a message
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,255}))(?::(?P<port>[0-9]{1,5}))?")
 
@@ -24,7 +24,7 @@ class HostPort:
 
     Attributes:
         name: in lower case, without brackets and without a dot at its end.
-        port: None: the default of the scheme.
+        port: None for the default of the scheme.
         is_address: whether the name is an IP address.
     """
 
@@ -34,7 +34,7 @@ class HostPort:
 
 
 def parse_host_port(text: str) -> HostPort:
-    """``HOST`` or ``HOST:PORT``.
+    """Parse ``HOST`` or ``HOST:PORT``.
 
     Raises:
         ValueError: it is neither.
@@ -57,17 +57,17 @@ def parse_host_port(text: str) -> HostPort:
 
 
 class Hosts:
-    """The names that this service answers to.
+    """The host names of this service.
 
     Args:
         names: ``NAME`` or ``NAME:PORT``. The port matters for ``Origin`` only: without one, pages of that name on the
             default ports may send changes.
-        own: the name that the service listens on; empty: none.
-        external_url: as people reach the service, also behind a proxy that changes ``Host``.
-        subject: of the settings, for messages.
+        own: the address that the service listens on; empty: none.
+        external_url: URL under which people reach the service, even if a proxy changes ``Host``.
+        subject: section of the settings, for messages.
 
     Raises:
-        ValueError: a name is not one.
+        ValueError: a name is malformed.
     """
 
     def __init__(
@@ -86,48 +86,48 @@ class Hosts:
             self._origins |= {(parts.scheme, place.name, place.port or DEFAULT_PORTS[parts.scheme])}
 
     def check_host(self, host: str | None, http_version: str) -> HostPort | None:
-        """The place that a request names. A missing ``Host`` is allowed in HTTP/1.0 only, which no browser speaks.
+        """Parse and check ``Host``. It may be missing in HTTP/1.0 only, which no browser uses.
 
         Raises:
             BadHost: it is missing or malformed.
-            WrongHost: it is a name that this service does not answer to.
+            WrongHost: it is not a name of this service.
         """
         if host is None and http_version == "1.0":
             return None
         try:
             place = parse_host_port(host or "")
         except ValueError:
-            came = "none" if host is None else repr(host[:MOST_SHOWN])
+            came = "none" if host is None else repr(host[:MAX_SHOWN])
             raise BadHost(f"host: expected one header HOST or HOST:PORT, came {came}; correct the request") from None
         if not place.is_address and place.name not in self._names:
             raise WrongHost(
-                f"host: expected an IP address, localhost or a name of this service, came {place.name[:MOST_SHOWN]!r}; "
+                f"host: expected an IP address, localhost or a name of this service, came {place.name[:MAX_SHOWN]!r}; "
                 f"if that is a name of this service, add it to {self._setting}"
             )
         return place
 
     def check_origin(self, origin: str | None, fetch_site: str | None, here: HostPort | None) -> None:
-        """Refuse a request that a page of another site made a browser send. For methods that change something.
+        """Refuse a change that a page of another site made a browser send.
 
         Args:
             origin: the header ``Origin``; browsers send it with every such request, other clients do not.
             fetch_site: the header ``Sec-Fetch-Site``.
-            here: the place that the request names.
+            here: host and port of the request.
 
         Raises:
-            CrossOrigin: the page is not of this service.
+            CrossOrigin: the page belongs to another site.
         """
         if (origin is None or self._is_own(origin, here)) and fetch_site != "cross-site":
             return
         raise CrossOrigin(
-            f"origin: expected a page of this service, came {(origin or fetch_site or '')[:MOST_SHOWN]!r}; if a proxy "
-            f"changes Host, let it pass Host on, or set notify.external_url or {self._setting}"
+            f"origin: expected a page of this service, came {(origin or fetch_site or '')[:MAX_SHOWN]!r}; if a proxy "
+            f"changes Host, configure it to pass Host on, or set notify.external_url or {self._setting}"
         )
 
     def _is_own(self, origin: str, here: HostPort | None) -> bool:
         scheme, separator, rest = origin.lower().partition("://")
         if not separator or scheme not in DEFAULT_PORTS:
-            return False  # among them "null", of a page in a sandbox
+            return False  # for example "null", from a page in a sandbox
         try:
             place = parse_host_port(rest)
         except ValueError:

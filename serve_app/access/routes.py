@@ -1,8 +1,8 @@
 """Which scope a request needs: a pure function of its method and path.
 
-The path is the one that the router sees: percent-decoded once, relative to the application. Nothing here decodes or
-normalises it again. A path that is not recognised needs more, never less: all meshes, and ``admin`` to change anything.
-So a path that a router would match and this table would not is refused to a limited token.
+The path is the one that the router gets: percent-decoded once, relative to the application. Nothing here decodes or
+normalises it again. An unknown path needs the most: access to all meshes, and ``admin`` for changes. So if the router
+knows a path that this table does not, a limited token is refused.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from serve_app.access.tokens import Scope
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MESHES = "/v1/meshes"
 STATIC = "/static/"
-# The shells of the pages hold no data. Probes come without a token.
+# Pages without their data, and probes, which have no token.
 OPEN = {
     "/": SAFE,
     "/healthz": SAFE,
@@ -28,7 +28,7 @@ OPEN = {
 READ = frozenset({MESHES, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
 WRITE = frozenset({"/v1/score", "/demo/keys"})
 MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("adapter", "rollback")})
-MESH_DELETES = frozenset({"feedback", "mutes"})  # with one id below
+MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Need:
     """What a request needs.
 
     Attributes:
-        scope: None: nothing, it is open to everybody.
-        mesh: the one that it is about.
-        all_meshes: whether it is about every mesh, so that a token limited to some is refused.
+        scope: None if the route is open to everyone.
+        mesh: the mesh of the route.
+        all_meshes: whether the route covers every mesh, so that a token limited to some is refused.
     """
 
     scope: Scope | None
@@ -52,7 +52,7 @@ def need(method: str, path: str) -> Need:
 
     Args:
         method: in upper case.
-        path: percent-decoded, relative to the application; the demo's begins with ``/demo``.
+        path: percent-decoded, relative to the application; paths of the demo begin with ``/demo``.
     """
     if method in OPEN.get(path, ()) or (method in SAFE and path.startswith(STATIC) and ".." not in path):
         return Need(None)

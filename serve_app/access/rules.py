@@ -1,31 +1,27 @@
-"""The settings of access as plain values, and when they are too open to start with."""
+"""The access settings as plain values, and checks that refuse unsafe ones at the start."""
 
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from serve_app.errors import BadSettings
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What was configured.
+    """The access settings.
 
     Attributes:
-        subject: of the settings, ``serve`` or ``sidecar``.
-        host: that the service listens on.
-        tokens_file: None: there are no tokens.
-        allow_anonymous: whether everybody may do everything.
-        allowed_hosts: further names in ``Host``.
-        external_url: of the service, as people reach it.
-        trusted_proxies: networks whose connections are believed about users and addresses.
-        proxy_user_header: in which such a proxy names the user.
+        subject: section of the settings, ``serve`` or ``sidecar``.
+        host: address to listen on.
+        tokens_file: None if there are no tokens.
+        allow_anonymous: whether everyone may do everything.
+        allowed_hosts: further names accepted in ``Host``.
+        external_url: URL under which people reach the service.
+        trusted_proxies: networks whose headers about users and addresses are trusted.
+        proxy_user_header: header in which a trusted proxy names the user.
         proxy_user_scopes: what such a user may do.
     """
 
@@ -41,12 +37,12 @@ class Rules:
 
     @property
     def has_login(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Whether callers must identify themselves."""
         return self.tokens_file is not None or bool(self.trusted_proxies and self.proxy_user_header)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address. A name other than ``localhost`` may be any address."""
+    """Whether only this machine can connect to an address. Of names, only ``localhost`` counts."""
     if host.lower() == "localhost":
         return True
     try:
@@ -58,15 +54,15 @@ def is_loopback(host: str) -> bool:
 
 
 def require_certificate(certificate_file: Path | None, key_file: Path | None, subject: str) -> None:
-    """Refuse a certificate that TLS could not use.
+    """Refuse a certificate that TLS cannot use.
 
     Args:
-        certificate_file: PEM; None: there is no TLS.
-        key_file: PEM, of the certificate.
-        subject: of the settings.
+        certificate_file: PEM; None: no TLS.
+        key_file: PEM, key of the certificate.
+        subject: section of the settings.
 
     Raises:
-        BadSettings: a file cannot be read, or the key is of another certificate.
+        BadSettings: a file cannot be read, or the key belongs to another certificate.
     """
     if certificate_file is None or key_file is None:
         return
@@ -80,15 +76,15 @@ def require_certificate(certificate_file: Path | None, key_file: Path | None, su
 
 
 def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> None:
-    """Refuse to be open to a network by accident.
+    """Refuse settings that open the service to a network by accident.
 
     Args:
         rules: of the service.
-        hosts: addresses that it listens on.
-        nodes: of the cluster; the nodes of a cluster reach each other over a network.
+        hosts: addresses to listen on.
+        nodes: of the cluster; nodes reach each other over a network.
 
     Raises:
-        BadSettings: others can connect, and neither tokens nor a proxy nor ``allow_anonymous`` say who may.
+        BadSettings: other machines can connect, and there are no tokens, no trusted proxy and no ``allow_anonymous``.
     """
     if rules.has_login or rules.allow_anonymous:
         return
@@ -101,5 +97,5 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
     raise BadSettings(
         f"{subject}.host: expected a loopback address, since anyone who can connect could read, push and delete, "
         f"{came}; create a token (`tagae token create --name NAME --scope read FILE`) and set {subject}.tokens_file; "
-        f"or {proxy}set {subject}.allow_anonymous = true if everyone on the network may do everything"
+        f"or {proxy}set {subject}.allow_anonymous = true to let everyone on the network do everything"
     )

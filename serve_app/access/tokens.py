@@ -10,7 +10,7 @@ The file is TOML. ``tagae token create`` writes it, and it can be edited by hand
     expires = 2027-01-01T00:00:00Z    # optional
 
 A token is 32 random bytes, so a plain SHA-256 is the right hash. Slow, salted hashes protect passwords, which people
-choose and attackers guess. Nobody can guess 256 random bits, and a fast hash costs each request a few microseconds.
+choose and attackers guess. 256 random bits cannot be guessed, and a fast hash costs a request a few microseconds.
 """
 
 import hmac
@@ -29,7 +29,7 @@ from typing import Any
 
 from serve_app.errors import BadSettings
 
-RELOAD_SECONDS = 1.0  # between two looks at the file
+RELOAD_SECONDS = 1.0  # between two checks of the file
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 MESH = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -54,10 +54,10 @@ class Token:
     """One entry of the file.
 
     Attributes:
-        name: appears in messages, never in metrics.
+        name: for messages and logs, never in metrics.
         digest: SHA-256 of the token, 32 bytes.
         scopes: at least one.
-        meshes: the only meshes that it opens; None: all.
+        meshes: the meshes that it gives access to; None: all.
         expires: UTC; None: never.
     """
 
@@ -68,21 +68,21 @@ class Token:
     expires: datetime | None = None
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether it is too late to use it."""
+        """Whether the token has expired."""
         return self.expires is not None and now >= self.expires
 
 
-def digest_of(token: str) -> bytes:
-    """The hash that the file holds, 32 bytes."""
+def hash_token(token: str) -> bytes:
+    """SHA-256 of a token, 32 bytes."""
     return sha256(token.encode()).digest()
 
 
 def parse(text: str, place: str) -> tuple[Token, ...]:
-    """The tokens of a file's text.
+    """Parse a tokens file.
 
     Args:
         text: TOML.
-        place: of the text, for errors.
+        place: where the text is from, for errors.
 
     Raises:
         BadSettings: the text is not TOML, or an entry is wrong. The message never holds a hash.
@@ -124,10 +124,10 @@ def _token(entry: dict[str, Any], place: str) -> Token:
 
 
 def parse_scopes(given: object, place: str) -> frozenset[Scope]:
-    """Scopes by name.
+    """Parse a list of scope names.
 
     Raises:
-        BadSettings: none, or one that does not exist.
+        BadSettings: the list is empty, or a scope does not exist.
     """
     known = [scope.value for scope in Scope]
     if not isinstance(given, list | tuple) or not given or not all(one in known for one in given):
@@ -148,7 +148,7 @@ def _meshes(entry: dict[str, Any], place: str) -> frozenset[str] | None:
 class TokenFile:
     """The tokens of a file, read again when the file changes.
 
-    A file that becomes unreadable or invalid leaves the tokens as they were and logs an error once. To revoke a token,
+    If the file becomes unreadable or invalid, the former tokens stay valid, and one error is logged. To revoke a token,
     remove its entry; to revoke all, leave an empty file.
 
     Args:
@@ -156,30 +156,30 @@ class TokenFile:
         clock: seconds, monotonic.
 
     Raises:
-        BadSettings: the file cannot be read now, is invalid, or everybody can write it.
+        BadSettings: the file cannot be read, is invalid, or is writable for everyone.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock
-        self._looked = clock()
-        self._seen = self._identity()
+        self._checked_at = clock()
+        self._file_id = self._identity()
         self._tokens = self._read()
 
     def tokens(self) -> tuple[Token, ...]:
-        """The tokens in force. Looks at the file once in ``RELOAD_SECONDS`` at most."""
+        """The valid tokens. Checks the file at most once in ``RELOAD_SECONDS``."""
         now = self._clock()
-        if now - self._looked >= RELOAD_SECONDS:
-            self._looked = now
+        if now - self._checked_at >= RELOAD_SECONDS:
+            self._checked_at = now
             self._reload()
         return self._tokens
 
     def find(self, token: str) -> Token | None:
-        """The entry of a token, also an expired one.
+        """The entry of a token, even if it has expired.
 
-        The time does not depend on which entry matches, or on how much of a hash is right: every entry is compared,
-        each in constant time.
+        The time does not depend on which entry matches, or on how much of a hash matches: every entry is compared in
+        constant time.
         """
-        digest, found = digest_of(token), None
+        digest, found = hash_token(token), None
         for entry in self.tokens():
             if hmac.compare_digest(entry.digest, digest):
                 found = entry
@@ -189,22 +189,22 @@ class TokenFile:
         identity = None
         try:
             identity = self._identity()
-            if identity == self._seen:
+            if identity == self._file_id:
                 return
             self._tokens = self._read()
             log.info("tokens file %s: read again, %d tokens", self._path, len(self._tokens))
         except BadSettings as error:
-            if identity is None and self._seen is None:
-                return  # the log says so since it went away
-            log.error("%s; the tokens that were read before stay in force", error.message)
-        self._seen = identity
+            if identity is None and self._file_id is None:
+                return  # logged when the file disappeared
+            log.error("%s; the tokens that were read before stay valid", error.message)
+        self._file_id = identity
 
     def _identity(self) -> tuple[int, int, int] | None:
         try:
             found = self._path.stat()
         except OSError as error:
             raise BadSettings(
-                f"tokens file {self._path}: expected a readable file, came {error.strerror}; make one with "
+                f"tokens file {self._path}: expected a readable file, came {error.strerror}; create one with "
                 "`tagae token create`, or correct the path"
             ) from None
         return found.st_mtime_ns, found.st_size, found.st_ino
@@ -217,8 +217,8 @@ class TokenFile:
                 text = file.read().decode()
         except (OSError, UnicodeDecodeError) as error:
             raise BadSettings(f"{place}: expected a readable UTF-8 file, came {type(error).__name__}") from None
-        # Anyone who can write the file can let themselves in. Reading it gives names and hashes that cannot be
-        # reversed, and Kubernetes mounts Secrets readable by all users of the pod: a warning is enough.
+        # Anyone who can write the file can add a token. Reading it reveals only names and hashes, and Kubernetes mounts
+        # Secrets readable for all users of the pod, so that a warning is enough.
         if mode & stat.S_IWOTH:
             raise BadSettings(f"{place}: expected a file that only its owner can write; run chmod 600 {self._path}")
         if mode & (stat.S_IROTH | stat.S_IWGRP):

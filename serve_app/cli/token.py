@@ -56,9 +56,9 @@ def show(file: File) -> None:
     Example:
       tagae token list tokens.toml
     """
-    from serve_app.access.editing import listed
+    from serve_app.access.editing import read_tokens
 
-    for token in listed(file):
+    for token in read_tokens(file):
         meshes = ", ".join(sorted(token.meshes)) if token.meshes is not None else "all meshes"
         until = f"until {token.expires.isoformat()}" if token.expires else "never expires"
         typer.echo(f"{token.name}\t{', '.join(sorted(token.scopes))}\t{meshes}\t{until}")

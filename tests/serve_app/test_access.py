@@ -14,7 +14,7 @@ from running import eventually, problem, recorded, serving, telling
 from typer.testing import CliRunner
 
 from serve_app.access import Scope, editing
-from serve_app.access.failures import MOST_FAILURES
+from serve_app.access.failures import MAX_FAILURES
 from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
@@ -266,13 +266,13 @@ def test_tokens_come_and_go_while_it_runs(secured: Secured) -> None:
 def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured: Secured) -> None:
     address = "127.0.0.6"
     with secured.http("tagae_wrong", address) as wrong, secured.http("reader", address) as right:
-        for _ in range(MOST_FAILURES):
+        for _ in range(MAX_FAILURES):
             problem(wrong.get("/v1/meshes"), 401, "unauthenticated")
         response = wrong.get("/v1/meshes")
         refused = response.json()
         assert (response.status_code, refused["type"]) == (429, "urn:tagae:problem:too-many-failed-logins")
         assert 0 < int(response.headers["retry-after"]) <= 60
-        for _ in range(MOST_FAILURES):  # the ingress counts those of the page's form
+        for _ in range(MAX_FAILURES):  # the ingress counts those of the page's form
             assert wrong.post("/login", json={"token": "wrong"}).status_code == 401
         assert wrong.post("/login", json={"token": "wrong"}).status_code == 429
         assert right.get("/v1/meshes").status_code == 200
@@ -280,7 +280,7 @@ def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured: Secu
         lines = [
             line for line in http.get("/metrics").text.splitlines() if line.startswith("tagae_failed_logins_total")
         ]
-        assert sum(float(line.rpartition(" ")[2]) for line in lines) > MOST_FAILURES
+        assert sum(float(line.rpartition(" ")[2]) for line in lines) > MAX_FAILURES
         assert any('reason="unknown"' in line for line in lines)
         assert "tagae_wrong" not in http.get("/metrics").text
 

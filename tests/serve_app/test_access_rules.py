@@ -104,7 +104,7 @@ def test_removing_keeps_comments_and_the_others(file: Path) -> None:
         editing.create(file, name, [Scope.READ])
     file.write_text("# ours\n" + file.read_text().replace('name = "c"', 'name = "c"  # the third'))
     editing.remove(file, "b")
-    assert [token.name for token in editing.listed(file)] == ["a", "c"]
+    assert [token.name for token in editing.read_tokens(file)] == ["a", "c"]
     assert file.read_text().startswith("# ours\n")
     assert "# the third" in file.read_text()
     with pytest.raises(BadSettings, match=r"expected the name of a token \(a, c\), came 'b'"):
@@ -170,7 +170,7 @@ def test_a_file_that_breaks_keeps_the_former_tokens_and_says_so_once(
         assert tokens.find(token) is not None
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
-    assert "stay in force" in errors[0].getMessage()
+    assert "stay valid" in errors[0].getMessage()
     with pytest.raises(BadSettings):
         TokenFile(file, clock)  # at the start it is an error
     file.unlink(missing_ok=True)
@@ -519,7 +519,7 @@ def test_only_a_trusted_proxy_says_that_the_caller_speaks_tls(proxied: Access) -
 def test_an_address_that_fails_too_often_waits_and_a_right_token_works(
     access: Access, tokens: dict[str, str], clock: Clock
 ) -> None:
-    for _ in range(failures.MOST_FAILURES):
+    for _ in range(failures.MAX_FAILURES):
         assert outcome(access, "GET", "/v1/meshes", bearer("wrong")) == "Unauthenticated"
     with pytest.raises(TooManyFailedLogins) as caught:
         access.check("GET", "/v1/meshes", [HOST, bearer("wrong")], LOCAL)
@@ -538,16 +538,16 @@ def test_addresses_are_those_of_clients_and_not_of_trusted_proxies(proxied: Acce
     def fail(forwarded: bytes, client: object = proxy) -> str:
         return outcome(proxied, "GET", "/v1/meshes", bearer("x"), (b"x-forwarded-for", forwarded), client=client)
 
-    for _ in range(failures.MOST_FAILURES):
+    for _ in range(failures.MAX_FAILURES):
         assert fail(b"1.1.1.1, 203.0.113.7, 10.0.0.5") == "Unauthenticated"
     assert fail(b"9.9.9.9, 203.0.113.7") == "TooManyFailedLogins", "what a client writes before itself is not believed"
     assert fail(b"203.0.113.8") == "Unauthenticated"
-    for i in range(failures.MOST_FAILURES):
+    for i in range(failures.MAX_FAILURES):
         assert fail(b"%d.1.1.1" % i, FAR[:1]) == ("TooManyFailedLogins"), "the connection is the address"
 
 
 def test_a_customer_with_a_whole_network_is_one_address(access: Access) -> None:
-    for i in range(failures.MOST_FAILURES):
+    for i in range(failures.MAX_FAILURES):
         assert outcome(access, "GET", "/v1/meshes", bearer("x"), client=(f"2001:db8::{i:x}", 1)) == "Unauthenticated"
     assert outcome(access, "GET", "/v1/meshes", bearer("x"), client=("2001:db8::ffff", 1)) == "TooManyFailedLogins"
     assert outcome(access, "GET", "/v1/meshes", bearer("x"), client=("2001:db8:0:1::1", 1)) == "Unauthenticated"
@@ -555,9 +555,9 @@ def test_a_customer_with_a_whole_network_is_one_address(access: Access) -> None:
 
 def test_memory_and_log_are_bounded_and_hold_no_secret(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     counted = failures.FailedLogins(clock)
-    for i in range(3 * failures.MOST_ADDRESSES):
+    for i in range(3 * failures.MAX_ADDRESSES):
         counted.add(f"address-{i}", "unknown", "GET '/v1/meshes'")
-    assert len(counted._windows) == failures.MOST_ADDRESSES
+    assert len(counted._windows) == failures.MAX_ADDRESSES
     assert len(caplog.records) == 1
     clock.now += failures.LOG_SECONDS
     counted.add("address-x", "unknown", "GET '/v1/meshes'")
