@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from serve_app.cli import (
     configure,
-    demonstrate,
+    demo,
     doctor,
     evaluate,
     record,
@@ -75,7 +75,7 @@ def _tagae(
     """
 
 
-app.command("demo")(demonstrate.demo)
+app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)

@@ -1,4 +1,4 @@
-"""The page in a browser with windows, where there is one."""
+"""Opens the page in a graphical browser, if there is one."""
 
 import os
 import shutil
@@ -6,20 +6,23 @@ import subprocess
 import sys
 
 
-def opened(url: str) -> bool:
-    """Open a page in the browser of whoever sits here, without waiting; whether there is one.
+def open_page(url: str) -> bool:
+    """Open a page in the user's browser without waiting for it.
 
-    It gets no terminal: a text browser that takes the place of one with windows would fight with us for ours.
+    The browser gets no terminal, so that a text browser cannot take over ours.
+
+    Returns:
+        Whether there is a desktop with a browser.
     """
     opener = shutil.which("open" if sys.platform == "darwin" else "xdg-open")
-    if opener is None or not _has_windows():
+    if opener is None or not _has_desktop():
         return False
     nowhere = subprocess.DEVNULL
     subprocess.Popen([opener, url], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
     return True
 
 
-def _has_windows() -> bool:
+def _has_desktop() -> bool:
     if sys.platform == "darwin":
         return "SSH_CONNECTION" not in os.environ
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

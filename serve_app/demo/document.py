@@ -1,99 +1,89 @@
-"""The show as a document, for the panel of the page. What is hidden from those who play is not in it."""
+"""The state of the demo as JSON, for the panel of the page. Hidden faults are left out."""
 
 import json
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-from serve_app.demo.keys import CONTROLS, Option
+from serve_app.demo.controls import CONTROLS, Option
 from serve_app.demo.outcomes import outcome, tally
-from serve_app.demo.show import MESH, WARM_UP, Show
-from serve_app.demo.story import begins, deed_text
+from serve_app.demo.state import MESH, WARM_UP, DemoState
+from serve_app.demo.story import MeshEvent, event_text, start_of
 from serve_app.simulator.events.faults import Fault
 
-# The help is drawn in the terminal alone, and who started the demo ends it.
-TERMINAL = {"?", "q"}
-DEEDS, EVENTS = 12, 30  # newest ones that are told
+MOST_EVENTS, MOST_LOG = 12, 30  # the newest ones
 
 
-def pressable(menu: Sequence[Option]) -> tuple[str, ...]:
-    """The keys that mean something to who is not at the terminal."""
-    return (*(option.key for option in menu), *(key for key in CONTROLS if key not in TERMINAL))
+def keys(state: DemoState) -> tuple[str, ...]:
+    """Return the keys of all buttons."""
+    return (*(option.kind for option in state.menu), *CONTROLS)
 
 
-def document(show: Show) -> bytes:
-    """The show, as JSON."""
-    return json.dumps(_document(show)).encode()
+def encode(state: DemoState) -> bytes:
+    """Return the state as JSON."""
+    return json.dumps(_document(state)).encode()
 
 
-def _document(show: Show) -> dict[str, Any]:
-    controls = show.controls
+def _document(state: DemoState) -> dict[str, Any]:
+    controls = state.controls
+    events = sorted(state.visible_events, key=start_of)[-MOST_EVENTS:]
     return {
         "mesh": MESH,
-        "title": show.title,
-        "snapshots": show.next_index,
-        "interval_seconds": show.interval_seconds,
-        "warming_up": show.next_index < WARM_UP,
-        "warm_up_left": max(0, WARM_UP - show.next_index),
+        "title": state.title,
+        "snapshots": state.next_index,
+        "interval_seconds": state.interval_seconds,
+        "warming_up": state.next_index < WARM_UP,
+        "warm_up_left": max(0, WARM_UP - state.next_index),
         "warm_up_snapshots": WARM_UP,
-        "menu": [_option(show, option) for option in show.menu],
+        "menu": [_option(state, option) for option in state.menu],
         "controls": {
             "speed": controls.speed,
             "paused": controls.paused,
             "story": controls.story,
             "hidden": controls.hidden,
         },
-        "deeds": list(_deeds(show)),
-        "events": _events(show),
-        "tally": tally(show),
-        "judgement": _judgement(show),
-        "notice": show.notice,
+        "deeds": [_event(state, event) for event in events],
+        "events": [
+            {
+                "at": entry.snapshot.verdict.observed_at.isoformat(),
+                "mark": entry.event.kind if entry.event else "",
+                "text": entry.text,
+            }
+            for entry in state.visible_log[-MOST_LOG:]
+        ],
+        "tally": tally(state),
+        "judgement": _judgement(state),
+        "notice": state.notice,
     }
 
 
-def _judgement(show: Show) -> dict[str, Any] | None:
-    if show.judgement is None or show.controls.hidden:
+def _judgement(state: DemoState) -> dict[str, Any] | None:
+    if state.judgement is None or state.controls.hidden:
         return None
-    return {"passed": show.judgement.passed, "reason": show.judgement.reason}
+    return {"passed": state.judgement.passed, "reason": state.judgement.reason}
 
 
-def _option(show: Show, option: Option) -> dict[str, Any]:
+def _option(state: DemoState, option: Option) -> dict[str, Any]:
     return {
-        "key": option.key,
+        "key": option.kind,
         "kind": option.kind,
         "words": option.words,
         "meaning": option.meaning,
         "is_fault": option.is_fault,
-        "service": option.service(show.controls.turn, show.taken, show.spent),
+        "service": option.choose_service(state.controls.turn, state.busy, state.used_up),
     }
 
 
-def _deeds(show: Show) -> Iterator[dict[str, Any]]:
-    """What was done to the mesh and what came of it, the newest last."""
-    visible = [deed for deed in show.deeds if not (show.controls.hidden and isinstance(deed, Fault))]
-    for deed in sorted(visible, key=begins)[-DEEDS:]:
-        came = outcome(show, deed)
-        yield {
-            "key": show.mark(deed),
-            "text": deed_text(deed),
-            "service": deed.service,
-            "is_fault": isinstance(deed, Fault),
-            "begins": begins(deed),
-            "ends": deed.end if isinstance(deed, Fault) else None,
-            "at": _time(show, begins(deed)),
-            "under_way": show.is_under_way(deed),
-            "outcome": came.text,
-            "right": came.right,
-        }
-
-
-def _time(show: Show, index: int) -> str | None:
-    """Of a snapshot, if it came and is still kept."""
-    return next((scene.verdict.observed_at.isoformat() for scene in show.scenes if scene.index == index), None)
-
-
-def _events(show: Show) -> list[dict[str, Any]]:
-    told = [event for event in show.events if not (event.secret and show.controls.hidden)]
-    return [
-        {"at": event.scene.verdict.observed_at.isoformat(), "mark": event.mark, "text": event.text}
-        for event in told[-EVENTS:]
-    ]
+def _event(state: DemoState, event: MeshEvent) -> dict[str, Any]:
+    start, found = start_of(event), outcome(state, event)
+    at = next((one.verdict.observed_at.isoformat() for one in state.snapshots if one.index == start), None)
+    return {
+        "key": event.kind,
+        "text": event_text(event),
+        "service": event.service,
+        "is_fault": isinstance(event, Fault),
+        "begins": start,
+        "ends": event.end if isinstance(event, Fault) else None,
+        "at": at,
+        "under_way": state.is_under_way(event),
+        "outcome": found.text,
+        "right": found.right,
+    }

@@ -1,41 +1,59 @@
-"""The demo where there is no terminal: plain lines."""
+"""The progress of the demo as lines in a terminal."""
 
 from rich.console import Console
+from rich.text import Text
 
-from serve_app.demo.show import JudgedSnapshot, Show
+from serve_app.demo.outcomes import outcome
+from serve_app.demo.state import DemoState, LogEntry, ScoredSnapshot
 
-EVERY = 10  # snapshots between two lines of no news
+EVERY = 10  # snapshots between two verdicts that are printed although the status is the same
+STYLES = {
+    "learning": "cyan",
+    "change": "cyan",
+    "fault": "yellow",
+    "ended": "yellow",
+    "ALERT": "bold red",
+    "PASS": "bold green",
+    "FAIL": "bold red",
+    "normal": "dim",
+    "anomalous": "red",
+}
+WIDTH = max(map(len, (*STYLES, "warming_up")))
 
 
-def print_news(console: Console, before: Show, show: Show) -> None:
-    """What is new: each event, each change of status, and now and then the score."""
-    if before.scenes[-1:] == show.scenes[-1:]:
+def print_progress(console: Console, before: DemoState, state: DemoState) -> None:
+    """Print what is new: events, alerts, outcomes, each change of status, and a verdict every ``EVERY`` snapshots."""
+    if before.snapshots[-1:] == state.snapshots[-1:]:
         return
-    scene = show.scenes[-1]
-    for event in show.events:
-        if event.scene.index == scene.index:
-            console.print(f"{clock(scene)}  {event.text}", markup=False, soft_wrap=True)
-    status = before.scenes[-1].verdict.status if before.scenes else ""
-    if scene.verdict.status != status or scene.index % EVERY == 0:
-        console.print(line(scene), markup=False, soft_wrap=True)
+    newest = state.snapshots[-1]
+    for entry in state.visible_log:
+        if entry.snapshot.index == newest.index:
+            _print(console, newest, entry.label, _text(state, entry))
+    status = before.snapshots[-1].verdict.status if before.snapshots else ""
+    if newest.verdict.status != status or newest.index % EVERY == 0:
+        _print(console, newest, newest.verdict.status, describe(newest))
 
 
-def line(scene: JudgedSnapshot) -> str:
-    """A scene in one line."""
-    verdict = scene.verdict
+def describe(snapshot: ScoredSnapshot) -> str:
+    """Return a verdict in one line."""
+    verdict = snapshot.verdict
+    threshold = "" if verdict.threshold is None else f", threshold {verdict.threshold:.1f}"
     first = verdict.incidents[0].suspects[:3] if verdict.incidents else []
-    suspects = f"  suspects {', '.join(s.service for s in first)}" if first else ""
+    suspects = f", suspects {', '.join(s.service for s in first)}" if first else ""
     return (
-        f"{clock(scene)}  snapshot {scene.index}: {verdict.status}, score {verdict.mesh_score:.1f}, threshold "
-        f"{number(verdict.threshold)}, verdict in {scene.milliseconds:.0f} ms{suspects}"
+        f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}{threshold}, "
+        f"verdict in {snapshot.milliseconds:.0f} ms{suspects}"
     )
 
 
-def clock(scene: JudgedSnapshot) -> str:
-    """The time of a scene's snapshot, UTC."""
-    return f"{scene.verdict.observed_at:%H:%M:%S}"
+def _text(state: DemoState, entry: LogEntry) -> str:
+    """Add the outcome to a fault that ends, except in the story, which judges each chapter."""
+    if entry.label != "ended" or entry.event is None or state.chapter:
+        return entry.text
+    return f"{entry.text}: {outcome(state, entry.event).text}"
 
 
-def number(value: float | None) -> str:
-    """A score, where there is one."""
-    return "unknown" if value is None else f"{value:.1f}"
+def _print(console: Console, snapshot: ScoredSnapshot, label: str, text: str) -> None:
+    line = Text.assemble((f"{snapshot.verdict.observed_at:%H:%M:%S}  ", "dim"), f"{label:<{WIDTH}}  {text}")
+    line.stylize(STYLES.get(label, ""), 10)
+    console.print(line, soft_wrap=True)

@@ -1,67 +1,67 @@
-"""What became of what was done to the mesh, in words, and whether it is as it should be."""
+"""What the detector made of each fault and each change, in words, and whether it was right."""
 
 from dataclasses import dataclass
 
-from serve_app.demo.show import FADING, Show
-from serve_app.demo.story import Deed, FaultFinding, ShownIncident, about, begins
+from serve_app.demo.state import CHANGE_SNAPSHOTS, DemoState, is_false_alert
+from serve_app.demo.story import FaultFinding, MeshEvent, find_cause
 from serve_app.simulator.events.faults import Fault
 
-ORDINALS = ("first", "second", "third")  # of the FIRST_SUSPECTS
+ORDINALS = ("first", "second", "third")  # rank of the culprit
 
 
 @dataclass(frozen=True, slots=True)
-class DeedOutcome:
-    """What came of a deed so far; ``right`` is None as long as nobody can tell."""
+class EventOutcome:
+    """The outcome of an event so far; ``right`` is None while it is open."""
 
     text: str
     right: bool | None = None
 
 
-def outcome(show: Show, deed: Deed) -> DeedOutcome:
-    """What came of a fault, which should page somebody, or of a change, which should not."""
-    return _of_fault(show, deed) if isinstance(deed, Fault) else _of_change(show, deed.at)
+def outcome(state: DemoState, event: MeshEvent) -> EventOutcome:
+    """Return the outcome of a fault, which should raise an alert, or of a change, which should not."""
+    return _fault_outcome(state, event) if isinstance(event, Fault) else _change_outcome(state, event.at)
 
 
-def is_wrong(show: Show, page: ShownIncident) -> bool:
-    """Whether a page is about no fault."""
-    return about(page, show.faults, show.interval_seconds) is None
-
-
-def tally(show: Show) -> str:
-    """The faults that are over and the changes that have begun, and what the detector made of them."""
-    over = [finding for finding in show.findings if finding.fault.end < show.next_index]
-    silent = sum(finding.named is None and not show.is_paged(finding.fault) for finding in over)
-    changes = sum(not isinstance(deed, Fault) and deed.at < show.next_index for deed in show.deeds)
-    wrong = sum(is_wrong(show, page) for page in show.pages)
+def tally(state: DemoState) -> str:
+    """Return the score of the detector over all faults that have ended."""
+    ended = [finding for finding in state.findings if finding.fault.end < state.next_index]
+    diagnosed = sum(finding.named_at is not None for finding in ended)
+    missed = sum(finding.named_at is None and not _incidents_of(state, finding.fault) for finding in ended)
+    false = sum(is_false_alert(state, raised) for raised in state.raised)
     return (
-        f"false pages {wrong}; faults over {len(over)}, "
-        f"named {sum(finding.named is not None for finding in over)}, unnoticed {silent}; changes {changes}"
+        f"{len(ended)} fault{'s' * (len(ended) != 1)}: {diagnosed} diagnosed, {missed} missed; "
+        f"{false} false alert{'s' * (false != 1)}"
     )
 
 
-def _of_fault(show: Show, fault: Fault) -> DeedOutcome:
-    finding = next((finding for finding in show.findings if finding.fault == fault), FaultFinding(fault))
-    own = [page.index for page in show.pages if about(page, show.faults, show.interval_seconds) == fault]
-    if finding.named is not None and finding.rank is not None:
-        who = f"culprit named {ORDINALS[finding.rank - 1]}"
+def _incidents_of(state: DemoState, fault: Fault) -> list[int]:
+    """Snapshots in which incidents about a fault began."""
+    return [one.index for one in state.raised if find_cause(one, state.faults, state.interval_seconds) == fault]
+
+
+def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:
+    finding = next((finding for finding in state.findings if finding.fault == fault), FaultFinding(fault))
+    own = _incidents_of(state, fault)
+    if finding.named_at is not None and finding.rank is not None:
+        rank = f"culprit ranked {ORDINALS[finding.rank - 1]}"
         if own:
-            return DeedOutcome(f"paged within {_seconds(show, fault, min(own))}, {who}", True)
-        return DeedOutcome(f"{who} within {_seconds(show, fault, finding.named)}, in an incident that was open", True)
+            return EventOutcome(f"alert within {_delay(state, fault, min(own))}, {rank}", True)
+        return EventOutcome(f"{rank} within {_delay(state, fault, finding.named_at)}, in an open incident", True)
     if own:
-        return DeedOutcome("paged, but the culprit is not named", False)
-    if show.next_index <= fault.end:
-        return DeedOutcome("not noticed yet")
-    return DeedOutcome("not noticed", False)
+        return EventOutcome("alert, but the culprit was not named", False)
+    if state.next_index <= fault.end:
+        return EventOutcome("not detected yet")
+    return EventOutcome("missed", False)
 
 
-def _of_change(show: Show, at: int) -> DeedOutcome:
-    if any(at <= page.index <= at + FADING and is_wrong(show, page) for page in show.pages):
-        return DeedOutcome("somebody was paged: WRONG", False)
-    if show.next_index <= at:
-        return DeedOutcome("begins now")
-    return DeedOutcome("nobody paged", True)
+def _change_outcome(state: DemoState, at: int) -> EventOutcome:
+    if any(at <= one.index <= at + CHANGE_SNAPSHOTS and is_false_alert(state, one) for one in state.raised):
+        return EventOutcome("FALSE ALERT", False)
+    if state.next_index <= at:
+        return EventOutcome("begins now")
+    return EventOutcome("no alert", True)
 
 
-def _seconds(show: Show, fault: Fault, index: int) -> str:
-    """From a fault's begin to a snapshot, in the mesh's time."""
-    return f"{(index - begins(fault) + 1) * show.interval_seconds:.0f} s"
+def _delay(state: DemoState, fault: Fault, index: int) -> str:
+    """From the start of a fault to the end of a snapshot, in the mesh's time."""
+    return f"{(index - fault.start + 1) * state.interval_seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""What is done to the mesh in the demo, and whether what the detector said of it was right. No service in here."""
+"""The story of the demo: which changes and faults happen when, and whether the alerts were right."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,32 +6,32 @@ from typing import get_args
 
 import numpy as np
 
-from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.simulator.events.faults import KINDS, Fault, FaultKind, candidates
 from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
 from serve_app.simulator.events.wiring import possible
 from serve_app.simulator.mesh.topology import Ints
 from serve_app.simulator.physics.propagation import MeshPhysics
 
-Deed = Fault | BenignChange
+MeshEvent = Fault | BenignChange
 
 CHANGES, FAULT, RECOVERY, END = (2, 10), 22, 42, 64  # snapshots after a chapter's start
-TOLD: tuple[FaultKind, ...] = ("latency_injection", "error_burst", "retry_storm")  # show at the culprit in minutes
-LONG: frozenset[ChangeKind] = frozenset({"canary"})  # not over when a chapter's fault begins: left to keys
+STORY_FAULTS: tuple[FaultKind, ...] = ("latency_injection", "error_burst", "retry_storm")  # visible within minutes
+LONG: frozenset[ChangeKind] = frozenset({"canary"})  # would still be under way when the fault begins
 FAULT_SNAPSHOTS = RECOVERY - FAULT
 PAUSE = 30  # quiet snapshots before the next chapter
-GRACE_SECONDS = 120.0  # a page this long after the fault's end is still about it
+GRACE_SECONDS = 120.0  # an alert this long after the end of a fault still counts for it
 FIRST_SUSPECTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """Benign changes, which must not page, then a fault, which must. Positions are snapshot indices.
+    """Benign changes, which must not raise an alert, then a fault, which must. Positions are snapshot indices.
 
     Attributes:
-        since: pages from here on count.
+        since: alerts from here on count.
         start, end: start <= index < end.
-        changes: benign, at services with traffic other than the culprit.
+        changes: at services with traffic, never at the culprit.
         fault: its ``service`` is the culprit.
     """
 
@@ -42,12 +42,12 @@ class Chapter:
     end: int
 
     @property
-    def deeds(self) -> tuple[Deed, ...]:
-        """All that is done in it."""
+    def events(self) -> tuple[MeshEvent, ...]:
+        """Return its changes and its fault."""
         return (*self.changes, self.fault)
 
-    def moved(self, start: int, since: int) -> "Chapter":
-        """The same chapter from snapshot ``start`` on."""
+    def shift(self, start: int, since: int) -> "Chapter":
+        """Return the same chapter from snapshot ``start`` on."""
         by = start - self.start
         return Chapter(
             since,
@@ -59,14 +59,14 @@ class Chapter:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownIncident:
-    """An incident as it was paged.
+class RaisedIncident:
+    """An incident that raised an alert.
 
     Attributes:
         incident: its id.
         index: snapshot of the first verdict with it.
-        score: of its strongest verdict so far.
-        suspects: services suspected in its strongest verdict, best first.
+        score: its highest score so far.
+        suspects: services suspected when the score was highest, best first.
     """
 
     incident: str
@@ -77,7 +77,7 @@ class ShownIncident:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether a chapter's fault was found, its culprit named, and nothing else paged; ``reason`` says it in words."""
+    """Whether a chapter's fault raised the only alert and its culprit was named; ``reason`` says it in words."""
 
     passed: bool
     reason: str
@@ -85,31 +85,32 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class FaultFinding:
-    """What became of one fault so far.
+    """What the detector has found of one fault so far.
 
     Attributes:
-        fault: it.
-        named: snapshot since its start in which the culprit was first among the first suspects; None if it never was.
-        rank: best of the culprit among them.
+        fault: the fault.
+        named_at: first snapshot in which the culprit is one of the first suspects; None if it never was.
+        rank: best rank of the culprit.
     """
 
     fault: Fault
-    named: int | None = None
+    named_at: int | None = None
     rank: int | None = None
 
 
-def deed_text(deed: Deed) -> str:
-    """A deed for people: ``error burst at shop/cart``."""
-    return f"{deed.kind.replace('_', ' ')} at {deed.service}"
+def event_text(event: MeshEvent) -> str:
+    """Return an event for people: ``error burst at shop/cart``."""
+    return f"{event.kind.replace('_', ' ')} at {event.service}"
 
 
-def begins(deed: Deed) -> int:
-    """The snapshot in which a deed begins."""
-    return deed.start if isinstance(deed, Fault) else deed.at
+def start_of(event: MeshEvent) -> int:
+    """Return the snapshot in which an event begins."""
+    return event.start if isinstance(event, Fault) else event.at
 
 
-def places(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mapping[ChangeKind, Ints]]:
-    """Positions of the services with traffic where each kind of fault and of change is one; no kind without any."""
+def find_candidates(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mapping[ChangeKind, Ints]]:
+    """Return the positions of the services where each kind of fault and of change can start; kinds without any are left
+    out."""
     faults = {kind: candidates(mesh, kind) for kind in KINDS}
     busy = candidates(mesh, "error_burst")
     changes = {kind: possible(mesh, kind) for kind in get_args(ChangeKind)}
@@ -117,23 +118,23 @@ def places(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mapping[ChangeK
     return {kind: at for kind, at in faults.items() if len(at)}, {kind: at for kind, at in changes.items() if len(at)}
 
 
-def spent(deeds: Collection[Deed]) -> frozenset[str]:
-    """Services with which nothing more can be done: a service joins, is tried as a canary or is retired but once."""
-    return frozenset(deed.service for deed in deeds if deed.kind in WIRING_KINDS)
+def used_up_services(events: Collection[MeshEvent]) -> frozenset[str]:
+    """Return the services that take no further event: a service joins, gets a canary or is retired only once."""
+    return frozenset(event.service for event in events if event.kind in WIRING_KINDS)
 
 
 def chapters(mesh: MeshPhysics, seed: int) -> Iterator[Chapter]:
-    """Chapters without end, each from snapshot 0 on; kinds of faults and of changes come in shuffled rounds.
+    """Yield chapters without end, each from snapshot 0 on; kinds of faults and of changes come in shuffled rounds.
 
-    Of the faults those ``TOLD``: who only watches shall see in minutes what a page is. The others are left to keys.
+    The faults are ``STORY_FAULTS``, so that a spectator sees an alert within minutes. The others have buttons.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(77,)))
-    for_faults, for_changes = places(mesh)
+    for_faults, for_changes = find_candidates(mesh)
     quick = [kind for kind in for_changes if kind not in LONG]
     name = mesh.topology.node_ids
     waiting: list[ChangeKind] = []
     while True:
-        for kind in rng.permutation([kind for kind in TOLD if kind in for_faults]):
+        for kind in rng.permutation([kind for kind in STORY_FAULTS if kind in for_faults]):
             culprit = int(rng.choice(for_faults[kind]))
             changes, taken = [], [culprit]
             for at in CHANGES:
@@ -145,70 +146,72 @@ def chapters(mesh: MeshPhysics, seed: int) -> Iterator[Chapter]:
             yield Chapter(0, 0, tuple(changes), Fault(kind, name[culprit], FAULT, RECOVERY), END)
 
 
-def paged(pages: Sequence[ShownIncident], index: int, verdict: VerdictDocument) -> tuple[ShownIncident, ...]:
-    """The pages after one more verdict: new incidents, and known ones that grew stronger."""
-    known = {page.incident: page for page in pages}
+def update_incidents(
+    raised: Sequence[RaisedIncident], index: int, verdict: VerdictDocument
+) -> tuple[RaisedIncident, ...]:
+    """Return the incidents after one more verdict: new ones, and known ones whose score rose."""
+    known = {one.incident: one for one in raised}
     for incident in verdict.incidents:
         before = known.get(incident.id)
-        known[incident.id] = _stronger(before, incident) if before else _page(incident, index)
+        if before is None or incident.score > before.score:
+            suspects = tuple(suspect.service for suspect in incident.suspects)
+            first = before.index if before else index
+            known[incident.id] = RaisedIncident(incident.id, first, incident.score, suspects)
     return tuple(known.values())
 
 
-def found(finding: FaultFinding, index: int, verdict: VerdictDocument, interval_seconds: float) -> FaultFinding:
-    """The finding after one more verdict. An incident that an earlier fault opened may name a later culprit."""
+def update_finding(
+    finding: FaultFinding, index: int, verdict: VerdictDocument, interval_seconds: float
+) -> FaultFinding:
+    """Return the finding after one more verdict. An incident that an earlier fault opened may name a later culprit."""
     fault = finding.fault
-    if not fault.start <= index <= _until(fault, interval_seconds):
+    if not fault.start <= index <= _last_snapshot(fault, interval_seconds):
         return finding
-    firsts = [incident.suspects[:FIRST_SUSPECTS] for incident in verdict.incidents]
-    ranks = [rank for first in firsts for rank, who in enumerate(first, 1) if who.service == fault.service]
+    first_suspects = [incident.suspects[:FIRST_SUSPECTS] for incident in verdict.incidents]
+    ranks = [rank for some in first_suspects for rank, one in enumerate(some, 1) if one.service == fault.service]
     if not ranks:
         return finding
-    named = index if finding.named is None else finding.named
-    return FaultFinding(fault, named, min(ranks if finding.rank is None else [*ranks, finding.rank]))
+    named_at = index if finding.named_at is None else finding.named_at
+    return FaultFinding(fault, named_at, min(ranks if finding.rank is None else [*ranks, finding.rank]))
 
 
-def about(page: ShownIncident, faults: Sequence[Fault], interval_seconds: float) -> Fault | None:
-    """The fault a page is about: of those acting when it began, or until shortly before, one it suspects, else the
-    newest. None where no fault can be what it is about."""
-    acting = [fault for fault in faults if fault.start <= page.index <= _until(fault, interval_seconds)]
-    return max(acting, key=lambda fault: (fault.service in page.suspects[:FIRST_SUSPECTS], fault.start), default=None)
+def find_cause(raised: RaisedIncident, faults: Sequence[Fault], interval_seconds: float) -> Fault | None:
+    """Return the fault that an incident is about: of those active when it began, or until shortly before, one that it
+    suspects, else the newest. None if no fault was active."""
+    active = [fault for fault in faults if fault.start <= raised.index <= _last_snapshot(fault, interval_seconds)]
+    return max(active, key=lambda fault: (fault.service in raised.suspects[:FIRST_SUSPECTS], fault.start), default=None)
 
 
-def judge(chapter: Chapter, pages: Sequence[ShownIncident], interval_seconds: float) -> Judgement:
-    """What a chapter's pages are worth: all pages since the chapter before.
+def judge(chapter: Chapter, raised: Sequence[RaisedIncident], interval_seconds: float) -> Judgement:
+    """Judge a chapter by all alerts since the chapter before.
 
-    The culprit is looked for where an incident was strongest. Passed only if one incident paged, it began between the
-    fault's start and ``GRACE_SECONDS`` after its end, and the culprit is among its first three suspects.
+    It passes if there was one alert, between the start of the fault and ``GRACE_SECONDS`` after its end, and if the
+    culprit is one of the first three suspects when the score is highest.
     """
     fault = chapter.fault
-    pages = [page for page in pages if page.index >= chapter.since]
-    own = [page for page in pages if about(page, [fault], interval_seconds)]
-    others = [page for page in pages if page not in own]
+    raised = [one for one in raised if one.index >= chapter.since]
+    own = [one for one in raised if find_cause(one, [fault], interval_seconds)]
+    others = [one for one in raised if one not in own]
     if others:
-        return Judgement(False, f"paged without a fault: {_told(others[0])} in snapshot {others[0].index}")
+        return Judgement(
+            False, f"false alert without a fault: {name_suspects(others[0])} in snapshot {others[0].index}"
+        )
     if not own:
-        return Judgement(False, f"{deed_text(fault)} was not found")
-    page, *further = own
-    if fault.service not in page.suspects[:FIRST_SUSPECTS]:
-        return Judgement(False, f"{deed_text(fault)} was found, but suspects are {_told(page)}")
+        return Judgement(False, f"{event_text(fault)}: no alert")
+    first, *further = own
+    if fault.service not in first.suspects[:FIRST_SUSPECTS]:
+        return Judgement(False, f"{event_text(fault)}: alert, but the suspects are {name_suspects(first)}")
     if further:
-        return Judgement(False, f"a second page for {deed_text(fault)}: {_told(further[0])}")
-    rank = page.suspects.index(fault.service) + 1
-    after = (page.index - fault.start + 1) * interval_seconds
-    return Judgement(True, f"{deed_text(fault)} paged within {after:.0f} s, culprit named as suspect {rank}")
+        return Judgement(False, f"{event_text(fault)}: a second alert, suspects {name_suspects(further[0])}")
+    rank = first.suspects.index(fault.service) + 1
+    delay = (first.index - fault.start + 1) * interval_seconds
+    return Judgement(True, f"{event_text(fault)}: alert within {delay:.0f} s, culprit is suspect {rank}")
 
 
-def _until(fault: Fault, interval_seconds: float) -> float:
+def name_suspects(raised: RaisedIncident) -> str:
+    """Return the first suspects for people."""
+    return ", ".join(raised.suspects[:FIRST_SUSPECTS]) or "none"
+
+
+def _last_snapshot(fault: Fault, interval_seconds: float) -> float:
     return fault.end + GRACE_SECONDS / interval_seconds
-
-
-def _page(incident: IncidentDocument, index: int) -> ShownIncident:
-    return ShownIncident(incident.id, index, incident.score, tuple(suspect.service for suspect in incident.suspects))
-
-
-def _stronger(page: ShownIncident, incident: IncidentDocument) -> ShownIncident:
-    return _page(incident, page.index) if incident.score > page.score else page
-
-
-def _told(page: ShownIncident) -> str:
-    return ", ".join(page.suspects[:FIRST_SUSPECTS]) or "nobody"

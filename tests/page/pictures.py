@@ -21,15 +21,15 @@ def main(folder: Path) -> None:
     """Write ``overview``, ``incident``, ``timeline``, ``dark`` and ``phone``, all PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     with demonstrated(*DEMO) as base, chromium() as browser:
-        key(base, "a")  # no story, and at once: on a slow machine it would have begun
+        press_key(base, "story")  # auto-play off at once: on a slow machine it would have started an event
         with opened(browser, base, "/demo/#mesh=demo") as one:
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
-            press(one, "pause")  # from here on it takes as many snapshots on any machine
+            press(one, "Pause")  # from here on it takes as many snapshots on any machine
             press(one, "deploy")
             step(one, BEFORE)
             press(one, FAULT)
             step(one, 1)
-            deed = next(d for d in show(base)["deeds"][::-1] if d["key"] == "l")
+            deed = next(d for d in show(base)["deeds"][::-1] if d["key"] == "latency_injection")
             while not one.page.locator("#verdict.anomalous").count():
                 step(one, 1)
             step(one, AFTER)
@@ -69,16 +69,16 @@ def press(one: Tab, words: str) -> None:
     one.page.click(f"#demo button:text-is('{words}')")
 
 
-def key(base: str, name: str) -> None:
-    """A key of the demo's terminal."""
-    httpx.post(f"{base}/demo/keys", json={"key": name}).raise_for_status()
+def press_key(base: str, key: str) -> None:
+    """Press a button of the demo by its key."""
+    httpx.post(f"{base}/demo/keys", json={"key": key}).raise_for_status()
 
 
 def step(one: Tab, snapshots: int) -> None:
     """So many more, one by one, each seen by the page."""
     for _ in range(snapshots):
         before = sequence(one.base)
-        key(one.base, ".")
+        press_key(one.base, "step")
         one.until(lambda before=before: sequence(one.base) > before, "a snapshot is judged")
         one.page.wait_for_timeout(SEEN_MS)
 

@@ -40,8 +40,8 @@ def known(browser: Any, base: str) -> None:
     with tab(browser, base) as opened:
         opened.open("/demo/#mesh=demo")
         opened.until(lambda: not show(base)["warming_up"], "the mesh is known", 180)
-        opened.page.click("#demo button:text-is('story')")
-        opened.until(lambda: not show(base)["controls"]["story"], "the story is off")
+        opened.page.click("#demo button:text-is('Auto-play')")
+        opened.until(lambda: not show(base)["controls"]["story"], "auto-play is off")
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +53,13 @@ def paged(browser: Any, base: str, known: None) -> dict[str, Any]:
         quiet = opened.red()
         opened.page.click("#demo button:text-is('error burst')")
         deed = opened.until(
-            lambda: next((d for d in show(base)["deeds"] if d["is_fault"] and d["key"] == "e" and d["at"]), None),
+            lambda: next(
+                (d for d in show(base)["deeds"] if d["is_fault"] and d["key"] == "error_burst" and d["at"]), None
+            ),
             "the fault begins",
         )
         opened.page.wait_for_selector("#verdict.anomalous", timeout=1000 * PATIENCE_SECONDS)
-        opened.page.click("#demo button:text-is('pause')")
+        opened.page.click("#demo button:text-is('Pause')")
         opened.until(lambda: show(base)["controls"]["paused"], "the demo pauses")
         opened.until(lambda: deed["service"] in opened.text("#headline"), "the headline names the culprit", 10)
         said = {name: opened.text(f"#{name}") for name in ("headline", "story", "cards")}
@@ -144,18 +146,20 @@ def test_a_report_is_a_click_away(one: Tab, paged: dict[str, Any]) -> None:
 
 def test_a_deploy_pages_nobody(one: Tab, base: str, paged: dict[str, Any]) -> None:
     one.open("/demo/#mesh=demo")
-    pages = sum("paged within" in deed["outcome"] for deed in show(base)["deeds"])
-    one.page.click("#demo button:text-is('go on')")
+    pages = sum("alert within" in deed["outcome"] for deed in show(base)["deeds"])
+    one.page.click("#demo button:text-is('Resume')")
     one.page.wait_for_selector("#verdict.normal", timeout=1000 * PATIENCE_SECONDS)
     one.page.click("#demo button:text-is('deploy')")
     outcome = one.until(
-        lambda: next((d["outcome"] for d in show(base)["deeds"][::-1] if d["key"] == "D" and not d["under_way"]), None),
+        lambda: next(
+            (d["outcome"] for d in show(base)["deeds"][::-1] if d["key"] == "deploy" and not d["under_way"]), None
+        ),
         "the deploy is over",
     )
-    assert outcome == "nobody paged"
-    assert sum("paged within" in deed["outcome"] for deed in show(base)["deeds"]) == pages
+    assert outcome == "no alert"
+    assert sum("alert within" in deed["outcome"] for deed in show(base)["deeds"]) == pages
     one.until(lambda: "deploy of" in one.text("#changes"), "the timeline tells the deploy")
-    one.page.click("#demo button:text-is('pause')")
+    one.page.click("#demo button:text-is('Pause')")
 
 
 def test_everything_can_be_reached_by_keys(one: Tab, paged: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Verdicts and scenes made by hand, and the scoring route without Ray, for the tests of the demo."""
+"""Verdicts made by hand, and the scoring route without Ray, for the tests of the demo."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ import httpx
 from model.checkpoint import load
 from serve_app.api.codec import decode_snapshot, encode_verdict
 from serve_app.api.schemas.verdict import IncidentDocument, ReasonDocument, SuspectDocument, VerdictDocument
-from serve_app.demo.show import JudgedSnapshot
+from serve_app.demo.state import ScoredSnapshot
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
 
@@ -57,9 +57,9 @@ def incident(name: str, score: float, *suspects: str) -> IncidentDocument:
     )
 
 
-def scene(index: int, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument) -> JudgedSnapshot:
-    """A verdict as it was shown."""
-    return JudgedSnapshot(index, verdict(index, status, score, *incidents), 3.0)
+def scored(index: int, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument) -> ScoredSnapshot:
+    """A scored snapshot."""
+    return ScoredSnapshot(index, verdict(index, status, score, *incidents), 3.0)
 
 
 def transport() -> httpx.MockTransport:

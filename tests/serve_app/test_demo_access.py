@@ -10,7 +10,7 @@ from running import problem, telling
 from serve_app.access import Scope, editing
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
-KEY = {"key": "a"}
+KEY = {"key": "story"}
 
 
 def test_nobody_presses_a_button_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

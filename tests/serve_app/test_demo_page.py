@@ -1,4 +1,4 @@
-"""The demo on the page: what it is told, which keys it may press, and all of it on a real Ray Serve."""
+"""The demo on the page: its document, its buttons, and all of it on a real Ray Serve."""
 
 import asyncio
 import json
@@ -18,11 +18,11 @@ import psutil
 import pytest
 
 from serve_app.demo import browser
-from serve_app.demo.document import document, pressable
-from serve_app.demo.keys import CONTROLS, Controls, menu
-from serve_app.demo.outcomes import outcome
-from serve_app.demo.show import FADING, WARM_UP, Show, pressed, scored
-from serve_app.demo.story import ShownIncident
+from serve_app.demo.controls import CONTROLS, Controls, build_menu
+from serve_app.demo.document import encode, keys
+from serve_app.demo.outcomes import outcome, tally
+from serve_app.demo.state import CHANGE_SNAPSHOTS, WARM_UP, DemoState, add_verdict, press
+from serve_app.demo.story import RaisedIncident
 from serve_app.deployments.remote_control import MOST_KEYS, WaitingKeys
 from serve_app.errors import InvalidDocument, Overloaded
 from serve_app.simulator.events.faults import Fault
@@ -30,97 +30,105 @@ from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import problem
-from tests.serve_app.shows import incident, scene
+from tests.serve_app.shows import incident, scored
 
 SPEC = MeshSpec(services=60, seed=0)
-MENU = menu(build_mesh(SPEC), 0)
+MENU = build_menu(build_mesh(SPEC), 0)
 DEPLOY, BURST = BenignChange("deploy", "a/web", 80), Fault("error_burst", "a/db", 100, 120)
 
 
-def told(show: Show) -> dict[str, Any]:
+def decoded(state: DemoState) -> dict[str, Any]:
     """The document as the page reads it."""
-    read: dict[str, Any] = json.loads(document(show))
-    return read
+    document: dict[str, Any] = json.loads(encode(state))
+    return document
 
 
-def known(**values: Any) -> Show:
+def known(**values: Any) -> DemoState:
     """A mesh that is known by now."""
-    return replace(Show("60 services", 15.0, MENU, scenes=(scene(WARM_UP),)), **values)
+    return replace(DemoState("60 services", 15.0, MENU, snapshots=(scored(WARM_UP),)), **values)
 
 
-# what is told
+# the document
 
 
-def test_the_document_tells_what_may_be_done_and_how_long_it_learns() -> None:
-    early = told(known(scenes=(scene(40),)))
+def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
+    early = decoded(known(snapshots=(scored(40),)))
     assert (early["warming_up"], early["snapshots"], early["warm_up_left"]) == (True, 41, 29)
-    late = told(known(controls=Controls(speed=0.0, paused=True)))
+    late = decoded(known(controls=Controls(speed=0.0, paused=True)))
     assert (late["warming_up"], late["warm_up_left"]) == (False, 0)
     assert late["controls"] == {"speed": 0.0, "paused": True, "story": True, "hidden": False}
     assert [(row["key"], row["kind"], row["is_fault"]) for row in late["menu"]] == [
-        (option.key, option.kind, option.is_fault) for option in MENU
+        (option.kind, option.kind, option.is_fault) for option in MENU
     ]
     assert all(row["meaning"] and row["service"] for row in late["menu"])
 
 
-def test_a_fault_that_is_not_told_is_not_in_the_document() -> None:
-    show = pressed(known(), "x")
+def test_a_hidden_fault_is_not_in_the_document() -> None:
+    show = press(known(), "mystery")
     (fault,) = show.faults
-    hidden = told(replace(scored(show, scene(fault.start)), menu=()))
+    hidden = decoded(replace(add_verdict(show, scored(fault.start)), menu=()))
     assert hidden["controls"]["hidden"]
     assert fault.service not in json.dumps(hidden)
     assert fault.kind.replace("_", " ") not in json.dumps(hidden)
-    (deed,) = told(pressed(scored(show, scene(fault.start)), "t"))["deeds"]
-    assert (deed["service"], deed["is_fault"], deed["right"]) == (fault.service, True, None)
+    (event,) = decoded(press(add_verdict(show, scored(fault.start)), "faults"))["deeds"]
+    assert (event["service"], event["is_fault"], event["right"]) == (fault.service, True, None)
 
 
 @pytest.mark.parametrize(
     ("index", "pages", "change", "fault"),
     [
-        (79, [], ("begins now", None), ("not noticed yet", None)),
-        (85, [], ("nobody paged", True), ("not noticed yet", None)),
-        (85, [82], ("somebody was paged: WRONG", False), ("not noticed yet", None)),
-        (105, [80 + FADING + 1], ("nobody paged", True), ("paged within 30 s, culprit named first", True)),
-        (121, [], ("nobody paged", True), ("not noticed", False)),
+        (79, [], ("begins now", None), ("not detected yet", None)),
+        (85, [], ("no alert", True), ("not detected yet", None)),
+        (85, [82], ("FALSE ALERT", False), ("not detected yet", None)),
+        (105, [80 + CHANGE_SNAPSHOTS + 1], ("no alert", True), ("alert within 30 s, culprit ranked first", True)),
+        (121, [], ("no alert", True), ("missed", False)),
     ],
 )
 def test_outcomes(
     index: int, pages: list[int], change: tuple[str, bool | None], fault: tuple[str, bool | None]
 ) -> None:
-    show = known(deeds=(DEPLOY, BURST), scenes=(scene(78),))
+    show = known(events=(DEPLOY, BURST), snapshots=(scored(78),))
     for at in range(79, index + 1):
-        show = scored(show, scene(at, "anomalous", 9.0, incident("x", 9.0, "a/db")) if at in pages else scene(at))
-    assert [(came.text, came.right) for came in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
+        new = [incident("x", 9.0, "a/db")] if at in pages else []
+        show = add_verdict(show, scored(at, "anomalous" if new else "normal", 9.0 if new else 1.0, *new))
+    assert [(found.text, found.right) for found in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
 
 
-def test_a_page_that_names_others_is_not_right() -> None:
-    show = known(deeds=(BURST,), scenes=(scene(102),), pages=(ShownIncident("x", 101, 9.0, ("a/web",)),))
-    assert outcome(show, BURST).text == "paged, but the culprit is not named"
+def test_the_tally_counts_faults_that_have_ended() -> None:
+    state = known(events=(BURST,), snapshots=(scored(78),))
+    assert tally(state) == "0 faults: 0 diagnosed, 0 missed; 0 false alerts"
+    state = add_verdict(state, scored(90, "anomalous", 9.0, incident("x", 9.0, "a/web")))
+    state = add_verdict(state, scored(102, "anomalous", 9.0, incident("y", 9.0, "a/db")))
+    assert tally(add_verdict(state, scored(121))) == "1 fault: 1 diagnosed, 0 missed; 1 false alert"
+
+
+def test_an_alert_that_names_others_is_not_right() -> None:
+    show = known(events=(BURST,), snapshots=(scored(102),), raised=(RaisedIncident("x", 101, 9.0, ("a/web",)),))
+    assert outcome(show, BURST).text == "alert, but the culprit was not named"
     assert outcome(show, BURST).right is False
 
 
 # keys
 
 
-def test_who_is_not_at_the_terminal_presses_all_but_its_own_keys() -> None:
-    keys = set(pressable(MENU))
-    assert keys == {option.key for option in MENU} | CONTROLS.keys() - {"?", "q"}
+def test_every_button_has_a_key() -> None:
+    assert sorted(keys(known())) == sorted([*(option.kind for option in MENU), *CONTROLS])
 
 
 async def test_keys_wait_in_order_and_not_without_bound() -> None:
-    keys = WaitingKeys("le")
-    assert await keys.take(0.0) == []
+    waiting_keys = WaitingKeys("le")
+    assert await waiting_keys.take(0.0) == []
     for key in "lel":
-        keys.press(key)
-    assert await keys.take(0.0) == ["l", "e", "l"]
+        waiting_keys.press(key)
+    assert await waiting_keys.take(0.0) == ["l", "e", "l"]
     for _ in range(MOST_KEYS):
-        keys.press("l")
+        waiting_keys.press("l")
     with pytest.raises(Overloaded, match=f"at most {MOST_KEYS}"):
-        keys.press("e")
-    assert await keys.take(0.0) == ["l"] * MOST_KEYS
-    waiting = asyncio.create_task(keys.take(30.0))
+        waiting_keys.press("e")
+    assert await waiting_keys.take(0.0) == ["l"] * MOST_KEYS
+    waiting = asyncio.create_task(waiting_keys.take(30.0))
     await asyncio.sleep(0)
-    keys.press("e")
+    waiting_keys.press("e")
     assert await asyncio.wait_for(waiting, 5.0) == ["e"]
 
 
@@ -133,9 +141,9 @@ def test_a_key_that_means_nothing_is_refused(key: object) -> None:
 # the browser
 
 
-@pytest.mark.skipif(browser.sys.platform != "linux", reason="which variables say that there are windows")
+@pytest.mark.skipif(browser.sys.platform != "linux", reason="the variables that say whether there is a desktop")
 @pytest.mark.parametrize(("display", "opens"), [("", False), (":7", True)])
-def test_a_browser_opens_where_there_are_windows(
+def test_a_browser_opens_on_a_desktop(
     display: str, opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = tmp_path / "started"
@@ -153,7 +161,7 @@ def test_a_browser_opens_where_there_are_windows(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    assert browser.opened("http://127.0.0.1:1/demo/") is opens
+    assert browser.open_page("http://127.0.0.1:1/demo/") is opens
     for process in processes:
         process.wait(timeout=20)
     assert started.exists() is opens
@@ -209,7 +217,7 @@ def _refuses(http: httpx.Client) -> None:
 
 
 def _plays(http: httpx.Client) -> None:
-    """A fault by its key: it is told, paged, and its culprit named."""
+    """A fault by its button: the page shows it, it raises an alert, and its culprit is named."""
 
     def until(what: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
         ends = time.monotonic() + seconds
@@ -221,12 +229,12 @@ def _plays(http: httpx.Client) -> None:
         raise AssertionError(answer.text)
 
     until(lambda seen: not seen["warming_up"])
-    assert http.post("/demo/keys", json={"key": "e"}).status_code == 202
-    begun = until(lambda seen: any(deed["key"] == "e" for deed in seen["deeds"]))
+    assert http.post("/demo/keys", json={"key": "error_burst"}).status_code == 202
+    begun = until(lambda seen: any(deed["key"] == "error_burst" for deed in seen["deeds"]))
     assert begun["controls"]["story"] is False
-    paged = until(lambda seen: any(deed["key"] == "e" and deed["right"] for deed in seen["deeds"]))
-    (burst,) = [deed for deed in paged["deeds"] if deed["key"] == "e"]
-    assert burst["outcome"].startswith("paged within ")
+    paged = until(lambda seen: any(deed["key"] == "error_burst" and deed["right"] for deed in seen["deeds"]))
+    (burst,) = [deed for deed in paged["deeds"] if deed["key"] == "error_burst"]
+    assert burst["outcome"].startswith("alert within ")
     verdict = http.get("/v1/meshes/demo/verdict").json()
     assert verdict["status"] == "anomalous"
     named = {suspect["service"] for incident in verdict["incidents"] for suspect in incident["suspects"][:3]}
@@ -236,5 +244,5 @@ def _plays(http: httpx.Client) -> None:
 @pytest.mark.ray
 def test_outside_the_demo_there_are_no_controls(service: Any) -> None:
     problem(service.http.get("/demo/show"), 404, "not-found")
-    problem(service.http.post("/demo/keys", json={"key": "e"}), 404, "not-found")
+    problem(service.http.post("/demo/keys", json={"key": "error_burst"}), 404, "not-found")
     assert service.http.get("/demo/").status_code == 404

@@ -1,63 +1,55 @@
-// The demo's panel: what may be done to the simulated mesh, what was done, and what came of it.
-// Its buttons press the keys of the terminal; whatever it shows is what the show tells.
+// The demo's panel: buttons for faults, changes and controls, and the outcome of each event.
 
-const ASK_MS = 1000;
-const AFTER_PRESS_MS = [120, 450]; // the show takes a key within a tenth of a second, and tells it with the next call
-const SURPRISE = "x",
-  TRUTH = "t",
-  STORY = "a",
-  PAUSE = " ",
-  STEP = ".",
-  FASTER = "+",
-  SLOWER = "-",
-  OTHERS = "\t";
+const POLL_MS = 1000;
+const AFTER_PRESS_MS = [120, 450]; // the demo reads a button within a tenth of a second and sends its state with the next call
+const MYSTERY = "mystery";
 
-function made(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children);
-  return element;
+function element(tag, properties = {}, ...children) {
+  const one = Object.assign(document.createElement(tag), properties);
+  one.append(...children);
+  return one;
 }
 
 function group(name, legend) {
-  const buttons = made("div", { className: "buttons" });
-  return { buttons, field: made("fieldset", { className: name }, made("legend", { textContent: legend }), buttons) };
+  const buttons = element("div", { className: "buttons" });
+  return { buttons, field: element("fieldset", { className: name }, element("legend", { textContent: legend }), buttons) };
 }
 
 function panel() {
-  const said = made("span");
-  const summary = made("summary", {}, made("strong", { textContent: "Demo" }), said);
-  const learning = made("progress", { max: 1, value: 0 });
-  learning.setAttribute("aria-label", "learning this mesh");
-  const faults = group("faults", "Faults: somebody should be paged");
-  const changes = group("changes", "Benign changes: nobody should be paged");
-  const controls = made("div", { className: "buttons controls" });
-  const meaning = made("span");
-  const notice = made("strong");
+  const status = element("span");
+  const summary = element("summary", {}, element("strong", { textContent: "Demo" }), status);
+  const learning = element("progress", { max: 1, value: 0 });
+  learning.setAttribute("aria-label", "Learning this mesh");
+  const faults = group("faults", "Faults: must raise an alert");
+  const changes = group("changes", "Harmless changes: must not raise an alert");
+  const controls = element("div", { className: "buttons controls" });
+  const meaning = element("span");
+  const notice = element("strong");
   notice.setAttribute("role", "status");
-  const deeds = made("ol");
-  deeds.setAttribute("aria-label", "What was done, and what came of it");
-  deeds.tabIndex = 0; // it scrolls
-  const whole = made(
+  const events = element("ol");
+  events.setAttribute("aria-label", "Events and their outcome");
+  events.tabIndex = 0; // it scrolls
+  const whole = element(
     "details",
     { open: true },
     summary,
     learning,
-    made("div", { className: "groups" }, faults.field, changes.field),
+    element("div", { className: "groups" }, faults.field, changes.field),
     controls,
-    made("p", {}, notice, " ", meaning),
-    deeds,
+    element("p", {}, notice, " ", meaning),
+    events,
   );
-  const section = made("section", { id: "demo" }, whole);
+  const section = element("section", { id: "demo" }, whole);
   section.setAttribute("aria-label", "Demo");
-  return { section, said, learning, faults, changes, controls, meaning, notice, deeds };
+  return { section, status, learning, faults, changes, controls, meaning, notice, events };
 }
 
 const parts = panel();
-let menu = ""; // of the buttons that are there
-let asking = null; // the request under way
+let menu = ""; // keys of the buttons that are there
+let request = null; // under way
 
 function button(key, words, meaning) {
-  const one = made("button", { type: "button", textContent: words, title: meaning });
+  const one = element("button", { type: "button", textContent: words, title: meaning });
   one.dataset.key = key;
   const explain = () => {
     parts.meaning.textContent = one.title;
@@ -69,28 +61,24 @@ function button(key, words, meaning) {
 }
 
 const controls = {
-  surprise: button(
-    SURPRISE,
-    "a fault you are not told",
-    "A fault of any kind at any service: find it before the detector does.",
-  ),
-  truth: button(TRUTH, "tell the truth", "Show, or hide, which faults act."),
-  story: button(STORY, "story", "Changes and faults come by themselves, until you press a button."),
-  others: button(OTHERS, "other services", "Begin the next fault or change elsewhere."),
-  pause: button(PAUSE, "pause", "Send no more snapshots, or go on."),
-  step: button(STEP, "step", "Pause, and send one snapshot."),
-  slower: button(SLOWER, "slower", "Less time of the mesh in a second of yours."),
-  speed: made("output", { className: "speed" }),
-  faster: button(FASTER, "faster", "More time of the mesh in a second of yours."),
+  mystery: button(MYSTERY, "Mystery fault", "Start a fault of any kind at any service. Find it before the detector does."),
+  faults: button("faults", "Reveal faults", "Show or hide which faults are active."),
+  story: button("story", "Auto-play", "Changes and faults start by themselves until you press a button."),
+  other: button("other", "Other services", "Start the next fault or change at other services."),
+  pause: button("pause", "Pause", "Stop sending snapshots, or resume."),
+  step: button("step", "Step", "Pause, and send one snapshot."),
+  slower: button("slower", "Slower", "Slow down simulated time."),
+  speed: element("output", { className: "speed" }),
+  faster: button("faster", "Faster", "Speed up simulated time."),
 };
 parts.controls.append(...Object.values(controls));
-parts.meaning.textContent = "Point at a button to read what it does.";
+parts.meaning.textContent = "Point at a button to see what it does.";
 
 function showMenu(options) {
   const services = new Map(options.map((option) => [option.key, option.service]));
   const keys = options.map((option) => option.key).join();
   if (keys !== menu) {
-    // made once: a button that is replaced under a finger or a cursor is not pressed
+    // only when the menu changes: a button that is replaced while it is pressed gets no click
     menu = keys;
     for (const { place, isFault } of [
       { place: parts.faults, isFault: true },
@@ -103,17 +91,17 @@ function showMenu(options) {
   for (const { meaning, key } of options) {
     const one = [...parts.section.querySelectorAll("button")].find((each) => each.dataset.key === key);
     const service = services.get(key);
-    one.title = `${meaning[0].toUpperCase()}${meaning.slice(1)}. ${service ? `Next at ${service}` : "No service is left for it"}; key ${key}.`;
+    one.title = `${meaning[0].toUpperCase()}${meaning.slice(1)}. ${service ? `Next at ${service}.` : "No service is left for it."}`;
     one.dataset.spent = service ? "" : "spent";
   }
 }
 
 function showControls({ speed, paused, story, hidden }) {
-  controls.pause.textContent = paused ? "go on" : "pause";
-  controls.truth.textContent = hidden ? "tell the truth" : "hide the truth";
+  controls.pause.textContent = paused ? "Resume" : "Pause";
+  controls.faults.textContent = hidden ? "Reveal faults" : "Hide faults";
   controls.story.setAttribute("aria-pressed", String(story));
   controls.pause.setAttribute("aria-pressed", String(paused));
-  controls.speed.textContent = speed ? `${speed} times real time` : "full speed";
+  controls.speed.textContent = speed ? `${speed}× real time` : "full speed";
 }
 
 function enable(show) {
@@ -121,28 +109,25 @@ function enable(show) {
     one.disabled =
       !show ||
       one.dataset.spent === "spent" ||
-      (show.warming_up && Boolean(one.closest("fieldset") ?? one.dataset.key === SURPRISE));
+      (show.warming_up && Boolean(one.closest("fieldset") ?? one.dataset.key === MYSTERY));
   }
 }
 
-function deed({ at, text, outcome, right }) {
-  const when = made("time", { textContent: at ? at.slice(11, 19) : "next", dateTime: at ?? "" });
-  const came = made("span", { className: right === null ? "open" : right ? "right" : "wrong", textContent: outcome });
-  return made("li", {}, when, made("span", { className: "text", textContent: text }), came);
+function eventRow({ at, text, outcome, right }) {
+  const when = element("time", { textContent: at ? at.slice(11, 19) : "next", dateTime: at ?? "" });
+  const result = element("span", { className: right === null ? "open" : right ? "right" : "wrong", textContent: outcome });
+  return element("li", {}, when, element("span", { className: "text", textContent: text }), result);
 }
 
-function showDeeds({ deeds, controls: { hidden }, warming_up: warmingUp }) {
-  const rows = deeds.toReversed().map(deed);
-  if (hidden)
-    rows.unshift(
-      made("li", { className: "none", textContent: "Whether a fault acts is hidden: “tell the truth” tells." }),
-    );
+function showEvents({ deeds, controls: { hidden }, warming_up: warmingUp }) {
+  const rows = deeds.toReversed().map(eventRow);
+  if (hidden) rows.unshift(element("li", { className: "none", textContent: "Active faults are hidden." }));
   if (!rows.length && !warmingUp)
-    rows.push(made("li", { className: "none", textContent: "Nothing was done to the mesh yet." }));
+    rows.push(element("li", { className: "none", textContent: "No fault or change active yet." }));
   const text = rows.map((row) => row.textContent).join();
-  if (text !== parts.deeds.dataset.text) {
-    parts.deeds.dataset.text = text;
-    parts.deeds.replaceChildren(...rows);
+  if (text !== parts.events.dataset.text) {
+    parts.events.dataset.text = text;
+    parts.events.replaceChildren(...rows);
   }
 }
 
@@ -150,32 +135,32 @@ function render(show) {
   const { snapshots, warm_up_snapshots: all, warming_up: warmingUp } = show;
   parts.learning.hidden = !warmingUp;
   parts.learning.value = snapshots / all;
-  parts.said.className = "";
-  parts.said.textContent = warmingUp ? `learning this mesh: ${snapshots} of ${all} snapshots` : show.tally;
+  parts.status.className = "";
+  parts.status.textContent = warmingUp ? `Learning this mesh: ${snapshots} of ${all} snapshots` : show.tally;
   if (parts.notice.textContent !== show.notice) parts.notice.textContent = show.notice;
   showMenu(show.menu);
   showControls(show.controls);
-  showDeeds(show);
+  showEvents(show);
   enable(show);
 }
 
 function fail(words) {
-  parts.said.className = "wrong";
-  parts.said.textContent = words;
+  parts.status.className = "wrong";
+  parts.status.textContent = words;
   enable(null);
 }
 
-async function ask() {
-  asking ??= fetch("/demo/show", { cache: "no-store" })
+async function poll() {
+  request ??= fetch("/demo/show", { cache: "no-store" })
     .then(async (answer) => {
       if (answer.ok) render(await answer.json());
-      else fail(answer.status === 401 ? "sign in to see the demo" : "the demo is starting");
+      else fail(answer.status === 401 ? "Sign in to see the demo" : "The demo is starting");
     })
-    .catch(() => fail("the demo has ended"))
+    .catch(() => fail("The demo has ended"))
     .finally(() => {
-      asking = null;
+      request = null;
     });
-  return asking;
+  return request;
 }
 
 async function press(key) {
@@ -187,17 +172,17 @@ async function press(key) {
     });
     if (!answer.ok) parts.notice.textContent = (await answer.json()).detail;
   } catch {
-    fail("the demo has ended");
+    fail("The demo has ended");
   }
-  for (const wait of AFTER_PRESS_MS) setTimeout(ask, wait);
+  for (const wait of AFTER_PRESS_MS) setTimeout(poll, wait);
 }
 
 (document.querySelector("#extras") ?? document.body).append(parts.section);
 enable(null);
-ask();
+poll();
 setInterval(() => {
-  if (document.visibilityState === "visible") ask();
-}, ASK_MS);
+  if (document.visibilityState === "visible") poll();
+}, POLL_MS);
 document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible") ask();
+  if (document.visibilityState === "visible") poll();
 });

@@ -1,0 +1,62 @@
+"""``tagae demo``: the whole system on a simulated mesh."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from serve_app.cli.asking import TokenFile, token_of
+
+
+def demo(
+    services: Annotated[
+        int, typer.Option(metavar="N", min=20, help="Services in the mesh; above 2,000 it is split into parts.")
+    ] = 60,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the mesh and of its events.")] = 0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop after the first fault; the exit code is 0 if it was found.")
+    ] = False,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=0,
+            help="Times real time, after the warm-up; 0: as fast as possible. Default 60, with --once 0.",
+        ),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page if there is a desktop; not with --once.")
+    ] = True,
+    token_file: TokenFile = None,
+) -> None:
+    """See it work: a simulated mesh, sent over HTTP to a service on this machine.
+
+    Two harmless changes come first, which must not raise an alert. Then comes a fault, which must, with its culprit
+    named. The terminal shows the progress. The demo's page shows the mesh and has a button for each kind of fault and
+    change. Stop with Ctrl-C. Nothing is left behind.
+
+    With --once there is no page. The exit code is 0 only if the fault was found, its service is one of the first three
+    suspects, and there was no other alert; otherwise it is 1.
+
+    \b
+    Example:
+      tagae demo
+      tagae demo --services 3000 --once
+    """
+    from serve_app.demo import demonstrate
+
+    pace = speed if speed is not None else 0.0 if once else 60.0
+    try:
+        judgement = demonstrate(
+            Console(highlight=False),
+            services=services,
+            seed=seed,
+            once=once,
+            speed=pace,
+            browser=browser,
+            token=token_of(token_file),
+        )
+    except KeyboardInterrupt:
+        return
+    if once and not (judgement and judgement.passed):
+        raise typer.Exit(1)
