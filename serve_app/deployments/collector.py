@@ -1,22 +1,26 @@
 """Collector: polls every configured mesh and hands its snapshots to the mesh's session."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging
 import time
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
 from serve_app.collect.kubernetes.watch import EventWatch, Watched
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, rhythm
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.deployments.messages import Judged
-from serve_app.deployments.rpc import ask
+from serve_app.deployments.rpc import Caller, Handle, with_session
 from serve_app.errors import ServeError, UnknownMesh
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
+
+if TYPE_CHECKING:  # the collector needs no torch
+    from serve_app.deployments.session import MeshSession
 
 log = logging.getLogger("ray.serve")
 
@@ -30,7 +34,7 @@ class Collector:
         sessions: handle of the sessions.
     """
 
-    def __init__(self, settings: Settings, sessions: Any) -> None:
+    def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         collector = settings.collector
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = sessions
@@ -55,8 +59,8 @@ class Collector:
         if ended:
             raise RuntimeError(f"collecting a mesh has ended: {ended[0].exception()!r}")
 
-    async def collected(self) -> list[CollectorState]:
-        """How it goes, mesh by mesh."""
+    async def states(self) -> list[CollectorState]:
+        """The state of each collected mesh."""
         return [replace(one.state, events=self._watched(one.state.mesh)) for one in self._loops]
 
     def _watched(self, mesh: str) -> Watched | None:
@@ -68,15 +72,13 @@ class Collector:
         return MeshCollector(name, source, self._push_of(name, source), rhythm(name, collector))
 
     def _push_of(self, mesh: str, source: MeshSource) -> Push:
-        owner, watch = self._sessions.options(session_id=mesh), self._watches.get(mesh)
+        session, watch = with_session(self._sessions, mesh), self._watches.get(mesh)
 
         async def push(snapshot: MeshSnapshot) -> None:
             events = watch.of(frozenset(snapshot.node_ids), source.serves) if watch else ()
-            expires_at = time.time() + self._deadline_seconds
-            judged: Judged = await ask(
-                owner.push, mesh, pack_snapshot(snapshot), expires_at, events, expires_at=expires_at
-            )
-            log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, judged.status)
+            caller = Caller(time.time() + self._deadline_seconds)
+            answer = await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.expires_at, events)
+            log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, answer.status)
 
         return push
 
@@ -87,12 +89,12 @@ class Collector:
 
     async def _newest(self, mesh: str) -> float | None:
         """Unix time of the newest snapshot that the session has counted; None: it knows none, or cannot be asked."""
-        expires_at = time.time() + self._deadline_seconds
+        caller = Caller(time.time() + self._deadline_seconds)
         try:
-            said: bytes = await ask(self._sessions.options(session_id=mesh).verdict, mesh, expires_at=expires_at)
+            verdict = await caller.ask(with_session(self._sessions, mesh).verdict, mesh)
         except UnknownMesh:
             return None
         except ServeError as error:
             log.warning("mesh %s: what is missing since the last start is not known: %s", mesh, error)
             return None
-        return datetime.fromisoformat(json.loads(said)["observed_at"]).timestamp()
+        return datetime.fromisoformat(json.loads(verdict)["observed_at"]).timestamp()

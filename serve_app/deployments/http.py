@@ -176,6 +176,3 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
     http.add_middleware(ServerTiming)
     problems.install(http)
     return http
-
-
-http = interface()  # of the ingress; its routes are in the classes that it is made of

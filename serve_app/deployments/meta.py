@@ -25,8 +25,8 @@ class MetaModel:
         self._checkpoint = load_or_shipped(settings.model.weights)
         self._instruments = RayInstruments()
 
-    def digest(self) -> str:
-        """Of the weights."""
+    async def digest(self) -> str:
+        """Digest of the weights."""
         return self._checkpoint.digest
 
     async def decide(self, case: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:

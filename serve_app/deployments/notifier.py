@@ -42,11 +42,11 @@ class Notifier:
             raise RuntimeError("delivery of alerts has ended")
 
     async def accept_verdict(self, mesh: str, verdict: Verdict) -> None:
-        """Take in a mesh's newest verdict."""
+        """Update the alerts of a mesh from its newest verdict."""
         self._notifier.accept_verdict(mesh, verdict, datetime.now(UTC))
 
     async def forget_mesh(self, mesh: str) -> None:
-        """The mesh was deleted: its alerts are resolved."""
+        """Resolve the alerts of a mesh that was deleted."""
         self._notifier.forget_mesh(mesh, datetime.now(UTC))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends

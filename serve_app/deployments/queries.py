@@ -1,4 +1,4 @@
-"""What a session tells of its meshes without changing anything."""
+"""The read-only methods of a session."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from model.checkpoint import Checkpoint
 from serve_app.actions.adapter import encode_adaptation
@@ -14,6 +13,7 @@ from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.views import model_document, plan_document
+from serve_app.deployments.news import News
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Options, plan_of
 from serve_app.stores.record import Seen
@@ -25,40 +25,28 @@ Period = tuple[datetime, datetime]
 T = TypeVar("T")
 
 
-class News:
-    """Wakes those who wait for a mesh's next verdict. Of one event loop; remembers nothing that nobody waits for."""
-
-    def __init__(self) -> None:
-        self._awaited: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-
-    def of(self, mesh: str) -> asyncio.Event:
-        """Set with the next verdict from now on."""
-        return self._awaited.setdefault(mesh, asyncio.Event())
-
-    def put(self, mesh: str) -> None:
-        """A verdict is stored, or the mesh is gone."""
-        if event := self._awaited.pop(mesh, None):
-            event.set()
-
-
-class Reads:
-    """The reading half of a session.
+class Queries:
+    """Answers questions about meshes without changing them.
 
     Args:
-        meshes: of the store and in memory.
+        meshes: stored meshes, some of them in memory.
         checkpoint: the weights in use.
-        options: of a mesh of which settings say nothing.
+        options: how meshes are cut into parts.
+        news: notifies of new verdicts.
     """
 
-    def __init__(self, meshes: Meshes, checkpoint: Checkpoint, options: Options) -> None:
-        self._meshes, self._checkpoint, self._options = meshes, checkpoint, options
+    def __init__(self, meshes: Meshes, checkpoint: Checkpoint, options: Options, news: News) -> None:
+        self._meshes, self._checkpoint, self._options, self._news = meshes, checkpoint, options, news
         self._viewing = Viewing(meshes)
-        # One of its own: pages wait for each other, and take no thread that a push needs.
-        self._viewers = ThreadPoolExecutor(1, "viewing")
-        self._news = News()
+        # A thread of its own: pages wait for each other, and never take a thread that a push needs.
+        self._view_thread = ThreadPoolExecutor(1, "viewing")
+
+    async def forget(self, mesh: str) -> None:
+        """Drop what is held in memory for the page of a mesh."""
+        await self._view(self._viewing.forget, mesh)
 
     async def verdict(self, mesh: str, at: datetime | None = None) -> bytes:
-        """JSON of the newest verdict, or of the one of an instant.
+        """The newest verdict, or the one of an instant, as JSON.
 
         Raises:
             UnknownMesh, UnknownInstant: there is none.
@@ -66,7 +54,7 @@ class Reads:
         return (await asyncio.to_thread(self._meshes.record, mesh, at)).document
 
     async def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        """JSON of the kept verdicts later than ``since``, oldest first, the first ``limit`` of them.
+        """The first ``limit`` kept verdicts after ``since``, oldest first, as JSON.
 
         Raises:
             UnknownMesh: nothing is stored.
@@ -74,56 +62,56 @@ class Reads:
         return await asyncio.to_thread(self._meshes.verdicts, mesh, since, limit)
 
     async def newer(self, mesh: str, since: datetime | None, limit: int, seconds: float) -> list[bytes]:
-        """As :meth:`verdicts`, but waits ``seconds`` for the next one if there is none; without ``since`` the newest.
+        """As :meth:`verdicts`, but waits up to ``seconds`` if there is none yet. Without ``since``: the newest verdict.
 
-        Verdicts made by another session, which took the mesh over, are found when the wait is over.
+        If another session takes the mesh over meanwhile, its verdicts are found when the wait is over.
         """
         if since is None:
             return [await self.verdict(mesh)]
-        awaited = self._news.of(mesh)
+        awaited = self._news.next_verdict(mesh)
         found = await self.verdicts(mesh, since, limit)
         if found:
             return found
-        with suppress(TimeoutError):  # looked for below all the same
+        with suppress(TimeoutError):  # another session may have made one
             await asyncio.wait_for(awaited.wait(), seconds)
         return await self.verdicts(mesh, since, limit)
 
     async def plan(self, mesh: str, members: bool) -> bytes:
-        """JSON of the plan that the newest snapshot was cut by. Errors as of :meth:`verdict`."""
+        """The plan that the newest snapshot was cut by, as JSON. Errors as of :meth:`verdict`."""
         return await asyncio.to_thread(self._plan, mesh, members)
 
     async def graph(self, mesh: str, at: datetime | None = None) -> Seen:
-        """The newest snapshot, or the one of an instant, and what is said of it. Errors as of :meth:`verdict`."""
+        """The newest snapshot, or the one of an instant, with its verdict. Errors as of :meth:`verdict`."""
         return await asyncio.to_thread(self._meshes.seen, mesh, at)
 
     async def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
-        """Likewise as it is drawn, JSON in gzip; ``expand``: namespaces of a large mesh to tell service by service."""
+        """The map of the mesh, gzipped JSON; ``expand``: namespaces of a large mesh to show by service."""
         return await self._view(self._viewing.map, mesh, at, expand)
 
     async def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
-        """JSON of the verdicts that :meth:`verdicts` tells, as columns."""
+        """The verdicts of :meth:`verdicts` as columns, JSON."""
         return await self._view(self._viewing.timeline, mesh, since, limit)
 
     async def series(self, mesh: str, service: str, source: str | None) -> bytes:
-        """JSON of what was measured of a service, or of the calls that ``source`` makes to it.
+        """The metrics of a service, or of the calls from ``source`` to it, as JSON.
 
         Raises:
             UnknownMesh: there is none.
-            InvalidParameter: nobody of this name is in the kept snapshots.
+            InvalidParameter: no kept snapshot has a service of this name.
         """
         return await self._view(self._viewing.series, mesh, service, source)
 
     async def comparison(self, mesh: str, first: Period, second: Period) -> bytes:
-        """JSON of what differs between two periods.
+        """The differences between two periods, as JSON.
 
         Raises:
             UnknownMesh: there is none.
-            InvalidParameter: a period without a snapshot.
+            InvalidParameter: a period has no snapshot.
         """
         return await self._view(self._viewing.comparison, mesh, first, second)
 
     async def report(self, mesh: str, incident: str | None) -> str:
-        """HTML of an incident, the worst one where none is named.
+        """The report on an incident as HTML; None: the most severe one.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
@@ -131,15 +119,15 @@ class Reads:
         return await self._view(lambda: report(mesh, self._viewing.moments(mesh), incident))
 
     async def model(self) -> bytes:
-        """JSON of what is known of the weights."""
+        """The weights in use, as JSON."""
         return model_document(self._checkpoint).model_dump_json().encode()
 
     async def meshes(self) -> list[MeshGauges]:
-        """All meshes, of any session."""
+        """The meshes of all sessions."""
         return await asyncio.to_thread(self._meshes.gauges)
 
     async def feedback(self, mesh: str) -> bytes:
-        """JSON of all that is kept of what people said.
+        """The feedback on a mesh, as JSON.
 
         Raises:
             UnknownMesh: there is none.
@@ -149,7 +137,7 @@ class Reads:
         return FeedbackListDocument(feedback=kept).model_dump_json().encode()
 
     async def mutes(self, mesh: str) -> bytes:
-        """JSON of the mutes in force and to come.
+        """The current and future mutes of a mesh, as JSON.
 
         Raises:
             UnknownMesh: there is none.
@@ -159,7 +147,7 @@ class Reads:
         return MuteListDocument(mutes=kept).model_dump_json().encode()
 
     async def adaptation(self, mesh: str) -> bytes:
-        """JSON of what the mesh has adapted to.
+        """The adapter of a mesh, as JSON.
 
         Raises:
             UnknownMesh: there is none.
@@ -168,7 +156,7 @@ class Reads:
         return encode_adaptation(state.adaptation).model_dump_json().encode()
 
     async def _view(self, look: Callable[..., T], *args: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._viewers, look, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._view_thread, look, *args)
 
     def _plan(self, name: str, members: bool) -> bytes:
         mesh = self._meshes.newest(self._meshes.stored(name)).mesh

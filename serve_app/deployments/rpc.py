@@ -1,31 +1,37 @@
-"""One call to another deployment: within a deadline, repeated if the replica died, in the house's own errors.
+"""Calls to other deployments: typed, within a deadline, repeated if a replica dies.
 
-Every call of the house may be repeated: scoring and combining are pure, and a push is idempotent. The first repeat goes
-out at once, to another replica; where there is none, the call waits for the replacement until the deadline.
+Every remote method can be called twice: scoring and deciding are pure, and a push is idempotent. The first repeat goes
+to another replica at once. If there is none, the call waits for the replacement until the deadline.
 """
 
 import asyncio
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 
-RECEIVED = "x-tagae-received"  # header of the gate: when it had all of a request, Unix time
+P = ParamSpec("P")
+T = TypeVar("T")
+# A handle of a deployment, typed as the deployed class, so that mypy checks names and arguments of remote methods.
+# Pass its methods to :meth:`Caller.ask`; they cannot be called directly.
+Handle = Annotated[T, "deployment handle"]
+RECEIVED = "x-tagae-received"  # header that the gate adds: when it had received the whole request, Unix time
 RETRY_AFTER_SECONDS = 1.0
 PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
 
 
 def remaining_seconds(expires_at: float) -> float:
-    """Until a deadline (Unix time: the nodes of a cluster agree on it within ms), s; 0 once it has passed."""
+    """Seconds until a deadline, 0 once it has passed. Deadlines are Unix times: nodes of a cluster agree within ms."""
     return max(0.0, expires_at - time.time())
 
 
 def received_at(header: str | None, now: float) -> float:
-    """The time that the gate wrote. Where there is no gate, and a client wrote anything else: ``now``."""
+    """The time that the gate wrote into its header, or ``now`` if the value cannot be the gate's."""
     try:
         received = float(header or now)
     except ValueError:
@@ -33,40 +39,54 @@ def received_at(header: str | None, now: float) -> float:
     return received if now - 60.0 < received < now else now
 
 
-async def ask(method: Any, *args: Any, expires_at: float, lost: Counter[str] | None = None) -> Any:
-    """What a method of a deployment handle answers.
+def with_session(handle: T, session_id: str) -> T:
+    """The same handle, whose calls go to the replica that owns a session (here: a mesh)."""
+    handle_options: Any = handle
+    routed: T = handle_options.options(session_id=session_id)
+    return routed
+
+
+class Caller:
+    """Calls methods of other deployments until a deadline.
 
     Args:
-        method: such as ``handle.score``.
-        args: passed on.
-        expires_at: deadline, Unix time; the remote work is cancelled then.
-        lost: repeats are added here, by deployment.
-
-    Raises:
-        DeadlineExceeded: no answer until then.
-        NoCapacity: replicas died, and none took their place until then.
-        Overloaded: its queue is full.
-        Exception: whatever the method raised, itself.
+        expires_at: deadline, Unix time. Remote work that is still running then is cancelled.
+        retries: calls that were repeated because a replica died are counted here, by deployment.
     """
-    pause = 0.0
-    while True:
-        try:
-            return await _answer(method, args, expires_at)
-        except (RayActorError, DeploymentUnavailableError) as error:
-            if remaining_seconds(expires_at) <= pause:
-                raise NoCapacity(
-                    f"{method.deployment_name}: no replica could answer ({type(error).__name__}); try again, and look "
-                    "at `serve status` if it lasts",
-                    retry_after_seconds=RETRY_AFTER_SECONDS,
-                ) from error
-        if lost is not None:
-            lost[method.deployment_name] += 1
-        await asyncio.sleep(pause)
-        pause = PAUSE_SECONDS
+
+    def __init__(self, expires_at: float, retries: Counter[str] | None = None) -> None:
+        self.expires_at = expires_at
+        self.retries: Counter[str] = Counter() if retries is None else retries
+
+    async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method of a handle, such as ``handle.score``, and return its answer.
+
+        Raises:
+            DeadlineExceeded: no answer came before the deadline.
+            NoCapacity: replicas died, and none replaced them before the deadline.
+            Overloaded: the deployment's queue is full.
+            Exception: what the remote method raised.
+        """
+        remote: Any = method
+        pause = 0.0
+        while True:
+            try:
+                answer: T = await _answer(remote, self.expires_at, *args, **kwargs)
+                return answer
+            except (RayActorError, DeploymentUnavailableError) as error:
+                if remaining_seconds(self.expires_at) <= pause:
+                    raise NoCapacity(
+                        f"{remote.deployment_name}: no replica could answer ({type(error).__name__}); try again, and "
+                        "look at `serve status` if it lasts",
+                        retry_after_seconds=RETRY_AFTER_SECONDS,
+                    ) from error
+            self.retries[remote.deployment_name] += 1
+            await asyncio.sleep(pause)
+            pause = PAUSE_SECONDS
 
 
-async def _answer(method: Any, args: tuple[Any, ...], expires_at: float) -> Any:
-    response = method.remote(*args)
+async def _answer(method: Any, expires_at: float, *args: Any, **kwargs: Any) -> Any:
+    response = method.remote(*args, **kwargs)
     try:
         async with asyncio.timeout(remaining_seconds(expires_at)):
             return await response
@@ -74,7 +94,7 @@ async def _answer(method: Any, args: tuple[Any, ...], expires_at: float) -> Any:
         response.cancel()
         raise DeadlineExceeded(
             f"{method.deployment_name}: no answer before the deadline; whether the request took effect is "
-            "unknown: retry, retrying is safe; raise serve.deadline_seconds if it lasts",
+            "unknown; retrying is safe; raise serve.deadline_seconds if it lasts",
             retry_after_seconds=RETRY_AFTER_SECONDS,
             stored="unknown",
         ) from None

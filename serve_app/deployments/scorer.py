@@ -84,7 +84,7 @@ class Scorer:
         self._batched.set_max_batch_size(self._settings.max_batch_size)
         self._batched.set_batch_wait_timeout_s(self._settings.batch_wait_seconds)
 
-    def equipment(self) -> Equipment:
+    async def equipment(self) -> Equipment:
         """What this replica works with."""
         device = next(self._checkpoint.network.parameters()).device
         return Equipment(device.type, backend(), self._checkpoint.digest, self._checkpoint.refused)

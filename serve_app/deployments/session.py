@@ -4,13 +4,15 @@ The store is the truth: state is written through with compare-and-set before an 
 both advance a mesh. That a mesh comes to the same session each time only saves a read.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
@@ -36,9 +38,10 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.views import Deviations
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment, Judged
-from serve_app.deployments.queries import Reads
-from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, ask, remaining_seconds
-from serve_app.deployments.scorer import Scored, balanced
+from serve_app.deployments.news import News
+from serve_app.deployments.queries import Queries
+from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, remaining_seconds
+from serve_app.deployments.scorer import Scored, Scorer, balanced
 from serve_app.deployments.session_step import Push, Step, Stopwatch
 from serve_app.deployments.storage import open_store
 from serve_app.errors import (
@@ -69,6 +72,11 @@ from serve_app.stores.cache import Known, MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.repository import Meshes
 
+if TYPE_CHECKING:
+    from serve_app.deployments.meta import MetaModel
+    from serve_app.deployments.notifier import Notifier
+    from serve_app.deployments.trainer import Trainer
+
 COMBINING_SHARE = 0.8  # of what is left then
 SCORING_SHARE = 0.8  # of the time left: what is missing then is left out, so that the verdict still comes in time
 log = logging.getLogger("ray.serve")
@@ -81,7 +89,7 @@ def taken(state: MeshState, candidate: Candidate) -> tuple[MeshState, str]:
     return after, "refused" if after is state else "adopted"
 
 
-class MeshSession(Reads):
+class MeshSession:
     """Owner of some of the meshes.
 
     Args:
@@ -96,21 +104,37 @@ class MeshSession(Reads):
         StoreGone: this run had a store, and its files are gone.
     """
 
-    def __init__(self, settings: Settings, scorer: Any, meta: Any, trainer: Any = None, notifier: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        scorer: Handle[Scorer],
+        meta: Handle[MetaModel],
+        trainer: Handle[Trainer] | None = None,
+        notifier: Handle[Notifier] | None = None,
+    ) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
-        checkpoint = load_or_shipped(settings.model.weights)
-        if checkpoint.refused:
-            log.error("model.weights: refused, and the shipped weights are in use: %s", checkpoint.refused)
+        self._checkpoint = load_or_shipped(settings.model.weights)
+        if self._checkpoint.refused:
+            log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._evicted: deque[str] = deque()  # meshes deleted for new ones, by threads that write
         store = open_store(settings, on_evicted=self._evicted.append)
-        meshes = Meshes(store, MeshCache(settings.serve.session_memory_bytes))
-        super().__init__(meshes, checkpoint, options(settings))
+        self._meshes = Meshes(store, MeshCache(settings.serve.session_memory_bytes))
+        self._options = options(settings)
+        self._news = News()
+        self._queries = Queries(self._meshes, self._checkpoint, self._options, self._news)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._scorer, self._meta, self._trainer, self._notifier = scorer, meta, trainer, notifier
         self._errands: set[asyncio.Task[None]] = set()  # the event loop alone would let them go
         self._instruments = RayInstruments()
+        # Handles call these methods by name.
+        self.verdict, self.verdicts, self.newer = self._queries.verdict, self._queries.verdicts, self._queries.newer
+        self.graph, self.plan, self.map = self._queries.graph, self._queries.plan, self._queries.map
+        self.timeline, self.series = self._queries.timeline, self._queries.series
+        self.comparison, self.report = self._queries.comparison, self._queries.report
+        self.feedback, self.mutes = self._queries.feedback, self._queries.mutes
+        self.adaptation, self.model, self.meshes = self._queries.adaptation, self._queries.model, self._queries.meshes
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """When to page, live: fields of ``AlertSettings``."""
@@ -181,11 +205,11 @@ class MeshSession(Reads):
         async with self._lock(mesh):
             self._meshes.forget(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
-            await self._view(self._viewing.forget, mesh)
-            self._news.put(mesh)
+            await self._queries.forget(mesh)
+            self._news.notify(mesh)
         self._tell_gone(mesh)
 
-    async def tell(self, mesh: str, said: FeedbackDocument | MissedDocument) -> bytes:
+    async def add_feedback(self, mesh: str, said: FeedbackDocument | MissedDocument) -> bytes:
         """Keep what somebody says of an incident, and heed it from the next snapshot on; JSON of what is kept.
 
         Raises:
@@ -197,7 +221,7 @@ class MeshSession(Reads):
         kept = await self._change(mesh, lambda state: add_feedback(state, said, most))
         return encode_feedback(kept).model_dump_json().encode()
 
-    async def take_back(self, mesh: str, incident: str) -> None:
+    async def withdraw_feedback(self, mesh: str, incident: str) -> None:
         """As if nobody had spoken of an incident, from the next snapshot on.
 
         Raises:
@@ -205,7 +229,7 @@ class MeshSession(Reads):
         """
         await self._change(mesh, lambda state: withdraw_feedback(state, incident))
 
-    async def mute(self, mesh: str, said: MuteDocument) -> bytes:
+    async def add_mute(self, mesh: str, said: MuteDocument) -> bytes:
         """Keep a mute, in force from the next snapshot on that is of its time; JSON of what is kept.
 
         Raises:
@@ -220,7 +244,7 @@ class MeshSession(Reads):
 
         return (await self._change(mesh, change)).model_dump_json().encode()
 
-    async def lift(self, mesh: str, mute: str) -> None:
+    async def remove_mute(self, mesh: str, mute: str) -> None:
         """As if there were no such mute, from the next snapshot on.
 
         Raises:
@@ -241,13 +265,11 @@ class MeshSession(Reads):
 
     async def ready(self, expires_at: float) -> Equipment:
         """Whether the store, a scorer and the meta-model answer; what the scorer works with."""
+        caller = Caller(expires_at)
         _, equipment, _ = await asyncio.gather(
-            asyncio.to_thread(self._meshes.check),
-            ask(self._scorer.equipment, expires_at=expires_at),
-            ask(self._meta.digest, expires_at=expires_at),
+            asyncio.to_thread(self._meshes.check), caller.ask(self._scorer.equipment), caller.ask(self._meta.digest)
         )
-        found: Equipment = equipment
-        return found
+        return equipment
 
     def _lock(self, mesh: str) -> asyncio.Lock:
         """One step of a mesh at a time; the lock lives as long as somebody holds or awaits it."""
@@ -284,7 +306,7 @@ class MeshSession(Reads):
         while self._evicted:
             mesh = self._evicted.popleft()
             self._meshes.forget(mesh)
-            self._news.put(mesh)
+            self._news.notify(mesh)
             self._tell_gone(mesh)
 
     def _tell_gone(self, mesh: str) -> None:
@@ -304,12 +326,12 @@ class MeshSession(Reads):
             known = Known(step.mesh, known.revision)
             self._meshes.hold(push.mesh, await asyncio.to_thread(self._keep, push, known, snapshot, step.record))
         if push.counted:
-            self._news.put(push.mesh)
+            self._news.notify(push.mesh)
         for stage, taken in watch.seconds.items():
             self._instruments.observe(STAGE, taken, stage=stage)
         self._instruments.count(PARTS_MISSING, step.missing)
         if push.counted and self._trainer is not None and adapts(step.mesh.state.sequence, self._options):
-            self._aside(self._adapt(push.mesh))
+            self._aside(self._adapt(push.mesh, self._trainer))
         if push.counted and self._notifier is not None:
             self._aside(self._tell(self._notifier.accept_verdict, push.mesh, step.verdict))
         return step.judged(watch)
@@ -320,18 +342,18 @@ class MeshSession(Reads):
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
 
-    async def _tell(self, method: Any, *said: Any) -> None:
+    async def _tell(self, method: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Tell the notifier; if it cannot be told now, the next verdict tells it the same."""
         try:
-            await ask(method, *said, expires_at=time.time() + self._settings.serve.deadline_seconds)
+            await Caller(time.time() + self._settings.serve.deadline_seconds).ask(method, *args, **kwargs)
         except ServeError as error:
             log.warning("the notifier was not told: %s", error)
 
-    async def _adapt(self, mesh: str) -> None:
+    async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
         """Have an adapter fitted, and take it into use between two snapshots if it is better; nobody waits for it."""
         until = time.time() + self._settings.adapt.deadline_seconds
         try:
-            candidate: Candidate | None = await ask(self._trainer.fit, mesh, expires_at=until)
+            candidate = await Caller(until).ask(trainer.fit, mesh)
             outcome = "too_early" if candidate is None else await self._change(mesh, lambda s: taken(s, candidate))
         except Exception as error:  # nobody awaits this task who could be told
             outcome = "failed"
@@ -360,9 +382,7 @@ class MeshSession(Reads):
         until = time.time() + COMBINING_SHARE * remaining_seconds(expires_at)
         policy = self._options.policy
         try:
-            answer: tuple[Verdict, IncidentMemory] = await ask(
-                self._meta.decide, case, policy, expires_at=until, lost=lost
-            )
+            answer = await Caller(until, lost).ask(self._meta.decide, case, policy)
         except (NoCapacity, DeadlineExceeded) as error:
             log.warning("a verdict is made in the session: %s", error)
             answer = await asyncio.to_thread(decide, self._checkpoint, case, policy)
@@ -389,7 +409,8 @@ class MeshSession(Reads):
         """What the scorers answered in time; what they did not is missing, never a lost snapshot."""
         until = time.time() + SCORING_SHARE * remaining_seconds(expires_at)
         groups = balanced(tasks, self._settings.partition.groups)
-        calls = (ask(self._scorer.score, group, until, expires_at=until, lost=lost) for group in groups)
+        caller = Caller(until, lost)
+        calls = (caller.ask(self._scorer.score, group, until) for group in groups)
         scored = []
         for answer in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(answer, Overloaded):

@@ -19,7 +19,7 @@ from running import Service, failing, problem, push, recorded, serving
 
 from serve_app.app import GRACE_SECONDS
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.ingress import _source
+from serve_app.deployments.routes.views import source_document
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
@@ -321,8 +321,8 @@ def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Pa
 
 def test_a_collected_mesh_says_how_that_goes() -> None:
     found = CollectorState("shop", handed_on=1.5, stale_seconds=3.0, masked=("cpu",), problem="no answer")
-    told = _source(found)
+    told = source_document(found)
     assert told.collected
     assert (told.handed_on and told.handed_on.timestamp(), told.stale_seconds) == (1.5, 3.0)
     assert (list(told.masked), told.problem) == (["cpu"], "no answer")
-    assert not _source(None).collected
+    assert not source_document(None).collected

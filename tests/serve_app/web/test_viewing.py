@@ -16,7 +16,8 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
-from serve_app.deployments.queries import News, Reads
+from serve_app.deployments.news import News
+from serve_app.deployments.queries import Queries
 from serve_app.errors import UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
 from serve_app.simulator.events.faults import Fault, candidates
@@ -150,10 +151,10 @@ def test_ten_pages_cost_as_much_as_one(watched: Watched, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         viewing, "map_document", lambda *told, _make=viewing.map_document: (made.append(told), _make(*told))[1]
     )
-    reads = Reads(watched.meshes, load(), Options())
+    queries = Queries(watched.meshes, load(), Options(), News())
 
     async def ten() -> list[bytes]:
-        return await asyncio.gather(*(reads.map(MESH, None, ()) for _ in range(10)))
+        return await asyncio.gather(*(queries.map(MESH, None, ()) for _ in range(10)))
 
     maps = asyncio.run(ten())
     assert len(made) == 1
@@ -196,38 +197,39 @@ def test_moments_are_what_was_measured_and_said(watched: Watched) -> None:
 
 async def test_news_wake_those_who_wait_and_leave_nothing_behind() -> None:
     news = News()
-    waiting = [asyncio.create_task(news.of("a").wait()) for _ in range(3)]
-    other = asyncio.create_task(news.of("b").wait())
+    waiting = [asyncio.create_task(news.next_verdict("a").wait()) for _ in range(3)]
+    other = asyncio.create_task(news.next_verdict("b").wait())
     await asyncio.sleep(0)
-    news.put("a")
+    news.notify("a")
     await asyncio.gather(*waiting)
     assert not other.done()
     other.cancel()
     await asyncio.wait([other])
     del waiting, other
     assert dict(news._awaited) == {}
-    news.put("nobody")
+    news.notify("nobody")
 
 
 async def test_who_waits_gets_what_came_after_and_nothing_twice(watched: Watched) -> None:
     snapshots = recording(6)
     told = [verdict["observed_at"] for verdict in watched.see(MESH, snapshots[:3])]
-    reads = Reads(watched.meshes, load(), Options())
+    news = News()
+    queries = Queries(watched.meshes, load(), Options(), news)
 
     def times(documents: list[bytes]) -> list[str]:
         return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]
 
-    assert times(await reads.newer(MESH, None, 10, 0.0)) == told[-1:]
-    assert times(await reads.newer(MESH, snapshots[0].observed_at, 10, 60.0)) == told[1:]
-    assert times(await reads.newer(MESH, snapshots[0].observed_at, 1, 60.0)) == told[1:2]
-    assert await reads.newer(MESH, snapshots[2].observed_at, 10, 0.01) == []
-    waiting = [asyncio.create_task(reads.newer(MESH, snapshots[2].observed_at, 10, 60.0)) for _ in range(3)]
-    while not reads._news._awaited:
+    assert times(await queries.newer(MESH, None, 10, 0.0)) == told[-1:]
+    assert times(await queries.newer(MESH, snapshots[0].observed_at, 10, 60.0)) == told[1:]
+    assert times(await queries.newer(MESH, snapshots[0].observed_at, 1, 60.0)) == told[1:2]
+    assert await queries.newer(MESH, snapshots[2].observed_at, 10, 0.01) == []
+    waiting = [asyncio.create_task(queries.newer(MESH, snapshots[2].observed_at, 10, 60.0)) for _ in range(3)]
+    while not news._awaited:
         await asyncio.sleep(0)
     came = await asyncio.to_thread(watched.see, MESH, snapshots[3:4])
-    reads._news.put(MESH)
+    news.notify(MESH)
     for documents in await asyncio.wait_for(asyncio.gather(*waiting), 10):
         assert times(documents) == [came[0]["observed_at"]]
     for since in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
-            await reads.newer("nowhere", since, 10, 60.0)
+            await queries.newer("nowhere", since, 10, 60.0)

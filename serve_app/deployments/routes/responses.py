@@ -1,0 +1,46 @@
+"""Responses of routes, and the descriptions of bodies for OpenAPI."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request, Response
+
+from serve_app.api.codec import ARROW, JSON, MESSAGEPACK
+from serve_app.web.assets import File
+
+
+def json_response(document: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON document that is encoded already."""
+    return Response(document, headers=headers, media_type=JSON)
+
+
+def file_response(file: File, request: Request, headers: Mapping[str, str]) -> Response:
+    """A compressed file; it is sent uncompressed to clients that do not accept gzip."""
+    headers = {**headers, "vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(file.zipped, headers={**headers, "content-encoding": "gzip"}, media_type=file.media_type)
+    return Response(file.plain, headers=headers, media_type=file.media_type)
+
+
+def describe_body(document: str) -> dict[str, Any]:
+    """``openapi_extra`` of a route that reads snapshots in JSON, Arrow or MessagePack."""
+    forms = {
+        JSON: {"schema": {"$ref": f"#/components/schemas/{document}"}},
+        ARROW: {
+            "schema": {"type": "string", "format": "binary", "description": "`Table.from_pylist([snapshot, ...])`"}
+        },
+        MESSAGEPACK: {"schema": {"type": "string", "format": "binary", "description": "as JSON, rows or columns"}},
+    }
+    return {"requestBody": {"required": True, "content": forms}}
+
+
+def describe_json_body(*documents: str) -> dict[str, Any]:
+    """``openapi_extra`` of a route that reads one of these documents, in JSON only."""
+    schemas = [{"$ref": f"#/components/schemas/{document}"} for document in documents]
+    schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+
+
+def describe_text(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers with text of this type."""
+    return {200: {"content": {media_type: {"schema": {"type": "string"}}}}}

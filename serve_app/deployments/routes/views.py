@@ -1,0 +1,228 @@
+"""Routes that read: verdicts, graph, plan, incidents, history of the mesh, the model."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from model.verdict import Status
+from serve_app.api.codec import unpack_snapshot
+from serve_app.api.schemas.base import AskedService, Id, Instant, Text
+from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
+from serve_app.api.schemas.views import (
+    GraphDocument,
+    IncidentsDocument,
+    MeshDocument,
+    ModelDocument,
+    PlanDocument,
+    SourceDocument,
+)
+from serve_app.api.views import Deviations, graph_document
+from serve_app.collect.loop import CollectorState
+from serve_app.deployments import problems
+from serve_app.deployments.access_control import principal_of
+from serve_app.deployments.health import PROBE_SECONDS
+from serve_app.deployments.http import MeshName
+from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend
+from serve_app.deployments.routes.responses import describe_text, file_response, json_response
+from serve_app.errors import InvalidParameter, ServeError, UnknownIncident, UnknownInstant, UnknownMesh
+from serve_app.settings.base import check_mesh_name
+from serve_app.stores.record import Seen
+from serve_app.web.assets import HEADERS, File
+from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
+
+MOST_VERDICTS = 1000  # of one answer
+MOST_EXPANDED = 50  # namespaces of a map
+REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
+
+router = APIRouter()
+
+
+@router.get(
+    "/v1/meshes/{mesh}/verdict",
+    response_model=VerdictDocument,
+    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownInstant),
+)
+async def verdict(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
+    """The newest verdict, or a kept one."""
+    return json_response(await backend.ask(backend.session_of(mesh).verdict, mesh, at))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/verdicts",
+    response_model=VerdictsDocument,
+    responses=problems.documented(*OF_A_MESH, UnknownMesh),
+)
+async def verdicts(
+    mesh: MeshName,
+    backend: UseBackend,
+    since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_VERDICTS, description="maximum number, the oldest first")] = 120,
+) -> Response:
+    """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
+    kept = await backend.ask(backend.session_of(mesh).verdicts, mesh, since, limit)
+    return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
+
+
+@router.get("/v1/meshes/{mesh}/source", responses=problems.documented(*OF_A_MESH))
+async def source(mesh: MeshName, backend: UseBackend) -> SourceDocument:
+    """Where the mesh's snapshots come from, and the state of the collector."""
+    check_mesh_name(mesh)
+    return source_document(next((state for state in await backend.collector_states() if state.mesh == mesh), None))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=problems.documented(*OF_A_MESH, UnknownMesh)
+)
+async def plan(
+    mesh: MeshName,
+    backend: UseBackend,
+    members: Annotated[bool, Query(description="list the services of each part")] = False,
+) -> Response:
+    """How the mesh of the newest snapshot is cut into parts, and the quality of the cut."""
+    return json_response(await backend.ask(backend.session_of(mesh).plan, mesh, members))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/graph",
+    response_model=GraphDocument,
+    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownInstant),
+)
+async def graph(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
+    """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is."""
+    return json_response(await asyncio.to_thread(_graph, await backend.ask(backend.session_of(mesh).graph, mesh, at)))
+
+
+@router.get("/v1/meshes/{mesh}/incidents", responses=problems.documented(*OF_A_MESH, UnknownMesh))
+async def incidents(mesh: MeshName, backend: UseBackend) -> IncidentsDocument:
+    """The incidents that are open in the newest verdict."""
+    newest = VerdictDocument.model_validate_json(await backend.ask(backend.session_of(mesh).verdict, mesh))
+    return IncidentsDocument(observed_at=newest.observed_at, incidents=newest.incidents)
+
+
+@router.get(
+    "/v1/meshes/{mesh}/timeline",
+    response_model=TimelineDocument,
+    responses=problems.documented(*OF_A_MESH, UnknownMesh),
+)
+async def timeline(
+    mesh: MeshName,
+    backend: UseBackend,
+    since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number, the oldest first")] = 1000,
+) -> Response:
+    """The kept verdicts as columns, with the incidents and planned changes of that time."""
+    return json_response(await backend.ask(backend.session_of(mesh).timeline, mesh, since, limit))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/map",
+    operation_id="map",
+    response_model=MapDocument,
+    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownInstant),
+)
+async def mesh_map(
+    request: Request,
+    mesh: MeshName,
+    backend: UseBackend,
+    at: At = None,
+    expand: Annotated[
+        Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
+    ] = "",
+) -> Response:
+    """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
+    incident or is in `expand`."""
+    names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
+    zipped = await backend.ask(backend.session_of(mesh).map, mesh, at, names)
+    return file_response(File(zipped, "application/json"), request, {})
+
+
+@router.get(
+    "/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=problems.documented(*OF_A_MESH, UnknownMesh)
+)
+async def series(
+    mesh: MeshName,
+    backend: UseBackend,
+    service: Annotated[AskedService, Query()],
+    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
+) -> Response:
+    """The metrics of a service, or of the calls to it from one caller, over the kept time."""
+    return json_response(await backend.ask(backend.session_of(mesh).series, mesh, service, source))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/comparison",
+    response_model=ComparisonDocument,
+    responses=problems.documented(*OF_A_MESH, UnknownMesh),
+)
+async def comparison(
+    mesh: MeshName,
+    backend: UseBackend,
+    first_from: Annotated[Instant, Query()],
+    first_to: Annotated[Instant, Query()],
+    second_from: Annotated[Instant, Query()],
+    second_to: Annotated[Instant, Query()],
+) -> Response:
+    """The differences between two periods of the kept time, largest first."""
+    first, second = (first_from, first_to), (second_from, second_to)
+    return json_response(await backend.ask(backend.session_of(mesh).comparison, mesh, first, second))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/report",
+    response_class=Response,
+    responses={**describe_text("text/html"), **problems.documented(*OF_A_MESH, UnknownMesh, UnknownIncident)},
+)
+async def report(
+    mesh: MeshName,
+    backend: UseBackend,
+    incident: Annotated[Id | None, Query(description="id; by default the most severe")] = None,
+) -> Response:
+    """A report on an incident of the kept time, as one HTML file."""
+    html = await backend.ask(backend.session_of(mesh).report, mesh, incident)
+    return Response(html, media_type="text/html", headers=HEADERS | REPORT_POLICY)
+
+
+@router.get("/v1/model", response_model=ModelDocument, responses=problems.documented(InvalidParameter, *BUSY))
+async def model(backend: UseBackend) -> Response:
+    """The weights in use: their inputs, their size, and how they were trained."""
+    return json_response(await backend.ask(backend.sessions.model))
+
+
+@router.get("/v1/meshes", responses=problems.documented(InvalidParameter, *BUSY))
+async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
+    """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
+    found = {
+        one.mesh: MeshDocument(
+            mesh=one.mesh, services=one.services, sequence=one.sequence, observed_at=one.observed_at, status=one.status
+        )
+        for one in await backend.ask(backend.sessions.meshes)
+    }
+    with suppress(ServeError):  # without the collector, list the meshes that have snapshots
+        for state in await backend.collector_states(PROBE_SECONDS):
+            empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
+            found.setdefault(state.mesh, empty)
+    principal = principal_of(request)
+    return [found[name] for name in sorted(found) if principal.can_see(name)]
+
+
+def source_document(state: CollectorState | None) -> SourceDocument:
+    """The answer on the source of a mesh; None: the mesh is not collected."""
+    if state is None:
+        return SourceDocument(collected=False)
+    return SourceDocument(
+        collected=True,
+        handed_on=None if state.handed_on is None else datetime.fromtimestamp(state.handed_on, UTC),
+        stale_seconds=state.stale_seconds,
+        masked=list(state.masked),
+        problem=state.problem,
+    )
+
+
+def _graph(seen: Seen) -> bytes:
+    snapshot = unpack_snapshot(seen.snapshot)
+    verdict = VerdictDocument.model_validate_json(seen.verdict)
+    document = graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
+    return document.model_dump_json().encode()
