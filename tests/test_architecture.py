@@ -216,14 +216,6 @@ def test_a_class_name_exists_once_in_a_package(package: str) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_no_two_files_of_tests_have_one_name() -> None:
-    """pytest imports them by name alone, and refuses the second."""
-    names = Counter(
-        path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")
-    )
-    assert [name for name, count in names.items() if count > 1] == []
-
-
 @pytest.mark.parametrize("package", ["kernels", "partitioning", "serve_app.cli", "serve_app.demo"])
 def test_all_is_what_is_there(package: str) -> None:
     """Every public name that a package's own file brings in is promised, and every promise is kept."""

@@ -20,9 +20,9 @@ from serve_app.app import Arguments
 from serve_app.cli import app
 from serve_app.cli.configure import overrides
 from serve_app.settings import load
+from tests.manifests import CRD, DOCKERFILE, copied_files, needs_crd, strict
 
 ROOT = Path(__file__).parent.parent
-CRD = ROOT.parent / "shared" / "kuberay" / "ray.io_rayservices.yaml"
 DOCUMENTS = list(yaml.safe_load_all((ROOT / "cluster.yaml").read_text(encoding="utf-8")))
 (SERVICE,) = [d for d in DOCUMENTS if d["kind"] == "RayService"]
 CONFIG = yaml.safe_load(SERVICE["spec"]["serveConfigV2"])
@@ -35,26 +35,10 @@ LOCKED = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 POLICIES = [d for d in DOCUMENTS if d["kind"] == "NetworkPolicy"]
 (RULES,) = [policy["spec"]["ingress"] for policy in POLICIES]
 STAGES = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
 SIDECAR = list(yaml.safe_load_all((ROOT / "deploy" / "sidecar" / "sidecar.yaml").read_text(encoding="utf-8")))
-needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions are not here (../shared/kuberay)")
-
-
-def strict(schema: Any) -> Any:
-    """Kubernetes' structural schema as JSON schema: its own formats told, unknown keys refused instead of pruned."""
-    if isinstance(schema, list):
-        return [strict(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("x-kubernetes-int-or-string"):
-        return {"anyOf": [{"type": "integer"}, {"type": "string"}]}
-    told = {key: strict(value) for key, value in schema.items() if not key.startswith("x-kubernetes")}
-    if "properties" in told and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        told.setdefault("additionalProperties", False)
-    return told
 
 
 def check(service: dict[str, Any]) -> None:
@@ -239,12 +223,6 @@ def test_ray_is_the_version_of_the_images() -> None:
     assert SERVICE["spec"]["rayClusterConfig"]["rayVersion"] == pinned
 
 
-def copied() -> set[str]:
-    """Files and folders of the tree that are in the images."""
-    lines = re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)
-    return {word for line in lines for word in line.split()[:-1]}
-
-
 def test_the_images_have_what_they_copy() -> None:
     assert {"cpu", "gpu"} <= STAGES.keys()
     for stage in ("{}-build", "{}"):
@@ -253,7 +231,7 @@ def test_the_images_have_what_they_copy() -> None:
         }
         assert len(built) == 1, "they differ in torch alone"
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for name in copied():
+    for name in copied_files():
         assert (ROOT / name).exists(), name
         assert any(fnmatch.fnmatch(name, pattern) for pattern in allowed), f"{name} is kept out by .dockerignore"
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from serve_app.settings import PLAIN_NAMES, Settings, load
-from tests.test_cluster import CRD, needs_crd, strict
+from tests.manifests import CRD, needs_crd, strict
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {

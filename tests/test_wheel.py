@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.web.assets import FOLDER
-from tests.test_cluster import copied
+from tests.manifests import copied_files
 
 ROOT = Path(__file__).parent.parent
 SCORE = """
@@ -57,7 +57,7 @@ def test_the_images_are_given_all_that_it_is_made_of(wheel: Path, tmp_path: Path
     """By .dockerignore and COPY; what is left out would be missing where it runs."""
     given = [
         path.relative_to(ROOT).as_posix()
-        for name in copied()
+        for name in copied_files()
         for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])
         if "__pycache__" not in path.parts
     ]

@@ -4,10 +4,19 @@ import math
 
 import pytest
 import torch
-from kernel_cases import DEVICES, SHAPES, assert_near, attend_inputs, attend_slowly, cast, neighbourhoods, strided
 from torch import Tensor
 
 import kernels
+from tests.kernels.kernel_cases import (
+    DEVICES,
+    SHAPES,
+    assert_near,
+    attend_inputs,
+    attend_slowly,
+    cast,
+    neighbourhoods,
+    strided,
+)
 
 SLOPE = 0.25
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from kernel_cases import DEVICES, assert_near, cast, strided
 from torch import Tensor
 
 import kernels
+from tests.kernels.kernel_cases import DEVICES, assert_near, cast, strided
 
 A = [[1.0, 2.0], [3.0, 4.0]]
 B = [[10.0, 1.0], [0.0, 5.0]]

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 import torch
-from kernel_cases import DEVICES, SHAPES, assert_near, attend_inputs, cast
 from torch import Tensor
 
 import kernels
 from kernels import _registry, fake, ops, reference
+from tests.kernels.kernel_cases import DEVICES, SHAPES, assert_near, attend_inputs, cast
 
 GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both ends", "ordinary")
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from kernel_cases import DEVICES, SHAPES, assert_near, cast, neighbourhoods, strided
 from torch import Tensor
 
 import kernels
+from tests.kernels.kernel_cases import DEVICES, SHAPES, assert_near, cast, neighbourhoods, strided
 
 ROWS = [[1.0, 10.0], [3.0, 30.0], [8.0, -40.0]]
 

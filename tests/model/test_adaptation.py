@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_cases import CALLS, EDGE, NODE, SERVICES, at, snapshot, watch
 
 from model.features import NODE_CHANNELS, OWN_TIME, P50, P99, RATE
 from model.snapshot import MeshSnapshot, PlannedChange
@@ -13,6 +12,7 @@ from model.state.adapter_fit import FEWEST, Candidate, adopted, fit, rolled_back
 from model.state.load_adapter import LATENCIES, Adapter, due_to_load
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, at, snapshot, watch
 
 STORE = SERVICES.index("shop/store")
 INTO_STORE = [e for e, (_, to) in enumerate(CALLS) if to == STORE]

@@ -6,7 +6,6 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 import torch
-from model_cases import network, simulated_task, with_node_inputs
 
 from model.features import OWN_TIME, P50, P99, RATE
 from model.network.autoencoder import (
@@ -22,6 +21,7 @@ from model.network.autoencoder import (
     Decoding,
 )
 from model.scoring.score import PartitionScore, PartitionTask, batched, score
+from tests.model.model_cases import network, simulated_task, with_node_inputs
 
 CPU = torch.device("cpu")
 NET = network()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_cases import network, simulated_task
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -18,6 +17,7 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.scoring.calibration import Tail
 from model.scoring.meta_model import MetaModel
 from model.scoring.score import score
+from tests.model.model_cases import network, simulated_task
 
 
 def checkpoint() -> Checkpoint:

@@ -4,37 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
-from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.incidents.tracking import AlertPolicy
-from model.scoring.calibration import Tail
-from model.scoring.evidence import KINDS, UNHEARD_OF, Decoded, Evidence, gather, page_score, surprises
-from model.snapshot import MeshSnapshot, PlannedChange
-from model.state.change_impact import EXPOSURES
-from model.state.filters import SCALES
-from model.state.mesh_state import MeshState
-
-CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
-
-
-def tail(channels: int) -> Tail:
-    return Tail(*(np.full((EXPOSURES, SCALES, channels), x, np.float32) for x in (0.001, 0.8, 0.15)))
-
-
-def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evidence:
-    """Of the last of them, the network expecting nothing."""
-    observation, state = watch(snapshots, state or settled_state())
-    nodes, edges = len(state.node_ids), state.edge_index.shape[1]
-    decoded = Decoded(
-        np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
-        np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
-        np.full(edges, 5, np.float32),
-        np.zeros(nodes, np.float32),
-        np.ones(nodes, bool),
-    )
-    surprise = surprises(observation, decoded, tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)))
-    return gather(state, observation, decoded, surprise, AlertPolicy())
+from model.scoring.evidence import KINDS, UNHEARD_OF, Evidence, page_score
+from model.snapshot import MeshSnapshot
+from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
+from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
 
 
 def said(evidence: Evidence, service: int, kind: str) -> float:
@@ -46,15 +21,6 @@ def with_nodes(index: float, service: int, **metrics: float) -> MeshSnapshot:
     for column, value in metrics.items():
         nodes[service, int(column[1:])] = value
     return snapshot(index, nodes=nodes)
-
-
-def rerouted(share: float, *, change: bool = False) -> MeshSnapshot:
-    """The cart sends this share of its calls to the idle service instead of to the store."""
-    edges = np.array([*[EDGE] * len(CALLS), EDGE])
-    edges[2, 0] *= 1 - share
-    edges[4, 0] *= share
-    changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if change else []
-    return snapshot(30, calls=(*CALLS, (CART, IDLE)), edges=edges, changes=changes)
 
 
 def test_calls_that_take_another_way_speak_against_the_caller_and_both_destinations() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_cases import CALLS, EDGE, NODE, snapshot
 
 from model.errors import IncompatibleWeights
 from model.features import (
@@ -24,6 +23,7 @@ from model.features import (
     channel_values,
 )
 from model.snapshot import MeshSnapshot
+from tests.model.model_cases import CALLS, EDGE, NODE, snapshot
 
 CHANNELS = {f"{kind}.{c.name}": c for kind, cs in (("node", NODE_CHANNELS), ("edge", EDGE_CHANNELS)) for c in cs}
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_cases import at
 
 from model.incidents.feedback import (
     LOWERED,
@@ -19,6 +18,7 @@ from model.incidents.feedback import (
 from model.incidents.tracking import REMEMBERED, IncidentMemory, OpenIncident
 from model.scoring.evidence import KINDS, MARGIN, K, eased, excess, page_score
 from model.verdict import Severity
+from tests.model.model_cases import at
 
 NAMES = ("shop/cart", "shop/store", "shop/pay", "shop/front")
 LEVEL = 5.0

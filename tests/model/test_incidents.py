@@ -3,11 +3,11 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
-from model_cases import START
 
 from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, follow, groups, warmed
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity
+from tests.model.model_cases import START
 
 NAMES = tuple(f"a/s{i}" for i in range(8))
 POLICY = AlertPolicy()

@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from model_cases import at, network
 
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.evidence import KINDS, Evidence, K
@@ -26,6 +25,7 @@ from model.scoring.meta_model import (
 )
 from model.snapshot import PlannedChange
 from model.verdict import MOVED, NearbyChange, Severity, Status, Verdict
+from tests.model.model_cases import at, network
 
 LEVEL = 5.0
 POLICY = AlertPolicy()

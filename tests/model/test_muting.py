@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_cases import at, settled_state
 
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, covered
 from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, audible, follow, groups, warmed
@@ -16,6 +15,7 @@ from model.scoring.evidence import KINDS, MOST_CANDIDATES, K, _candidates, eased
 from model.snapshot import Sensitivity, ServicePolicy
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity
+from tests.model.model_cases import at, settled_state
 
 LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
 NAMES = ("shop/cart", "shop/store", "pay/card", "pay/bank", "shopping/list", "edge/front")

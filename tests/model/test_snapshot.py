@@ -2,7 +2,6 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from model_cases import CALLS, EDGE, NODE, SERVICES, START, snapshot
 
 from model.errors import InvalidSnapshot
 from model.snapshot import (
@@ -14,6 +13,7 @@ from model.snapshot import (
     namespace_of,
     with_clean_names,
 )
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, snapshot
 
 
 def nodes_with(row: int, metric: str, value: float) -> np.ndarray:

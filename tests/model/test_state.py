@@ -3,7 +3,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from model_cases import CALLS, EDGE, NODE, SERVICES, START, network, noisy, settled_state, simulated, snapshot, watch
 
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
@@ -13,6 +12,19 @@ from model.scoring.score import score, whole_mesh
 from model.state.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
 from model.state.mesh_state import MeshState, observe, sample_neighbours, strongest
 from model.verdict import Severity
+from tests.model.model_cases import (
+    CALLS,
+    EDGE,
+    NODE,
+    SERVICES,
+    START,
+    network,
+    noisy,
+    settled_state,
+    simulated,
+    snapshot,
+    watch,
+)
 
 STORE = SERVICES.index("shop/store")
 BASELINES = [CENTRE, VARIANCE, SLOW_CENTRE]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_cases import START, at, noisy, settled_state, snapshot, watch
 from safetensors.numpy import load, save
 
 from model.errors import IncompatibleWeights
@@ -19,6 +18,7 @@ from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import NearbyChange, Severity
 from tests.contract import different
+from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
 
 NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
 MEMORY = IncidentMemory(

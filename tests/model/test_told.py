@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
-from test_evidence import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
 
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import OWN, SERIES
 from model.snapshot import MeshSnapshot
 from model.verdict import LOST, MOVED, NEW, VANISHED
+from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
 
 REQUESTS, ERRORS, P99, CPU, MEMORY = 0, 1, 3, 4, 5  # columns of a service's metrics
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from meshes import Mesh, meshes, random_mesh
 
 from partitioning import InvalidGraph, MissingMetis, PartitioningError
 from partitioning.graph import TOTAL_WEIGHT, integer_weights, stable_order, symmetric_csr
 from partitioning.strategies import cut, part_graph
+from tests.partitioning.meshes import Mesh, meshes, random_mesh
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from meshes import Mesh, check_same, check_valid, meshes, random_mesh
 
 from partitioning import InvalidGraph, topology_digest
+from tests.partitioning.meshes import Mesh, check_same, check_valid, meshes, random_mesh
 
 LIMITS = st.integers(1, 40)
 quick = settings(max_examples=60, deadline=None)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from meshes import Mesh, check_same, check_valid, meshes, random_mesh
 
 from partitioning import InvalidGraph, PartitionPlan, rebalance
+from tests.partitioning.meshes import Mesh, check_same, check_valid, meshes, random_mesh
 
 
 def carry(old: PartitionPlan, kept: np.ndarray, mesh: Mesh, limit: int, factor: float = 1.25) -> PartitionPlan:

@@ -7,7 +7,6 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from running import Service
 
 from model.checkpoint import SHIPPED, Checkpoint, save
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
@@ -15,6 +14,7 @@ from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.calibration import Tail
 from model.scoring.meta_model import MetaModel
 from serve_app.settings import Settings
+from tests.serve_app.running import Service
 
 
 @pytest.fixture(scope="session")

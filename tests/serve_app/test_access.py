@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from running import eventually, problem, recorded, serving, telling
 from typer.testing import CliRunner
 
 from serve_app.access import Scope, editing
@@ -20,6 +19,7 @@ from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
 from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import eventually, problem, recorded, serving, telling
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)

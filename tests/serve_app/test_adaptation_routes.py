@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import Service, problem, push, recorded
 
 from model.features import P50, P99, RATE
 from model.snapshot import MeshSnapshot
 from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import Service, problem, push, recorded
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.ray]
 

@@ -20,10 +20,10 @@ import msgspec
 import psutil
 import pyarrow as pa
 import pytest
-from running import Service, kept, push
-from test_body_memory import FACTOR, JSONS, PACKED, SPARE
 
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, decode_snapshot
+from tests.serve_app.bodies import FACTOR, JSONS, PACKED, SPARE
+from tests.serve_app.running import Service, kept, push
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import msgpack
-from running import Service, kept, problem, push, recorded
 
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import Service, kept, problem, push, recorded
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 

@@ -21,7 +21,7 @@ from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.files import RecordingReader
 from serve_app.settings import Settings, sources
 from serve_app.simulator.events.operations import DEFAULT_FACTOR
-from tests.serve_app.conftest import Service
+from tests.serve_app.running import Service
 
 SNAPSHOTS = 30
 CONTRACT = {

@@ -16,8 +16,9 @@ import grpc
 import httpx
 import psutil
 import pytest
-from running import kill_all, telling
-from timing import TIMEOUT_FACTOR
+
+from tests.serve_app.running import kill_all, telling
+from tests.serve_app.timing import TIMEOUT_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300 * TIMEOUT_FACTOR)]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running import problem, telling
 
 from serve_app.access import Scope, editing
+from tests.serve_app.running import problem, telling
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 KEY = {"key": "story"}

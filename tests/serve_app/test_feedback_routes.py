@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from running import Service, kept, problem, push, recorded, refuses_what_is_no_document
 
 from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
@@ -20,6 +19,7 @@ from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same
+from tests.serve_app.running import Service, kept, problem, push, recorded, refuses_what_is_no_document
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contract import check_finite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from model.checkpoint import Checkpoint, load
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS, MeshSnapshot
 from serve_app.api.codec import encode_verdict
 from serve_app.pipeline import Mesh, Options, advance
+from tests.contract import check_finite
 
 SERVICES = ("shop/web", "shop/cart", "shop/store", "bank/ledger")
 CALLS = ((0, 1, 1, 2), (1, 2, 3, 2))

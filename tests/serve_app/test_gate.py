@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
-from timing import TIMEOUT_FACTOR
 
 from serve_app.access import Access
 from serve_app.deployments import connections
@@ -21,6 +20,7 @@ from serve_app.deployments.rpc import RECEIVED
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
+from tests.serve_app.timing import TIMEOUT_FACTOR
 
 PUSH = "/v1/meshes/shop/snapshots"
 PEERS: list["Peer"] = []  # of the test that runs

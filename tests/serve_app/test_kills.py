@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from running import Service, assert_same, expected, kill_all, recorded, serving
 
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import Service, assert_same, expected, kill_all, recorded, serving
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

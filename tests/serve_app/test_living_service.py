@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
-from running import Alertmanager, failing, recorded, serving
 
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.collect.kubernetes.api_server import ApiServer, event, running
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
+from tests.serve_app.running import Alertmanager, failing, recorded, serving
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 QUIET = 25  # snapshots before the fault

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from running import Service, kept, problem, push, recorded, refuses_what_is_no_document
 
 from serve_app.api.schemas.actions import KeptMuteDocument
 from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import Service, kept, problem, push, recorded, refuses_what_is_no_document
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Service
 
 from serve_app.deployments.ingress import http
+from tests.serve_app.running import Service
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "openapi.json"

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from running import Service, failing, problem, push, recorded, serving
 
 from serve_app.app import GRACE_SECONDS
 from serve_app.collect.loop import CollectorState
@@ -24,6 +23,7 @@ from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
+from tests.serve_app.running import Service, failing, problem, push, recorded, serving
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 

@@ -4,12 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from running import Service, assert_same, expected, problem, push, recorded
 
 from model.checkpoint import load
 from model.features import SCHEMA
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import Service, assert_same, expected, problem, push, recorded
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 

@@ -12,33 +12,11 @@ import pytest
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
 from serve_app.api.problems import problem
 from serve_app.errors import MalformedDocument, ServeError
+from tests.serve_app.bodies import LONG, cell, one_name, services, stream
 
 AT = "2026-03-01T03:12:00Z"
 MANY = 2**29
 LIMITS = Limits(20_000, 200_000)
-LONG = "x" * 2**20
-
-
-def stream(**columns: Any) -> bytes:
-    table = pa.table({"observed_at": [AT]} | columns)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def cell(items: pa.Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)
-
-
-def services(names: pa.Array | None = None) -> pa.ListArray:
-    names = pa.array(["a", "b"]) if names is None else names
-    return cell(pa.StructArray.from_arrays([pa.array(["n"] * len(names)), names], ["namespace", "name"]))
-
-
-def one_name(count: int) -> pa.DictionaryArray:
-    """The same long name, written once, used often."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([LONG]))
 
 
 def calls(source: pa.Array) -> pa.ListArray:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import START, append, at
 
 from serve_app.errors import BadMeshName, Overloaded, StoreConflict
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.base import StoredMesh, StoredVerdict
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from tests.serve_app.store_cases import START, append, at
 
 
 @pytest.fixture

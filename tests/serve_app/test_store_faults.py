@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import append, at
 
 from serve_app.errors import CorruptState, StoreFull
 from serve_app.stores.base import StoredMesh
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from tests.serve_app.store_cases import append, at
 
 
 @pytest.fixture

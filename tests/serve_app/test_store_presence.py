@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import append, at
 
 from serve_app.errors import StoreGone
 from serve_app.stores import tables
 from serve_app.stores.presence import MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.sqlite import FILE_NAME, LocalStore
+from tests.serve_app.store_cases import append, at
 
 RUN = "session_1"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
-from running import Service, eventually, problem, serving
 
 from serve_app.stores.presence import MARKER_NAME
 from serve_app.stores.sqlite import FILE_NAME
+from tests.serve_app.running import Service, eventually, problem, serving
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import append
 
 from serve_app.errors import StoreFull, TooManyMeshes
 from serve_app.stores.base import MeshLimit
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
 from serve_app.stores.sqlite import LocalStore
+from tests.serve_app.store_cases import append
 
 DISK_BYTES = 12 * 2**20
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from running import serving
-from timing import TIMEOUT_FACTOR
 
 from serve_app.deployments.supervisor import Watch
+from tests.serve_app.running import serving
+from tests.serve_app.timing import TIMEOUT_FACTOR
 
 WHOLE = {"gcs_server": 1, "raylet": 1, "ServeController": 1, "ProxyActor": 1, "ServeReplica:tagae:Scorer": 2}
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_codec import WRONG, document, snapshots
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
 from serve_app.api.codec import (
@@ -28,6 +27,7 @@ from serve_app.api.codec import (
 )
 from serve_app.api.problems import problem
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
+from tests.serve_app.snapshot_cases import WRONG, document, snapshots
 
 GOLDEN = Path(__file__).parent / "golden"
 SUFFIXES = {JSON: "json", ARROW: "arrow", MESSAGEPACK: "msgpack"}

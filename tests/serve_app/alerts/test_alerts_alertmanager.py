@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alerting import (
+
+from serve_app.alerts.alert import Alert
+from serve_app.alerts.alertmanager import PostTiming, find_problem, split_batches
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import Backoff
+from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
     Request,
@@ -24,11 +29,6 @@ from alerting import (
     standing_in,
     verdict,
 )
-
-from serve_app.alerts.alert import Alert
-from serve_app.alerts.alertmanager import PostTiming, find_problem, split_batches
-from serve_app.net.endpoint import Endpoint
-from serve_app.net.http import Backoff
 
 SENT, FAILED, DROPPED = "tagae_notices_sent_total", "tagae_notices_failed_total", "tagae_notices_dropped_total"
 

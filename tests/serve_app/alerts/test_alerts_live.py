@@ -12,7 +12,15 @@ from typing import Any
 
 import httpx
 import pytest
-from alerting import (
+
+from model.verdict import Incident, Verdict
+from serve_app.alerts.alert import Alert
+from serve_app.alerts.alertmanager import find_problem
+from serve_app.alerts.notifier import Receivers, utc_now
+from serve_app.alerts.payloads import encode_alerts
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.http import HttpSender
+from tests.serve_app.alerts.alerting import (
     PATIENT,
     QUICK,
     WITHIN,
@@ -26,14 +34,6 @@ from alerting import (
     standing_in,
     verdict,
 )
-
-from model.verdict import Incident, Verdict
-from serve_app.alerts.alert import Alert
-from serve_app.alerts.alertmanager import find_problem
-from serve_app.alerts.notifier import Receivers, utc_now
-from serve_app.alerts.payloads import encode_alerts
-from serve_app.net.endpoint import Endpoint
-from serve_app.net.http import HttpSender
 
 ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
 pytestmark = [

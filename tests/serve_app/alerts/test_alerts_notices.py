@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from alerting import NOW, PLACE, change, incident, verdict
 
 from model.verdict import Incident, Suspect, Verdict
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.annotations import AlertLinks, truncate
 from serve_app.alerts.transitions import LATE, resolve_all, transition
+from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, verdict
 
 MINUTE = timedelta(minutes=1)
 

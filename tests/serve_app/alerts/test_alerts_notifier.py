@@ -7,7 +7,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from alerting import (
+
+from serve_app.alerts import state_file
+from serve_app.alerts.alert import AlertState
+from serve_app.alerts.notifier import FORGET_AFTER, AlertDelivery
+from serve_app.alerts.notifier import receivers as configured
+from serve_app.alerts.payloads import decode_state, encode_state
+from serve_app.errors import BadSettings, CorruptState
+from serve_app.exporter import PrometheusInstruments
+from serve_app.settings import NotifySettings
+from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
     Request,
@@ -20,15 +29,6 @@ from alerting import (
     standing_in,
     verdict,
 )
-
-from serve_app.alerts import state_file
-from serve_app.alerts.alert import AlertState
-from serve_app.alerts.notifier import FORGET_AFTER, AlertDelivery
-from serve_app.alerts.notifier import receivers as configured
-from serve_app.alerts.payloads import decode_state, encode_state
-from serve_app.errors import BadSettings, CorruptState
-from serve_app.exporter import PrometheusInstruments
-from serve_app.settings import NotifySettings
 
 
 async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:

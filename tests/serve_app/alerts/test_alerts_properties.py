@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from alerting import NOW, PLACE, incident, verdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
 from serve_app.alerts.alertmanager import current_alerts, find_problem, split_batches
 from serve_app.alerts.payloads import decode_state, encode_state
 from serve_app.alerts.transitions import transition
+from tests.serve_app.alerts.alerting import NOW, PLACE, incident, verdict
 
 HOUR = timedelta(hours=1)
 SERVICES = [f"shop/s{i}" for i in range(6)]

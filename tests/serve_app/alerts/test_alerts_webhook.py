@@ -7,7 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from alerting import (
+
+from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.webhook import QueueLimits, signature
+from serve_app.net.http import Backoff
+from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
     Request,
@@ -20,10 +24,6 @@ from alerting import (
     standing_in,
     verdict,
 )
-
-from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.webhook import QueueLimits, signature
-from serve_app.net.http import Backoff
 
 DROPPED, FAILED = "tagae_notices_dropped_total", "tagae_notices_failed_total"
 

@@ -12,12 +12,12 @@ import grpc
 import psutil
 import pytest
 from google.protobuf import json_format
-from running import kill_all
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.sidecar.verdicts_pb2 import Snapshot
 from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
+from tests.serve_app.running import kill_all
 
 SECONDS = 60  # of one request: the machine may be busy
 FAST = {  # a second stands for fifteen

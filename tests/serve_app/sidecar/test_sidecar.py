@@ -20,12 +20,10 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from beside import FAST, SECONDS, Sidecar, asking, beside, message
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
-from running import Alertmanager, assert_same, recorded
 from typer.testing import CliRunner
 
 from model.checkpoint import load
@@ -42,6 +40,8 @@ from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.collect.prometheus.standin import Request
+from tests.serve_app.running import Alertmanager, assert_same, recorded
+from tests.serve_app.sidecar.beside import FAST, SECONDS, Sidecar, asking, beside, message
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]

@@ -13,9 +13,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from beside import SECONDS, asking, beside, message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from running import recorded
 
 from serve_app.access import Scope, editing
 from serve_app.access.failures import MOST_FAILURES
@@ -23,6 +21,8 @@ from serve_app.sidecar.gate import peer_host, scope_of
 from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR, LatestRequest, WatchRequest
 from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
 from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import recorded
+from tests.serve_app.sidecar.beside import SECONDS, asking, beside, message
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=4), 6)

@@ -1,0 +1,43 @@
+"""Evidence from small meshes in which one thing is unusual."""
+
+import numpy as np
+
+from model.features import EDGE_CHANNELS, NODE_CHANNELS
+from model.incidents.tracking import AlertPolicy
+from model.scoring.calibration import Tail
+from model.scoring.evidence import Decoded, Evidence, gather, surprises
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.state.change_impact import EXPOSURES
+from model.state.filters import SCALES
+from model.state.mesh_state import MeshState
+from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapshot, watch
+
+CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
+
+
+def tail(channels: int) -> Tail:
+    return Tail(*(np.full((EXPOSURES, SCALES, channels), x, np.float32) for x in (0.001, 0.8, 0.15)))
+
+
+def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evidence:
+    """Of the last of them, the network expecting nothing."""
+    observation, state = watch(snapshots, state or settled_state())
+    nodes, edges = len(state.node_ids), state.edge_index.shape[1]
+    decoded = Decoded(
+        np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
+        np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
+        np.full(edges, 5, np.float32),
+        np.zeros(nodes, np.float32),
+        np.ones(nodes, bool),
+    )
+    surprise = surprises(observation, decoded, tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)))
+    return gather(state, observation, decoded, surprise, AlertPolicy())
+
+
+def rerouted(share: float, *, change: bool = False) -> MeshSnapshot:
+    """The cart sends this share of its calls to the idle service instead of to the store."""
+    edges = np.array([*[EDGE] * len(CALLS), EDGE])
+    edges[2, 0] *= 1 - share
+    edges[4, 0] *= share
+    changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if change else []
+    return snapshot(30, calls=(*CALLS, (CART, IDLE)), edges=edges, changes=changes)
