@@ -114,7 +114,7 @@ def _share_of_first_namespace(mesh: Physics) -> np.ndarray[tuple[int], np.dtype[
     return share
 
 
-def watched(
+def score_all(
     checkpoint: Checkpoint, snapshots: Sequence[MeshSnapshot], options: Options
 ) -> tuple[list[Verdict], list[int]]:
     """All verdicts, and the snapshots after which an adapter was taken into use."""
@@ -128,7 +128,7 @@ def watched(
     return verdicts, fitted
 
 
-def alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: str, leak: int = LEAK) -> Alarms:
+def count_alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: str, leak: int = LEAK) -> Alarms:
     """Counted."""
     born: dict[str, int] = {}
     for i, verdict in enumerate(verdicts):
@@ -151,7 +151,7 @@ def alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: str, lea
     )
 
 
-def draw(one: Shift, told: dict[str, list[Verdict]], snapshots: Sequence[MeshSnapshot], path: Path) -> None:
+def draw(one: Shift, verdicts_by_mode: dict[str, list[Verdict]], snapshots: Sequence[MeshSnapshot], path: Path) -> None:
     """Load and latency of the changed service, and when there is a page open."""
     import matplotlib.pyplot as plt
 
@@ -164,11 +164,11 @@ def draw(one: Shift, told: dict[str, list[Verdict]], snapshots: Sequence[MeshSna
     load.set_ylabel("requests/s")
     latency.plot(minutes, [1000 * row[2] for row in rows], lw=0.8)
     latency.set(ylabel="p50, ms", yscale="log")
-    for place, verdicts in enumerate(told.values()):
+    for place, verdicts in enumerate(verdicts_by_mode.values()):
         on = [i for i, verdict in enumerate(verdicts) if verdict.incidents]
         open_pages.broken_barh([(minutes[i], 0.25) for i in on], (place - 0.35, 0.7), color=f"C{place + 1}")
-    open_pages.set_yticks(range(len(told)), list(told))
-    open_pages.set_ylim(-0.6, len(told) - 0.4)
+    open_pages.set_yticks(range(len(verdicts_by_mode)), list(verdicts_by_mode))
+    open_pages.set_ylim(-0.6, len(verdicts_by_mode) - 0.4)
     open_pages.set_xlabel("minutes since the deploy; from 180 on the service leaks memory")
     for axes in (load, latency, open_pages):
         axes.axvline(0, color="grey", lw=0.8, ls=":")
@@ -188,7 +188,7 @@ def main() -> None:
     checkpoint, lines, seen = load(), [], []
     for one in shifts(arguments.meshes):
         snapshots = one.snapshots()
-        told: dict[str, list[Verdict]] = {}
+        verdicts_by_mode: dict[str, list[Verdict]] = {}
         line = {
             "benchmark": "adaptation",
             "seed": one.spec.seed,
@@ -196,16 +196,16 @@ def main() -> None:
             "factor": round(one.factor, 2),
         }
         for name, options in (("without", Options(adapt=False)), ("with", Options())):
-            told[name], fitted = watched(checkpoint, snapshots, options)
-            line[name] = asdict(alarms(told[name], fitted, one.service))
+            verdicts_by_mode[name], fitted = score_all(checkpoint, snapshots, options)
+            line[name] = asdict(count_alarms(verdicts_by_mode[name], fitted, one.service))
         lines.append(json.dumps(line))
         print(lines[-1], flush=True)
-        seen.append((line["without"]["alarmed"] - line["with"]["alarmed"], one, told, snapshots))
+        seen.append((line["without"]["alarmed"] - line["with"]["alarmed"], one, verdicts_by_mode, snapshots))
     if arguments.json:
         arguments.json.write_text("".join(line + "\n" for line in lines))
     if arguments.picture:
-        _, one, told, snapshots = max(seen, key=lambda entry: entry[0])
-        draw(one, told, snapshots, arguments.picture)
+        _, one, verdicts_by_mode, snapshots = max(seen, key=lambda entry: entry[0])
+        draw(one, verdicts_by_mode, snapshots, arguments.picture)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The detector as shipped and every contender on all recordings: verdicts, judgements, figures.
+"""The shipped detector and every contender on all recordings: verdicts, judgements, results.
 
     python -m benchmarks.evaluate [--parts shared 300 3000] [--detectors tagae n_sigma ...] [--processes 2]
 
-Recordings of others are read from ../shared/recordings and skipped with a reason where they are not there; simulated
-ones are made anew (``simulated.py``). Lines of verdicts are kept in out/evaluate/verdicts until a detector's code or
-weights, or a recording, changes, so a second run only judges. Writes ``detection.jsonl`` (only with all parts and all
-detectors), ``evaluation_set.jsonl`` (with both sizes and the static rules) and a report in HTML.
+Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
+Simulated recordings are generated (``simulated.py``). Verdict lines are cached in out/evaluate/verdicts until a
+detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if all parts
+and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in HTML.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.detection.judging import Judging, Part, judged, judgings, parts
-from benchmarks.detection.lines import missing, score
+from benchmarks.detection.judging import JudgingTask, Part, group_parts, judge_recording, judging_tasks
+from benchmarks.detection.lines import missing_work, score
 from benchmarks.detection.measures import STATIC, evaluation_set, rows
 from benchmarks.detection.plan import DETECTORS, OURS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
 from benchmarks.detection.report import write as write_report
-from benchmarks.detection.workers import Workers, started, tell
+from benchmarks.detection.workers import Workers, report_steps, start_workers
 from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
 from serve_app.cli.console import for_people
 from serve_app.evaluation.run import Sheet
@@ -38,20 +38,20 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
-    with started(arguments.processes) as workers:
+    with start_workers(arguments.processes) as workers:
         simulated = runs([int(size) for size in sizes])
         workers.each("recordings", make, simulated, [WARM_UP + JUDGED] * len(simulated))
         jobs = _jobs(arguments.parts, sizes, detectors)
         _score(workers, jobs, arguments.verdicts)
-        asked = judgings(jobs, arguments.verdicts)
+        asked = judging_tasks(jobs, arguments.verdicts)
         sheets = workers.each("judgements", judge, asked, [1] * len(asked))
-    found = parts(asked, sheets)
+    found = group_parts(asked, sheets)
     complete = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
     _write(arguments.results, arguments.report, found, complete=complete)
 
 
 def _jobs(chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...]) -> list[Job]:
-    """The longest first."""
+    """Return the jobs, the longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
     if "shared" in chosen:
         if not shared_jobs((OURS,)):
@@ -61,8 +61,8 @@ def _jobs(chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...
 
 
 def _score(workers: Workers, jobs: Sequence[Job], folder: Path) -> None:
-    due = [(job, folder) for one in jobs if (job := missing(one, folder)) is not None]
-    workers.each("verdicts", _scored, due, [job.snapshots() for job, _ in due])
+    due = [(job, folder) for one in jobs if (job := missing_work(one, folder)) is not None]
+    workers.each("verdicts", _score_job, due, [job.snapshots() for job, _ in due])
 
 
 def _write(results: Path, report: Path, found: Sequence[Part], *, complete: bool) -> None:
@@ -74,7 +74,7 @@ def _write(results: Path, report: Path, found: Sequence[Part], *, complete: bool
     target.write_text("".join(json.dumps(row) + "\n" for row in lines))
     write_report(report, found)
     print(f"{target}, {report}: written")
-    static = sorted((row for part in found for row in _static(part)), key=lambda row: row["services"])  # else as it is
+    static = sorted((row for part in found for row in _static(part)), key=lambda row: row["services"])
     if len({row["services"] for row in static}) == len(SIMULATED) and len({row["rule"] for row in static}) == len(
         STATIC
     ):
@@ -89,18 +89,18 @@ def _static(part: Part) -> list[dict[str, Any]]:
 
 
 def make(run: Run) -> Path:
-    """The recording of a run; for a worker."""
-    return record(run, FOLDER, partial(tell, 1))
+    """Generate the recording of a run; called in a worker."""
+    return record(run, FOLDER, partial(report_steps, 1))
 
 
-def _scored(work: tuple[Job, Path]) -> None:
-    score(*work, tick=tell)
+def _score_job(work: tuple[Job, Path]) -> None:
+    score(*work, tick=report_steps)
 
 
-def judge(judging: Judging) -> Sheet:
-    """One recording; for a worker."""
-    sheet = judged(judging)
-    tell(1)
+def judge(judging: JudgingTask) -> Sheet:
+    """Judge one recording; called in a worker."""
+    sheet = judge_recording(judging)
+    report_steps(1)
     return sheet
 
 

@@ -1,9 +1,9 @@
-"""The simulator's evaluation set as recordings: neither trivial nor hopeless for fair static rules.
+"""Recordings of the simulated evaluation set, which is neither trivial nor hopeless for fair static rules.
 
-For each size some meshes (seeds and graph families that nothing is trained on) with high churn and all kinds of faults,
-an hour of warm-up and two hours judged; and the muted control: the same meshes, plans and faults without any benign
-action. EVALUATION.md has the reference that the set is held against. A recording that is there already is kept as long
-as the simulator is the same: the same seed makes the same recording.
+Each size has several meshes with high churn and all kinds of faults. Training uses neither their seeds nor their graph
+families. An hour of warm-up is followed by two hours that are judged. Each mesh also has a muted control run: the same
+plans and faults without benign actions. The same seed gives the same recording, so existing recordings are kept until
+the simulator's code changes.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ SEEDS = {300: (600, 601, 602, 603, 604, 605), 3000: (610, 611)}
 WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
 HIGH_CHURN_PER_SERVICE_HOUR = 0.2
 LEVELS: tuple[Level, ...] = ("minor", "minor", "major", "critical")
-LEAST_RATE = 1.0  # 1/s of a culprit: faults strike quiet services too
+LEAST_RATE = 1.0  # 1/s; least traffic of a root cause, so that faults affect quiet services too
 LIVELY: dict[str, Any] = {
     "hiccups_per_hour": 0.1,
     "crowds_per_day": 12.0,
@@ -48,22 +48,22 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of its folder."""
         return f"{self.services}-{self.seed}-{'muted' if self.muted else 'churn'}"
 
 
 def runs(sizes: Sequence[int] = tuple(SEEDS)) -> list[Run]:
-    """Every run of these sizes, the largest first."""
+    """Return every run of these sizes, the largest first."""
     made = [Run(n, seed, muted) for n in sorted(sizes, reverse=True) for seed in SEEDS[n] for muted in (False, True)]
-    assert all(run.seed < FIRST_SEED for run in made), "these seeds are training's"
+    assert all(run.seed < FIRST_SEED for run in made), "training uses these seeds"
     return made
 
 
 def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Path:
-    """The recording of a run, made if it is not there or was made otherwise; ``tick`` is called for each snapshot.
+    """Generate the recording of a run if it is missing or out of date; ``tick`` is called for each snapshot.
 
     Returns:
-        Its folder, under ``folder``.
+        The folder of the recording.
     """
     path, meta = folder / run.name, _meta(run)
     if _is_there(path, meta):
@@ -96,7 +96,7 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
 
 
 def _meta(run: Run) -> dict[str, Any]:
-    """All that makes the recording what it is, the simulator's code among it."""
+    """Return everything that determines the recording, including a digest of the simulator's code."""
     made = {
         name: value for name, value in globals().items() if name.isupper() and name not in ("SEEDS", "KINDS", "FOLDER")
     }

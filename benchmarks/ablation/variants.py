@@ -1,8 +1,8 @@
-"""What is left out, and how: parts of a checkpoint that are silenced by hooks of torch, in training and scoring alike.
+"""Variants of the detector without one of its parts, made with hooks of torch in training and in scoring.
 
-The code of the detector knows nothing of it. A variant whose network is silenced is trained anew from the start; in the
-others tails and network stay, and page level and meta-model are fitted again. Meshes that are cut in parts (above 2,000
-services) decode calls between parts without these hooks, so variants are compared on smaller ones.
+The detector's own code has no switches for them. If a variant silences a part of the network, its network is trained
+from the start. Otherwise network and tails stay, and the page level and the meta-model are fitted again. Meshes above
+2,000 services are partitioned and decode calls between partitions without these hooks, so smaller meshes are used.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ from model.snapshot import IntArray
 from model.state.filters import Deviation
 
 FULL = "full"
-OF_NEIGHBOURS = ("callees", "callers", "remotes")  # kinds of evidence that are what neighbours show
-CERTAIN = 30.0  # logit of a call that is no news
+OF_NEIGHBOURS = ("callees", "callers", "remotes")  # kinds of evidence that come from neighbours
+CERTAIN = 30.0  # logit of a call that is expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Variant:
     """The detector without a part.
 
     Attributes:
-        name: of it and of its files.
-        title: of its column.
-        silence: of a network that is to be trained, in place; None: it is the full detector's.
-        reduce: of a checkpoint, silenced or not; before page level and meta-model are fitted, and before it is used.
-        shipped: nothing of the shipped weights is left out, and nothing is trained.
-        adapts: to each mesh.
+        name: name of the variant and of its files.
+        title: title of its column.
+        silence: changes a network before training, in place; None if the variant uses the full detector's network.
+        reduce: changes a checkpoint before the page level and the meta-model are fitted, and before it is used.
+        shipped: whether it uses the shipped weights unchanged.
+        adapts: whether it adapts to each mesh.
     """
 
     name: str
@@ -49,55 +49,55 @@ class Variant:
     adapts: bool = True
 
     def of(self, checkpoint: Checkpoint) -> Checkpoint:
-        """As it is used: a checkpoint that was trained for this variant, silenced and reduced."""
+        """Apply the variant to a checkpoint that was trained for it."""
         if self.silence is not None:
             self.silence(checkpoint.network)
         return self.reduce(checkpoint)
 
 
-class Unmeasured(Tail):
-    """A tail in which nothing is ever strange."""
+class UnobservedTail(Tail):
+    """A tail that treats every value as not observed."""
 
     __slots__ = ()
 
     def of(self, past: Deviation, exposure: IntArray, impact: Array) -> SeriesTail:
-        """As if nothing had been measured."""
+        """Return the tail of a series without observations."""
         return super().of(replace(past, observed=np.zeros_like(past.observed)), exposure, impact)
 
 
 def silence_trajectories(network: Autoencoder) -> None:
-    """No h_t: neither in the weight nor in the value of attention."""
+    """Remove h_t from the weights and from the values of attention."""
     network.trajectory.register_forward_hook(_zeros)
 
 
 def silence_neighbours(network: Autoencoder) -> None:
-    """No messages: services hear nobody, and a call is expected from its own past alone."""
-    network.register_forward_pre_hook(_alone)
+    """Remove messages between services; calls are predicted from their own past only."""
+    network.register_forward_pre_hook(_remove_neighbours)
     for ends in (network.call_load, network.call_symptoms):
-        ends.register_forward_pre_hook(_own_past)
+        ends.register_forward_pre_hook(_keep_own_past)
 
 
 def without_edges(checkpoint: Checkpoint) -> Checkpoint:
-    """Calls are no evidence: neither what they measure nor that they should not be there."""
+    """Remove the evidence of calls: their metrics, and calls that should not exist."""
     tail = checkpoint.edge_tail
-    blind = Unmeasured(tail.rate, tail.mean_excess, tail.shape)
+    blind = UnobservedTail(tail.rate, tail.mean_excess, tail.shape)
     return replace(without_structure(checkpoint), edge_tail=blind)
 
 
 def without_neighbours(checkpoint: Checkpoint) -> Checkpoint:
-    """What callers and callees show is no evidence, and the structure, which is learned from messages, neither."""
-    checkpoint.meta.rank.register_forward_pre_hook(_without_neighbours)
+    """Remove the evidence of callers and callees, and of the structure, which is learned from messages."""
+    checkpoint.meta.rank.register_forward_pre_hook(_remove_neighbour_evidence)
     return without_structure(checkpoint)
 
 
 def without_network(checkpoint: Checkpoint) -> Checkpoint:
-    """Nothing is expected from neighbours and nobody is blamed: the statistics of each series alone."""
-    checkpoint.network.register_forward_hook(_nothing_said)
+    """Use only the statistics of each series: no predictions and no root-cause logits from the network."""
+    checkpoint.network.register_forward_hook(_expect_nothing)
     return without_structure(checkpoint)
 
 
 def without_structure(checkpoint: Checkpoint) -> Checkpoint:
-    """Every call is as expected as can be."""
+    """Treat every call as expected."""
     with torch.no_grad():
         checkpoint.network.as_source.weight.zero_()
         checkpoint.network.sparsity.fill_(CERTAIN)
@@ -105,14 +105,14 @@ def without_structure(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def with_maximum(checkpoint: Checkpoint) -> Checkpoint:
-    """Ranked by the page score alone, and as probable as the highest page score makes it."""
-    checkpoint.meta.rank.register_forward_hook(_highest)
-    checkpoint.meta.detect.register_forward_pre_hook(_first_alone)
+    """Use only the page score, for the ranking and for the probability."""
+    checkpoint.meta.rank.register_forward_hook(_highest_page_score)
+    checkpoint.meta.detect.register_forward_pre_hook(_keep_first_column)
     return checkpoint
 
 
 def unchanged(checkpoint: Checkpoint) -> Checkpoint:
-    """As it is."""
+    """Return the checkpoint unchanged."""
     return checkpoint
 
 
@@ -131,8 +131,11 @@ VARIANTS = {
 
 
 def rank_columns(kinds: tuple[str, ...]) -> list[int]:
-    """Where these kinds of evidence stand among the inputs of the ranking: as they are and beside the strongest, and,
-    where both signs count, again with the other one."""
+    """Return the columns of these kinds of evidence among the inputs of the ranking.
+
+    Each kind has a column for its value and one relative to the strongest service, and both again with the opposite
+    sign if both signs count.
+    """
     width = K + len(EITHER_WAY)
     rows = [KINDS.index(kind) for kind in kinds if kind in KINDS]
     places = rows + [K + EITHER_WAY.index(row) for row in rows if row in EITHER_WAY]
@@ -143,23 +146,23 @@ def _zeros(_: Any, __: Any, out: Tensor) -> Tensor:
     return torch.zeros_like(out)
 
 
-def _alone(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _remove_neighbours(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     graph, *rest = inputs
     none = torch.zeros(0, dtype=torch.int64, device=graph.nodes.device)
     indptr = torch.zeros(len(graph.nodes) + 1, dtype=torch.int64, device=graph.nodes.device)
-    nobody = Neighbourhoods(indptr, none, none)
-    alone: MeshGraph = replace(graph, callers=nobody, callees=nobody)
+    no_neighbours = Neighbourhoods(indptr, none, none)
+    alone: MeshGraph = replace(graph, callers=no_neighbours, callees=no_neighbours)
     return alone, *rest
 
 
-def _own_past(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _keep_own_past(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     (table,) = inputs
     kept = torch.zeros_like(table)
-    kept[:, : 2 * C_EDGE] = table[:, : 2 * C_EDGE]  # the rest is what the services at its ends show
+    kept[:, : 2 * C_EDGE] = table[:, : 2 * C_EDGE]  # the rest comes from the services at its ends
     return (kept,)
 
 
-def _nothing_said(_: Any, __: Any, said: Decoding) -> Decoding:
+def _expect_nothing(_: Any, __: Any, said: Decoding) -> Decoding:
     return replace(
         said,
         node_expected=torch.zeros_like(said.node_expected),
@@ -169,19 +172,19 @@ def _nothing_said(_: Any, __: Any, said: Decoding) -> Decoding:
     )
 
 
-def _without_neighbours(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _remove_neighbour_evidence(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     (table,) = inputs
     table = table.clone()
     table[:, rank_columns(OF_NEIGHBOURS)] = 0
     return (table,)
 
 
-def _highest(_: Any, inputs: tuple[Tensor, ...], __: Any) -> Tensor:
+def _highest_page_score(_: Any, inputs: tuple[Tensor, ...], __: Any) -> Tensor:
     kinds = inputs[0][:, :K].detach().numpy() * 5  # as in rank_inputs; the sign of ``callees`` does not matter here
     return torch.from_numpy(page_score(kinds))[:, None]
 
 
-def _first_alone(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _keep_first_column(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     (table,) = inputs
     kept = torch.zeros_like(table)
     kept[..., 0] = table[..., 0]

@@ -1,4 +1,4 @@
-"""Weights of the variants, kept as long as nothing changes that they depend on."""
+"""Weights of the variants, cached until something that determines them changes."""
 
 import hashlib
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.ablation.variants import VARIANTS, Variant
 from benchmarks.detection.lines import ROOT, Tagae
-from benchmarks.detection.lines import code as code_of_detector
+from benchmarks.detection.lines import code_digest as digest_of_detector
 from benchmarks.detection.plan import OURS, SHARED
 from model.checkpoint import SHIPPED, Checkpoint, load, save
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
@@ -25,19 +25,19 @@ WEIGHTS = Path("out/ablations/weights")
 CODE = ("model", "kernels", "serve_app/simulator")
 OWN = ("benchmarks/ablation/variants.py", "benchmarks/ablation/weights.py")
 NOT_TRAINING = ("model/evaluate/",)
-RUN, SIMPLE = 20, 1  # what reading or scoring a run counts for in a bar, beside a step of training
+RUN, SIMPLE = 20, 1  # progress of reading or scoring a run, and of a training step
 
 Tick = Callable[[int], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How variants are trained: as the shipped weights were, unless a test asks for less.
+    """How to train variants: by default like the shipped weights.
 
     Attributes:
-        meshes, options: as of `tagae train`.
-        recordings: normal traffic beside the simulated.
-        full: the checkpoint of the full detector.
+        meshes, options: as in `tagae train`.
+        recordings: normal traffic in addition to the simulated meshes.
+        full: checkpoint of the full detector.
     """
 
     meshes: TrainingMeshes = field(default_factory=TrainingMeshes)
@@ -46,43 +46,43 @@ class Plan:
     full: Path = SHIPPED
 
     def runs(self) -> list[TrainingRun]:
-        """What is trained on."""
+        """Return the training data."""
         return [*simulated_runs(self.meshes), *recorded_runs(self.recordings)]
 
     def steps(self, variant: Variant) -> int:
-        """Of the bar."""
+        """Return the length of the progress bar for a variant."""
         runs = RUN * (self.meshes.count + len(self.recordings))
         network = runs + SIMPLE * self.options.steps if variant.silence else 0
         return network + runs + SIMPLE * self.options.meta_steps
 
-    def departs(self) -> list[str]:
-        """In what the full detector was trained otherwise, which would make the comparison unfair."""
+    def differences(self) -> list[str]:
+        """Return what differs from the training of the full detector and makes the comparison unfair."""
         ours, theirs = provenance(self.meshes, self.options, self.recordings), load(self.full).provenance
         return [
             f"{name}: {theirs.get(name)!r}, not {value!r}" for name, value in ours.items() if theirs.get(name) != value
         ]
 
 
-def as_shipped() -> Plan:
-    """The plan of `make train`, with the recordings that the shipped weights name, as far as they are there."""
+def shipped_plan() -> Plan:
+    """Return the plan of `make train`, with those recordings named in the shipped weights that exist."""
     named = [name for name in load().provenance.get("recorded", "").split(", ") if name]
     found = {path.parent.name: path.parent for path in SHARED.glob("*/*/meta.json")}
     return Plan(recordings=tuple(found[name] for name in named if name in found))
 
 
-def due(variant: Variant, plan: Plan, folder: Path = WEIGHTS) -> bool:
-    """Whether its weights are not there, or were made otherwise."""
+def needs_training(variant: Variant, plan: Plan, folder: Path = WEIGHTS) -> bool:
+    """Whether the weights are missing or out of date."""
     if variant.shipped:
         return False
-    path = kept_at(variant.name, plan, folder)
-    return not path.exists() or kept_key(path) != key(variant, plan)
+    path = weights_path(variant.name, plan, folder)
+    return not path.exists() or stored_key(path) != weights_key(variant, plan)
 
 
-def learn(variant: Variant, plan: Plan, folder: Path = WEIGHTS, tick: Tick = lambda steps: None) -> Path:
-    """Train a variant and keep its weights.
+def train_variant(variant: Variant, plan: Plan, folder: Path = WEIGHTS, tick: Tick = lambda steps: None) -> Path:
+    """Train a variant and save its weights.
 
     Returns:
-        Where they are.
+        Path of the weights.
     """
     torch.set_num_threads(1)
     runs = plan.runs()
@@ -93,35 +93,35 @@ def learn(variant: Variant, plan: Plan, folder: Path = WEIGHTS, tick: Tick = lam
     torch.manual_seed(plan.options.seed)
     begun = _network(variant, runs, plan, progress)
     made, _ = train_verdicts(variant.reduce(begun), runs, plan.options, progress)
-    path = kept_at(variant.name, plan, folder)
+    path = weights_path(variant.name, plan, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(made, path)
-    path.with_suffix(".key").write_text(key(variant, plan))
+    path.with_suffix(".key").write_text(weights_key(variant, plan))
     return path
 
 
 def detector(name: str, plan: Plan, folder: Path = WEIGHTS) -> Tagae:
-    """A variant, trained before, ready to score."""
+    """Return the detector of a trained variant."""
     variant = VARIANTS[name]
     settings = Settings(adapt={"enabled": variant.adapts})  # type: ignore[arg-type]
-    return Tagae(variant.of(load(kept_at(name, plan, folder))), options(settings))
+    return Tagae(variant.of(load(weights_path(name, plan, folder))), options(settings))
 
 
-def code(name: str, plan: Plan, folder: Path = WEIGHTS) -> str:
-    """Digest of all that a variant's verdicts depend on."""
-    digest = hashlib.sha256(code_of_detector(OURS).encode())
-    for path in (kept_at(name, plan, folder), ROOT / OWN[0]):
+def code_digest(name: str, plan: Plan, folder: Path = WEIGHTS) -> str:
+    """Return a digest of everything that determines a variant's verdicts."""
+    digest = hashlib.sha256(digest_of_detector(OURS).encode())
+    for path in (weights_path(name, plan, folder), ROOT / OWN[0]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def kept_at(name: str, plan: Plan, folder: Path) -> Path:
-    """Where a variant's weights are."""
+def weights_path(name: str, plan: Plan, folder: Path) -> Path:
+    """Path of a variant's weights."""
     return plan.full if VARIANTS[name].shipped else folder / f"{name}.safetensors"
 
 
-def key(variant: Variant, plan: Plan) -> str:
-    """Alike as long as the weights would be alike."""
+def weights_key(variant: Variant, plan: Plan) -> str:
+    """Return a digest of everything that determines the weights."""
     digest = hashlib.sha256(f"{variant.name} {plan.meshes} {plan.options} {plan.recordings}".encode())
     sources = [one for path in CODE for one in _sources(ROOT / path)] + [ROOT / path for path in OWN]
     for path in sorted(sources) + ([] if variant.silence else [plan.full]):
@@ -129,8 +129,8 @@ def key(variant: Variant, plan: Plan) -> str:
     return digest.hexdigest()
 
 
-def kept_key(weights: Path) -> str | None:
-    """What they were made from; None: it is not known."""
+def stored_key(weights: Path) -> str | None:
+    """Return the stored digest of the weights, or None."""
     path = weights.with_suffix(".key")
     return path.read_text() if path.exists() else None
 
@@ -138,7 +138,7 @@ def kept_key(weights: Path) -> str | None:
 def _network(
     variant: Variant, runs: list[TrainingRun], plan: Plan, progress: Callable[[str, int, int], None]
 ) -> Checkpoint:
-    """The variant's autoencoder and tails, with a meta-model that knows nothing yet."""
+    """Return a checkpoint with the variant's autoencoder and tails and an untrained meta-model."""
     about = provenance(plan.meshes, plan.options, plan.recordings) | {"ablation": variant.name}
     if variant.silence is None:
         return replace(load(plan.full), meta=MetaModel().eval(), page_offset=0.0, provenance=about)

@@ -1,12 +1,12 @@
-"""Detectors that TAGAE is compared with: one module each, all with the same four names.
+"""Detectors that TAGAE is compared with. Each is a module that defines the same four names.
 
-    LABEL                                       what tables call it
+    LABEL                                       its name in tables
     SUMMARY                                     what it does, in a sentence
-    start(interval_seconds, warm_up) -> state   the verdict of snapshot number ``warm_up``, from 1, is the first one
-    advance(state, snapshot) -> verdict, state  ``warming_up`` before; a verdict knows nothing of later snapshots
+    start(interval_seconds, warm_up) -> state   snapshot number ``warm_up``, counted from 1, gets the first verdict
+    advance(state, snapshot) -> verdict, state  ``warming_up`` before that; never uses later snapshots
 
-State is passed in and returned, so ``tests/contract.py`` holds contenders to what it holds the pipeline to. Nothing of
-a contender is fitted on labels: limits are a fixed number, a quantile of the warm-up, or the published default.
+State is passed in and returned, so ``tests/contract.py`` checks contenders and the pipeline alike. Contenders do not
+use labels: a limit is a fixed number, a quantile of the warm-up, or the published default.
 """
 
 from importlib import import_module
@@ -30,7 +30,7 @@ NAMES = (
 
 
 class Contender(Protocol):
-    """What a module of this folder offers."""
+    """The interface of a module in this folder."""
 
     LABEL: str
     SUMMARY: str
@@ -41,10 +41,10 @@ class Contender(Protocol):
 
 
 def contender(name: str) -> Contender:
-    """The module of this name.
+    """Import the module with this name.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if no such module exists.
     """
     if name not in NAMES:
         raise ValueError(f"contender: expected one of {', '.join(NAMES)}, came {name!r}")

@@ -1,8 +1,9 @@
 """The adaptive bands of Grafana's promql-anomaly-detection.
 
-The middle is the mean of an hour. Short term, the band is twice the hour's standard deviation where that is more than
-half of the mean, averaged over 26 hours; long term, the hour's band of a day before. The widest of them and of the
-margin counts. Windows are numbers of snapshots; the band of a week before is left out, as no recording is that long.
+The middle is the mean of an hour. The short-term band is twice the standard deviation of an hour, averaged over those
+of the last 26 hours in which it is more than half of the mean. The long-term band is the hour's band one day before.
+The widest of the two and of the margin counts. Windows are counted in snapshots. The published band of the week before
+is left out because no recording is that long.
 """
 
 from dataclasses import dataclass, replace
@@ -10,8 +11,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.contenders.bands import MARGIN, RATE, SPARSE, TIMES, Named, State, outside, selected, worst
-from benchmarks.contenders.paging import Floats, Watch, judged
+from benchmarks.contenders.bands import (
+    MARGIN,
+    RATE,
+    SPARSE,
+    TIMES,
+    Named,
+    State,
+    distance_outside,
+    max_of_service,
+    select_samples,
+)
+from benchmarks.contenders.paging import Floats, PagingState, build_verdict
 from benchmarks.contenders.past import Past
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
@@ -26,13 +37,13 @@ VARIABLE = 0.5  # deviation over mean from which an hour counts as variable
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """The newest samples of some series and, over them, the number, the sum, and the sum of squares, ``[3, K, M]``."""
+    """The newest samples of some series, with their number, sum and sum of squares in ``sums`` ``[3, K, M]``."""
 
     past: Past
     sums: Floats
 
     def with_frame(self, names: tuple[str, ...], values: Floats) -> "Sliding":
-        """One sample on."""
+        """Add one sample of each series."""
         past = self.past.with_frame(names, values)
         sums = np.zeros((3, *past.frames[-1].shape))
         sums[:, : self.sums.shape[1]] = self.sums
@@ -57,7 +68,7 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """Of one kind of series: the hour, deviations of variable hours, and the hour's band ``[K, 2 M]`` of a day."""
+    """State of services or of calls: one hour, the deviations of variable hours, and a day of bands ``[K, 2 M]``."""
 
     hour: Sliding
     variable: Sliding
@@ -65,21 +76,21 @@ class Bands:
 
     @classmethod
     def empty(cls, interval_seconds: float, metrics: int) -> "Bands":
-        """Nothing seen yet."""
+        """Return the state before the first snapshot."""
         hour, smoothed, day = (max(1, round(s / interval_seconds)) for s in (HOUR, SMOOTHED, DAY_BEFORE))
         none = np.zeros((3, 0, metrics))
         return cls(Sliding(Past(hour), none), Sliding(Past(smoothed), none), Past(day))
 
     def with_samples(self, series: Named) -> "Bands":
-        """One snapshot on."""
+        """Add one snapshot."""
         hour = self.hour.with_frame(*series)
         names, mean, deviation = hour.past.names, hour.mean(), hour.deviation()
         variable = self.variable.with_frame(names, np.where(deviation > VARIABLE * mean, deviation, np.nan))
         band = np.hstack([mean - TIMES * deviation, mean + TIMES * deviation])
         return replace(self, hour=hour, variable=variable, day=self.day.with_frame(names, band))
 
-    def outside(self, series: Named, sparse: int | None = None) -> Floats:
-        """How far outside of its band each series is, ``[N, M]``; ``sparse``: place of the rate, if it has one."""
+    def distance_outside(self, series: Named, sparse: int | None = None) -> Floats:
+        """Distance from the middle in units of the band, ``[N, M]``; ``sparse``: column of the request rate, if any."""
         names, values = series
         mean, past = self.hour.mean(), self.hour.past
         reach = np.fmax(MARGIN * mean, TIMES * self.variable.mean())
@@ -90,24 +101,26 @@ class Bands:
             below[:known], above[:known] = np.fmin(below[:known], before[0]), np.fmax(above[:known], before[1])
         if sparse is not None:
             mean[mean[:, sparse] < SPARSE, sparse] = np.nan
-        return outside(values, *(past.looked_up(table, names) for table in (mean, below, above)))
+        return distance_outside(values, *(past.look_up(table, names) for table in (mean, below, above)))
 
 
 def start(interval_seconds: float, warm_up: int) -> State[Bands]:
-    """Nothing seen yet."""
-    return State(Watch(interval_seconds, warm_up), Bands.empty(interval_seconds, 6), Bands.empty(interval_seconds, 3))
+    """Return the state before the first snapshot."""
+    return State(
+        PagingState(interval_seconds, warm_up), Bands.empty(interval_seconds, 6), Bands.empty(interval_seconds, 3)
+    )
 
 
 def advance(state: State[Bands], snapshot: MeshSnapshot) -> tuple[Verdict, State[Bands]]:
-    """One snapshot on; the sample itself belongs to its hour."""
-    of_services, of_calls = selected(snapshot)
+    """Process one snapshot. Its own sample counts in the hour."""
+    of_services, of_calls = select_samples(snapshot)
     services, calls = state.services.with_samples(of_services), state.calls.with_samples(of_calls)
-    scores = worst(snapshot, services.outside(of_services, RATE), calls.outside(of_calls))
-    verdict, watch = judged(state.watch, snapshot, scores, 1.0)
+    scores = max_of_service(snapshot, services.distance_outside(of_services, RATE), calls.distance_outside(of_calls))
+    verdict, watch = build_verdict(state.watch, snapshot, scores, 1.0)
     return verdict, State(watch, services, calls)
 
 
 def _powers(frame: NDArray[np.float32]) -> Floats:
-    """Zeroth, first and second, 0 where not observed."""
+    """Powers 0, 1 and 2 of the samples, 0 where not observed."""
     values = np.nan_to_num(frame.astype(np.float64))
     return np.stack([np.isfinite(frame).astype(np.float64), values, values**2])

@@ -1,4 +1,4 @@
-"""An autoencoder without the graph: each row is told by two numbers, and what cannot be told is strange."""
+"""An autoencoder without the graph: it compresses each row to two numbers and scores the reconstruction error."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ from model.verdict import Verdict
 
 __all__ = ["LABEL", "SUMMARY", "State", "advance", "start"]
 LABEL = "autoencoder"
-WIDE, NARROW = 16, 2  # of the hidden layers
+WIDE, NARROW = 16, 2  # widths of the hidden layers
 STEPS, BATCH, RATE = 400, 256, 0.01
-SUMMARY = f"squared error of two numbers that tell a row {learned.ABOUT}"
+SUMMARY = f"squared error of the reconstruction from two numbers {learned.ABOUT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Weights:
 
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
-    """One snapshot on."""
-    return learned.advance(state, snapshot, _learn, _strangeness)
+    """Process one snapshot."""
+    return learned.advance(state, snapshot, _learn, _anomaly_score)
 
 
 def _learn(rows: Rows) -> Weights:
@@ -52,9 +52,9 @@ def _learn(rows: Rows) -> Weights:
     return Weights(mean, spread, tuple(weights))
 
 
-def _strangeness(weights: Weights, rows: Rows) -> Floats:
-    """Squared error, summed over the features."""
+def _anomaly_score(weights: Weights, rows: Rows) -> Floats:
+    """Squared error of each row, summed over the features."""
     inputs = (rows - weights.mean) / weights.spread
     (a, b), (c, d), (e, f), (g, h) = weights.layers
-    told = np.tanh((np.tanh(inputs @ a + b) @ c + d) @ e + f) @ g + h
-    return np.asarray(((inputs - told) ** 2).sum(axis=1), np.float64)
+    decoded = np.tanh((np.tanh(inputs @ a + b) @ c + d) @ e + f) @ g + h
+    return np.asarray(((inputs - decoded) ** 2).sum(axis=1), np.float64)

@@ -1,8 +1,8 @@
-"""How far each series is above its own past: median and spread over the newest samples, and rises in spreads.
+"""How far each series is above its own past, in spreads above the median of the newest samples.
 
-Errors, latencies and cpu, of services and of calls; rates, memory and connections say more of the load than of trouble
-and are left out. Latencies on a logarithmic scale. The spread is the interquartile range over 1.349 (a normal
-distribution's standard deviation), and never less than ``FLOOR``: a series that was flat is not certain.
+Uses errors, latencies and cpu of services and of calls. Rates, memory and connections are left out because they depend
+more on load than on faults. Latencies are logarithms. The spread is the interquartile range divided by 1.349, which is
+the standard deviation of a normal distribution. It is never less than ``FLOOR``, so a flat series can still vary.
 """
 
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ FLOOR = {
     "p50_latency": 0.1,
     "p99_latency": 0.1,
     "cpu_utilization": 0.02,
-}  # latencies: of a logarithm
+}  # of latencies: of their logarithms
 OF_SERVICES = tuple(name for name in NODE_METRICS if name in FLOOR)
 OF_CALLS = tuple(name for name in EDGE_METRICS if name in FLOOR)
-LEAST_SEEN = 5  # samples that a spread takes
-SMALLEST = 1e-6  # s: below it a logarithm says nothing
-RENEWED = 24  # times in a full window that the baseline is computed anew; at each snapshot while it is short
+LEAST_SEEN = 5  # fewest samples for a spread
+SMALLEST = 1e-6  # s; shorter latencies count as this
+RENEWED = 24  # updates of the baseline in a full window; at each snapshot while the window is short
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Series:
 
     Attributes:
         floors: least spread of each metric; a spread of 0 is 1, as in scikit-learn's RobustScaler.
-        past: their samples.
-        baseline: ``[K, 2 M]`` medians and spreads, NaN where too little was seen.
-        age: frames since it was computed.
+        past: the samples.
+        baseline: ``[K, 2 M]`` medians and spreads, NaN where there are too few samples.
+        age: frames since the baseline was computed.
     """
 
     floors: tuple[float, ...]
@@ -45,17 +45,17 @@ class Series:
 
     @classmethod
     def empty(cls, floors: tuple[float, ...], length: int) -> "Series":
-        """Nothing seen yet."""
+        """Return the state before the first sample."""
         return cls(floors, Past(length), np.empty((0, 2 * len(floors))))
 
     def rises(self, names: tuple[str, ...], values: Floats) -> Floats:
-        """Spreads above the median, ``[N, M]``: 0 where below it or where nothing is known."""
-        table = self.past.looked_up(self.baseline, names)
+        """Spreads above the median, ``[N, M]``; 0 where below it or where there is no baseline."""
+        table = self.past.look_up(self.baseline, names)
         median, spread = np.split(table, 2, axis=1)
         return np.maximum(np.nan_to_num((values - median) / spread), 0.0)
 
     def with_frame(self, names: tuple[str, ...], values: Floats) -> "Series":
-        """One sample on."""
+        """Add one sample of each series."""
         past, age = self.past.with_frame(names, values), self.age + 1
         if age < len(past.frames) // RENEWED:
             return replace(self, past=past, age=age)
@@ -77,17 +77,17 @@ class Mesh:
 
     @classmethod
     def empty(cls, length: int) -> "Mesh":
-        """With windows of so many snapshots."""
+        """Return the state before the first snapshot, with windows of ``length`` snapshots."""
         floors = (tuple(FLOOR[name] for name in names) for names in (OF_SERVICES, OF_CALLS))
         return cls(*(Series.empty(floor, length) for floor in floors))
 
     def rises(self, snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
-        """Of services ``[N, 4]`` and calls ``[E, 3]``, against the snapshots before."""
+        """Rises of services ``[N, 4]`` and calls ``[E, 3]`` above the snapshots before."""
         services, calls = samples(snapshot)
         return self.services.rises(snapshot.node_ids, services), self.calls.rises(call_names(snapshot), calls)
 
     def with_snapshot(self, snapshot: MeshSnapshot) -> "Mesh":
-        """One snapshot on."""
+        """Add one snapshot."""
         services, calls = samples(snapshot)
         return Mesh(
             self.services.with_frame(snapshot.node_ids, services), self.calls.with_frame(call_names(snapshot), calls)
@@ -95,7 +95,7 @@ class Mesh:
 
 
 def samples(snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
-    """Of services ``[N, 4]`` and calls ``[E, 3]`` on their scales, NaN where not observed."""
+    """Return samples of services ``[N, 4]`` and calls ``[E, 3]`` on their scales, NaN where not observed."""
     return (
         _on_scale(snapshot.node_features, snapshot.node_observed, NODE_METRICS, OF_SERVICES),
         _on_scale(snapshot.edge_features, snapshot.edge_observed, EDGE_METRICS, OF_CALLS),
@@ -103,26 +103,26 @@ def samples(snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
 
 
 def call_names(snapshot: MeshSnapshot) -> tuple[str, ...]:
-    """Source and destination of each call, in one word."""
+    """Return a name for each call, made of its source and destination."""
     return _call_names(snapshot.node_ids, snapshot.edge_index.tobytes())
 
 
 @lru_cache(maxsize=4)
 def _call_names(names: tuple[str, ...], edges: bytes) -> tuple[str, ...]:
-    """All contenders that see a snapshot ask for them."""
+    """Cached, because several contenders ask for the same snapshot."""
     sources, destinations = np.frombuffer(edges, np.int64).reshape(2, -1).tolist()
     return tuple(f"{names[a]}\0{names[b]}" for a, b in zip(sources, destinations, strict=True))
 
 
-def into(snapshot: MeshSnapshot, of_calls: Floats) -> Floats:
-    """Of each service the largest value ``[E]`` or ``[E, M]`` of the calls into it, 0 where nobody calls."""
+def max_of_incoming_calls(snapshot: MeshSnapshot, of_calls: Floats) -> Floats:
+    """Return each service's largest value over the calls into it, from ``[E]`` or ``[E, M]``; 0 without such calls."""
     found = np.zeros((snapshot.num_nodes, *of_calls.shape[1:]))
     np.maximum.at(found, snapshot.edge_index[1], of_calls)
     return found
 
 
-def out_of(snapshot: MeshSnapshot, of_services: Floats) -> Floats:
-    """Of each service the largest value ``[N]`` of those that it calls, 0 where it calls nobody."""
+def max_of_callees(snapshot: MeshSnapshot, of_services: Floats) -> Floats:
+    """Return each service's largest value ``[N]`` over the services that it calls; 0 without callees."""
     found = np.zeros(snapshot.num_nodes)
     np.maximum.at(found, snapshot.edge_index[0], of_services[snapshot.edge_index[1]])
     return found

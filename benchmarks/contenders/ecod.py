@@ -1,7 +1,7 @@
-"""ECOD (Li et al., TKDE 2022): how rare each feature of a row is by its empirical distribution, added up.
+"""ECOD (Li et al., TKDE 2022): the sum of how rare each feature of a row is in its empirical distribution.
 
-As PyOD has it: of each feature the largest of the left tail, the right tail, and the tail that its skewness points to,
-as negative logarithms; their sum.
+Like PyOD: for each feature, take the negative logarithms of the left tail, the right tail, and the tail that its
+skewness points to. The score is the sum of the largest of the three.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class Tails:
 
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
-    """One snapshot on."""
-    return learned.advance(state, snapshot, _learn, _strangeness)
+    """Process one snapshot."""
+    return learned.advance(state, snapshot, _learn, _anomaly_score)
 
 
 def _learn(rows: Rows) -> Tails:
@@ -37,8 +37,8 @@ def _learn(rows: Rows) -> Tails:
     return Tails(np.sort(rows, axis=0), np.sign((centred**3).mean(axis=0)))
 
 
-def _strangeness(tails: Tails, rows: Rows) -> Floats:
-    """The row itself counts as a sample, so no tail is empty."""
+def _anomaly_score(tails: Tails, rows: Rows) -> Floats:
+    """Sum of the tails of each row. The row itself counts as a sample, so no tail is empty."""
     total, found = len(tails.ordered), np.zeros(len(rows))
     for feature, skewness in enumerate(tails.skewness):
         ordered, values = tails.ordered[:, feature], rows[:, feature]

@@ -1,20 +1,20 @@
 """The robust z-score with a wide window, and a ranking by the graph.
 
-Pages like N-sigma. For the ranking what a service's callees explain is taken off it: trouble climbs from the callee to
-the caller, so a service is to blame for what it shows beyond the strangest of those that it calls.
+It alerts like N-sigma. Faults spread from callee to caller, so a service is ranked by its score minus the highest score
+among its callees.
 """
 
 import numpy as np
 
-from benchmarks.contenders.deviation import Mesh, out_of
+from benchmarks.contenders.deviation import Mesh, max_of_callees
 from benchmarks.contenders.n_sigma import SIGMAS, State, scores
-from benchmarks.contenders.paging import Watch, judged, lasting
+from benchmarks.contenders.paging import PagingState, build_verdict, lasting_scores
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
 LABEL = "wide z on the graph"
 WINDOW = 720  # snapshots
-LEFT = 1e-3  # of the score of a service whose callees explain it: such services come last, in their own order
+LEFT = 1e-3  # share of the score that is left if callees explain it; such services come last, ordered by score
 SUMMARY = (
     f"errors, latencies and cpu of services and of calls into them {SIGMAS:g} robust sigmas above the median of "
     f"{WINDOW} snapshots, two in a row; ranked by what callees do not explain"
@@ -22,14 +22,14 @@ SUMMARY = (
 
 
 def start(interval_seconds: float, warm_up: int) -> State:
-    """Nothing seen yet."""
-    return State(Watch(interval_seconds, warm_up), Mesh.empty(WINDOW))
+    """Return the state before the first snapshot."""
+    return State(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
 
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
-    """One snapshot on."""
+    """Process one snapshot."""
     risen = scores(state.mesh, snapshot)
-    lasts = lasting(state.watch, snapshot, risen)
-    blame = np.maximum(lasts - out_of(snapshot, lasts), LEFT * lasts)
-    verdict, watch = judged(state.watch, snapshot, risen, SIGMAS, blame)
+    lasting = lasting_scores(state.watch, snapshot, risen)
+    ranking = np.maximum(lasting - max_of_callees(snapshot, lasting), LEFT * lasting)
+    verdict, watch = build_verdict(state.watch, snapshot, risen, SIGMAS, ranking)
     return verdict, State(watch, state.mesh.with_snapshot(snapshot))

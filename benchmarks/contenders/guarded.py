@@ -1,18 +1,18 @@
-"""Limits alike for every service, as a runbook has them, and nobody on the list who always trips them."""
+"""The same static limits for every service, as in a runbook, without the services that exceed them all the time."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.contenders.limits import samples, times_over
-from benchmarks.contenders.paging import Watch, judged
+from benchmarks.contenders.paging import PagingState, build_verdict
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.verdict import Verdict
 
 LABEL = "guarded"
 SUMMARY = (
-    "p99 > 500 ms, errors > 5%, cpu > 0.8, memory > 0.9, two in a row; at least 100 requests; services that trip it in "
-    "the warm-up left out"
+    "p99 > 500 ms, errors > 5%, cpu > 0.8, memory > 0.9, two in a row; at least 100 requests; without services that "
+    "exceed it in the warm-up"
 )
 LIMITS = {"p99_latency": 0.5, "error_rate": 0.05, "cpu_utilization": 0.8, "memory_utilization": 0.9}
 _LIMITS = np.array([LIMITS.get(name, np.inf) for name in NODE_METRICS])
@@ -20,23 +20,23 @@ _LIMITS = np.array([LIMITS.get(name, np.inf) for name in NODE_METRICS])
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``left_out``: services that tripped in the warm-up."""
+    """``left_out``: services that exceeded a limit in the warm-up."""
 
-    watch: Watch
+    watch: PagingState
     left_out: frozenset[str] = frozenset()
 
 
 def start(interval_seconds: float, warm_up: int) -> State:
-    """Nothing seen yet."""
-    return State(Watch(interval_seconds, warm_up))
+    """Return the state before the first snapshot."""
+    return State(PagingState(interval_seconds, warm_up))
 
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
-    """One snapshot on."""
+    """Process one snapshot."""
     watch, left_out, names = state.watch, state.left_out, snapshot.node_ids
     over = times_over(samples(snapshot, watch.interval_seconds), _LIMITS)
-    if watch.learns and not watch.resumes(snapshot):
+    if watch.is_warming_up and not watch.has_gap_before(snapshot):
         left_out |= {names[i] for i in np.flatnonzero(over > 1.0) if watch.scores.get(names[i], 0.0) > 1.0}
-    watched = ~np.fromiter((name in left_out for name in names), bool, len(names))
-    verdict, watch = judged(watch, snapshot, over * (watched | watch.learns), 1.0)
+    is_included = ~np.fromiter((name in left_out for name in names), bool, len(names))
+    verdict, watch = build_verdict(watch, snapshot, over * (is_included | watch.is_warming_up), 1.0)
     return verdict, State(watch, left_out)

@@ -1,6 +1,6 @@
-"""Isolation forest (Liu, Ting and Zhou, ICDM 2008), grown by scikit-learn with its defaults, on rows of services.
+"""Isolation forest (Liu, Ting and Zhou, ICDM 2008) on rows of services, fitted by scikit-learn with its defaults.
 
-The trees are kept as arrays: a state that can be compared and saved, and many times faster on few rows.
+The trees are stored as arrays, which can be compared and saved, and which are many times faster on few rows.
 """
 
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Forest:
     """All trees, ``[trees, nodes]``; a leaf is its own child.
 
     Attributes:
-        feature, limit: of a node; up to the limit on to ``low``, else to ``high``.
-        low, high: nodes.
-        depth: of a leaf, with what its rows would take to be told apart.
-        expected: mean depth of as many rows.
-        levels: of the deepest tree.
+        feature, limit: of a node; values up to the limit continue at ``low``, others at ``high``.
+        low, high: child nodes.
+        depth: of a leaf, plus the expected depth of a tree that separates its rows.
+        expected: mean depth of a tree of that many rows.
+        levels: depth of the deepest tree.
     """
 
     feature: NDArray[np.int64]
@@ -42,8 +42,8 @@ class Forest:
 
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
-    """One snapshot on."""
-    return learned.advance(state, snapshot, _learn, _strangeness)
+    """Process one snapshot."""
+    return learned.advance(state, snapshot, _learn, _anomaly_score)
 
 
 def _learn(rows: Rows) -> Forest:
@@ -64,10 +64,10 @@ def _learn(rows: Rows) -> Forest:
     return Forest(feature, limit, low, high, depth, sampled, max(tree.max_depth for tree in trees))
 
 
-def _strangeness(forest: Forest, rows: Rows) -> Floats:
-    """0 to 1: two to the minus mean depth over the expected one."""
+def _anomaly_score(forest: Forest, rows: Rows) -> Floats:
+    """Score from 0 to 1: 2 to the power of minus the mean depth divided by the expected depth."""
     trees, nodes = forest.low.shape
-    base = (np.arange(trees) * nodes)[:, None]  # a node's place in all trees laid end to end
+    base = (np.arange(trees) * nodes)[:, None]  # offset of each tree in the concatenated arrays
     limit, feature, values = forest.limit.ravel(), forest.feature.ravel(), rows.ravel()
     children = np.stack([forest.high + base, forest.low + base], axis=-1).ravel()
     at = np.repeat(base, len(rows), axis=1)
@@ -80,7 +80,7 @@ def _strangeness(forest: Forest, rows: Rows) -> Floats:
 
 
 def _expected_depth(rows: NDArray[np.int64]) -> Floats:
-    """Of an unsuccessful search in a binary tree of so many rows."""
+    """Expected depth of an unsuccessful search in a binary tree of this many rows."""
     n = np.maximum(np.asarray(rows, np.float64), 2.0)
     many = 2.0 * (np.log(n - 1.0) + np.euler_gamma) - 2.0 * (n - 1.0) / n
     return np.where(np.asarray(rows) <= 1, 0.0, np.where(np.asarray(rows) == 2, 1.0, many))

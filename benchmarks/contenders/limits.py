@@ -1,4 +1,4 @@
-"""What static rules look at: the samples that mean something, and how far over its limit a service is."""
+"""Input of static rules: samples with enough requests behind them, and their ratio to the limits."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ from benchmarks.contenders.paging import Floats
 from model.snapshot import NODE_METRICS, MeshSnapshot
 
 OF_REQUESTS = [NODE_METRICS.index(name) for name in ("error_rate", "p50_latency", "p99_latency")]
-LEAST_REQUESTS = 100.0  # in the sample: ratios and latencies of fewer say nothing
+LEAST_REQUESTS = 100.0  # in a sample; with fewer, ratios and latencies are mostly noise
 _RATE = NODE_METRICS.index("request_rate")
 
 
 def samples(snapshot: MeshSnapshot, interval_seconds: float) -> Floats:
-    """``[N, 7]``, NaN where not observed or where too few requests stand behind it."""
+    """Return samples ``[N, 7]``, NaN where not observed or where there are too few requests."""
     values = np.where(snapshot.node_observed, snapshot.node_features.astype(np.float64), np.nan)
     few = ~(values[:, _RATE] * interval_seconds >= LEAST_REQUESTS)
     values[np.flatnonzero(few)[:, None], OF_REQUESTS] = np.nan
@@ -19,5 +19,5 @@ def samples(snapshot: MeshSnapshot, interval_seconds: float) -> Floats:
 
 
 def times_over(values: Floats, limits: Floats) -> Floats:
-    """The largest value in units of its limit, of each service ``[N]``; 0 where nothing was observed."""
+    """Return each service's largest ratio of a value to its limit, ``[N]``; 0 where nothing was observed."""
     return np.asarray(np.nan_to_num(values / limits).max(axis=1), np.float64)

@@ -1,14 +1,14 @@
 """The robust N-sigma rule: each series of services and calls against its own newest samples.
 
-A call is evidence about the service that is called, and that is all it knows of the graph.
+A call counts for its destination. The rule does not use the graph otherwise.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.contenders.deviation import Mesh, into
-from benchmarks.contenders.paging import Floats, Watch, judged
+from benchmarks.contenders.deviation import Mesh, max_of_incoming_calls
+from benchmarks.contenders.paging import Floats, PagingState, build_verdict
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
@@ -23,24 +23,24 @@ SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Between two snapshots."""
+    """State between two snapshots."""
 
-    watch: Watch
+    watch: PagingState
     mesh: Mesh
 
 
 def start(interval_seconds: float, warm_up: int) -> State:
-    """Nothing seen yet."""
-    return State(Watch(interval_seconds, warm_up), Mesh.empty(WINDOW))
+    """Return the state before the first snapshot."""
+    return State(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
 
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
-    """One snapshot on."""
-    verdict, watch = judged(state.watch, snapshot, scores(state.mesh, snapshot), SIGMAS)
+    """Process one snapshot."""
+    verdict, watch = build_verdict(state.watch, snapshot, scores(state.mesh, snapshot), SIGMAS)
     return verdict, State(watch, state.mesh.with_snapshot(snapshot))
 
 
 def scores(mesh: Mesh, snapshot: MeshSnapshot) -> Floats:
-    """Of each service the largest rise of its own series and of the calls into it, ``[N]``, spreads."""
+    """Return each service's largest rise over its own series and the calls into it, ``[N]``, in spreads."""
     services, calls = mesh.rises(snapshot)
-    return np.maximum(services.max(axis=1), into(snapshot, calls.max(axis=1)), dtype=np.float64)
+    return np.maximum(services.max(axis=1), max_of_incoming_calls(snapshot, calls.max(axis=1)), dtype=np.float64)

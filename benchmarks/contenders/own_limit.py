@@ -1,6 +1,6 @@
 """Each service against its own past: 1.5 times the 99th percentile of the warm-up.
 
-A service that was not there in the warm-up has no limit and never alarms.
+A service that did not exist in the warm-up has no limit and never alarms.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.contenders.limits import samples, times_over
-from benchmarks.contenders.paging import Floats, Watch, judged
+from benchmarks.contenders.paging import Floats, PagingState, build_verdict
 from benchmarks.contenders.past import Past, quantiles
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.verdict import Verdict
@@ -23,40 +23,40 @@ METRICS = [
     for name in ("error_rate", "p50_latency", "p99_latency", "cpu_utilization", "memory_utilization")
 ]
 OVER, PERCENTILE = 1.5, 0.99
-LEAST_ERRORS = 0.01  # below it nobody would set a limit: 1.5 times nothing is nothing
+LEAST_ERRORS = 0.01  # lowest limit: in a service without errors, 1.5 times the percentile would be 0
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``seen``: samples of the warm-up; ``limits`` ``[K, 5]`` of its services once it is over."""
+    """``seen``: samples of the warm-up; ``limits`` ``[K, 5]``: set when the warm-up is over."""
 
-    watch: Watch
+    watch: PagingState
     seen: Past
     limits: Floats | None = None
 
 
 def start(interval_seconds: float, warm_up: int) -> State:
-    """Nothing seen yet."""
-    return State(Watch(interval_seconds, warm_up), Past(length=warm_up))
+    """Return the state before the first snapshot."""
+    return State(PagingState(interval_seconds, warm_up), Past(length=warm_up))
 
 
 def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
-    """One snapshot on."""
+    """Process one snapshot."""
     watch, seen, limits = state.watch, state.seen, state.limits
     values = samples(snapshot, watch.interval_seconds)[:, METRICS]
     over = np.zeros(len(values))
-    if watch.learns:
+    if watch.is_warming_up:
         seen = seen.with_frame(snapshot.node_ids, values)
     else:
         if limits is None:
             limits, seen = _limits(seen), seen.without_frames()
-        over = times_over(values, seen.looked_up(limits, snapshot.node_ids, missing=np.inf))
-    verdict, watch = judged(watch, snapshot, over, 1.0)
+        over = times_over(values, seen.look_up(limits, snapshot.node_ids, missing=np.inf))
+    verdict, watch = build_verdict(watch, snapshot, over, 1.0)
     return verdict, State(watch, seen, limits)
 
 
 def _limits(seen: Past) -> Floats:
-    """Infinite where nothing was observed."""
+    """Limits of the services that were seen; infinite where nothing was observed."""
     (percentile,) = quantiles(seen.cube(), [PERCENTILE])
     limits = OVER * np.nan_to_num(percentile, nan=np.inf)
     limits[:, 0] = np.maximum(limits[:, 0], LEAST_ERRORS)

@@ -1,8 +1,8 @@
-"""From a score of each service to a verdict, alike for every contender.
+"""From scores of services to a verdict, in the same way for every contender.
 
-A service alarms when its score is above the threshold in two snapshots in a row: what *lasts* is the lesser of the two,
-and two snapshots with a gap between them are not in a row. Services that alarm and call each other are one page, which
-is followed from snapshot to snapshot by the services that it shares with the one before.
+A service alarms if its score is above the threshold in two snapshots in a row. The *lasting* score is the lesser of the
+two. Two snapshots with a gap between them are not in a row. Services that alarm and call each other share a page. A
+page continues as long as the alarming services overlap with its own.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from model.verdict import Incident, Severity, Status, Suspect, Verdict
 
 Floats = NDArray[np.float64]
 
-SUSPECTS = 5  # named at most
-QUIET = 2  # snapshots without an alarm that end a page
-GAP = 1.5  # intervals from which two snapshots are not in a row
+SUSPECTS = 5  # most suspects of a verdict or page
+QUIET = 2  # snapshots without an alarm after which a page ends
+GAP = 1.5  # intervals; two snapshots that are further apart are not in a row
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page that is open.
+    """An open page.
 
     Attributes:
-        number: from 1.
-        since: the snapshot in which it opened.
-        services: that were part of it so far.
+        number: counted from 1.
+        since: time of the snapshot in which it opened.
+        services: all services that have been part of it.
         quiet: snapshots since its last alarm.
     """
 
@@ -40,17 +40,17 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What paging remembers between snapshots.
+class PagingState:
+    """State between snapshots.
 
     Attributes:
-        interval_seconds: expected between two snapshots.
-        warm_up: the verdict of this snapshot, counted from 1, is the first one.
-        sequence: snapshots seen.
-        observed_at: time of the newest one.
-        scores: of its services.
-        open: pages.
-        pages: opened so far.
+        interval_seconds: expected time between two snapshots.
+        warm_up: number of the snapshot that gets the first verdict, counted from 1.
+        sequence: number of snapshots so far.
+        observed_at: time of the newest snapshot.
+        scores: of the services in the newest snapshot.
+        open: open pages.
+        pages: number of pages opened so far.
     """
 
     interval_seconds: float
@@ -62,49 +62,49 @@ class Watch:
     pages: int = 0
 
     @property
-    def learns(self) -> bool:
-        """Whether the snapshot that comes next belongs to the warm-up."""
+    def is_warming_up(self) -> bool:
+        """Whether the next snapshot belongs to the warm-up."""
         return self.sequence + 1 < self.warm_up
 
-    def resumes(self, snapshot: MeshSnapshot) -> bool:
-        """Whether there is a gap before this snapshot, or it is the first one."""
+    def has_gap_before(self, snapshot: MeshSnapshot) -> bool:
+        """Whether the snapshot is the first one or there is a gap before it."""
         if self.observed_at is None:
             return True
         return not 0 < (snapshot.observed_at - self.observed_at).total_seconds() < GAP * self.interval_seconds
 
 
-def lasting(watch: Watch, snapshot: MeshSnapshot, scores: Floats) -> Floats:
-    """The lesser of this snapshot's scores and those of the one before, ``[N]``; 0 where there was none."""
-    before = {} if watch.resumes(snapshot) else watch.scores
+def lasting_scores(watch: PagingState, snapshot: MeshSnapshot, scores: Floats) -> Floats:
+    """Return the lesser of the scores in this and the previous snapshot, ``[N]``; 0 without a previous score."""
+    before = {} if watch.has_gap_before(snapshot) else watch.scores
     return np.minimum(scores, [before.get(name, 0.0) for name in snapshot.node_ids])
 
 
-def judged(
-    watch: Watch, snapshot: MeshSnapshot, scores: Floats, threshold: float, blame: Floats | None = None
-) -> tuple[Verdict, Watch]:
-    """The verdict, and what is remembered.
+def build_verdict(
+    watch: PagingState, snapshot: MeshSnapshot, scores: Floats, threshold: float, ranking: Floats | None = None
+) -> tuple[Verdict, PagingState]:
+    """Return the verdict and the next state.
 
     Args:
-        watch: so far.
-        snapshot: this one.
-        scores: of each service in this snapshot, ``[N]``, 0 or more.
-        threshold: what lasts above it alarms.
-        blame: by which suspects are ranked, ``[N]``, 0 or more; by default what lasts.
+        watch: state after the snapshots before.
+        snapshot: the new snapshot.
+        scores: of its services, ``[N]``, 0 or more.
+        threshold: services with a higher lasting score alarm.
+        ranking: ranks the suspects, ``[N]``, 0 or more; by default the lasting scores.
     """
-    names, lasts = snapshot.node_ids, lasting(watch, snapshot, scores)
-    blame = lasts if blame is None else blame
-    alarming = np.zeros(len(lasts), bool) if watch.learns else lasts > threshold
-    open_now, opened = _followed(watch, _groups(snapshot, alarming), snapshot.observed_at)
-    incidents = tuple(_incident(page, names, lasts, alarming, blame) for page in open_now)
-    quiet = Status.WARMING_UP if watch.learns else Status.NORMAL
+    names, lasting = snapshot.node_ids, lasting_scores(watch, snapshot, scores)
+    ranking = lasting if ranking is None else ranking
+    alarming = np.zeros(len(lasting), bool) if watch.is_warming_up else lasting > threshold
+    open_now, opened = _follow(watch, _group(snapshot, alarming), snapshot.observed_at)
+    incidents = tuple(_incident(page, names, lasting, alarming, ranking) for page in open_now)
+    quiet = Status.WARMING_UP if watch.is_warming_up else Status.NORMAL
     verdict = Verdict(
         observed_at=snapshot.observed_at,
         sequence=watch.sequence + 1,
         status=Status.ANOMALOUS if incidents else quiet,
-        mesh_score=0.0 if watch.learns else float(lasts.max()),
+        mesh_score=0.0 if watch.is_warming_up else float(lasting.max()),
         threshold=threshold,
         probability=float(bool(incidents)),
-        suspects=_suspects(names, blame),
+        suspects=_suspects(names, ranking),
         incidents=incidents,
     )
     remembered = dict(zip(names, scores.tolist(), strict=True))
@@ -118,8 +118,8 @@ def judged(
     )
 
 
-def _groups(snapshot: MeshSnapshot, alarming: NDArray[np.bool_]) -> list[frozenset[str]]:
-    """Services that alarm and hang together by direct calls."""
+def _group(snapshot: MeshSnapshot, alarming: NDArray[np.bool_]) -> list[frozenset[str]]:
+    """Group the alarming services that are connected by direct calls."""
     group = {int(i): {int(i)} for i in np.flatnonzero(alarming)}
     for source, destination in snapshot.edge_index[:, alarming[snapshot.edge_index].all(axis=0)].T.tolist():
         if group[source] is not group[destination]:
@@ -129,8 +129,8 @@ def _groups(snapshot: MeshSnapshot, alarming: NDArray[np.bool_]) -> list[frozens
     return [frozenset(snapshot.node_ids[i] for i in members) for members in apart.values()]
 
 
-def _followed(watch: Watch, groups: Sequence[frozenset[str]], now: datetime) -> tuple[tuple[Page, ...], int]:
-    """The open pages, and how many are new. A group that shares services with pages is the oldest of them."""
+def _follow(watch: PagingState, groups: Sequence[frozenset[str]], now: datetime) -> tuple[tuple[Page, ...], int]:
+    """Return the open pages and the number of new ones. A group that overlaps with open pages continues the oldest."""
     kept = {page.number: replace(page, quiet=page.quiet + 1) for page in watch.open}
     opened = 0
     for group in groups:
@@ -145,8 +145,10 @@ def _followed(watch: Watch, groups: Sequence[frozenset[str]], now: datetime) -> 
     return tuple(page for page in kept.values() if page.quiet < QUIET), opened
 
 
-def _incident(page: Page, names: Sequence[str], lasts: Floats, alarming: NDArray[np.bool_], blame: Floats) -> Incident:
-    """A page as it is now; all its services are suspects while it is quiet."""
+def _incident(
+    page: Page, names: Sequence[str], lasting: Floats, alarming: NDArray[np.bool_], ranking: Floats
+) -> Incident:
+    """Build the incident of a page. While the page is quiet, all its services are suspects."""
     rows = np.array([i for i, name in enumerate(names) if name in page.services], np.int64)
     loud = rows[alarming[rows]] if len(rows) else rows
     shown = loud if len(loud) else rows
@@ -154,14 +156,14 @@ def _incident(page: Page, names: Sequence[str], lasts: Floats, alarming: NDArray
         id=f"page-{page.number}",
         since=page.since,
         severity=Severity.MINOR,
-        score=float(lasts[shown].max()) if len(shown) else 0.0,
-        suspects=_suspects([names[i] for i in shown], blame[shown]),
+        score=float(lasting[shown].max()) if len(shown) else 0.0,
+        suspects=_suspects([names[i] for i in shown], ranking[shown]),
         affected=tuple(sorted(page.services)),
     )
 
 
-def _suspects(names: Sequence[str], blame: Floats) -> tuple[Suspect, ...]:
-    """The strongest first; where nobody stands out, all alike."""
-    order = np.argsort(-blame, kind="stable")[:SUSPECTS]
-    total = float(blame[order].sum())
-    return tuple(Suspect(names[i], float(blame[i]) / total if total > 0 else 1.0 / len(order)) for i in order)
+def _suspects(names: Sequence[str], ranking: Floats) -> tuple[Suspect, ...]:
+    """Return the suspects, the strongest first; all get the same score if the ranking is 0."""
+    order = np.argsort(-ranking, kind="stable")[:SUSPECTS]
+    total = float(ranking[order].sum())
+    return tuple(Suspect(names[i], float(ranking[i]) / total if total > 0 else 1.0 / len(order)) for i in order)

@@ -1,4 +1,4 @@
-"""The newest samples of every series, by name; services and calls come and go."""
+"""The newest samples of every series, by name. Services and calls can appear and disappear."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ class Past:
     """Samples of services or calls.
 
     Attributes:
-        length: frames kept.
-        names: of all rows ever seen, as they came; only ever added to, so older frames are shorter.
+        length: most frames to keep.
+        names: of all rows ever seen, in order of appearance; new names are appended, so older frames are shorter.
         frames: float32 ``[K_t, M]``, oldest first, NaN where not observed.
     """
 
@@ -25,31 +25,31 @@ class Past:
     frames: tuple[NDArray[np.float32], ...] = ()
 
     def with_frame(self, names: tuple[str, ...], values: Floats) -> "Past":
-        """One sample of each series on.
+        """Add one sample of each series.
 
         Args:
             names: of the rows.
             values: ``[N, M]``.
         """
-        known = _grown(self.names, names)
+        known = _extend_names(self.names, names)
         frame = np.full((len(known), values.shape[1]), np.nan, np.float32)
-        frame[places(names, known)] = values
+        frame[positions(names, known)] = values
         return replace(self, names=known, frames=(*self.frames, frame)[-self.length :])
 
     def without_frames(self) -> "Past":
-        """The names alone."""
+        """Keep the names only."""
         return replace(self, frames=())
 
     def cube(self) -> NDArray[np.float32]:
-        """All samples ``[K, M, T]``."""
+        """Return all samples ``[K, M, T]``."""
         whole = np.full((len(self.frames), len(self.names), self.frames[0].shape[1]), np.nan, np.float32)
         for row, frame in zip(whole, self.frames, strict=True):
             row[: len(frame)] = frame
         return np.ascontiguousarray(whole.transpose(1, 2, 0))
 
-    def looked_up(self, table: Floats, names: tuple[str, ...], missing: float = np.nan) -> Floats:
-        """Rows of ``table``, which is in the order of ``self.names`` or of the first of them, for these names."""
-        at = places(names, self.names)
+    def look_up(self, table: Floats, names: tuple[str, ...], missing: float = np.nan) -> Floats:
+        """Return the rows of ``table`` for these names. The table has a row for each of the first of ``self.names``."""
+        at = positions(names, self.names)
         known = (at >= 0) & (at < len(table))
         found = np.full((len(names), table.shape[1]), missing)
         found[known] = table[at[known]]
@@ -57,8 +57,8 @@ class Past:
 
 
 @lru_cache(maxsize=64)
-def places(names: tuple[str, ...], known: tuple[str, ...]) -> NDArray[np.int64]:
-    """Place of each name among the known ones, -1 where it is not. Contenders that saw the same ask the same."""
+def positions(names: tuple[str, ...], known: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the index of each name among the known ones, or -1. Cached, because contenders ask for the same names."""
     if names == known[: len(names)]:
         return np.arange(len(names))
     place = {name: i for i, name in enumerate(known)}
@@ -66,8 +66,8 @@ def places(names: tuple[str, ...], known: tuple[str, ...]) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
-def _grown(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """With the names that are new at the end."""
+def _extend_names(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Append the names that are new."""
     if names == known[: len(names)]:
         return known
     seen = set(known)
@@ -75,14 +75,14 @@ def _grown(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def quantiles(cube: NDArray[np.float32], shares: Sequence[float]) -> list[Floats]:
-    """Of each series over its observed samples, by linear interpolation.
+    """Return quantiles of the observed samples of each series, with linear interpolation.
 
     Args:
         cube: ``[K, M, T]``, NaN where not observed.
-        shares: 0..1.
+        shares: from 0 to 1.
 
     Returns:
-        For each share ``[K, M]``, NaN where nothing was observed.
+        One array ``[K, M]`` for each share, NaN where nothing was observed.
     """
     ordered = np.sort(cube, axis=2)  # NaN last
     count = np.isfinite(ordered).sum(axis=2)

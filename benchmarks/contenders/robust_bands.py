@@ -1,16 +1,27 @@
 """The robust bands of Grafana's promql-anomaly-detection.
 
-Median of a day, twice the median absolute deviation from it, at least half of the median. The published rule compares
-the median of the last hour, which no incident of a few minutes moves; here it is the sample itself. Bands of the hour a
-day and a week before are left out.
+The middle is the median of a day. The band is twice the median absolute deviation, and at least half of the median. The
+published rule compares the median of the last hour with the band, but incidents of a few minutes do not change that
+median. Here the sample itself is compared. The published bands of the same hour one day and one week before are left
+out.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.contenders.bands import MARGIN, RATE, SPARSE, TIMES, Named, State, outside, selected, worst
-from benchmarks.contenders.paging import Floats, Watch, judged
+from benchmarks.contenders.bands import (
+    MARGIN,
+    RATE,
+    SPARSE,
+    TIMES,
+    Named,
+    State,
+    distance_outside,
+    max_of_service,
+    select_samples,
+)
+from benchmarks.contenders.paging import Floats, PagingState, build_verdict
 from benchmarks.contenders.past import Past, quantiles
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
@@ -18,20 +29,19 @@ from model.verdict import Verdict
 LABEL = "robust bands"
 SUMMARY = "Grafana promql-anomaly-detection: median of a day, twice the median absolute deviation, half of the median"
 DAY = 24 * 3600.0  # s
-RENEWED = 24  # times in what was seen that the bands are computed anew
+RENEWED = 24  # updates of the bands in the length of the past
 
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """Of one kind of series: samples of a day, ``[K, 2 M]`` medians and reaches, and how many samples ago these were
-    computed."""
+    """State of services or of calls: samples of a day, medians and widths ``[K, 2 M]``, and their age in samples."""
 
     day: Past
     table: Floats
     age: int = 0
 
     def with_samples(self, series: Named, sparse: int | None = None) -> "Bands":
-        """One snapshot on; ``sparse``: place of the rate, if it has one."""
+        """Add one snapshot; ``sparse``: column of the request rate, if any."""
         day, age = self.day.with_frame(*series), self.age + 1
         if age < len(day.frames) // RENEWED:
             return replace(self, day=day, age=age)
@@ -42,23 +52,23 @@ class Bands:
             median[median[:, sparse] < SPARSE, sparse] = np.nan
         return Bands(day, np.hstack([median, np.maximum(TIMES * deviation, MARGIN * median)]))
 
-    def outside(self, series: Named) -> Floats:
-        """How far outside of its band each series is, ``[N, M]``."""
+    def distance_outside(self, series: Named) -> Floats:
+        """Distance from the middle in units of the band, ``[N, M]``."""
         names, values = series
-        median, reach = np.split(self.day.looked_up(self.table, names), 2, axis=1)
-        return outside(values, median, median - reach, median + reach)
+        median, reach = np.split(self.day.look_up(self.table, names), 2, axis=1)
+        return distance_outside(values, median, median - reach, median + reach)
 
 
 def start(interval_seconds: float, warm_up: int) -> State[Bands]:
-    """Nothing seen yet."""
+    """Return the state before the first snapshot."""
     services, calls = (Bands(Past(max(1, round(DAY / interval_seconds))), np.empty((0, 2 * m))) for m in (6, 3))
-    return State(Watch(interval_seconds, warm_up), services, calls)
+    return State(PagingState(interval_seconds, warm_up), services, calls)
 
 
 def advance(state: State[Bands], snapshot: MeshSnapshot) -> tuple[Verdict, State[Bands]]:
-    """One snapshot on."""
-    of_services, of_calls = selected(snapshot)
+    """Process one snapshot."""
+    of_services, of_calls = select_samples(snapshot)
     services, calls = state.services.with_samples(of_services, RATE), state.calls.with_samples(of_calls)
-    scores = worst(snapshot, services.outside(of_services), calls.outside(of_calls))
-    verdict, watch = judged(state.watch, snapshot, scores, 1.0)
+    scores = max_of_service(snapshot, services.distance_outside(of_services), calls.distance_outside(of_calls))
+    verdict, watch = build_verdict(state.watch, snapshot, scores, 1.0)
     return verdict, State(watch, services, calls)

@@ -1,9 +1,10 @@
-"""How `make evaluate` works: ``benchmarks/evaluate.py`` runs it.
+"""The parts of `make evaluate`, which ``benchmarks/evaluate.py`` runs.
 
-plan      what is scored, on which recordings, warmed up by what
-lines     verdict lines of a detector on recordings, kept until its code, its weights or a recording changes
-judging   the lines judged, recording by recording
-raised    the same lines with a higher limit
-measures  the figures, one row for each measure and detector
-report    one page of HTML
+plan        jobs: detectors, recordings and warm-ups
+lines       verdict lines of a detector on recordings, cached until its code, its weights or a recording changes
+judging     judges the lines of each recording
+thresholds  judges the same lines with higher thresholds
+measures    rows of results, one for each measure and detector
+report      the report, one page of HTML
+workers     processes and progress bars
 """

@@ -1,12 +1,12 @@
-"""Lines judged recording by recording, and parts of the evaluation put together."""
+"""Judges the lines of each recording and groups recordings that are reported together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.detection.lines import kept_at
+from benchmarks.detection.lines import verdict_path
 from benchmarks.detection.plan import ALERTS, DETECTORS, Job
-from benchmarks.detection.raised import Told
+from benchmarks.detection.thresholds import JudgedRun
 from model.evaluate.truth import Form
 from serve_app.evaluation.load import read_verdicts
 from serve_app.evaluation.run import JudgingOptions, Pool, Sheet, judge_sheet
@@ -14,15 +14,15 @@ from serve_app.settings import AlertSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
-    """One recording to be judged.
+class JudgingTask:
+    """One recording to judge.
 
     Attributes:
-        part: what it is reported in: its data set and form, or the size of a simulated mesh.
-        recording: its folder.
-        files: lines of each detector.
+        part: part of the report: its data set, or the size of the simulated mesh.
+        recording: folder of the recording.
+        files: verdict lines of each detector.
         rules: how to judge.
-        control: it has no benign actions.
+        control: whether it is a control run without benign actions.
     """
 
     part: str
@@ -34,68 +34,68 @@ class Judging:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Recordings that are reported together, and, with located incidents, the verdicts of each detector on them.
+    """Recordings that are reported together.
 
     Attributes:
-        name: of it.
-        pool: their judgements.
-        controls: those of the same meshes without benign actions.
-        told: of each detector, one a recording.
+        name: name in the report.
+        pool: judgements of the recordings.
+        controls: judgements of the control runs of the same meshes.
+        runs: one run for each detector and recording, if incidents are located; else empty.
     """
 
     name: str
     pool: Pool
     controls: tuple[Sheet, ...]
-    told: dict[str, tuple[Told, ...]]
+    runs: dict[str, tuple[JudgedRun, ...]]
 
 
-def judgings(jobs: Iterable[Job], folder: Path, order: Sequence[str] = DETECTORS) -> list[Judging]:
-    """One for each recording of the jobs, with its detectors in this order."""
-    found: dict[Path, Judging] = {}
+def judging_tasks(jobs: Iterable[Job], folder: Path, order: Sequence[str] = DETECTORS) -> list[JudgingTask]:
+    """Return one task for each recording of the jobs, with the detectors in this order."""
+    found: dict[Path, JudgingTask] = {}
     for job in jobs:
         for path in job.recordings:
             part = path.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
             one = found.setdefault(
                 path,
-                Judging(part, path, {}, JudgingOptions(AlertSettings(), begin_after=job.judged_after), job.control),
+                JudgingTask(part, path, {}, JudgingOptions(AlertSettings(), begin_after=job.judged_after), job.control),
             )
-            one.files.update({name: kept_at(folder, name, path) for name in job.detectors})
+            one.files.update({name: verdict_path(folder, name, path) for name in job.detectors})
     return [replace(one, files={n: one.files[n] for n in order if n in one.files}) for one in found.values()]
 
 
-def judged(judging: Judging) -> Sheet:
-    """By the rules."""
+def judge_recording(judging: JudgingTask) -> Sheet:
+    """Judge the lines of all detectors on one recording."""
     name = f"{judging.recording.parent.name}/{judging.recording.name}"
     others = {detector: path for detector, path in judging.files.items() if detector not in ALERTS}
     sheet = judge_sheet(name, judging.recording, others, judging.rules)
-    for detector in [one for one in judging.files if one in ALERTS]:  # it promises another number of pages
+    for detector in [one for one in judging.files if one in ALERTS]:  # it has another budget of false alerts
         rules = replace(judging.rules, alert=ALERTS[detector])
         own = judge_sheet(name, judging.recording, {detector: judging.files[detector]}, rules)
         sheet = replace(sheet, judged=sheet.judged | own.judged, pictures=sheet.pictures | own.pictures)
     return sheet
 
 
-def parts(judgings: Sequence[Judging], sheets: Sequence[Sheet]) -> list[Part]:
-    """Recordings of one data set and form together; controls beside theirs."""
-    found: dict[tuple[str, Form], list[tuple[Judging, Sheet]]] = {}
-    for judging, sheet in zip(judgings, sheets, strict=True):
+def group_parts(judging_tasks: Sequence[JudgingTask], sheets: Sequence[Sheet]) -> list[Part]:
+    """Group recordings by data set and form, with their control runs."""
+    found: dict[tuple[str, Form], list[tuple[JudgingTask, Sheet]]] = {}
+    for judging, sheet in zip(judging_tasks, sheets, strict=True):
         found.setdefault((judging.part, sheet.form), []).append((judging, sheet))
     return [_part(name, form, found[name, form]) for name, form in sorted(found)]
 
 
-def _part(name: str, form: Form, members: Sequence[tuple[Judging, Sheet]]) -> Part:
+def _part(name: str, form: Form, members: Sequence[tuple[JudgingTask, Sheet]]) -> Part:
     lively = [(judging, sheet) for judging, sheet in members if not judging.control]
-    told: dict[str, tuple[Told, ...]] = {}
+    runs: dict[str, tuple[JudgedRun, ...]] = {}
     if form is Form.LOCATED:
-        told = {
-            detector: tuple(_told(judging.files[detector], sheet, detector) for judging, sheet in lively)
+        runs = {
+            detector: tuple(_run(judging.files[detector], sheet, detector) for judging, sheet in lively)
             for detector in lively[0][0].files
         }
     controls = tuple(sheet for judging, sheet in members if judging.control)
-    return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in lively)), controls, told)
+    return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in lively)), controls, runs)
 
 
-def _told(lines: Path, sheet: Sheet, detector: str) -> Told:
+def _run(lines: Path, sheet: Sheet, detector: str) -> JudgedRun:
     watch = sheet.judged[detector].watch
-    assert watch is not None  # located incidents have one
-    return Told(watch, tuple(read_verdicts(lines)))
+    assert watch is not None  # judgements of located incidents have one
+    return JudgedRun(watch, tuple(read_verdicts(lines)))

@@ -1,4 +1,4 @@
-"""Verdict lines of detectors on recordings, kept until a detector's code or weights, or a recording, changes."""
+"""Verdict lines of detectors on recordings, cached until a detector's code or weights or a recording changes."""
 
 import hashlib
 import re
@@ -26,14 +26,14 @@ EVERY = 16  # snapshots between two reports of progress
 OUR_CODE = ("model", "kernels", "partitioning", "serve_app/pipeline.py", "serve_app/settings/service.py")
 THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
 ALL_CODE = ("serve_app/recordings/files.py", "serve_app/api/codec/verdicts.py", "benchmarks/detection/lines.py")
-NOT_SCORING = ("evaluate/", "train.py", "lessons.py", "dataset.py")  # in model/: what no verdict depends on
+NOT_SCORING = ("evaluate/", "training/")  # in model/: files that no verdict depends on
 
 Tick = Callable[[int], Any]
 Code = Callable[[str], str]
 
 
 class Detector(Protocol):
-    """What a job steps: from cold, through a warm-up, and on."""
+    """Interface of a detector in a job."""
 
     def start(self, interval_seconds: float, first: int) -> Any: ...
 
@@ -44,68 +44,68 @@ class Detector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tagae:
-    """The detector as shipped, or with other options."""
+    """The shipped detector, or the same with other options."""
 
     checkpoint: Checkpoint = field(default_factory=load)
     options: Options = field(default_factory=lambda: options(Settings()))
 
     def start(self, interval_seconds: float, first: int) -> Mesh:
-        """Its own warm-up, whatever that of the others is."""
+        """Return the state before the first snapshot. The pipeline has its own warm-up and ignores the arguments."""
         return Mesh()
 
     def warm(self, state: Mesh, snapshot: MeshSnapshot) -> Mesh:
-        """Baselines only, as `tagae score --warmup` does."""
+        """Update baselines only, like `tagae score --warmup`."""
         return advance(self.checkpoint, state, snapshot, self.options, counted=False)[1]
 
     def advance(self, state: Mesh, snapshot: MeshSnapshot) -> tuple[Verdict, Mesh]:
-        """One snapshot on."""
+        """Process one snapshot."""
         return advance(self.checkpoint, state, snapshot, self.options)
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A contender: a warm-up is snapshots like others."""
+class ContenderDetector:
+    """A contender. It treats the warm-up like other snapshots."""
 
     module: Contender
 
     def start(self, interval_seconds: float, first: int) -> Any:
-        """``first``: the snapshot that it judges first, of all that come."""
+        """Return the state before the first snapshot; ``first`` is the number of the first snapshot to judge."""
         return self.module.start(interval_seconds, first)
 
     def warm(self, state: Any, snapshot: MeshSnapshot) -> Any:
-        """One snapshot on."""
+        """Process one snapshot."""
         return self.module.advance(state, snapshot)[1]
 
     def advance(self, state: Any, snapshot: MeshSnapshot) -> tuple[Verdict, Any]:
-        """One snapshot on."""
+        """Process one snapshot."""
         return self.module.advance(state, snapshot)
 
 
 def detector(name: str) -> Detector:
-    """Of this name."""
+    """Return the detector with this name."""
     if name in (OURS, LOUD):
         return Tagae(options=options(Settings(alert=ALERTS.get(name, AlertSettings()))))
-    return Compared(contender(name))
+    return ContenderDetector(contender(name))
 
 
-def kept_at(folder: Path, name: str, recording: Path) -> Path:
-    """Where the lines of a detector on a recording are."""
+def verdict_path(folder: Path, name: str, recording: Path) -> Path:
+    """Path of the lines of a detector on a recording."""
     return folder / name / recording.parent.name / f"{recording.name}.jsonl"
 
 
-def missing(job: Job, folder: Path, code: Code | None = None) -> Job | None:
-    """What of a job is not there, or was made otherwise; None: nothing.
+def missing_work(job: Job, folder: Path, code_digest: Code | None = None) -> Job | None:
+    """Return the part of a job whose lines are missing or out of date, or None.
 
     Args:
-        job: to be done.
-        folder: of the lines.
-        code: digests of detectors that are not evaluation's own.
+        job: the whole job.
+        folder: folder of the lines.
+        code_digest: returns the digest of a detector's code; by default the function below.
     """
     stale = {
         (name, path)
         for name in job.detectors
         for path in job.recordings
-        if _read(_key_file(kept_at(folder, name, path))) != key(name, path, job, code)
+        if _read(_key_file(verdict_path(folder, name, path))) != cache_key(name, path, job, code_digest)
     }
     if not stale:
         return None
@@ -119,32 +119,32 @@ def score(
     folder: Path,
     tick: Tick = lambda snapshots: None,
     make: Callable[[str], Detector] | None = None,
-    code: Code | None = None,
+    code_digest: Code | None = None,
 ) -> None:
     """Write the lines of a job.
 
     Args:
-        job: to be done.
-        folder: for the lines.
-        tick: told every few snapshots how many were scored.
-        make, code: detectors by name, and their digests, where they are not evaluation's own.
+        job: the job.
+        folder: folder of the lines.
+        tick: called every few snapshots with the number of snapshots scored since the last call.
+        make, code_digest: return a detector, and the digest of its code, by name; by default the functions below.
     """
     torch.set_num_threads(1)
     detectors = {name: (make or detector)(name) for name in job.detectors}
     warm_ups = list(RecordingReader(job.warm_up).snapshots()) if job.warm_up else []
     interval = RecordingReader(job.recordings[0]).interval_seconds
     cold = {name: one.start(interval, len(warm_ups) + job.first) for name, one in detectors.items()}
-    warm = {name: _warmed(one, cold[name], warm_ups, tick) for name, one in detectors.items()}
+    warm = {name: _warm_up(one, cold[name], warm_ups, tick) for name, one in detectors.items()}
     for recording in job.recordings:
         _write(detectors, warm, recording, folder, tick)
         for name in detectors:
-            _key_file(kept_at(folder, name, recording)).write_text(key(name, recording, job, code))
+            _key_file(verdict_path(folder, name, recording)).write_text(cache_key(name, recording, job, code_digest))
 
 
-def key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str:
-    """Alike as long as the lines would be alike."""
+def cache_key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str:
+    """Return a digest of everything that determines the lines."""
     parts = [
-        (digest or code)(name),
+        (digest or code_digest)(name),
         _identity(recording),
         f"{job.first}",
         _identity(job.warm_up) if job.warm_up else "cold",
@@ -153,8 +153,8 @@ def key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str
 
 
 @cache
-def code(name: str) -> str:
-    """Digest of all that a detector's verdicts depend on, its weights among it."""
+def code_digest(name: str) -> str:
+    """Return a digest of everything that determines a detector's verdicts, including its weights."""
     files = [ROOT / path for path in ALL_CODE]
     if name in (OURS, LOUD):
         files += [SHIPPED, *(one for path in OUR_CODE for one in _sources(ROOT / path))]
@@ -166,7 +166,7 @@ def code(name: str) -> str:
     return digest.hexdigest()
 
 
-def _warmed(one: Detector, state: Any, snapshots: Iterable[MeshSnapshot], tick: Tick) -> Any:
+def _warm_up(one: Detector, state: Any, snapshots: Iterable[MeshSnapshot], tick: Tick) -> Any:
     for number, snapshot in enumerate(snapshots, 1):
         state = one.warm(state, snapshot)
         if number % EVERY == 0:
@@ -175,7 +175,7 @@ def _warmed(one: Detector, state: Any, snapshots: Iterable[MeshSnapshot], tick: 
 
 
 def _write(detectors: dict[str, Detector], warm: dict[str, Any], recording: Path, folder: Path, tick: Tick) -> None:
-    states, paths = dict(warm), {name: kept_at(folder, name, recording) for name in detectors}
+    states, paths = dict(warm), {name: verdict_path(folder, name, recording) for name in detectors}
     with ExitStack() as stack:
         files = {}
         for name, path in paths.items():
@@ -191,7 +191,7 @@ def _write(detectors: dict[str, Detector], warm: dict[str, Any], recording: Path
 
 
 def _modules(name: str) -> list[Path]:
-    """A contender's module and those that it names, and so on."""
+    """Return a contender's module and the contender modules that it imports, directly or indirectly."""
     every = {path.stem: path for path in (ROOT / "benchmarks" / "contenders").glob("*.py")}
     found, ahead = {"__init__"}, {name}
     while ahead:
@@ -205,7 +205,7 @@ def _modules(name: str) -> list[Path]:
 
 
 def _sources(path: Path) -> list[Path]:
-    """Files that scoring runs."""
+    """Return the source files that scoring uses."""
     if path.is_file():
         return [path]
     files = (one for pattern in ("*.py", "*.cpp", "*.h", "*.cu") for one in path.rglob(pattern))
@@ -213,7 +213,7 @@ def _sources(path: Path) -> list[Path]:
 
 
 def _identity(recording: Path) -> str:
-    """Its description and the sizes of its files."""
+    """Describe a recording by its metadata and the sizes of its files."""
     sizes = {path.name: path.stat().st_size for path in sorted(recording.glob("*.parquet"))}
     return f"{(recording / 'meta.json').read_text()}{sizes}"
 

@@ -1,4 +1,4 @@
-"""The figures: one row for each part, measure and detector."""
+"""The rows of ``detection.jsonl`` and ``evaluation_set.jsonl``."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.contenders import NAMES, contender
 from benchmarks.detection.judging import Part
-from benchmarks.detection.raised import Limit, at_recall, limits, within
+from benchmarks.detection.thresholds import Threshold, false_pages_at_recall, recall_within, try_thresholds
 from benchmarks.simulated import LEVELS
 from model.evaluate.figures import Figures, figures
 from model.evaluate.intervals import Estimate
@@ -16,32 +16,34 @@ from model.evaluate.truth import Form
 from serve_app.evaluation.run import Sheet
 
 Measured = tuple[str, Estimate | None]
-BUDGETS = (2.0, 15.0, 20.0)  # false pages an hour
+BUDGETS = (2.0, 15.0, 20.0)  # false alerts per hour
 STATIC = ("guarded", "own_limit")
-GROSS, MODERATE = 100.0, 20.0  # sigmas of effect from which a fault is one
+GROSS, MODERATE = 100.0, 20.0  # least effect of such faults, in sigmas
 STEP_SECONDS = 15.0  # of the simulated meshes
 EFFECTS = (0.0, 5.0, 20.0, 100.0, math.inf)  # bounds of the bands of effect, sigmas
 
 
 def label(name: str) -> str:
-    """What tables call a detector."""
+    """Return the name of a detector in tables."""
     return contender(name).LABEL if name in NAMES else name
 
 
 def rows(part: Part) -> list[dict[str, Any]]:
-    """All measures of all detectors on a part."""
+    """Return all measures of all detectors on a part."""
     found = []
-    swept = {name: limits(told) for name, told in part.told.items()}
+    swept = {name: try_thresholds(runs) for name, runs in part.runs.items()}
     for name, one in part.pool.figures.items():
         measured = list(_by_time(one) if one.form is not Form.LOCATED else _by_place(name, one, swept))
         if part.controls and name in part.controls[0].judged:
             measured += _due_to_churn(name, part)
-        found += [_row(part.name, measure, label(name), told) for measure, told in measured if told is not None]
+        found += [
+            _row(part.name, measure, label(name), estimate) for measure, estimate in measured if estimate is not None
+        ]
     return found
 
 
 def evaluation_set(services: int, sheets: Sequence[Sheet], churn: str) -> list[dict[str, Any]]:
-    """One row for each static rule on simulated recordings of one size."""
+    """Return one row for each static rule on simulated recordings of one size."""
     return [
         _of_rule(services, churn, label(name), report([w for sheet in sheets if (w := sheet.judged[name].watch)]))
         for name in STATIC
@@ -67,7 +69,7 @@ def _by_time(one: Figures) -> Iterator[Measured]:
     yield from _probability(one)
 
 
-def _by_place(name: str, one: Figures, swept: dict[str, list[Limit]]) -> Iterator[Measured]:
+def _by_place(name: str, one: Figures, swept: dict[str, list[Threshold]]) -> Iterator[Measured]:
     pages = one.pages
     if pages is None:
         return
@@ -80,9 +82,9 @@ def _by_place(name: str, one: Figures, swept: dict[str, list[Limit]]) -> Iterato
     yield "top_3_of_true_pages_from_moderate", strong.top3
     yield "delay_snapshots_gross", _plain(None if gross.delay_seconds is None else gross.delay_seconds / STEP_SECONDS)
     for budget in BUDGETS:
-        yield f"recall_at_{budget:g}_false_pages_per_hour", within(swept[name], budget)
+        yield f"recall_at_{budget:g}_false_pages_per_hour", recall_within(swept[name], budget)
     for rule in (rule for rule in STATIC if rule in swept and rule != name):
-        yield f"false_pages_per_hour_at_recall_of_{rule}", at_recall(swept[name], swept[rule][0].recall)
+        yield f"false_pages_per_hour_at_recall_of_{rule}", false_pages_at_recall(swept[name], swept[rule][0].recall)
     yield from _probability(one)
 
 
@@ -98,21 +100,21 @@ def _probability(one: Figures) -> Iterator[Measured]:
 def _due_to_churn(name: str, part: Part) -> Iterator[Measured]:
     controls = {sheet.name.replace("-muted", "-churn"): sheet.judged[name] for sheet in part.controls}
     lively = [sheet for sheet in part.pool.sheets if sheet.name in controls]
-    told = figures([sheet.judged[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
-    if told.churn is not None:
-        yield "false_pages_due_to_churn_per_hour", told.churn.due_an_hour
+    found = figures([sheet.judged[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
+    if found.churn is not None:
+        yield "false_pages_due_to_churn_per_hour", found.churn.due_an_hour
 
 
-def _row(part: str, measure: str, detector: str, told: Estimate) -> dict[str, Any]:
+def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str, Any]:
     return {
         "benchmark": "detection",
         "part": part,
         "measure": measure,
         "detector": detector,
-        "value": _rounded(told.value),
-        "low": _rounded(told.low),
-        "high": _rounded(told.high),
-        "n": round(told.n, 2),
+        "value": _rounded(estimate.value),
+        "low": _rounded(estimate.low),
+        "high": _rounded(estimate.high),
+        "n": round(estimate.n, 2),
     }
 
 
@@ -146,16 +148,16 @@ def _of_rule(services: int, churn: str, rule: str, found: Report) -> dict[str, A
             level: _rounded(summarise(of_level(level)).recall.value, 2) for level in dict.fromkeys(LEVELS)
         },
         "recall_by_effect_sigmas": {
-            f"{low:g} to {high:g}": [len(told), _rounded(summarise(told).recall.value, 2)]
+            f"{low:g} to {high:g}": [len(outcomes), _rounded(summarise(outcomes).recall.value, 2)]
             for low, high in pairwise(EFFECTS)
-            if (told := of_band(low, high))
+            if (outcomes := of_band(low, high))
         },
-        "recall_by_kind": {kind: _rounded(told.recall.value, 2) for kind, told in found.by_kind.items()},
+        "recall_by_kind": {kind: _rounded(summary.recall.value, 2) for kind, summary in found.by_kind.items()},
     }
 
 
 def _plain(value: float | None) -> Estimate | None:
-    """Without an interval."""
+    """Return an estimate without an interval."""
     return None if value is None else Estimate(1, value, None, None)
 
 

@@ -1,4 +1,4 @@
-"""What is scored, on which recordings, warmed up by what."""
+"""The jobs of the evaluation: detectors, recordings and warm-ups."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,28 +10,32 @@ from serve_app.recordings.files import RecordingReader
 from serve_app.settings import AlertSettings, ModelSettings
 
 OURS = "tagae"
-LOUD, LOUD_SIZE = "tagae_loud", 300  # ours where more pages are wanted, on the simulated meshes of one size
+LOUD, LOUD_SIZE = "tagae_loud", 300  # ours with a larger budget of alerts, on simulated meshes of one size
 ALERTS = {LOUD: AlertSettings(false_pages_per_day=24 * 20)}
 DETECTORS = (OURS, LOUD, *NAMES)
-CONTROLLED = (OURS, "guarded", "own_limit")  # who is asked which false pages are due to churn
+CONTROLLED = (
+    OURS,
+    "guarded",
+    "own_limit",
+)  # detectors that also run without churn, to count false alerts due to it
 SHARED = Path("../shared/recordings")
 SIMULATED = tuple(str(size) for size in SEEDS)
 PARTS = ("shared", *SIMULATED)
-COLD = ModelSettings().warm_up_snapshots  # snapshots before the first judgement, as shipped
+COLD = ModelSettings().warm_up_snapshots  # first snapshot to judge without a warm-up recording
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process does in one go: some detectors through a warm-up and then, from there, each recording.
+    """The work of one process: some detectors, a warm-up, and recordings that all start from the warmed-up state.
 
     Attributes:
-        part: of ``PARTS``.
-        detectors: names.
-        recordings: folders.
-        warm_up: a recording of normal operation; None: from cold.
-        first: number of the first snapshot of a recording that contenders judge.
-        judged_after: seconds of its start that are not judged.
-        control: the recordings have no benign actions.
+        part: one of ``PARTS``.
+        detectors: names of the detectors.
+        recordings: folders of the recordings.
+        warm_up: a recording of normal operation, or None to start without state.
+        first: number of the first snapshot that contenders judge.
+        judged_after: time at the start of a recording that is not judged.
+        control: whether the recordings have no benign actions.
     """
 
     part: str
@@ -43,7 +47,7 @@ class Job:
     control: bool = False
 
     def snapshots(self) -> int:
-        """To be scored, all detectors together."""
+        """Return the number of snapshots to score, summed over the detectors."""
         if self.part != "shared":
             each = (WARM_UP + JUDGED) * len(self.recordings)
         else:
@@ -53,8 +57,11 @@ class Job:
 
 
 def shared_jobs(detectors: tuple[str, ...], root: Path = SHARED) -> list[Job]:
-    """Every recording below a folder: issues of PetShop after its normal traffic (of low traffic where it has none of
-    its own), all others from cold."""
+    """Return jobs for every recording below a folder.
+
+    PetShop's issues follow its normal traffic, or its low traffic if the load has no recording of normal traffic. All
+    other recordings start without state.
+    """
     jobs = []
     for dataset in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
         recordings = sorted(path.parent for path in dataset.glob("*/meta.json"))
@@ -68,29 +75,29 @@ def shared_jobs(detectors: tuple[str, ...], root: Path = SHARED) -> list[Job]:
 
 
 def simulated_jobs(size: int, detectors: tuple[str, ...], folder: Path = FOLDER) -> list[Job]:
-    """The simulated set of one size: our detector alone on each recording, and all contenders together."""
+    """Return jobs for the simulated set of one size: on each recording one for our detector, one for all contenders."""
     jobs = []
     for run in runs([size]):
-        asked = tuple(name for name in detectors if not run.muted or name in CONTROLLED)
-        alone = [(name,) for name in asked if name == OURS or (name == LOUD and size == LOUD_SIZE)]
-        together = (*alone, tuple(name for name in asked if name not in (OURS, LOUD)))
+        names = tuple(name for name in detectors if not run.muted or name in CONTROLLED)
+        alone = [(name,) for name in names if name == OURS or (name == LOUD and size == LOUD_SIZE)]
+        groups = (*alone, tuple(name for name in names if name not in (OURS, LOUD)))
         jobs += [
             Job(
                 part=str(size),
-                detectors=names,
+                detectors=together,
                 recordings=(folder / run.name,),
                 first=WARM_UP + 1,
                 judged_after=WARM_UP * timedelta(seconds=15),
                 control=run.muted,
             )
-            for names in together
-            if names
+            for together in groups
+            if together
         ]
     return jobs
 
 
 def _warm_up(path: Path) -> Path | None:
-    """Normal traffic of the same application: what precedes ``-issues-``, or low traffic."""
+    """Return the recording of normal traffic of the same load, or of low traffic; None if there is none."""
     if "-issues-" not in path.name:
         return None
     kind = path.name.split("-issues-")[0]

@@ -1,4 +1,4 @@
-"""One page of HTML without anything from elsewhere: every measure of every detector, part by part."""
+"""The report: one page of HTML without external files, with every measure of every detector."""
 
 from collections.abc import Sequence
 from html import escape
@@ -12,7 +12,7 @@ from serve_app.evaluation.measures import blocks, by_kind
 
 
 def page(parts: Sequence[Part]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     about = "".join(
         f"<dt>{escape(contender(name).LABEL)}</dt><dd>{escape(contender(name).SUMMARY)}</dd>" for name in NAMES
     )
@@ -21,19 +21,19 @@ def page(parts: Sequence[Part]) -> str:
 
 
 def write(path: Path, parts: Sequence[Part]) -> None:
-    """To a file."""
+    """Write the report to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(parts), encoding="utf-8")
 
 
 def _section(part: Part) -> str:
     figures = part.pool.figures
-    told, names = list(figures.values()), [label(name) for name in figures]
-    first, size = told[0], told[0].services
+    columns, names = list(figures.values()), [label(name) for name in figures]
+    first, size = columns[0], columns[0].services
     mesh = f"{size[0]:,}" if size[0] == size[1] else f"{size[0]:,} to {size[1]:,}"
     count = f"{first.snapshots:,} snapshots, {first.incidents} incidents"
     about = f"{len(part.pool.sheets)} recordings of {mesh} services: {count}"
-    tables = table(blocks(told), names) + "".join(
-        f"<h3>By kind</h3>{table(kinds, names)}" for kinds in [by_kind(told)] if kinds
+    tables = table(blocks(columns), names) + "".join(
+        f"<h3>By kind</h3>{table(kinds, names)}" for kinds in [by_kind(columns)] if kinds
     )
     return f'<h2>{escape(part.name)}</h2><p class="about">{about}</p>{tables}{reliabilities(part.pool)}'

@@ -1,4 +1,4 @@
-"""Work spread over processes, with one bar for each kind of it."""
+"""Runs work in processes, with one progress bar for each kind of work."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,27 +16,27 @@ from serve_app.cli.console import bars, for_people
 
 T = TypeVar("T")
 R = TypeVar("R")
-_told: Any = None  # of a worker: where it reports progress
+_progress: Any = None  # in a worker: the queue for its progress
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Processes, and the bar that they move."""
+    """Worker processes and their progress bar."""
 
     pool: ProcessPoolExecutor
     bar: Progress
     queue: Any
 
     def each(self, what: str, work: Callable[[T], R], things: Sequence[T], steps: Iterable[int]) -> list[R]:
-        """``work`` of each thing, in their order; ``steps``: how many each reports."""
+        """Call ``work`` for each thing and return the results in order; ``steps``: how many steps each reports."""
         began, task = time.monotonic(), self.bar.add_task(what, total=sum(steps))
         over = Event()
-        mover = Thread(target=self._moved, args=(task, over))
+        mover = Thread(target=self._move_bar, args=(task, over))
         mover.start()
         try:
             futures: list[Future[R]] = [self.pool.submit(work, thing) for thing in things]
             for future in as_completed(futures):
-                future.result()  # the first failure ends it all
+                future.result()  # raises the first failure
         finally:
             over.set()
             mover.join()
@@ -44,7 +44,7 @@ class Workers:
             for_people().print(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
         return [future.result() for future in futures]
 
-    def _moved(self, task: Any, over: Event) -> None:
+    def _move_bar(self, task: Any, over: Event) -> None:
         while not over.is_set():
             try:
                 self.bar.advance(task, self.queue.get(timeout=0.2))
@@ -53,19 +53,19 @@ class Workers:
 
 
 @contextmanager
-def started(processes: int) -> Iterator[Workers]:
-    """Workers, until the block ends."""
+def start_workers(processes: int) -> Iterator[Workers]:
+    """Start workers, and stop them at the end of the block."""
     context = get_context("spawn")
     queue = context.Queue()
     with ProcessPoolExecutor(processes, context, _begin, (queue,)) as pool, bars() as bar:
         yield Workers(pool, bar, queue)
 
 
-def tell(steps: int) -> None:
-    """So many steps are done; called in a worker."""
-    _told.put(steps)
+def report_steps(steps: int) -> None:
+    """Report finished steps; called in a worker."""
+    _progress.put(steps)
 
 
 def _begin(queue: Any) -> None:
-    global _told
-    _told = queue
+    global _progress
+    _progress = queue

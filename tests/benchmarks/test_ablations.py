@@ -11,9 +11,9 @@ import torch
 
 from benchmarks import figures
 from benchmarks.ablation.variants import FULL, OF_NEIGHBOURS, VARIANTS, rank_columns
-from benchmarks.ablation.weights import Plan, detector, due, kept_at, learn
+from benchmarks.ablation.weights import Plan, detector, needs_training, train_variant, weights_path
 from benchmarks.ablations import lines
-from benchmarks.detection.judging import judged, judgings, parts
+from benchmarks.detection.judging import group_parts, judge_recording, judging_tasks
 from benchmarks.detection.lines import score
 from benchmarks.detection.plan import Job
 from model.checkpoint import SHIPPED, Checkpoint, load
@@ -146,19 +146,21 @@ def test_variants_are_trained_kept_scored_and_told(
     trained = load(full).network.state_dict()
     for name in names[1:]:
         variant, ticks = VARIANTS[name], [0]
-        assert due(variant, plan, weights)
-        learn(variant, plan, weights, ticks.append)
+        assert needs_training(variant, plan, weights)
+        train_variant(variant, plan, weights, ticks.append)
         assert sum(ticks) == plan.steps(variant)
-        assert not due(variant, plan, weights), "kept"
-        assert due(variant, replace(plan, options=replace(plan.options, seed=1)), weights), (
+        assert not needs_training(variant, plan, weights), "kept"
+        assert needs_training(variant, replace(plan, options=replace(plan.options, seed=1)), weights), (
             "other weights were asked for"
         )
-        network = load(kept_at(name, plan, weights)).network.state_dict()
+        network = load(weights_path(name, plan, weights)).network.state_dict()
         same = torch.equal(network["blame.0.weight"], trained["blame.0.weight"])
         assert same is (variant.silence is None), "the autoencoder is trained anew only where it is silenced"
-    assert not due(VARIANTS[FULL], plan, weights)
+    assert not needs_training(VARIANTS[FULL], plan, weights)
     full.write_bytes(full.read_bytes() + b" ")
-    assert [due(VARIANTS[name], plan, weights) for name in names] == [False, False, True], "it began from those weights"
+    assert [needs_training(VARIANTS[name], plan, weights) for name in names] == [False, False, True], (
+        "it began from those weights"
+    )
 
     recording = tmp_path / "shop" / "day"
     with RecordingWriter(recording, 15.0) as writer:
@@ -168,9 +170,9 @@ def test_variants_are_trained_kept_scored_and_told(
         writer.add_incident(LabelledIncident(*span, fault.kind, fault.service.split("/")[1]))
     job = Job("shared", names, (recording,))
     shutil.copy(SHIPPED, full)
-    score(job, tmp_path / "lines", make=lambda name: detector(name, plan, weights), code=str)
-    asked = judgings([job], tmp_path / "lines", names)
-    told = lines(parts(asked, [judged(one) for one in asked]))
+    score(job, tmp_path / "lines", make=lambda name: detector(name, plan, weights), code_digest=str)
+    asked = judging_tasks([job], tmp_path / "lines", names)
+    told = lines(group_parts(asked, [judge_recording(one) for one in asked]))
     recalls = {row["detector"]: row for row in told if row["measure"] == "recall"}
     assert list(recalls) == list(names)
     assert "full_ahead" not in recalls[FULL]

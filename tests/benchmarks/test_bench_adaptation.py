@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.bench_adaptation import MOST_FACTOR, SERVICES, alarms, shift, shifts, watched
+from benchmarks.bench_adaptation import MOST_FACTOR, SERVICES, count_alarms, score_all, shift, shifts
 from model.checkpoint import load
 from serve_app.pipeline import Options
 from serve_app.simulator.mesh.topology import MeshSpec
@@ -16,8 +16,8 @@ def test_adapting_adds_no_alarm_and_a_leak_is_not_learned_away() -> None:
     one = shift(MeshSpec(services=SERVICES, seed=742, crowds_per_day=24.0))
     assert one is not None
     snapshots, checkpoint = one.snapshots(LEAK), load()
-    told = {adapt: watched(checkpoint, snapshots, Options(adapt=adapt)) for adapt in (False, True)}
-    without, adapted = (alarms(*told[adapt], one.service, LEAK) for adapt in (False, True))
+    verdicts_by_mode = {adapt: score_all(checkpoint, snapshots, Options(adapt=adapt)) for adapt in (False, True)}
+    without, adapted = (count_alarms(*verdicts_by_mode[adapt], one.service, LEAK) for adapt in (False, True))
     assert adapted.later_alarmed <= without.later_alarmed
     assert adapted.pages <= without.pages
     assert adapted.leak_after is not None

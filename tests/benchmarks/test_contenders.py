@@ -193,15 +193,15 @@ def test_adaptive_bands_widen_where_an_hour_was_variable_and_as_they_were_a_day_
     for value in (0.4, 4.0):
         bands = bands.with_samples(sample(value))
     assert bands.hour.mean()[1, 0] == pytest.approx(2.2)
-    assert bands.outside(sample(2.2 + 2 * 1.8))[1, 0] == pytest.approx(1.0)
+    assert bands.distance_outside(sample(2.2 + 2 * 1.8))[1, 0] == pytest.approx(1.0)
     for _ in range(46):
         bands = bands.with_samples(sample(2.0))
-    assert bands.outside(sample(2.2 + 2 * 1.8))[1, 0] == pytest.approx(1.0), "23.5 hours ago"
+    assert bands.distance_outside(sample(2.2 + 2 * 1.8))[1, 0] == pytest.approx(1.0), "23.5 hours ago"
     bands = bands.with_samples(sample(2.0))
-    assert bands.outside(sample(2.0 + 2 * 1.8))[1, 0] == pytest.approx(1.0), "3 plus twice 1 is less"
+    assert bands.distance_outside(sample(2.0 + 2 * 1.8))[1, 0] == pytest.approx(1.0), "3 plus twice 1 is less"
     for _ in range(6):
         bands = bands.with_samples(sample(2.0))
-    assert bands.outside(sample(2.0 + 0.5 * 2.0))[1, 0] == pytest.approx(1.0), "forgotten after 26 hours"
+    assert bands.distance_outside(sample(2.0 + 0.5 * 2.0))[1, 0] == pytest.approx(1.0), "forgotten after 26 hours"
 
 
 def test_robust_bands_are_twice_the_median_absolute_deviation() -> None:
@@ -209,14 +209,14 @@ def test_robust_bands_are_twice_the_median_absolute_deviation() -> None:
     bands = robust_bands.Bands(Past(20), np.empty((0, 2)))
     for value in range(1, 10):
         bands = bands.with_samples((("a",), np.array([[float(value)]])))
-    assert bands.outside((("a",), np.array([[9.0]])))[0, 0] == pytest.approx(1.0)
-    assert bands.outside((("a", "b"), np.array([[0.0], [7.0]])))[:, 0] == pytest.approx([1.25, 0.0])
+    assert bands.distance_outside((("a",), np.array([[9.0]])))[0, 0] == pytest.approx(1.0)
+    assert bands.distance_outside((("a", "b"), np.array([[0.0], [7.0]])))[:, 0] == pytest.approx([1.25, 0.0])
 
 
 def test_ecod_adds_the_rarest_tails() -> None:
     """Five samples and the row itself; the first feature leans right, the second is symmetric, so both tails count."""
     rows = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [9, 5]], np.float32)
-    (found,) = ecod._strangeness(ecod._learn(rows), np.array([[5, 6]], np.float32))
+    (found,) = ecod._anomaly_score(ecod._learn(rows), np.array([[5, 6]], np.float32))
     assert found == pytest.approx(-np.log(2 / 6) - np.log(1 / 6) - np.log(6 / 6))
 
 
@@ -238,7 +238,7 @@ def test_trees_score_as_scikit_learn_does() -> None:
     rng = np.random.default_rng(3)
     rows, others = (np.abs(rng.normal(size=(n, 7))).astype(np.float32) for n in (700, 50))
     expected = -IsolationForest(random_state=0).fit(rows).score_samples(others)
-    assert isolation_forest._strangeness(isolation_forest._learn(rows), others) == pytest.approx(expected, rel=1e-9)
+    assert isolation_forest._anomaly_score(isolation_forest._learn(rows), others) == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_model_is_learned_again_when_twice_as_much_was_seen() -> None:
@@ -293,8 +293,8 @@ def test_quantiles_of_what_was_observed() -> None:
     for value in (8.0, np.nan, 1.0, 2.0, 4.0):
         past = past.with_frame(("b", "a"), np.array([[np.nan], [value]]))
     quarter, half = quantiles(past.cube(), (0.25, 0.5))
-    assert past.looked_up(quarter, ("a", "c"))[:, 0] == pytest.approx([1.75, np.nan], nan_ok=True)
-    assert past.looked_up(half, ("b", "a"))[:, 0] == pytest.approx([np.nan, 3.0], nan_ok=True)
+    assert past.look_up(quarter, ("a", "c"))[:, 0] == pytest.approx([1.75, np.nan], nan_ok=True)
+    assert past.look_up(half, ("b", "a"))[:, 0] == pytest.approx([np.nan, 3.0], nan_ok=True)
 
 
 @pytest.fixture(scope="module")

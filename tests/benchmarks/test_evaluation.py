@@ -10,12 +10,12 @@ import pytest
 
 from benchmarks import figures
 from benchmarks.detection import lines
-from benchmarks.detection.judging import judged, judgings, parts
-from benchmarks.detection.lines import code, kept_at, missing, score
+from benchmarks.detection.judging import group_parts, judge_recording, judging_tasks
+from benchmarks.detection.lines import code_digest, missing_work, score, verdict_path
 from benchmarks.detection.measures import rows
 from benchmarks.detection.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
-from benchmarks.detection.raised import Told, at_recall, limits, within
 from benchmarks.detection.report import page
+from benchmarks.detection.thresholds import JudgedRun, false_pages_at_recall, recall_within, try_thresholds
 from benchmarks.simulated import SEEDS
 from model.evaluate.located import AlertRecord, LocatedFault, LocatedRun
 from model.evaluate.truth import Form
@@ -90,21 +90,21 @@ def test_lines_are_kept_until_code_or_recording_changes(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job("shared", (OURS, "own_limit"), (shop / "shop" / "day",), shop / "shop" / "low_traffic-normal", first=1)
-    assert missing(job, tmp_path) == job
+    assert missing_work(job, tmp_path) == job
     ticks: list[int] = []
     score(job, tmp_path, ticks.append)
     assert sum(ticks) == 4 * 32, "two detectors, a warm-up and a recording, every 16 of 40 snapshots"
-    told = [list(read_verdicts(kept_at(tmp_path, name, job.recordings[0]))) for name in job.detectors]
+    told = [list(read_verdicts(verdict_path(tmp_path, name, job.recordings[0]))) for name in job.detectors]
     assert [[verdict.observed_at for verdict in one] for one in told] == [[START + i * STEP for i in range(40)]] * 2
     assert Status.WARMING_UP not in {verdict.status for one in told for verdict in one}, "warmed up before"
-    assert missing(job, tmp_path) is None
-    assert missing(replace(job, first=2), tmp_path) == replace(job, first=2)
-    monkeypatch.setattr(lines, "code", lambda name: "changed" if name == OURS else code(name))
-    assert missing(job, tmp_path) == replace(job, detectors=(OURS,))
+    assert missing_work(job, tmp_path) is None
+    assert missing_work(replace(job, first=2), tmp_path) == replace(job, first=2)
+    monkeypatch.setattr(lines, "code_digest", lambda name: "changed" if name == OURS else code_digest(name))
+    assert missing_work(job, tmp_path) == replace(job, detectors=(OURS,))
 
 
 def test_code_is_that_of_the_detector_and_what_it_is_made_of() -> None:
-    assert len({code(name) for name in DETECTORS}) == len(DETECTORS)
+    assert len({code_digest(name) for name in DETECTORS}) == len(DETECTORS)
     assert {path.stem for path in lines._modules("baro")} == {
         "__init__",
         "baro",
@@ -122,8 +122,8 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
     jobs = shared_jobs((OURS, "guarded"), shop)
     for job in jobs:
         score(job, tmp_path)
-    asked = judgings(jobs, tmp_path)
-    found = parts(asked, [judged(one) for one in asked])
+    asked = judging_tasks(jobs, tmp_path)
+    found = group_parts(asked, [judge_recording(one) for one in asked])
     assert {(part.name, part.pool.form) for part in found} == {
         ("shop, stream", Form.STREAM),
         ("shop, normal", Form.NORMAL),
@@ -134,7 +134,7 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
     assert page(found).count("<h2>shop") == 2
 
 
-def told(*scores: dict[str, float]) -> Told:
+def told(*scores: dict[str, float]) -> JudgedRun:
     """Incidents by id; snapshot after snapshot."""
     verdicts = []
     for i, open_now in enumerate(scores):
@@ -149,7 +149,7 @@ def told(*scores: dict[str, float]) -> Told:
     )
     later = replace(fault, start=START + 60 * STEP, end=START + 62 * STEP, recovered=START + 62 * STEP)
     end = START + 240 * STEP
-    return Told(
+    return JudgedRun(
         LocatedRun((AlertRecord("a1", START + 2 * STEP, ("a",), frozenset("a")),), (fault, later), STEP, START, end),
         tuple(verdicts),
     )
@@ -158,22 +158,22 @@ def told(*scores: dict[str, float]) -> Told:
 def test_limits_in_hindsight() -> None:
     """An hour, two faults: one found weakly and later strongly, the other weakly; false ones of 2 and 6."""
     run = told({"b1": 2.0}, {"c1": 6.0}, {"a1": 1.0}, {"a1": 8.0}, *[{}] * 56, {"a2": 3.0})
-    assert run.raised(5.0).pages == (
+    assert run.with_threshold(5.0).pages == (
         AlertRecord("c1", START + STEP, ("c",), frozenset("c")),
         AlertRecord("a1", START + 3 * STEP, ("a",), frozenset("a")),
     ), "told once it is strong"
-    found = limits([run])
+    found = try_thresholds([run])
     assert (found[0].recall, found[0].false_pages_an_hour) == (1.0, 2.0)
-    recalls = [within(found, budget) for budget in (2.0, 1.0, 0.0)]
+    recalls = [recall_within(found, budget) for budget in (2.0, 1.0, 0.0)]
     assert [one.value if one else None for one in recalls] == [1.0, 1.0, 0.5]
-    rates = [at_recall(found, recall) for recall in (0.5, 1.0)]
+    rates = [false_pages_at_recall(found, recall) for recall in (0.5, 1.0)]
     assert [one.value if one else None for one in rates] == [0.0, 1.0]
 
 
 def test_a_run_without_incidents_has_one_limit() -> None:
-    found = limits([replace(told({}, {}), watch=replace(told({}).watch, pages=()))])
+    found = try_thresholds([replace(told({}, {}), watch=replace(told({}).watch, pages=()))])
     assert [(one.recall, one.false_pages_an_hour) for one in found] == [(0.0, 0.0)]
-    assert at_recall(found, 0.5) is None
+    assert false_pages_at_recall(found, 0.5) is None
 
 
 def test_the_table_tells_the_strongest_that_keeps_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
