@@ -25,7 +25,7 @@ from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.pipeline import Mesh, Options, build_meta_input, calibrate, commit, decide, deviations_of, prepare
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from serve_app.stores.cache import Known, MeshCache
+from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.sqlite import LocalStore
 
@@ -57,7 +57,7 @@ class Session:
     def push(self, name: str, packed: bytes) -> None:
         """Judge and keep one snapshot."""
         snapshot = unpack_snapshot(packed)
-        known = self._cache.get(name) or Known(Mesh(), 0)
+        known = self._cache.get(name) or CachedMesh(Mesh(), 0)
         mesh, record = self._judged(known.mesh, snapshot)
         revision = self._store.append(
             name,
@@ -70,7 +70,7 @@ class Session:
             keep=self._options.window_size,
             revision=known.revision,
         )
-        self._cache.put(name, Known(mesh, revision))
+        self._cache.put(name, CachedMesh(mesh, revision))
 
     def _judged(self, mesh: Mesh, snapshot: MeshSnapshot) -> tuple[Mesh, Record]:
         laid = prepare(self._checkpoint, mesh, snapshot, self._options)

@@ -61,7 +61,7 @@ PARTICIPLES = re.compile(
 PENDING_NAMES: dict[str, int] = {
     "asked": 1,
     "called": 2,
-    "changed": 2,
+    "changed": 1,
     "given": 2,
     "gone": 1,
     "hushed": 1,
@@ -84,7 +84,7 @@ PENDING_NAMES: dict[str, int] = {
     "remembered": 2,
     "said": 1,
     "scored": 1,
-    "seen": 4,
+    "seen": 3,
     "settled": 1,
     "shown": 3,
     "suspected": 2,

@@ -16,8 +16,8 @@ from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.news import News
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Options, plan_of
-from serve_app.stores.record import Seen
-from serve_app.stores.repository import Meshes
+from serve_app.stores.record import StoredSnapshot
+from serve_app.stores.repository import MeshRepository
 from serve_app.web.queries import Viewing
 from serve_app.web.report import report
 
@@ -35,7 +35,7 @@ class Queries:
         news: notifies of new verdicts.
     """
 
-    def __init__(self, meshes: Meshes, checkpoint: Checkpoint, options: Options, news: News) -> None:
+    def __init__(self, meshes: MeshRepository, checkpoint: Checkpoint, options: Options, news: News) -> None:
         self._meshes, self._checkpoint, self._options, self._news = meshes, checkpoint, options, news
         self._viewing = Viewing(meshes)
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
@@ -51,7 +51,7 @@ class Queries:
         Raises:
             UnknownMesh, UnknownInstant: there is none.
         """
-        return (await asyncio.to_thread(self._meshes.record, mesh, at)).document
+        return (await asyncio.to_thread(self._meshes.load_record, mesh, at)).document
 
     async def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """The first ``limit`` kept verdicts after ``since``, oldest first, as JSON.
@@ -59,7 +59,7 @@ class Queries:
         Raises:
             UnknownMesh: nothing is stored.
         """
-        return await asyncio.to_thread(self._meshes.verdicts, mesh, since, limit)
+        return await asyncio.to_thread(self._meshes.load_verdicts, mesh, since, limit)
 
     async def newer(self, mesh: str, since: datetime | None, limit: int, seconds: float) -> list[bytes]:
         """As :meth:`verdicts`, but waits up to ``seconds`` if there is none yet. Without ``since``: the newest verdict.
@@ -80,9 +80,9 @@ class Queries:
         """The plan that the newest snapshot was cut by, as JSON. Errors as of :meth:`verdict`."""
         return await asyncio.to_thread(self._plan, mesh, members)
 
-    async def graph(self, mesh: str, at: datetime | None = None) -> Seen:
+    async def graph(self, mesh: str, at: datetime | None = None) -> StoredSnapshot:
         """The newest snapshot, or the one of an instant, with its verdict. Errors as of :meth:`verdict`."""
-        return await asyncio.to_thread(self._meshes.seen, mesh, at)
+        return await asyncio.to_thread(self._meshes.load_snapshot, mesh, at)
 
     async def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """The map of the mesh, gzipped JSON; ``expand``: namespaces of a large mesh to show by service."""
@@ -132,7 +132,7 @@ class Queries:
         Raises:
             UnknownMesh: there is none.
         """
-        state = await asyncio.to_thread(self._meshes.state, mesh)
+        state = await asyncio.to_thread(self._meshes.load_state, mesh)
         kept = [encode_feedback(one) for one in state.memory.feedback]
         return FeedbackListDocument(feedback=kept).model_dump_json().encode()
 
@@ -142,7 +142,7 @@ class Queries:
         Raises:
             UnknownMesh: there is none.
         """
-        state = await asyncio.to_thread(self._meshes.state, mesh)
+        state = await asyncio.to_thread(self._meshes.load_state, mesh)
         kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
         return MuteListDocument(mutes=kept).model_dump_json().encode()
 
@@ -152,13 +152,13 @@ class Queries:
         Raises:
             UnknownMesh: there is none.
         """
-        state = await asyncio.to_thread(self._meshes.state, mesh)
+        state = await asyncio.to_thread(self._meshes.load_state, mesh)
         return encode_adaptation(state.adaptation).model_dump_json().encode()
 
     async def _view(self, look: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._view_thread, look, *args)
 
     def _plan(self, name: str, members: bool) -> bytes:
-        mesh = self._meshes.newest(self._meshes.stored(name)).mesh
+        mesh = self._meshes.refresh(self._meshes.load_stored(name)).mesh
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
         return document.model_dump_json(exclude_none=True).encode()

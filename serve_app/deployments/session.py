@@ -68,9 +68,9 @@ from serve_app.pipeline import (
     prepare,
 )
 from serve_app.settings import AlertSettings, Settings
-from serve_app.stores.cache import Known, MeshCache
+from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record
-from serve_app.stores.repository import Meshes
+from serve_app.stores.repository import MeshRepository
 
 if TYPE_CHECKING:
     from serve_app.deployments.meta import MetaModel
@@ -119,7 +119,7 @@ class MeshSession:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._evicted: deque[str] = deque()  # meshes deleted for new ones, by threads that write
         store = open_store(settings, on_evicted=self._evicted.append)
-        self._meshes = Meshes(store, MeshCache(settings.serve.session_memory_bytes))
+        self._meshes = MeshRepository(store, MeshCache(settings.serve.session_memory_bytes))
         self._options = options(settings)
         self._news = News()
         self._queries = Queries(self._meshes, self._checkpoint, self._options, self._news)
@@ -203,7 +203,7 @@ class MeshSession:
             UnknownMesh: there is none.
         """
         async with self._lock(mesh):
-            self._meshes.forget(mesh)
+            self._meshes.evict(mesh)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._queries.forget(mesh)
             self._news.notify(mesh)
@@ -283,8 +283,8 @@ class MeshSession:
 
     async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         async def changed() -> T:
-            known, result = await asyncio.to_thread(self._meshes.changed, mesh, change)
-            self._meshes.hold(mesh, known)
+            known, result = await asyncio.to_thread(self._meshes.change_state, mesh, change)
+            self._meshes.cache(mesh, known)
             return result
 
         return await self._owning(mesh, changed)
@@ -296,7 +296,7 @@ class MeshSession:
                 return await step()
             # Another session was first, or what was damaged has been set aside: what is held here is of the past.
             except (StoreConflict, CorruptState):
-                self._meshes.forget(mesh)
+                self._meshes.evict(mesh)
                 return await step()
             finally:
                 self._forget_evicted()
@@ -305,7 +305,7 @@ class MeshSession:
         """Let go of the meshes that the store has deleted to make room for new ones, and resolve their alerts."""
         while self._evicted:
             mesh = self._evicted.popleft()
-            self._meshes.forget(mesh)
+            self._meshes.evict(mesh)
             self._news.notify(mesh)
             self._tell_gone(mesh)
 
@@ -323,8 +323,8 @@ class MeshSession:
         known, snapshot, laid = begun
         step = await self._judge(push, laid, snapshot, watch)
         with watch.stage("store"):
-            known = Known(step.mesh, known.revision)
-            self._meshes.hold(push.mesh, await asyncio.to_thread(self._keep, push, known, snapshot, step.record))
+            known = CachedMesh(step.mesh, known.revision)
+            self._meshes.cache(push.mesh, await asyncio.to_thread(self._keep, push, known, snapshot, step.record))
         if push.counted:
             self._news.notify(push.mesh)
         for stage, taken in watch.seconds.items():
@@ -388,19 +388,19 @@ class MeshSession:
             answer = await asyncio.to_thread(decide, self._checkpoint, case, policy)
         return answer
 
-    def _begin(self, push: Push) -> Judged | tuple[Known, MeshSnapshot, PreparedSnapshot]:
+    def _begin(self, push: Push) -> Judged | tuple[CachedMesh, MeshSnapshot, PreparedSnapshot]:
         """The stored verdict of a snapshot judged before, or what is needed to judge it now."""
         snapshot = unpack_snapshot(push.packed)
-        known = self._meshes.known(push.mesh)
+        known = self._meshes.get(push.mesh)
         if not known.revision:
             self._meshes.check_room(push.mesh)
         newest = known.mesh.state.observed_at
         if push.counted and newest is not None and snapshot.observed_at <= newest:
             # What is held here may be of a mesh that another session has deleted or evicted since.
-            known = self._meshes.latest(push.mesh)
+            known = self._meshes.reload(push.mesh)
             newest = known.mesh.state.observed_at
         if push.counted and newest is not None and snapshot.observed_at <= newest:
-            return Judged(self._meshes.repeated(push.mesh, snapshot, newest.isoformat()))
+            return Judged(self._meshes.repeat_verdict(push.mesh, snapshot, newest.isoformat()))
         chosen = options(self._settings, push.mesh)
         laid = prepare(self._checkpoint, known.mesh, snapshot, chosen, counted=push.counted)
         return known, snapshot, laid
@@ -433,7 +433,7 @@ class MeshSession:
         case = build_meta_input(self._checkpoint, laid, calibrated, snapshot, self._options)
         return case, deviations_of(laid, calibrated, snapshot)
 
-    def _keep(self, push: Push, known: Known, snapshot: MeshSnapshot, record: Record) -> Known:
+    def _keep(self, push: Push, known: CachedMesh, snapshot: MeshSnapshot, record: Record) -> CachedMesh:
         """Write through; ``known`` has the mesh after the step and the revision before it."""
         if not push.counted:
             return self._meshes.replace(push.mesh, known)

@@ -26,9 +26,9 @@ from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar import verdicts_pb2
 from serve_app.sidecar.messages import verdict_message
 from serve_app.sidecar.newest import Newest
-from serve_app.stores.cache import Known, MeshCache
+from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record
-from serve_app.stores.repository import Meshes
+from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
@@ -72,7 +72,7 @@ class Session:
         if self._checkpoint.refused:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._store = LocalStore(settings.store.path)
-        self._meshes = Meshes(self._store, MeshCache(settings.serve.session_memory_bytes))
+        self._meshes = MeshRepository(self._store, MeshCache(settings.serve.session_memory_bytes))
         # One thread, so that snapshots take their turns, and OpenMP's threads are those of one caller.
         self._thread = ThreadPoolExecutor(1, "score")
         self._pushes: set[asyncio.Task[bytes]] = set()
@@ -161,35 +161,35 @@ class Session:
             return self._step(snapshot)
         # Somebody else wrote, or what was damaged has been set aside: what is held here is of the past.
         except (StoreConflict, CorruptState):
-            self._meshes.forget(self.mesh)
+            self._meshes.evict(self.mesh)
             return self._step(snapshot)
 
     def _step(self, snapshot: MeshSnapshot) -> SessionAnswer:
-        known = self._meshes.known(self.mesh)
+        known = self._meshes.get(self.mesh)
         newest = known.mesh.state.observed_at
         if newest is not None and snapshot.observed_at <= newest:
-            return SessionAnswer(self._meshes.repeated(self.mesh, snapshot, newest.isoformat()))
+            return SessionAnswer(self._meshes.repeat_verdict(self.mesh, snapshot, newest.isoformat()))
         verdict, after = advance(self._checkpoint, known.mesh, snapshot, self._options)
         document = encode_verdict(verdict).model_dump_json().encode()
         kept = self._meshes.append(
             self.mesh,
-            Known(after, known.revision),
+            CachedMesh(after, known.revision),
             snapshot,
             pack_snapshot(snapshot),
             Record(snapshot.num_nodes, document),
             keep=self._options.window_size,
         )
-        self._meshes.hold(self.mesh, kept)
+        self._meshes.cache(self.mesh, kept)
         return SessionAnswer(document, verdict)
 
     def _found(self) -> bytes | None:
         """JSON of the newest verdict, with its state in memory; one that is damaged is set aside, as the log says."""
         try:
-            stored = self._meshes.stored(self.mesh)
-            known = self._meshes.newest(stored)
+            stored = self._meshes.load_stored(self.mesh)
+            known = self._meshes.refresh(stored)
         except (UnknownMesh, CorruptState):
             return None
-        self._meshes.hold(self.mesh, known)
+        self._meshes.cache(self.mesh, known)
         return Record.unpack(stored.verdict).document if known.revision else None
 
 

@@ -1,4 +1,4 @@
-"""The seam between the sessions and whatever keeps their state."""
+"""The interface between sessions and the store of their state."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ class MeshLimit:
     """How many meshes a store takes, and when an idle one makes room for a new one.
 
     Attributes:
-        max_meshes: at most so many.
-        evict_idle_seconds: if a new mesh finds no room, the mesh that was written to longest ago is deleted, provided
-            that this was at least so many seconds ago; None: no mesh is ever deleted for another.
+        max_meshes: at most.
+        evict_idle_seconds: if the store is full, a new mesh replaces the mesh with the oldest write, provided that this
+            write was at least this many seconds ago. None: no mesh is ever deleted to make room.
     """
 
     max_meshes: int
@@ -22,17 +22,17 @@ class MeshLimit:
 
 @dataclass(frozen=True, slots=True)
 class StoredMesh:
-    """What is kept of one mesh beside its ring of snapshots.
+    """One mesh in the store, without its window of snapshots.
 
     Attributes:
         mesh: its name.
-        revision: grows with every write and never repeats in one store: the token of compare-and-set. It is the time
-            of the write, µs since 1970, or one more than the last revision where the clock has not moved on.
-        sequence: snapshots counted; 0 where only a baseline was set.
-        observed_at: time of the newest snapshot, None before the first.
-        digest: content digest of the newest snapshot, empty before the first.
-        state: the O(1) state, opaque.
-        verdict: the newest verdict, opaque, empty before the first.
+        revision: token for compare-and-set; grows with every write and never repeats in one store. It is the time of
+            the write, µs since 1970, or one more than the last revision if the clock has not advanced.
+        sequence: number of counted snapshots; 0 if only a baseline was set.
+        observed_at: time of the newest snapshot; None before the first.
+        digest: content digest of the newest snapshot; empty before the first.
+        state: O(1) state, opaque.
+        verdict: newest verdict, opaque; empty before the first.
     """
 
     mesh: str
@@ -54,7 +54,7 @@ class StoredVerdict:
 
 @dataclass(frozen=True, slots=True)
 class MeshSummary:
-    """One stored mesh in a list; ``verdict`` is the newest one, opaque."""
+    """One stored mesh in a list; ``verdict`` is the newest verdict, opaque."""
 
     mesh: str
     sequence: int
@@ -63,22 +63,29 @@ class MeshSummary:
 
 
 class StateStore(Protocol):
-    """State of meshes, written through before a verdict is answered. Blobs are opaque bytes.
+    """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
 
-    Every method raises ``BadMeshName`` for a name outside the alphabet, ``Overloaded`` where the store stayed busy, and
-    ``CorruptState`` for what cannot be read: with ``details["mesh"]`` one mesh, which was set aside, so that the next
-    call finds it new. A write raises ``StoreFull`` where there is no room; nothing is changed then. Every method raises
-    ``StoreGone`` once the store's files were deleted or replaced: a write that was acknowledged before is in the files
-    that are gone, and no write is acknowledged after. A write that creates a mesh raises ``TooManyMeshes`` beyond the
-    store's limit. Instances may be used from several threads, a store from several processes.
+    Threads may share an instance, and processes a store.
+
+    Every method raises:
+        BadMeshName: a name outside the alphabet.
+        Overloaded: the store stayed busy.
+        CorruptState: something cannot be read. If ``details["mesh"]`` is set, that mesh was set aside, and the next
+            call finds it new.
+        StoreGone: the store's files were deleted or replaced. Acknowledged writes are in those files; no further write
+            is acknowledged.
+
+    Every write also raises:
+        StoreFull: the disk is full; nothing changed.
+        TooManyMeshes: the write would create a mesh beyond the store's limit.
     """
 
     def check_room(self, mesh: str) -> None:
-        """Raise ``TooManyMeshes`` if ``mesh`` is new and a write could not create it now. The write decides: this only
-        saves the work before it."""
+        """Raise ``TooManyMeshes`` if ``mesh`` is new and there is no room for it. The write checks again; this saves
+        the work before it."""
 
     def load(self, mesh: str) -> StoredMesh | None:
-        """The newest state, or None where nothing is stored."""
+        """The newest state, or None if nothing is stored."""
 
     def append(
         self,
@@ -93,44 +100,45 @@ class StateStore(Protocol):
         keep: int,
         revision: int | None = None,
     ) -> int:
-        """Count one snapshot: append it and its verdict, replace the state, drop snapshots beyond the last ``keep``.
+        """Count one snapshot in one transaction: append it with its verdict, replace the state, and drop all snapshots
+        but the last ``keep``.
 
-        All of it happens or nothing. Pass the ``revision`` the state was computed from (0 for a mesh not stored), so
-        that a baseline set in between is not overwritten; None compares the sequence alone.
+        Pass the ``revision`` that the state was computed from (0 for a new mesh), so that a baseline set in between is
+        not overwritten. None compares only the sequence.
 
         Returns:
             The new revision.
 
         Raises:
-            StoreConflict: unless the stored sequence is ``sequence - 1`` (0 = none) and the revision is the given one.
+            StoreConflict: the stored sequence is not ``sequence - 1`` (0 = none), or the stored revision is another.
         """
 
     def replace(self, mesh: str, state: bytes, *, revision: int) -> int:
-        """Replace the state without counting a snapshot (a baseline); ``revision`` 0 for a mesh not stored.
+        """Replace the state without counting a snapshot (a baseline); ``revision`` is 0 for a new mesh.
 
         Returns:
             The new revision.
 
         Raises:
-            StoreConflict: unless the stored revision is the given one.
+            StoreConflict: the stored revision is another.
         """
 
     def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
-        """The verdict of the kept snapshot of this instant, None if there is none."""
+        """The verdict of the kept snapshot of this time, or None."""
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        """The verdicts of kept snapshots later than ``since`` (None: of all), oldest first, the first ``limit`` of
-        them; none where nothing is stored."""
+        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first. Empty if nothing
+        is stored."""
 
     def window(self, mesh: str) -> Iterator[bytes]:
-        """The kept snapshots, oldest first, as of the first ``next``; read one at a time."""
+        """Iterate over the kept snapshots, oldest first. The first ``next`` fixes the view."""
 
     def meshes(self) -> list[MeshSummary]:
-        """All stored meshes by name."""
+        """All stored meshes, in order of name."""
 
     def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
-        """Move a mesh whose state cannot be used out of the way; it starts anew. False unless the stored revision is
-        the given one. What was set aside of it before is dropped."""
+        """Move a mesh with unusable state aside, so that it starts from the beginning. Replaces what was set aside
+        before. Returns False if the stored revision is another."""
 
     def delete(self, mesh: str) -> bool:
-        """Forget a mesh; False where nothing was stored."""
+        """Delete a mesh. Returns False if nothing was stored."""

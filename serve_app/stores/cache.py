@@ -1,4 +1,4 @@
-"""The meshes that a session holds in memory. The store is the truth; losing an entry costs a read."""
+"""The meshes that a session holds in memory. The store is authoritative; losing an entry costs a read."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, fields
@@ -9,59 +9,59 @@ from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from serve_app.pipeline import Mesh
 
-NAME_BYTES = 80  # of one service's name: the string's header, its letters, and its place in a tuple
+NAME_BYTES = 80  # of one service's name: string header, characters, and slot in a tuple
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A mesh as of one revision of the store; revision 0: nothing is stored."""
+class CachedMesh:
+    """A mesh at one revision of the store; revision 0: nothing is stored."""
 
     mesh: Mesh
     revision: int
 
 
 class MeshCache:
-    """Meshes up to a budget of bytes; the least recently used leave first.
+    """Meshes up to a budget of bytes. Evicts the least recently used first.
 
     Args:
-        budget_bytes: of all meshes together. The newest one stays, however large.
+        budget_bytes: of all meshes together. The newest entry always stays.
     """
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
-        self._known: OrderedDict[str, tuple[Known, int]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[CachedMesh, int]] = OrderedDict()
         self._bytes = 0
 
     @property
     def bytes(self) -> int:
-        """Held now."""
+        """Current size."""
         return self._bytes
 
-    def get(self, name: str) -> Known | None:
-        """What is held under a mesh's name."""
+    def get(self, name: str) -> CachedMesh | None:
+        """The entry of a mesh, or None."""
         try:
-            self._known.move_to_end(name)
-            return self._known[name][0]
-        except KeyError:  # never held, or let go this moment: readers come from threads
+            self._entries.move_to_end(name)
+            return self._entries[name][0]
+        except KeyError:  # absent, or evicted just now: readers run in other threads
             return None
 
-    def put(self, name: str, known: Known) -> None:
-        """Hold a mesh, and let go of others if need be."""
+    def put(self, name: str, entry: CachedMesh) -> None:
+        """Add or replace a mesh, and evict others if necessary."""
         self.drop(name)
-        size = size_bytes(known.mesh)
-        self._known[name] = known, size
+        size = size_bytes(entry.mesh)
+        self._entries[name] = entry, size
         self._bytes += size
-        while self._bytes > self._budget and len(self._known) > 1:
-            self.drop(next(iter(self._known)))
+        while self._bytes > self._budget and len(self._entries) > 1:
+            self.drop(next(iter(self._entries)))
 
     def drop(self, name: str) -> None:
-        """Let go of a mesh, if it is held."""
-        _, size = self._known.pop(name, (None, 0))
+        """Remove a mesh if it is there."""
+        _, size = self._entries.pop(name, (None, 0))
         self._bytes -= size
 
 
 def size_bytes(mesh: Mesh) -> int:
-    """Memory of a mesh's arrays and names; what its snapshots share counts once."""
+    """Memory of a mesh's arrays and names. Arrays that its snapshots share count once."""
     state = mesh.state
     held: list[MeshState | MeshSnapshot] = [state, *state.window]
     values = [getattr(owner, f.name) for owner in held for f in fields(owner)]

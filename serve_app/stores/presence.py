@@ -1,27 +1,27 @@
-"""Whether the files that a store has open are still at their paths, and which run had a store in a directory last.
+"""Checks that a store's open files are still at their paths, and remembers the last run that used a directory.
 
-A process keeps a deleted file open, and writes to it succeed: they are lost when the process ends. Without this check a
-store whose files were deleted would acknowledge snapshots that are lost with the next restart. The check compares
-device and inode of each path with those that were opened. It costs three ``os.stat``, about 4 µs.
+A process can keep writing to a deleted file; the data is lost when the process ends. Without this check, a store whose
+files were deleted would acknowledge snapshots that are lost with the next restart. The check compares device and inode
+of each path with those of the open file. It costs three calls of ``os.stat``, about 4 µs.
 """
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-SUFFIXES = ("", "-wal", "-shm")  # the database, its write-ahead log, and the index of the log that processes share
+SUFFIXES = ("", "-wal", "-shm")  # database, write-ahead log, and the log's index, which processes share
 MARKER_NAME = "last-run"
 _MARKER_TEXT = (
     "The last run of TAGAE that had a state store in this directory. If the store's files disappear during a run,\n"
-    "this file keeps replicas of the same run from making an empty store in their place. Restart the service to start\n"
-    "anew.\n"
+    "this file keeps replicas of the same run from creating an empty store in their place. Restart the service to\n"
+    "start with an empty store.\n"
 )
 FileId = tuple[int, int]  # device, inode
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """Identities of a database's files, in the order of ``SUFFIXES``; None for a file that is not there."""
+    """Identities of a database's files, in the order of ``SUFFIXES``; None for a missing file."""
 
     ids: tuple[FileId | None, ...]
 
@@ -31,7 +31,7 @@ class StoreFiles:
         return self.ids[0]
 
     def describe_changes(self, now: "StoreFiles", name: str) -> str:
-        """Which files are missing now, and which were replaced; in words. ``name`` is that of the database file."""
+        """Text that lists the missing and the replaced files. ``name`` is the name of the database file."""
         return ", ".join(
             f"{name}{suffix} {'is missing' if found is None else 'is another file'}"
             for suffix, opened, found in zip(SUFFIXES, self.ids, now.ids, strict=True)
@@ -40,7 +40,7 @@ class StoreFiles:
 
 
 def find_files(path: str) -> StoreFiles:
-    """What is at the paths of the database ``path`` now."""
+    """The files that are at the paths of a database now."""
     return StoreFiles(tuple(_file_id(path + suffix) for suffix in SUFFIXES))
 
 
@@ -53,7 +53,7 @@ def _file_id(path: str) -> FileId | None:
 
 
 def read_last_run(directory: Path) -> str | None:
-    """Name of the last run that had a store in ``directory``; None if it is not known."""
+    """Name of the last run that had a store in ``directory``; None if unknown."""
     try:
         return (directory / MARKER_NAME).read_text(encoding="utf-8").partition("\n")[0]
     except (FileNotFoundError, NotADirectoryError):
@@ -61,9 +61,9 @@ def read_last_run(directory: Path) -> str | None:
 
 
 def write_last_run(directory: Path, run: str) -> None:
-    """Keep the name of a run in ``directory``.
+    """Write the name of a run to ``directory``.
 
     Raises:
-        OSError: it cannot be written, since the directory is gone or the disk is full.
+        OSError: the directory is missing or the disk is full.
     """
     (directory / MARKER_NAME).write_text(f"{run}\n\n{_MARKER_TEXT}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a session keeps of a verdict in the store, and what it tells of its meshes."""
+"""The stored form of a verdict, and the gauges of a stored mesh."""
 
 import json
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from serve_app.stores.base import MeshSummary
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A verdict as it was answered, ready to be answered again.
+    """A verdict as it was sent.
 
     Attributes:
-        services: in its snapshot.
-        document: the verdict's JSON document.
-        deviations: of each service and call, packed; empty where they are not known.
-        seconds: from snapshot to verdict, without decoding and storing; None where nobody measured it.
+        services: number of services in its snapshot.
+        document: JSON of the verdict.
+        deviations: of each service and call, packed; empty if unknown.
+        seconds: from snapshot to verdict, without decoding and storing; None if not measured.
     """
 
     services: int
@@ -25,14 +25,14 @@ class Record:
     seconds: float | None = None
 
     def pack(self) -> bytes:
-        """A line with the number of services and the microseconds, one with the document (JSON has no other line
-        breaks), deviations."""
+        """A line with the number of services and the microseconds, a line with the document (its JSON has no line
+        breaks), then the deviations."""
         took = b"" if self.seconds is None else b" %d" % round(self.seconds * 1e6)
         return b"%d%b\n%b\n%b" % (self.services, took, self.document, self.deviations)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Record":
-        """Read what :meth:`pack` wrote, or versions that measured no time."""
+        """Read what :meth:`pack` wrote, also in versions that measured no time."""
         numbers, _, rest = packed.partition(b"\n")
         document, _, deviations = rest.partition(b"\n")
         services, *took = numbers.split()
@@ -40,8 +40,8 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A snapshot of a mesh, packed, how strange its services and calls are, packed, and its verdict's JSON."""
+class StoredSnapshot:
+    """A packed snapshot, the packed deviations of its services and calls, and the JSON of its verdict."""
 
     snapshot: bytes
     deviations: bytes
@@ -49,7 +49,7 @@ class Seen:
 
 
 def gauges(stored: MeshSummary) -> MeshGauges:
-    """A stored mesh as it is listed and measured; before its first verdict it is warming up."""
+    """The gauges of a stored mesh. Before its first verdict it is warming up."""
     if not stored.verdict:
         return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
     record = Record.unpack(stored.verdict)
@@ -64,5 +64,5 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         verdict["threshold"],
         verdict["probability"],
         len(verdict["incidents"]),
-        len(verdict.get("muted", ())),  # version 0.1.0 knew none
+        len(verdict.get("muted", ())),  # absent in version 0.1.0
     )

@@ -1,4 +1,4 @@
-"""What a session knows of its meshes: the store is the truth, the cache what is held of it."""
+"""Access to stored meshes through a cache. The store is authoritative."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,34 +14,34 @@ from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownInstant
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
 from serve_app.stores.base import StateStore, StoredMesh
-from serve_app.stores.cache import Known, MeshCache
-from serve_app.stores.record import Record, Seen, gauges
+from serve_app.stores.cache import CachedMesh, MeshCache
+from serve_app.stores.record import Record, StoredSnapshot, gauges
 
 T = TypeVar("T")
 
 
-class Meshes:
+class MeshRepository:
     """The meshes of a store, some of them in memory.
 
     Args:
-        store: of all sessions.
-        cache: of this one.
+        store: shared by all sessions.
+        cache: of this session.
     """
 
     def __init__(self, store: StateStore, cache: MeshCache) -> None:
         self._store = store
         self._cache = cache
 
-    def known(self, mesh: str) -> Known:
-        """What is held of a mesh, or what the store has; revision 0 where nothing is stored."""
+    def get(self, mesh: str) -> CachedMesh:
+        """A mesh from the cache, else from the store; revision 0 if nothing is stored."""
         return self._cache.get(mesh) or self._load(mesh)
 
-    def hold(self, mesh: str, known: Known) -> None:
-        """Keep in memory what was written; on the event loop, as :meth:`forget`."""
-        self._cache.put(mesh, known)
+    def cache(self, mesh: str, entry: CachedMesh) -> None:
+        """Put a mesh that was just written into the cache. Call it from the event loop, as :meth:`evict`."""
+        self._cache.put(mesh, entry)
 
-    def forget(self, mesh: str) -> None:
-        """What is held here is of the past; the store still has it."""
+    def evict(self, mesh: str) -> None:
+        """Drop an outdated entry of the cache. The store is not changed."""
         self._cache.drop(mesh)
 
     def has(self, mesh: str) -> bool:
@@ -49,83 +49,88 @@ class Meshes:
         return self._store.load(mesh) is not None
 
     def check(self) -> None:
-        """Raise what keeps the store from being read, such as ``StoreGone``."""
+        """Read once, to raise any error of the store such as ``StoreGone``."""
         self._store.load("tagae-readiness")
 
     def check_room(self, mesh: str) -> None:
-        """Raise ``TooManyMeshes`` if a mesh that is not stored could not be created now."""
+        """Raise ``TooManyMeshes`` if the mesh is new and there is no room for it."""
         self._store.check_room(mesh)
 
-    def stored(self, mesh: str) -> StoredMesh:
-        """A mesh that has a verdict.
+    def load_stored(self, mesh: str) -> StoredMesh:
+        """The stored form of a mesh that has a verdict.
 
         Raises:
-            UnknownMesh: nothing is stored, or a baseline only.
+            UnknownMesh: nothing is stored, or only a baseline.
         """
         stored = self._store.load(mesh)
         if stored is None:
-            raise unknown(mesh)
+            raise unknown_mesh(mesh)
         if not stored.verdict:
-            raise UnknownMesh(f"mesh {mesh!r}: has a baseline and no verdict yet; push a snapshot")
+            raise UnknownMesh(f"mesh {mesh!r}: has a baseline but no verdict yet; push a snapshot")
         return stored
 
-    def newest(self, stored: StoredMesh) -> Known:
-        """What is held if it is of this revision, else what the store has by now."""
-        known = self._cache.get(stored.mesh)
-        if known is None or known.revision != stored.revision:
-            known = self._load(stored.mesh)
-        return known
+    def refresh(self, stored: StoredMesh) -> CachedMesh:
+        """The cached mesh if it has this revision, else the mesh from the store."""
+        entry = self._cache.get(stored.mesh)
+        if entry is None or entry.revision != stored.revision:
+            entry = self._load(stored.mesh)
+        return entry
 
-    def latest(self, mesh: str) -> Known:
-        """What the store has by now; nothing yet where another session deleted or evicted the mesh."""
+    def reload(self, mesh: str) -> CachedMesh:
+        """The mesh as the store has it now; empty if another session deleted it or made room."""
         stored = self._store.load(mesh)
         if stored is None:
-            self.forget(mesh)
-            return Known(Mesh(), 0)
-        return self.newest(stored)
+            self.evict(mesh)
+            return CachedMesh(Mesh(), 0)
+        return self.refresh(stored)
 
-    def state(self, mesh: str) -> MeshState:
-        """Of a mesh that has a verdict, the newest.
+    def load_state(self, mesh: str) -> MeshState:
+        """The newest state of a mesh that has a verdict.
 
         Raises:
             UnknownMesh: there is none.
         """
-        return self.newest(self.stored(mesh)).mesh.state
+        return self.refresh(self.load_stored(mesh)).mesh.state
 
-    def record(self, mesh: str, at: datetime | None = None) -> Record:
-        """What was said of the newest snapshot, or of the one of an instant.
+    def load_record(self, mesh: str, at: datetime | None = None) -> Record:
+        """The verdict of the snapshot of this time; None: of the newest.
 
         Raises:
             UnknownMesh, UnknownInstant: there is none.
         """
         if at is None:
-            return Record.unpack(self.stored(mesh).verdict)
+            return Record.unpack(self.load_stored(mesh).verdict)
         kept = self._store.verdict_at(mesh, at)
         if kept is None:
-            self.stored(mesh)  # who has no mesh has no instants
+            self.load_stored(mesh)  # raises if the mesh is unknown
             raise unknown_instant(mesh, at)
         return Record.unpack(kept.verdict)
 
-    def seen(self, mesh: str, at: datetime | None = None) -> Seen:
-        """The newest snapshot, or the one of an instant, and what is said of it.
+    def load_snapshot(self, mesh: str, at: datetime | None = None) -> StoredSnapshot:
+        """The snapshot of this time (None: the newest) with its verdict.
 
         Raises:
             UnknownMesh, UnknownInstant: there is none.
         """
-        stored = self.stored(mesh)
-        record = Record.unpack(stored.verdict) if at is None else self.record(mesh, at)
-        window, wanted = self.newest(stored).mesh.state.window, at or stored.observed_at
-        snapshot = next((s for s in reversed(window) if s.observed_at == wanted), None)
-        if snapshot is None:  # deleted, or out of the window, in between
-            raise unknown(mesh) if at is None else unknown_instant(mesh, at)
-        return Seen(pack_snapshot(snapshot), record.deviations, record.document)
+        stored = self.load_stored(mesh)
+        record = Record.unpack(stored.verdict) if at is None else self.load_record(mesh, at)
+        window, time = self.refresh(stored).mesh.state.window, at or stored.observed_at
+        snapshot = next((s for s in reversed(window) if s.observed_at == time), None)
+        if snapshot is None:  # deleted, or left the window, in between
+            raise unknown_mesh(mesh) if at is None else unknown_instant(mesh, at)
+        return StoredSnapshot(pack_snapshot(snapshot), record.deviations, record.document)
 
-    def repeated(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
-        """JSON of the verdict of the same snapshot.
+    def repeat_verdict(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
+        """JSON of the stored verdict of a snapshot that was sent again.
+
+        Args:
+            mesh: name.
+            snapshot: not after the newest one.
+            newest: time of the newest one, for messages.
 
         Raises:
-            StaleSnapshot: its instant has no kept verdict, and is before ``newest``.
-            SameTimeOtherContent: another snapshot of this instant was judged.
+            StaleSnapshot: no verdict of this time is kept.
+            SameTimeOtherContent: a snapshot of this time with other content was scored.
         """
         judged = self._store.verdict_at(mesh, snapshot.observed_at)
         if judged is None:
@@ -136,111 +141,114 @@ class Meshes:
             )
         if judged.digest != snapshot.digest:
             raise SameTimeOtherContent(
-                f"mesh {mesh!r}: {snapshot.observed_at.isoformat()} was judged with other content; the newest snapshot "
+                f"mesh {mesh!r}: {snapshot.observed_at.isoformat()} was scored with other content; the newest snapshot "
                 f"is of {newest}; send each instant once",
                 pointer="/observed_at",
             )
         return Record.unpack(judged.verdict).document
 
-    def replace(self, mesh: str, known: Known) -> Known:
-        """Write a state through without counting a snapshot.
+    def replace(self, mesh: str, entry: CachedMesh) -> CachedMesh:
+        """Store a state without counting a snapshot.
 
         Args:
             mesh: name.
-            known: the new state, and the revision that it was made from.
+            entry: the new state, and the revision that it was computed from.
 
         Returns:
-            The same under its new revision, to be held.
+            The entry with its new revision, for :meth:`cache`.
 
         Raises:
             StoreConflict: the store has another revision.
         """
-        return Known(known.mesh, self._store.replace(mesh, pack_state(known.mesh.state), revision=known.revision))
+        return CachedMesh(entry.mesh, self._store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision))
 
-    def changed(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[Known, T]:
-        """Write a changed state through, and what else the change gave; one that changes nothing writes nothing.
+    def change_state(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[CachedMesh, T]:
+        """Apply a change to a state and store it. If the change returns the same state, nothing is written.
+
+        Returns:
+            The entry for :meth:`cache`, and the second result of the change.
 
         Raises:
-            UnknownMesh: it has no verdict.
-            StoreConflict: somebody wrote in between.
+            UnknownMesh: the mesh has no verdict.
+            StoreConflict: another session wrote in between.
         """
-        known = self.newest(self.stored(mesh))
-        state, result = change(known.mesh.state)
-        if state is not known.mesh.state:
-            known = self.replace(mesh, Known(replace(known.mesh, state=state), known.revision))
-        return known, result
+        entry = self.refresh(self.load_stored(mesh))
+        state, result = change(entry.mesh.state)
+        if state is not entry.mesh.state:
+            entry = self.replace(mesh, CachedMesh(replace(entry.mesh, state=state), entry.revision))
+        return entry, result
 
     def append(
-        self, mesh: str, known: Known, snapshot: MeshSnapshot, packed: bytes, record: Record, *, keep: int
-    ) -> Known:
-        """Write a counted snapshot through, ``packed`` as it is kept, with its verdict; the rest as :meth:`replace`.
+        self, mesh: str, entry: CachedMesh, snapshot: MeshSnapshot, packed: bytes, record: Record, *, keep: int
+    ) -> CachedMesh:
+        """Store a counted snapshot with its verdict; otherwise as :meth:`replace`.
 
-        ``keep`` snapshots stay at most.
+        ``packed`` is the stored form of the snapshot. At most ``keep`` snapshots stay.
         """
         revision = self._store.append(
             mesh,
-            sequence=known.mesh.state.sequence,
+            sequence=entry.mesh.state.sequence,
             observed_at=snapshot.observed_at,
             snapshot=packed,
             digest=snapshot.digest,
-            state=pack_state(known.mesh.state),
+            state=pack_state(entry.mesh.state),
             verdict=record.pack(),
             keep=keep,
-            revision=known.revision,
+            revision=entry.revision,
         )
-        return Known(known.mesh, revision)
+        return CachedMesh(entry.mesh, revision)
 
-    def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        """JSON of the kept verdicts, as :meth:`records`."""
-        return [record.document for record in self.records(mesh, since, limit)]
+    def load_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
+        """JSON of the kept verdicts; otherwise as :meth:`load_records`."""
+        return [record.document for record in self.load_records(mesh, since, limit)]
 
-    def records(self, mesh: str, since: datetime | None, limit: int) -> list[Record]:
-        """What was said of kept snapshots later than ``since``, oldest first, the first ``limit`` of them.
+    def load_records(self, mesh: str, since: datetime | None, limit: int) -> list[Record]:
+        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first.
 
         Raises:
             UnknownMesh: nothing is stored.
         """
         kept = self._store.verdicts(mesh, since, limit)
         if not kept and not self.has(mesh):
-            raise unknown(mesh)
+            raise unknown_mesh(mesh)
         return [Record.unpack(verdict) for verdict in kept]
 
     def gauges(self) -> list[MeshGauges]:
-        """All meshes of the store."""
+        """The gauges of all stored meshes."""
         return [gauges(stored) for stored in self._store.meshes()]
 
     def delete(self, mesh: str) -> None:
-        """Forget a mesh for good.
+        """Delete a mesh from the store.
 
         Raises:
             UnknownMesh: nothing is stored.
         """
         if not self._store.delete(mesh):
-            raise unknown(mesh)
+            raise unknown_mesh(mesh)
 
-    def _load(self, mesh: str) -> Known:
-        """From the store. Another session may append between the two reads; then this revision is of the past, and
-        the write that follows is refused."""
+    def _load(self, mesh: str) -> CachedMesh:
+        """Load a mesh from the store. If another session appends between the two reads, the revision is outdated, and
+        the store refuses the next write."""
         stored = self._store.load(mesh)
         if stored is None:
-            return Known(Mesh(), 0)
+            return CachedMesh(Mesh(), 0)
         window = (unpack_snapshot(packed) for packed in self._store.window(mesh))
         try:
-            return Known(Mesh(unpack_state(stored.state, window)), stored.revision)
-        except IncompatibleWeights as error:  # of another version's schema
+            return CachedMesh(Mesh(unpack_state(stored.state, window)), stored.revision)
+        except IncompatibleWeights as error:  # the schema of another version
             if not self._store.set_aside(mesh, str(error), revision=stored.revision):
                 raise
-            return Known(Mesh(), 0)
+            return CachedMesh(Mesh(), 0)
 
 
-def unknown(mesh: str) -> UnknownMesh:
-    """Nothing is stored under a name."""
+def unknown_mesh(mesh: str) -> UnknownMesh:
+    """The error for a name without a stored mesh."""
     return UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
 
 
 def unknown_instant(mesh: str, at: datetime) -> UnknownInstant:
-    """No kept snapshot is of this time."""
+    """The error for a time without a kept snapshot."""
     return UnknownInstant(
-        f"mesh {mesh!r}: no kept snapshot is of {at.isoformat()}; take a time of its timeline, which reaches as far "
-        "back as the window (model.window_size)"
+        f"mesh {mesh!r}: no snapshot of {at.isoformat()} is kept; choose a time from its timeline, which covers the "
+        "window (model.window_size)"
     )

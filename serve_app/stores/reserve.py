@@ -1,7 +1,7 @@
-"""Disk space that is kept back, so that a mesh can be deleted when the disk is full.
+"""Reserved disk space, so that a mesh can be deleted when the disk is full.
 
-SQLite writes a change to its write-ahead log first, so that even a deletion needs room. The reserve is a file of zeros
-beside the database. A deletion that finds no room removes the file, and puts it back when there is room again.
+SQLite writes a change to its write-ahead log first, so even a deletion needs space. The reserve is a file of zeros
+next to the database. A deletion that finds no space removes the file, and creates it again when there is space.
 """
 
 import logging
@@ -11,7 +11,7 @@ from pathlib import Path
 
 FILE_NAME = "reserve"
 # The log of a deletion holds the pages that change, not those that become free: 0.4 MiB for a mesh of 120 snapshots,
-# 0.6 MiB for one of 10,000. The same room carries the moves that shrink the file afterwards, in steps of 1 MiB.
+# 0.6 MiB for one of 10,000. Shrinking the file afterwards needs the same space, in steps of 1 MiB.
 RESERVE_BYTES = 4 * 2**20
 _STEP_BYTES = 2**18
 _RETRY_SECONDS = 10.0
@@ -31,20 +31,20 @@ class Reserve:
         self._warned = False
 
     def size_bytes(self) -> int:
-        """What is kept back now; 0 if there is no file."""
+        """Size of the file; 0 if there is none."""
         try:
             return self._path.stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return 0
 
     def release(self) -> None:
-        """Give the space back to the disk."""
+        """Delete the file to free its space."""
         self._path.unlink(missing_ok=True)
 
     def restore(self) -> bool:
-        """Allocate the file, or as much of it as the disk has room for; False if that is not all of it.
+        """Allocate the file, as large as the disk allows. Returns False if it is smaller than it should be.
 
-        It goes before snapshots: without it, a full disk could not be freed by deleting a mesh.
+        It has priority over snapshots: without it, deleting a mesh could not free a full disk.
         """
         size = self.size_bytes()
         if size >= RESERVE_BYTES:
@@ -54,17 +54,17 @@ class Reserve:
             possible = min(RESERVE_BYTES, (size + disk.f_bavail * disk.f_frsize) // _STEP_BYTES * _STEP_BYTES)
             if possible > size:
                 _allocate(self._path, possible)
-        except OSError as error:  # a quota, a limit of the process, or the directory is gone
+        except OSError as error:  # a quota, a limit of the process, or a missing directory
             self._warn(str(error))
             return False
         if possible < RESERVE_BYTES:
-            self._warn(f"expected room for {RESERVE_BYTES >> 20} MiB, came {possible / 2**20:.1f}")
+            self._warn(f"expected space for {RESERVE_BYTES >> 20} MiB, came {possible / 2**20:.1f} MiB")
             return False
         self._warned = False
         return True
 
     def restore_if_due(self) -> None:
-        """As :meth:`restore`, but look at the disk every ten seconds at most: this is called after each write."""
+        """Call :meth:`restore`, but at most every ten seconds. Meant to be called after each write."""
         now = time.monotonic()
         if now >= self._next_try:
             self._next_try = now + _RETRY_SECONDS
@@ -75,7 +75,7 @@ class Reserve:
             return
         self._warned = True
         log.warning(
-            "state store %s: too little space could be set aside (%s); deleting a mesh may fail when the disk is full",
+            "state store %s: could not reserve enough disk space (%s); deleting a mesh may fail when the disk is full",
             self._path.parent,
             why,
         )

@@ -1,25 +1,25 @@
 """A state store in one directory of one node: SQLite in WAL mode, from the standard library.
 
-Several processes of one node may use it at once; a network file system may not carry it (WAL needs shared memory).
+Several processes of one node may use it at once. It does not work on a network file system: WAL needs shared memory.
 
-What survives: an acknowledged write survives the death of any process (kill -9), since it is in the operating
-system's cache by then. ``synchronous=NORMAL`` is chosen over ``FULL`` because only a power cut of the node can tell
-them apart (NORMAL then loses the last commits, never consistency), and a store on one node is no answer to losing
-that node; FULL waits for the disk at every snapshot: 0.65 against 0.36 ms for 250 KB on a disk that flushes quickly.
-Pages of 16 KiB instead of 4 halve the time of large blobs (5.8 MB: 14 against 31 ms).
+Durability: an acknowledged write survives the death of any process (kill -9), since the operating system has it in its
+cache. ``synchronous=NORMAL`` differs from ``FULL`` only in a power failure: NORMAL then loses the last commits, but
+stays consistent. A store on one node cannot survive the loss of the node anyway. FULL waits for the disk at every
+snapshot: 0.65 instead of 0.36 ms for 250 KB on a disk that flushes quickly. Pages of 16 KiB instead of 4 KiB halve the
+time for large blobs (5.8 MB: 14 instead of 31 ms).
 
-What is damaged is set aside, and never served: a mesh with a row that fails its checksum moves into tables beside and
-starts anew; a file that SQLite cannot read, or of a layout unknown here, is renamed ``state.sqlite.corrupt-TIME``, and
-every mesh of it that can be read whole comes over into a new one.
+Damage: damaged data is set aside and never used. If a row fails its checksum, its mesh moves into separate tables and
+starts from the beginning. If SQLite cannot read the file, or its layout is unknown, the file is renamed
+``state.sqlite.corrupt-TIME``, and every mesh that can be read completely is copied into a new file.
 
-A full disk is ``StoreFull``: nothing changes, what is stored is still read, and meshes can be deleted: ``reserve.py``
-keeps the space for that. The file then shrinks as far as pushes of other meshes need room. Deleted content may stay in
-free pages of the file until they are used again (``secure_delete = FAST``: SQLite zeroes it only where that costs no
-further write; zeroing all of it took a fifth of each write of 250 KB).
+A full disk raises ``StoreFull``: nothing changes, reads still work, and meshes can be deleted, since ``reserve.py``
+keeps space for it. The file then shrinks as far as pushes of other meshes need space. Deleted content may stay in free
+pages of the file until they are used again (``secure_delete = FAST``: SQLite overwrites it only where this needs no
+extra write; overwriting all of it took a fifth of each write of 250 KB).
 
-Files that are deleted or replaced while they are open are ``StoreGone`` for reads and writes, until the same files are
-back or the process is started anew; ``presence.py`` says how this is noticed. The one replacement that is followed is
-our own: a damaged file that another process has set aside.
+Deleted or replaced files raise ``StoreGone`` on reads and writes, until the same files are back or the process
+restarts; ``presence.py`` detects this. The one exception is a damaged file that another process has set aside: its
+replacement is opened.
 """
 
 import logging
@@ -44,7 +44,7 @@ from serve_app.stores.reserve import RESERVE_BYTES, Reserve
 
 FILE_NAME = "state.sqlite"
 LOCK_NAME = "lock"
-_WAL_BYTES = 16 * 2**20  # what a long write-ahead log is cut back to
+_WAL_BYTES = 16 * 2**20  # to which a long write-ahead log is truncated
 _FULL = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR_WRITE,
@@ -55,28 +55,28 @@ _FULL = {
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}  # the last: a table is missing
 log = logging.getLogger("ray.serve")
 T = TypeVar("T")
-_VACUUM_PAGES = 64  # moved in one transaction when the file shrinks: 1 MiB, so that the reserve holds its log
+_VACUUM_PAGES = 64  # moved in one transaction when the file shrinks: 1 MiB, whose log fits into the reserve
 _RETRY_GONE_SECONDS = 5.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BEGINNING = -(2**63)  # before any time, as the column holds it
+_BEGINNING = -(2**63)  # before any time, µs
 _NEWEST = "LEFT JOIN snapshots AS s ON s.mesh = m.mesh AND s.sequence = m.sequence"
 
 
 class LocalStore:
-    """A :class:`~serve_app.stores.base.StateStore` in ``directory``, which is created if it is not there.
+    """A :class:`~serve_app.stores.base.StateStore` in ``directory``, which is created if it does not exist.
 
     Args:
         directory: on a disk of this node.
-        limit: how many meshes it takes; None: any number.
-        on_evicted: called with the name of a mesh that was deleted to make room for another, in the thread that wrote,
+        limit: how many meshes it may hold; None: any number.
+        on_evicted: called with the name of a mesh that was deleted to make room for another, in the writing thread,
             after the write.
-        run: name of the run of the service that this process belongs to. If a store's files are gone and another
-            process of the same run had them open, no empty store is made in their place. None: one is made.
+        run: name of the service's run that this process belongs to. If the store's files are missing and a process of
+            the same run had them open, no empty store is created in their place. None: one is created.
         busy_timeout_seconds: how long a call waits for another process's write before it raises ``Overloaded``.
 
     Raises:
-        CorruptState: the file cannot be read or made, for its permissions or the disk.
-        StoreFull: no room on the disk.
+        CorruptState: the file cannot be read or created because of its permissions or the disk.
+        StoreFull: no space on the disk.
         StoreGone: this run had a store here, and its files are gone.
     """
 
@@ -100,14 +100,14 @@ class LocalStore:
         self._gone = False
         try:
             self._connection, self._files = self._open(create=True)
-        except StoreFull:  # the log and its index take some room
+        except StoreFull:  # the log and its index need some space
             self._reserve.release()
             self._connection, self._files = self._open(create=True)
         self._reserve.restore()
 
     @property
     def is_gone(self) -> bool:
-        """Whether the last call found that the store's files are gone."""
+        """Whether the last call found the store's files missing."""
         return self._gone
 
     def close(self) -> None:
@@ -132,10 +132,10 @@ class LocalStore:
         if row is None:
             return None
         revision, sequence, at, digest, state, verdict = row
-        with self._unsealing(mesh):
-            state = tables.opened_state(mesh, revision, sequence, state)
+        with self._setting_aside_damage(mesh):
+            state = tables.unseal_state(mesh, revision, sequence, state)
             if sequence:
-                verdict = tables.opened_verdict(mesh, sequence, at, digest, verdict or b"")
+                verdict = tables.unseal_verdict(mesh, sequence, at, digest, verdict or b"")
         return StoredMesh(mesh, revision, sequence, _time(at), digest or "", state, verdict or b"")
 
     def append(
@@ -169,8 +169,8 @@ class LocalStore:
                     sequence,
                     at,
                     digest,
-                    tables.sealed_verdict(mesh, sequence, at, digest, verdict),
-                    tables.sealed_snapshot(mesh, sequence, snapshot),
+                    tables.seal_verdict(mesh, sequence, at, digest, verdict),
+                    tables.seal_snapshot(mesh, sequence, snapshot),
                 ),
             )
             db.execute("DELETE FROM snapshots WHERE mesh = ? AND sequence <= ?", (mesh, sequence - keep))
@@ -201,9 +201,9 @@ class LocalStore:
         if row is None:
             return None
         sequence, digest, verdict = row
-        with self._unsealing(mesh):
+        with self._setting_aside_damage(mesh):
             return StoredVerdict(
-                digest, tables.opened_verdict(mesh, sequence, _microseconds(observed_at), digest, verdict)
+                digest, tables.unseal_verdict(mesh, sequence, _microseconds(observed_at), digest, verdict)
             )
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
@@ -215,22 +215,22 @@ class LocalStore:
                 "ORDER BY sequence LIMIT ?",
                 (mesh, after, limit),
             ).fetchall()
-        with self._unsealing(mesh):
-            return [tables.opened_verdict(mesh, *row) for row in rows]
+        with self._setting_aside_damage(mesh):
+            return [tables.unseal_verdict(mesh, *row) for row in rows]
 
     def window(self, mesh: str) -> Iterator[bytes]:
         check_mesh_name(mesh)
         return self._window(mesh)
 
     def _window(self, mesh: str) -> Iterator[bytes]:
-        # A connection of its own: one SELECT is one consistent view, however long the reader takes, and it holds
-        # neither the lock nor any writer.
+        # On a separate connection, one SELECT is one consistent view, however long the reader takes, and it blocks
+        # neither the lock nor a writer.
         with self._lock:
-            if not self._is_here():
-                self._follow()
-        with self._unsealing(mesh), self._using(), closing(self._connect()) as db:
+            if not self._has_its_files():
+                self._reopen_replaced()
+        with self._setting_aside_damage(mesh), self._noticing_gone(), closing(self._connect()) as db:
             rows = db.execute("SELECT sequence, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence", (mesh,))
-            yield from (tables.opened_snapshot(mesh, sequence, snapshot) for sequence, snapshot in rows)
+            yield from (tables.unseal_snapshot(mesh, sequence, snapshot) for sequence, snapshot in rows)
 
     def meshes(self) -> list[MeshSummary]:
         with self._read() as db:
@@ -243,15 +243,15 @@ class LocalStore:
     def _summary(
         self, mesh: str, sequence: int, at: int | None, digest: str | None, verdict: bytes | None
     ) -> MeshSummary | None:
-        """None for a mesh that had to be set aside: it does not take the others down."""
+        """The summary of one mesh; None if it had to be set aside, so that the others are still listed."""
         if not sequence:
             return MeshSummary(mesh, 0, None, b"")
         try:
-            with self._unsealing(mesh):
-                opened = tables.opened_verdict(mesh, sequence, at or 0, digest or "", verdict or b"")
-        except CorruptState:  # said in the log where it was set aside
+            with self._setting_aside_damage(mesh):
+                unsealed = tables.unseal_verdict(mesh, sequence, at or 0, digest or "", verdict or b"")
+        except CorruptState:  # logged when it was set aside
             return None
-        return MeshSummary(mesh, sequence, _time(at), opened)
+        return MeshSummary(mesh, sequence, _time(at), unsealed)
 
     def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
         check_mesh_name(mesh)
@@ -265,7 +265,7 @@ class LocalStore:
         with self._lock:
             changed = self._commit(change)
         if changed:
-            log.error("state store %s: mesh %r was set aside and starts anew: %s", self._path, mesh, why)
+            log.error("state store %s: mesh %r was set aside and starts learning again: %s", self._path, mesh, why)
         return changed
 
     def delete(self, mesh: str) -> bool:
@@ -278,14 +278,14 @@ class LocalStore:
                 deleted = self._commit(lambda db: tables.delete(db, mesh))
             if not self._has_free_disk():
                 self._shrink()
-                if self._pages("freelist_count"):  # there was no room for the log of it
+                if self._pages("freelist_count"):  # no space for the log
                     self._reserve.release()
                     self._shrink()
             self._reserve.restore()
         return deleted
 
     def _make_room(self, db: sqlite3.Connection, mesh: str, stored_revision: int) -> str | None:
-        """Make sure that a write may create ``mesh``; the name of the mesh that was deleted for it, if any."""
+        """Make room for ``mesh``. Returns the name of the mesh that was deleted for it, if any."""
         if stored_revision or self._limit is None:
             return None
         evicted = _find_room(db, mesh, self._limit)
@@ -294,12 +294,12 @@ class LocalStore:
         return evicted
 
     def _write_mesh(self, change: Callable[[sqlite3.Connection], tuple[int, str | None]]) -> int:
-        """Commit a change of one mesh; the new revision."""
+        """Commit a change of one mesh. Returns the new revision."""
         with self._lock:
             try:
                 revision, evicted = self._commit(change)
             except StoreFull:
-                if not self._empty_log():  # the log may hold the room that is missing
+                if not self._empty_log():  # truncating the log may free enough space
                     raise
                 revision, evicted = self._commit(change)
             self._reserve.restore_if_due()
@@ -310,7 +310,7 @@ class LocalStore:
         return revision
 
     def _connect(self, mode: str = "rw") -> sqlite3.Connection:
-        """A connection; ``rwc`` may create the file, ``rw`` never does."""
+        """Connect to the file; ``rwc`` may create it, ``rw`` never does."""
         return sqlite3.connect(
             f"file:{quote(self._path_text)}?mode={mode}",
             uri=True,
@@ -320,27 +320,27 @@ class LocalStore:
         )
 
     def _open(self, *, create: bool) -> tuple[sqlite3.Connection, StoreFiles]:
-        """A connection to the file, and the identity of its files; a file that is no store of ours is replaced first.
+        """Connect to the file, and identify its files. A damaged file is replaced first.
 
         Args:
-            create: make a store where there is none.
+            create: create a store if there is none.
         """
-        # SQLite's busy timeout does not cover two processes that both turn a new file into WAL mode.
+        # SQLite's busy timeout does not cover two processes that both switch a new file to WAL mode.
         with self._directory_lock(create=create):
-            fresh = self._fresh()
+            fresh = self._replacement_path()
             if fresh.exists() and not self._path.exists():  # killed between the two renames of _replace
                 fresh.rename(self._path)
             if not self._path.exists() or not self._path.stat().st_size:
                 if not create:
-                    raise self._gone_now()
+                    raise self._report_gone()
                 self._check_first_start()
             try:
-                connection = self._prepared()
+                connection = self._create_connection()
             except CorruptState as error:
                 if not _is_damage(error):
                     raise
                 self._replace(error)
-                connection = self._prepared()
+                connection = self._create_connection()
             files = find_files(self._path_text)
             try:
                 if self._run is not None:
@@ -350,7 +350,7 @@ class LocalStore:
             return connection, files
 
     def _check_first_start(self) -> None:
-        """There is no store: refuse to make an empty one if another process of this run had one."""
+        """Refuse to create an empty store if another process of this run had one here."""
         last_run = read_last_run(self._directory)
         if last_run is None:
             return
@@ -361,34 +361,34 @@ class LocalStore:
                 retry_after_seconds=_RETRY_GONE_SECONDS,
             )
         log.error(
-            "state store %s: a store was here before, and its files are gone; an empty one is made, and every mesh "
-            "starts anew. If that is not meant, end the service and put the files back",
+            "state store %s: the files of the store that was here are missing; created an empty store, so every mesh "
+            "starts from the beginning. If this is a mistake, stop the service and put the files back",
             self._path,
         )
 
     @contextmanager
     def _directory_lock(self, *, create: bool) -> Iterator[None]:
-        """The lock that processes hold while they make or replace the file.
+        """Hold the lock under which processes create or replace the file.
 
         Raises:
-            StoreGone: the lock's file is gone, and must not be made anew.
+            StoreGone: the lock file is missing, and must not be created again.
         """
         try:
             descriptor = os.open(self._path.with_name(LOCK_NAME), os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
         except (FileNotFoundError, NotADirectoryError):
-            raise self._gone_now() from None
+            raise self._report_gone() from None
         try:
             flock(descriptor, LOCK_EX)
             yield
         finally:
             os.close(descriptor)
 
-    def _prepared(self) -> sqlite3.Connection:
-        with self._translated():
+    def _create_connection(self) -> sqlite3.Connection:
+        with self._translating_errors():
             db = self._connect("rwc")
             try:
-                db.execute("PRAGMA page_size = 16384")  # has an effect on a new file only
-                db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # likewise; a file without it keeps its size
+                db.execute("PRAGMA page_size = 16384")  # affects only a new file
+                db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # likewise; a file without it never shrinks
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = NORMAL")
                 db.execute("PRAGMA secure_delete = FAST")
@@ -399,23 +399,24 @@ class LocalStore:
                 raise
             return db
 
-    def _fresh(self) -> Path:
-        """The file that is to follow a damaged one; it is whole whenever the damaged one has gone."""
+    def _replacement_path(self) -> Path:
+        """The file that will replace a damaged one. It is complete before the damaged one is renamed."""
         return self._path.with_name(f"{FILE_NAME}.fresh")
 
     def _replace(self, why: CorruptState) -> None:
-        """Rename a damaged file, and put what can be read of it in its place; under the directory's lock."""
+        """Rename a damaged file, and put a file with its readable meshes in its place. The caller holds the directory's
+        lock."""
         with closing(self._connect()) as old:
             try:
-                old.execute("BEGIN IMMEDIATE")  # so that nobody writes to it while it is copied and renamed
+                old.execute("BEGIN IMMEDIATE")  # no other process may write while it is copied and renamed
             except sqlite3.DatabaseError as error:
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                    raise self._translation(error) from error
-                log.warning("state store %s: cannot be locked (%s), so nobody writes to it", self._path, error)
+                    raise self._translate(error) from error
+                log.warning("state store %s: cannot be locked (%s), so no process writes to it", self._path, error)
             self._rename(why)
 
     def _rename(self, why: CorruptState) -> None:
-        fresh = self._fresh()
+        fresh = self._replacement_path()
         saved, lost = tables.rescue(self._path, fresh)
         aside = self._path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
         for suffix in ("-wal", "-shm", ""):  # the log belongs to its file
@@ -424,32 +425,32 @@ class LocalStore:
                 part.rename(f"{aside}{suffix}")
         fresh.rename(self._path)
         log.error(
-            "%s; the file was set aside as %s; meshes that came over: %s; that start anew: %s",
+            "%s; the file was set aside as %s; saved meshes: %s; meshes that start learning again: %s",
             why, aside, ", ".join(saved) or "none", ", ".join(lost) or "all others",
         )  # fmt: skip
 
     def _replace_damaged(self, why: CorruptState) -> None:
-        """Replace a damaged file, unless another process has done so."""
+        """Replace a damaged file, unless another process did so already."""
         with self._directory_lock(create=False):
             found = find_files(self._path_text)
             if found == self._files:
                 self._replace(why)
             elif not self._is_set_aside():
-                raise self._gone_now()
+                raise self._report_gone()
         self._reopen()
 
-    def _follow(self) -> None:
-        """Open the file that another process put in the place of a damaged one.
+    def _reopen_replaced(self) -> None:
+        """Open the file that another process created in place of a damaged one.
 
         Raises:
-            StoreGone: the files are gone, or were replaced by someone else.
+            StoreGone: the files are missing, or something else replaced them.
         """
-        with self._directory_lock(create=False):  # a replacement that is under way is finished then
+        with self._directory_lock(create=False):  # waits for a replacement in progress
             found = find_files(self._path_text)
             if found == self._files:
                 return
             if not self._is_set_aside():
-                raise self._gone_now()
+                raise self._report_gone()
         self._reopen()
 
     def _reopen(self) -> None:
@@ -457,28 +458,29 @@ class LocalStore:
         self._connection, self._files = self._open(create=False)
 
     def _is_set_aside(self) -> bool:
-        """Whether the open file was renamed by a process of ours, since it was damaged."""
+        """Whether another process of the service renamed the open file because it was damaged."""
         return any(
             find_files(str(aside)).database == self._files.database
             for aside in self._directory.glob(f"{FILE_NAME}.corrupt-*")
         )
 
-    def _is_here(self) -> bool:
-        """Whether the open files are at their paths. Logs that they are back."""
+    def _has_its_files(self) -> bool:
+        """Whether the open files are at their paths. Logs their return."""
         if find_files(self._path_text) != self._files:
             return False
         if self._gone:
             self._gone = False
-            log.warning("state store %s: its files are back, and it is used again", self._path)
+            log.warning("state store %s: its files are back and in use again", self._path)
         return True
 
-    def _gone_now(self) -> StoreGone:
-        """The error that says which files are gone; the first one is logged, and kept from being replaced silently."""
+    def _report_gone(self) -> StoreGone:
+        """The error that lists the missing files. Logs the first one, and marks the directory, so that no process of
+        this run creates an empty store there."""
         changes = self._files.describe_changes(find_files(self._path_text), FILE_NAME)
         error = StoreGone(
             f"state store {self._path}: expected the files that were opened, but {changes or 'they changed'}; "
-            "nothing is read or kept; put the same files back (moved, not copied), or restart the service to go on "
-            "with what is there",
+            "nothing can be read or stored; put the same files back (moved, not copied), or restart the service to "
+            "continue with the current files",
             retry_after_seconds=_RETRY_GONE_SECONDS,
         )
         if not self._gone:
@@ -494,43 +496,44 @@ class LocalStore:
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            if not self._is_here():
-                self._follow()
-            with self._damage_replaced(), self._using():
+            if not self._has_its_files():
+                self._reopen_replaced()
+            with self._replacing_damage(), self._noticing_gone():
                 yield self._connection
 
     def _commit(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Make a change in one transaction; IMMEDIATE, so that what is compared cannot change before it is set. The
-        caller holds the lock.
+        """Commit a change in one transaction. IMMEDIATE, so that nothing changes between compare and set. The caller
+        holds the lock.
 
-        The files are looked at under the write lock, so that nothing is written to a file that was set aside, and once
-        more after the commit: what went into files that were deleted meanwhile is not acknowledged.
+        The files are checked under the write lock, so that nothing is written to a file that was set aside, and again
+        after the commit: a write to files that were deleted meanwhile is not acknowledged.
         """
-        with self._damage_replaced(), self._using():
+        with self._replacing_damage(), self._noticing_gone():
             self._connection.execute("BEGIN IMMEDIATE")
-            while not self._is_here():
+            while not self._has_its_files():
                 self._connection.execute("ROLLBACK")
-                self._follow()
+                self._reopen_replaced()
                 self._connection.execute("BEGIN IMMEDIATE")
             with self._connection:
                 result = change(self._connection)
-            if not self._is_here():
-                raise self._gone_now()
+            if not self._has_its_files():
+                raise self._report_gone()
             return result
 
     def _truncate_log(self) -> bool:
-        """Move the write-ahead log's content into the file, and cut the log; False if readers or the disk forbid it."""
+        """Move the write-ahead log's content into the file, and truncate the log. Returns False if readers or the disk
+        prevent it."""
         try:
             (busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.DatabaseError as error:
-            if isinstance(translated := self._translation(error), StoreFull | Overloaded):
-                log.info("state store %s: its log cannot be cut: %s", self._path, error)
+            if isinstance(translated := self._translate(error), StoreFull | Overloaded):
+                log.info("state store %s: its log cannot be truncated: %s", self._path, error)
                 return False
             raise translated from error
         return not busy
 
     def _empty_log(self) -> bool:
-        """As :meth:`_truncate_log`, in the room of the reserve if there is no other; the reserve is put back first."""
+        """Call :meth:`_truncate_log`; if there is no space, once more with the space of the reserve."""
         if self._truncate_log():
             return True
         if not self._reserve.size_bytes():
@@ -541,10 +544,10 @@ class LocalStore:
         return emptied
 
     def _shrink(self) -> None:
-        """Give free pages at the end of the file back to the disk, until a push and the reserve have room again.
+        """Return free pages at the end of the file to the disk, until there is space for a push and the reserve.
 
-        The file is cut in the log first: pages beyond its new end are not copied when the log is emptied, which may be
-        what makes the copy fit.
+        The file is first cut in the log: pages beyond the new end are then not copied when the log is emptied, which
+        may be what makes the copy fit.
         """
         try:
             while not self._truncate_log() or not self._has_free_disk():
@@ -553,10 +556,10 @@ class LocalStore:
                 if self._pages("freelist_count") == free_pages:
                     return
         except sqlite3.DatabaseError as error:
-            translated = self._translation(error)
+            translated = self._translate(error)
             if not isinstance(translated, StoreFull | Overloaded):
                 raise translated from error
-            log.info("state store %s: it cannot be shrunk now: %s", self._path, error)
+            log.info("state store %s: it cannot shrink now: %s", self._path, error)
 
     def _has_free_disk(self) -> bool:
         disk = os.statvfs(self._directory)
@@ -566,7 +569,7 @@ class LocalStore:
         return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     @contextmanager
-    def _damage_replaced(self) -> Iterator[None]:
+    def _replacing_damage(self) -> Iterator[None]:
         try:
             yield
         except CorruptState as error:
@@ -575,8 +578,8 @@ class LocalStore:
             raise
 
     @contextmanager
-    def _unsealing(self, mesh: str) -> Iterator[None]:
-        """Set a mesh aside whose rows turn out to be damaged; the error goes on."""
+    def _setting_aside_damage(self, mesh: str) -> Iterator[None]:
+        """Set a mesh aside if its rows turn out to be damaged, and raise the error again."""
         try:
             yield
         except CorruptState as error:
@@ -584,36 +587,39 @@ class LocalStore:
 
             def change(db: sqlite3.Connection) -> None:
                 try:
-                    tables.verify(db, mesh)  # another process may have set it aside by now
+                    tables.verify(db, mesh)  # another process may have set it aside already
                 except CorruptState:
                     tables.set_aside(db, mesh, why)
-                    log.error("state store %s: mesh %r was set aside and starts anew: %s", self._path, mesh, why)
+                    log.error(
+                        "state store %s: mesh %r was set aside and starts learning again: %s", self._path, mesh, why
+                    )
 
             with self._lock:
                 self._commit(change)
             raise CorruptState(
-                f"state store {self._path}: {error}; the mesh was set aside and starts anew with its next snapshot",
+                f"state store {self._path}: {error}; the mesh was set aside and starts learning again with "
+                "its next snapshot",
                 mesh=mesh,
             ) from error
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise self._translation(error) from error
+            raise self._translate(error) from error
 
     @contextmanager
-    def _using(self) -> Iterator[None]:
-        """As :meth:`_translated`, for the open file: what fails since it is gone is ``StoreGone``."""
+    def _noticing_gone(self) -> Iterator[None]:
+        """As :meth:`_translating_errors`, but a failure because the files are missing is ``StoreGone``."""
         try:
             yield
         except sqlite3.DatabaseError as error:
             if find_files(self._path_text) != self._files and not self._is_set_aside():
-                raise self._gone_now() from error
-            raise self._translation(error) from error
+                raise self._report_gone() from error
+            raise self._translate(error) from error
 
-    def _translation(self, error: sqlite3.DatabaseError) -> CorruptState | Overloaded | StoreFull:
+    def _translate(self, error: sqlite3.DatabaseError) -> CorruptState | Overloaded | StoreFull:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & 0xFF == sqlite3.SQLITE_BUSY:
             return Overloaded(
@@ -622,14 +628,14 @@ class LocalStore:
             )
         if code in _FULL:
             return StoreFull(
-                f"state store {self._path}: expected room to write, came {error}; nothing was changed; free space on "
-                "the disk, or delete meshes that are gone, and send the snapshot again"
+                f"state store {self._path}: expected space to write, came {error}; nothing was changed; free space on "
+                "the disk, or delete unused meshes, and send the snapshot again"
             )
         return CorruptState(f"state store {self._path}: {error}; check the disk and the permissions")
 
 
 def _is_damage(error: CorruptState) -> bool:
-    """Whether the file itself is at fault: SQLite says so, or its layout is not known here."""
+    """Whether the file itself is damaged: SQLite says so, or its layout is unknown."""
     cause = error.__cause__
     if cause is None:
         return "mesh" not in error.details
@@ -637,16 +643,16 @@ def _is_damage(error: CorruptState) -> bool:
 
 
 def _position(db: sqlite3.Connection, mesh: str) -> tuple[int, int]:
-    """(sequence, revision) of a mesh, (0, 0) where nothing is stored."""
+    """(sequence, revision) of a mesh; (0, 0) if nothing is stored."""
     row = db.execute("SELECT sequence, revision FROM meshes WHERE mesh = ?", (mesh,)).fetchone()
     return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
 def _find_room(db: sqlite3.Connection, mesh: str, limit: MeshLimit) -> str | None:
-    """The idle mesh whose place a new one may take; None if there is room.
+    """The idle mesh that a new one may replace; None if there is room.
 
     Raises:
-        TooManyMeshes: there is no room, and no mesh has been idle for long enough.
+        TooManyMeshes: the store is full, and no mesh has been idle for long enough.
     """
     (stored,) = db.execute("SELECT count(*) FROM meshes").fetchone()
     if stored < limit.max_meshes:
@@ -658,7 +664,7 @@ def _find_room(db: sqlite3.Connection, mesh: str, limit: MeshLimit) -> str | Non
     idle = "set limits.evict_idle_seconds" if limit.evict_idle_seconds is None else "lower limits.evict_idle_seconds"
     raise TooManyMeshes(
         f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, came another one; nothing was "
-        f"changed; delete meshes that are gone (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
+        f"changed; delete unused meshes (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
         "idle meshes make room"
     )
 
@@ -668,7 +674,7 @@ def _put_state(db: sqlite3.Connection, mesh: str, sequence: int, state: bytes) -
     (revision,) = db.execute("SELECT revision FROM clock").fetchone()
     db.execute(
         "INSERT OR REPLACE INTO meshes VALUES (?, ?, ?, ?)",
-        (mesh, revision, sequence, tables.sealed_state(mesh, revision, sequence, state)),
+        (mesh, revision, sequence, tables.seal_state(mesh, revision, sequence, state)),
     )
     return int(revision)
 

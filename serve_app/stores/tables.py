@@ -1,4 +1,4 @@
-"""The tables of a local store's file: how they are made, carried over from the layout before, verified and rescued."""
+"""The tables of a local store's file: creation, migration, verification and rescue."""
 
 import sqlite3
 import time
@@ -25,10 +25,10 @@ CREATE TABLE snapshots_aside (
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in a new file, or carry over those of the layout before; in one transaction.
+    """Create the tables in a new file, or migrate those of the previous layout, in one transaction.
 
     Raises:
-        CorruptState: they are of a layout that this version does not know.
+        CorruptState: this version does not know the layout.
     """
     db.execute("BEGIN IMMEDIATE")
     with db:
@@ -38,7 +38,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
             return
         if layout == 0:
             _run(db, _TABLES + _ASIDE)
-            # Revisions of two files that follow each other never meet, so that no session takes one for the other.
+            # Starting from the time keeps a new file from repeating revisions of the file before it.
             db.execute("INSERT INTO clock VALUES (?)", (time.time_ns() // 1000,))
         elif layout == 1:
             _run(db, _ASIDE)
@@ -51,38 +51,38 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         db.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
-def sealed_state(mesh: str, revision: int, sequence: int, state: bytes) -> bytes:
-    """As it stands in ``meshes``."""
+def seal_state(mesh: str, revision: int, sequence: int, state: bytes) -> bytes:
+    """The value of the column ``state`` of ``meshes``."""
     return seal(state, "state", mesh, revision, sequence)
 
 
-def opened_state(mesh: str, revision: int, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`sealed_state`; ``CorruptState`` where the row is damaged."""
+def unseal_state(mesh: str, revision: int, sequence: int, sealed: bytes) -> bytes:
+    """Inverse of :func:`seal_state`; raises ``CorruptState`` if the row is damaged."""
     return unseal(sealed, "state", mesh, revision, sequence)
 
 
-def sealed_verdict(mesh: str, sequence: int, observed_at: int, digest: str, verdict: bytes) -> bytes:
-    """As it stands in ``snapshots``; the instant, µs, and the digest are summed with it."""
+def seal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, verdict: bytes) -> bytes:
+    """The value of the column ``verdict`` of ``snapshots``; the checksum covers the time, µs, and the digest too."""
     return seal(verdict, "verdict", mesh, sequence, observed_at, digest)
 
 
-def opened_verdict(mesh: str, sequence: int, observed_at: int, digest: str, sealed: bytes) -> bytes:
-    """Inverse of :func:`sealed_verdict`; ``CorruptState`` where the row is damaged."""
+def unseal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, sealed: bytes) -> bytes:
+    """Inverse of :func:`seal_verdict`; raises ``CorruptState`` if the row is damaged."""
     return unseal(sealed, "verdict", mesh, sequence, observed_at, digest)
 
 
-def sealed_snapshot(mesh: str, sequence: int, snapshot: bytes) -> bytes:
-    """As it stands in ``snapshots``."""
+def seal_snapshot(mesh: str, sequence: int, snapshot: bytes) -> bytes:
+    """The value of the column ``snapshot`` of ``snapshots``."""
     return seal(snapshot, "snapshot", mesh, sequence)
 
 
-def opened_snapshot(mesh: str, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`sealed_snapshot`; ``CorruptState`` where the row is damaged."""
+def unseal_snapshot(mesh: str, sequence: int, sealed: bytes) -> bytes:
+    """Inverse of :func:`seal_snapshot`; raises ``CorruptState`` if the row is damaged."""
     return unseal(sealed, "snapshot", mesh, sequence)
 
 
 def verify(db: sqlite3.Connection, mesh: str) -> None:
-    """Read all that is kept of a mesh.
+    """Check all rows of a mesh.
 
     Raises:
         CorruptState: a row is damaged, or the newest snapshot is missing.
@@ -90,15 +90,15 @@ def verify(db: sqlite3.Connection, mesh: str) -> None:
     row = db.execute("SELECT revision, sequence, state FROM meshes WHERE mesh = ?", (mesh,)).fetchone()
     if row is None:
         return
-    opened_state(mesh, *row)
+    unseal_state(mesh, *row)
     newest = 0
     rows = db.execute(
         "SELECT sequence, observed_at, digest, verdict, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence",
         (mesh,),
     )
     for sequence, observed_at, digest, verdict, snapshot in rows:
-        opened_verdict(mesh, sequence, observed_at, digest, verdict)
-        opened_snapshot(mesh, sequence, snapshot)
+        unseal_verdict(mesh, sequence, observed_at, digest, verdict)
+        unseal_snapshot(mesh, sequence, snapshot)
         if newest and sequence != newest + 1:
             raise CorruptState(f"stored snapshots {mesh}: expected {newest + 1} after {newest}, came {sequence}")
         newest = sequence
@@ -107,8 +107,7 @@ def verify(db: sqlite3.Connection, mesh: str) -> None:
 
 
 def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
-    """Move the rows of a mesh out of the way; what was set aside of it before is dropped, so that the file stays
-    bounded."""
+    """Move the rows of a mesh aside. Replaces what was set aside before, so that the file stays bounded."""
     for table in ("meshes", "snapshots"):
         db.execute(f"DELETE FROM {table}_aside WHERE mesh = ?", (mesh,))
     db.execute(
@@ -121,17 +120,17 @@ def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
 
 
 def delete(db: sqlite3.Connection, mesh: str) -> bool:
-    """Delete the rows of a mesh, and what was set aside of it; False if it was not stored."""
+    """Delete the rows of a mesh, including those set aside. Returns False if it was not stored."""
     for table in ("snapshots", "snapshots_aside", "meshes_aside"):
         db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
     return db.execute("DELETE FROM meshes WHERE mesh = ?", (mesh,)).rowcount > 0
 
 
 def rescue(damaged: Path, fresh: Path) -> tuple[list[str], list[str]]:
-    """Make ``fresh`` from every mesh of ``damaged`` that can be read whole.
+    """Create ``fresh`` from every mesh of ``damaged`` that can be read completely.
 
     Returns:
-        Names of the meshes that came over, and of those that did not (as far as names could be read).
+        Names of the meshes that were saved, and of those that were lost (as far as names could be read).
     """
     fresh.unlink(missing_ok=True)
     saved: list[str] = []
@@ -145,27 +144,27 @@ def rescue(damaged: Path, fresh: Path) -> tuple[list[str], list[str]]:
                 if old.execute("PRAGMA user_version").fetchone() != (LAYOUT,):
                     return saved, lost
                 for (mesh,) in old.execute("SELECT mesh FROM meshes ORDER BY mesh"):
-                    (saved if _copied(old, new, mesh) else lost).append(str(mesh))
-        except sqlite3.DatabaseError:  # no further name can be read
+                    (saved if _copy_mesh(old, new, mesh) else lost).append(str(mesh))
+        except sqlite3.DatabaseError:  # no more names can be read
             return saved, lost
     return saved, lost
 
 
-def _copied(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> bool:
+def _copy_mesh(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> bool:
     try:
         verify(old, mesh)
         new.execute("BEGIN")
         with new:
-            for table, places in (("meshes", "?, ?, ?, ?"), ("snapshots", "?, ?, ?, ?, ?, ?")):
+            for table, values in (("meshes", "?, ?, ?, ?"), ("snapshots", "?, ?, ?, ?, ?, ?")):
                 rows = old.execute(f"SELECT * FROM {table} WHERE mesh = ?", (mesh,))
-                new.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+                new.executemany(f"INSERT INTO {table} VALUES ({values})", rows)
     except (CorruptState, sqlite3.DatabaseError, TypeError):
         return False
     return True
 
 
 def _seal_all(db: sqlite3.Connection) -> None:
-    for name, count, function in (("s", 4, sealed_state), ("v", 5, sealed_verdict), ("p", 3, sealed_snapshot)):
+    for name, count, function in (("s", 4, seal_state), ("v", 5, seal_verdict), ("p", 3, seal_snapshot)):
         db.create_function(f"seal_{name}", count, function, deterministic=True)
     db.execute("UPDATE meshes SET state = seal_s(mesh, revision, sequence, state)")
     db.execute(

@@ -16,7 +16,7 @@ from model.state.mesh_state import MeshState
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.stores.record import Record
-from serve_app.stores.repository import Meshes, unknown, unknown_instant
+from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.comparison import comparison, period
 from serve_app.web.graph.layout import Layout, arrange
@@ -46,7 +46,7 @@ class Viewing:
         meshes: of the session.
     """
 
-    def __init__(self, meshes: Meshes) -> None:
+    def __init__(self, meshes: MeshRepository) -> None:
         self._meshes = meshes
         self._shown: OrderedDict[str, _Shown] = OrderedDict()
 
@@ -56,7 +56,7 @@ class Viewing:
         Raises:
             UnknownMesh: it has no verdict.
         """
-        return timeline(self._meshes.records(mesh, since, limit), self._window(mesh))
+        return timeline(self._meshes.load_records(mesh, since, limit), self._window(mesh))
 
     def series(self, mesh: str, service: str, source: str | None) -> bytes:
         """JSON of what was measured of a service, or of the calls that ``source`` makes to it.
@@ -74,7 +74,7 @@ class Viewing:
             UnknownMesh: there is none.
             InvalidParameter: a period without a snapshot.
         """
-        state = self._meshes.state(mesh)
+        state = self._meshes.load_state(mesh)
         periods = period(state.window, *first, "first"), period(state.window, *second, "second")
         return comparison(*periods, state.interval_seconds)
 
@@ -84,12 +84,12 @@ class Viewing:
         Raises:
             UnknownMesh, UnknownInstant: there is none.
         """
-        stored = self._meshes.stored(mesh)
+        stored = self._meshes.load_stored(mesh)
         at = at or stored.observed_at
         assert at is not None  # a mesh with a verdict
         key, shown = (at, tuple(expand)), self._of(mesh)
         if key not in shown.maps:
-            state = self._meshes.newest(stored).mesh.state
+            state = self._meshes.refresh(stored).mesh.state
             moment = self._moment(mesh, state, at)
             shown.layout = _arranged(shown.layout, state, moment)
             before = [snapshot for snapshot in state.window if snapshot.observed_at < at]
@@ -105,8 +105,8 @@ class Viewing:
         Raises:
             UnknownMesh: there is none.
         """
-        state = self._meshes.state(mesh)
-        records = self._meshes.records(mesh, None, len(state.window))
+        state = self._meshes.load_state(mesh)
+        records = self._meshes.load_records(mesh, None, len(state.window))
         snapshots = {instant(snapshot.observed_at): snapshot for snapshot in state.window}
         found = ((VerdictDocument.model_validate_json(record.document), record) for record in records)
         return [
@@ -127,13 +127,13 @@ class Viewing:
         return shown
 
     def _window(self, mesh: str) -> tuple[MeshSnapshot, ...]:
-        window = self._meshes.state(mesh).window
+        window = self._meshes.load_state(mesh).window
         if not window:  # of another version: set aside as it was read
-            raise unknown(mesh)
+            raise unknown_mesh(mesh)
         return window
 
     def _moment(self, mesh: str, state: MeshState, at: datetime) -> Moment:
-        record = self._meshes.record(mesh, at)
+        record = self._meshes.load_record(mesh, at)
         snapshot = next((snapshot for snapshot in reversed(state.window) if snapshot.observed_at == at), None)
         if snapshot is None:  # dropped in between
             raise unknown_instant(mesh, at)

@@ -18,7 +18,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh
 from serve_app.stores.base import MeshSummary
-from serve_app.stores.cache import Known, MeshCache, size_bytes
+from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
 from serve_app.stores.record import Record, gauges
 
 
@@ -70,8 +70,8 @@ def test_a_device_that_is_told_and_absent_is_refused() -> None:
 
 
 def test_the_cache_lets_go_of_the_least_recently_used() -> None:
-    def mesh(services: int) -> Known:
-        return Known(Mesh(MeshState(node_absent=np.zeros(services, np.int32))), 1)
+    def mesh(services: int) -> CachedMesh:
+        return CachedMesh(Mesh(MeshState(node_absent=np.zeros(services, np.int32))), 1)
 
     one = size_bytes(mesh(1000).mesh)
     cache = MeshCache(2 * one)

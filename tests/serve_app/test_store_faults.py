@@ -104,7 +104,7 @@ def test_one_damaged_mesh_is_set_aside_and_takes_no_other_down(
         hand.execute(f"UPDATE {column} = CASE typeof({column.split()[-1]}) WHEN 'integer' THEN 1 ELSE x'00' END "
                      "WHERE mesh = 'prod'")  # fmt: skip
         hand.commit()
-    with pytest.raises(CorruptState, match=r"prod.*set aside and starts anew") as caught:
+    with pytest.raises(CorruptState, match=r"prod.*set aside and starts learning again") as caught:
         read(store)
     assert caught.value.details["mesh"] == "prod"
     assert "mesh 'prod' was set aside" in caplog.text

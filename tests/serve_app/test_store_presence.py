@@ -131,7 +131,7 @@ def test_another_run_starts_empty_and_says_so(
     with closing(LocalStore(tmp_path / "stores", run="session_2")) as anew:
         assert anew.meshes() == []
         append(anew, 1)
-        assert "a store was here before" in caplog.text
+        assert "the store that was here are missing" in caplog.text
         with pytest.raises(StoreGone):  # who had the first one open does not take the second for it
             append(store, 2)
         assert [one.sequence for one in anew.meshes()] == [1]
@@ -151,7 +151,7 @@ def test_what_went_into_files_that_were_deleted_meanwhile_is_not_acknowledged(
     append(store, 1)
     deleted: list[int] = []
 
-    sealed = tables.sealed_snapshot
+    sealed = tables.seal_snapshot
 
     def delete_inside(mesh: str, sequence: int, snapshot: bytes) -> bytes:
         """Called within the transaction."""
@@ -159,7 +159,7 @@ def test_what_went_into_files_that_were_deleted_meanwhile_is_not_acknowledged(
         deleted.append(sequence)
         return sealed(mesh, sequence, snapshot)
 
-    monkeypatch.setattr(tables, "sealed_snapshot", delete_inside)
+    monkeypatch.setattr(tables, "seal_snapshot", delete_inside)
     with pytest.raises(StoreGone):
         append(store, 2)
     assert deleted == [2]

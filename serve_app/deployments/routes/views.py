@@ -29,7 +29,7 @@ from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, At, UseBa
 from serve_app.deployments.routes.responses import describe_text, file_response, json_response
 from serve_app.errors import InvalidParameter, ServeError, UnknownIncident, UnknownInstant, UnknownMesh
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.record import Seen
+from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import HEADERS, File
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
 
@@ -221,7 +221,7 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     )
 
 
-def _graph(seen: Seen) -> bytes:
+def _graph(seen: StoredSnapshot) -> bytes:
     snapshot = unpack_snapshot(seen.snapshot)
     verdict = VerdictDocument.model_validate_json(seen.verdict)
     document = graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)

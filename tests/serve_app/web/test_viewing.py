@@ -64,7 +64,7 @@ def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(wat
         told = drawn(watched, at=at)
         assert (instant(told.observed_at), told.status) == (verdict["observed_at"], verdict["status"])
         assert tuple(told.nodes.name) == snapshot.node_ids
-        seen = watched.meshes.seen(MESH, at)
+        seen = watched.meshes.load_snapshot(MESH, at)
         assert unpack_snapshot(seen.snapshot).digest == snapshot.digest
         deviations = Deviations.unpack(seen.deviations, snapshot).services
         assert told.nodes.deviation == [None if np.isnan(d) else round(float(d), 2) for d in deviations]
@@ -84,18 +84,18 @@ def test_what_is_not_kept_is_not_shown(watched: Watched) -> None:
     snapshots = recording(14)
     watched.see(MESH, snapshots, window=10)
     for at in (snapshots[3].observed_at, snapshots[-1].observed_at + timedelta(seconds=1)):
-        with pytest.raises(UnknownInstant, match="no kept snapshot is of"):
+        with pytest.raises(UnknownInstant, match=r"no snapshot of .* is kept"):
             watched.viewing.map(MESH, at, ())
         with pytest.raises(UnknownInstant):
-            watched.meshes.record(MESH, at)
+            watched.meshes.load_record(MESH, at)
         with pytest.raises(UnknownInstant):
-            watched.meshes.seen(MESH, at)
+            watched.meshes.load_snapshot(MESH, at)
     assert drawn(watched, at=snapshots[4].observed_at).services
     for at in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
             watched.viewing.map("nowhere", at, ())
         with pytest.raises(UnknownMesh):
-            watched.meshes.seen("nowhere", at)
+            watched.meshes.load_snapshot("nowhere", at)
 
 
 def test_who_was_there_stays_when_others_come_and_go(watched: Watched) -> None:

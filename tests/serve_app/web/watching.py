@@ -10,9 +10,9 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_verdict, pack_snapshot
 from serve_app.pipeline import Options, advance_shown, deviations_of
-from serve_app.stores.cache import Known, MeshCache
+from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record
-from serve_app.stores.repository import Meshes
+from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 from serve_app.web.queries import Viewing
 
@@ -24,21 +24,21 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.store = LocalStore(path)
-        self.meshes = Meshes(self.store, MeshCache(2**28))
+        self.meshes = MeshRepository(self.store, MeshCache(2**28))
         self.viewing = Viewing(self.meshes)
         self._checkpoint = load()
 
     def see(self, mesh: str, snapshots: Iterable[MeshSnapshot], window: int = 120) -> list[dict[str, Any]]:
         """Judge and keep snapshots; their verdicts."""
-        options, known, verdicts = Options(window_size=window), self.meshes.known(mesh), []
+        options, known, verdicts = Options(window_size=window), self.meshes.get(mesh), []
         for snapshot in snapshots:
             step = advance_shown(self._checkpoint, known.mesh, snapshot, options)
             document = encode_verdict(step.verdict).model_dump_json().encode()
             deviations = deviations_of(step.laid, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             known = self.meshes.append(
-                mesh, Known(step.mesh, known.revision), snapshot, pack_snapshot(snapshot), record, keep=window
+                mesh, CachedMesh(step.mesh, known.revision), snapshot, pack_snapshot(snapshot), record, keep=window
             )
-            self.meshes.hold(mesh, known)
+            self.meshes.cache(mesh, known)
             verdicts.append(msgspec.json.decode(document))
         return verdicts
