@@ -63,7 +63,7 @@ def lines(found: Sequence[Part]) -> list[dict[str, Any]]:
     """
     found_rows = []
     for part in found:
-        ahead = part.pool.compared(FULL) if FULL in part.pool.figures else {}
+        ahead = part.pool.compare_with(FULL) if FULL in part.pool.figures else {}
         for row in rows(part):
             apart = ahead.get(row["detector"], {}).get(PAIRED.get(row["measure"], ""))
             paired = (

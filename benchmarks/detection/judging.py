@@ -71,7 +71,7 @@ def judge_recording(judging: JudgingTask) -> Sheet:
     for detector in [one for one in judging.files if one in ALERTS]:  # it has another budget of false alerts
         rules = replace(judging.rules, alert=ALERTS[detector])
         own = judge_sheet(name, judging.recording, {detector: judging.files[detector]}, rules)
-        sheet = replace(sheet, judged=sheet.judged | own.judged, pictures=sheet.pictures | own.pictures)
+        sheet = replace(sheet, judged=sheet.judged | own.judged, charts=sheet.charts | own.charts)
     return sheet
 
 

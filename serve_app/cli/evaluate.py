@@ -1,4 +1,4 @@
-"""``tagae evaluate``: judge verdicts on labelled recordings."""
+"""``tagae evaluate``: measure detectors on labelled recordings."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -19,39 +19,42 @@ def evaluate(
             "--verdicts",
             "-v",
             metavar="NAME=FILE",
-            help="A detector's lines, as `tagae score` writes them. Once for each recording, in their order, or once "
-            "with a folder of files named like the recordings (RECORDING.jsonl). Repeatable, for several detectors.",
+            help="Verdicts of a detector, as `tagae score` writes them. Give it once for each recording, in their "
+            "order, or once with a folder of files named after the recordings (RECORDING.jsonl); repeat for several.",
         ),
     ],
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures as JSON; - is stdout.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON; - is stdout.")] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A page with all figures and with pictures, to read or to send.")
+        Path | None, typer.Option(metavar="FILE", help="Write all figures and charts to one HTML page.")
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The detector that others are compared with; the first one.")
+        str | None,
+        typer.Option(metavar="NAME", help="The detector to compare the others with. Default: the first one."),
     ] = None,
     control: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="RECORDING",
-            help="The muted control of each recording (tagae simulate --mute-churn), in their order; its verdicts come "
-            "after those of the recordings.",
+            help="The muted control of each recording (tagae simulate --mute-churn), in their order. Give the verdicts "
+            "on the controls after the verdicts on the recordings.",
         ),
     ] = None,
     guard: Annotated[
         float | None,
-        typer.Option(metavar="S", min=0, help="Seconds after an incident in which alarms count neither way; 120."),
+        typer.Option(
+            metavar="S", min=0, help="Ignore alarms for S seconds after an incident of a stream. Default 120."
+        ),
     ] = None,
     begin_after: Annotated[
-        float, typer.Option(metavar="S", min=0, help="Leave so many seconds of each recording's start unjudged.")
+        float, typer.Option(metavar="S", min=0, help="Ignore the first S seconds of each recording.")
     ] = 0.0,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Judge detectors by their verdicts on labelled recordings.
+    """Measure how well detectors do on labelled recordings, by their verdicts.
 
-    Recordings of one form are pooled: streams of one application, segments, located incidents of large or simulated
-    meshes, normal operation. Labels are in incidents.parquet; without rows they say that nothing was wrong.
+    Recordings of the same form are pooled: streams of one application, segments, located incidents of large or
+    simulated meshes, normal operation. The labels are in incidents.parquet; a file without rows means no incident.
 
     \b
     Example:
@@ -63,7 +66,7 @@ def evaluate(
     from serve_app.evaluation import documents, terminal
     from serve_app.evaluation import html as page
     from serve_app.evaluation.inputs import verdict_files
-    from serve_app.evaluation.run import JudgingOptions, judge_all, pools
+    from serve_app.evaluation.run import JudgingOptions, judge_all, pool_by_form
     from serve_app.settings import load
 
     controls = control or []
@@ -78,10 +81,10 @@ def evaluate(
         None if guard is None else timedelta(seconds=guard),
         timedelta(seconds=begin_after),
     )
-    sheets = judge_all(recording, files, rules, controls=controls, draw=page.drawn if html else None)
-    found = pools(list(progress(sheets, "judging", len(recording))))
+    sheets = judge_all(recording, files, rules, controls=controls, draw=page.draw_charts if html else None)
+    found = pool_by_form(list(progress(sheets, "evaluating", len(recording))))
     if json is None or str(json) != "-":
-        terminal.show(found, chosen, Console(highlight=False))
+        terminal.print_results(found, chosen, Console(highlight=False))
     if json is not None:
         _write(json, documents.text(found, chosen))
     if html is not None:
@@ -94,4 +97,4 @@ def _write(path: Path, text: str) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    for_people().print(f"{path}: written")
+    for_people().print(f"wrote {path}")

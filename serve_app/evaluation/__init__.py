@@ -1,12 +1,12 @@
-"""``tagae evaluate``: verdict files judged on recordings, as tables, JSON and one page of HTML with pictures.
+"""``tagae evaluate``: detectors measured on labelled recordings by their verdict files.
 
-inputs      which file of verdicts belongs to which recording
-judgements  every detector judged on every recording
+inputs      matches files of verdicts with recordings
+load        reads labels and verdicts
+run         every detector on every recording
 measures    the figures by name
 words       figures as text
-documents   the same as JSON
-terminal    the same as tables
-svg         marks and axes
-plots       what is drawn
-page        the page
+documents   the results as JSON
+terminal    the results as tables
+charts      plots
+html        the results as one page
 """

@@ -1,297 +1,237 @@
-"""What is drawn: scores over time, suspects over time, how probabilities came true.
+"""The charts of ``tagae evaluate``, drawn with matplotlib: scores and suspects over time, and reliability.
 
-Silences longer than two steps are drawn as long as two, with a gap in the line: recordings of issues are pieces of
-days. What follows the last incident of a stream is not labelled and drawn closer together where it is long.
+The x axis counts snapshots, so that a recording made of pieces of days has no empty stretches.
 """
 
+import base64
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from html import escape
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from model.evaluate.curves import Forecast
 from model.evaluate.judged import RecordingResult
-from model.evaluate.located import AlertRecord, is_true, outcomes
+from model.evaluate.located import is_true, outcomes
 from model.evaluate.series import VerdictSeries
-from model.evaluate.truth import NORMAL, TAIL, TICK, UNSCORED, Flags, Floats, Form, GroundTruth, Span
-from serve_app.web.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, thinned, words
+from model.evaluate.truth import NORMAL, UNSCORED, Flags, Form, GroundTruth, Span, microseconds
 
-WIDTH, LEFT, RIGHT = 900.0, 46.0, 892.0
-TOP, BOTTOM = 30.0, 200.0  # of the scores
-SILENCE = 2.0  # steps that a longer gap is drawn as
-TAIL_SHARE = 0.15  # of the width, at most, for what follows the last incident
-NUMBER_WIDTH = 17.0  # of an incident's number
-NAMES, HEAD = 190.0, 20.0  # room for services left of their cells, and for numbers above
-MISSED = "label missed"
-ROW, MOST_ROWS = 15.0, 24
-MOST_COLUMNS = 40  # incidents in one picture of suspects
-CELLS = 24  # of an incident at most; of several snapshots in one cell the best place counts
-SHADES = {1: "first", 2: "third", 3: "third", 4: "fifth", 5: "fifth"}  # class by place among the suspects
-OFTEN = 0.2  # of an incident: who was ranked first for so long has a row
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Where the snapshots of a recording are drawn, ``[T]``, and before which of them the line is interrupted."""
-
-    x: Floats
-    breaks: tuple[int, ...]
-    times: tuple[datetime, ...]
+SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "tagae", "font.size": 9.0}
+WIDTH = 11.0  # inches
+BLUE, ORANGE, GREY, SHADE, MISSED = "#0b62a8", "#c2410c", "#c9ced4", "#f6d98a", "#e9b7b0"
+RANKS = ListedColormap(["#0b62a8", "#7fb2dc", "#cfe1f1"])  # first; second or third; fourth or fifth
+RANK_LEVELS = np.array([0, 1, 1, 2, 2])  # level of the colour map by rank
+LOGARITHMIC = 30.0  # times the median score, from which on the axis is logarithmic
+MOST_NUMBERS = 40  # incidents that are numbered above the scores
+MOST_COLUMNS, MOST_ROWS = 40, 24  # incidents and services in one picture of suspects
+CELLS = 24  # of an incident; the best rank counts if a cell holds several snapshots
+OFTEN = 0.2  # share of an incident for which another service is ranked first, from which on it has a row
 
 
 @dataclass(frozen=True, slots=True)
 class ChartColumn:
-    """An incident in the picture of suspects: its number and label, the suspects of each of its snapshots, and whether
-    it was found."""
+    """An incident in the picture of suspects: its number, its label, the services suspected in each of its snapshots
+    (best first), and whether it was found."""
 
     number: int
     span: Span
-    suspects: Sequence[Sequence[tuple[str, float]]]
+    suspects: Sequence[Sequence[str]]
     found: bool
 
     @property
-    def names(self) -> list[list[str]]:
-        """Of each snapshot, best first."""
-        return [[service for service, _ in ranked] for ranked in self.suspects]
+    def culprit_first(self) -> float:
+        """Share of the snapshots in which the culprit is ranked first."""
+        return sum(list(ranked[:1]) == [self.span.culprit] for ranked in self.suspects) / len(self.suspects)
 
 
-def scores(truth: GroundTruth, series: VerdictSeries, judged: RecordingResult, name: str) -> str:
-    """Score against threshold over time, incidents shaded, alarms and pages marked."""
-    axis = _axis(truth)
-    scale = score_scale(series.score, series.threshold, BOTTOM, TOP)
-    found = found_incidents(judged)
-    marks = [
-        *_incidents(truth, axis, found),
-        *_grid(scale, axis),
-        _threshold(series, axis, scale),
-        _score_line(series, axis, scale),
-        *_alarms(truth, series, axis),
-        *_pages(truth, judged, axis),
-    ]
+def draw_scores(truth: GroundTruth, series: VerdictSeries, judged: RecordingResult) -> str:
+    """Draw score and threshold over time, with incidents shaded and alerts marked; an HTML image."""
+    figure = Figure((WIDTH, 3.2), layout="constrained")
+    top, status = figure.subplots(2, 1, sharex=True, height_ratios=(12, 1))
+    found = find_hits(judged)
+    _shade_incidents(top, truth, found)
+    x = np.arange(len(truth.times))
+    gaps = np.flatnonzero(truth.breaks)  # the line is interrupted before each
+    top.plot(np.insert(x * 1.0, gaps, np.nan), np.insert(series.score, gaps, np.nan), color=BLUE, lw=1, label="score")
+    top.step(x, series.threshold, color="black", lw=1, ls="--", where="post", label="threshold")
+    positive = series.score[series.score > 0]
+    if len(positive) and series.score.max() > LOGARITHMIC * np.median(positive):
+        top.set_yscale("log", nonpositive="clip")
+    top.grid(axis="y", alpha=0.4)
+    _mark_alerts(top, truth, judged)
+    _draw_status(status, truth, series)
+    status.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    status.xaxis.set_major_formatter(FuncFormatter(lambda at, _: _time(truth, at)))
+    status.set_xlim(-1, len(truth.times))
+    figure.legend(loc="outside right upper", frameon=False)
     share = f"{sum(found)} of {len(found)} incidents found" if found else "no incident"
-    about = (
-        f"{len(truth.times)} snapshots; {share}; scores from {series.score.min():.3g} to {series.score.max():.3g}; "
-        f"anomalous in {int(series.alarm.sum())} snapshots."
+    return _image(
+        figure,
+        f"Scores on {truth.name}: {len(truth.times)} snapshots; {share}; scores from {series.score.min():.3g} to "
+        f"{series.score.max():.3g}; anomalous in {int(series.alarm.sum())} snapshots.",
     )
-    return picture(WIDTH, BOTTOM + 52, f"Scores on {truth.name}", about, f"{name}-scores", *marks)
 
 
-def suspects(truth: GroundTruth, series: VerdictSeries, judged: RecordingResult, name: str) -> list[str]:
-    """Whom the detector suspected in each incident: a column for each incident, a row for each service, the culprit's
-    cell framed; several pictures where there are many incidents."""
+def draw_suspects(truth: GroundTruth, series: VerdictSeries, judged: RecordingResult) -> list[str]:
+    """Draw which services were suspected in each incident, as HTML images of at most ``MOST_COLUMNS`` incidents."""
     columns = [
-        ChartColumn(i, window.span, [series.suspects[at] for at in window.wide.tolist()], hit)
-        for i, (window, hit) in enumerate(zip(truth.windows, found_incidents(judged), strict=True), 1)
+        ChartColumn(i, window.span, [[name for name, _ in series.suspects[at]] for at in window.wide.tolist()], hit)
+        for i, (window, hit) in enumerate(zip(truth.windows, find_hits(judged), strict=True), 1)
         if len(window.wide)
     ]
     parts = [columns[i : i + MOST_COLUMNS] for i in range(0, len(columns), MOST_COLUMNS)]
-    return [_suspects(truth.name, part, f"{name}-suspects-{i}") for i, part in enumerate(parts)]
+    return [_draw_columns(truth.name, part) for part in parts]
 
 
-def reliability(forecast: Forecast, title: str, name: str) -> str:
-    """How often there was an incident where so much was said: on the diagonal, a probability means what it says."""
-    x, y = Scale(0, 1, 44, 278), Scale(0, 1, 250, 10)
-    marks = [line(x.one(0), y.one(0), x.one(1), y.one(1), "threshold")]
-    base = y.one(forecast.base_rate)
-    marks += [line(x.one(0), base, x.one(1), base, "grid"), words("base rate", x.one(1) - 4, base - 4, anchor="end")]
-    for tick in x.ticks():
-        marks += [
-            words(f"{tick:.0%}", x.one(tick), 268, anchor="middle"),
-            words(f"{tick:.0%}", 38, y.one(tick) + 4, anchor="end"),
-        ]
-    marks += [line(44, 250, 278, 250, "axis"), line(44, 10, 44, 250, "axis"), words("said", 161, 286, anchor="middle")]
-    marks.append(tag("text", "was so", transform="translate(11 190) rotate(-90)", text_anchor="middle"))
-    for b in forecast.bins:
-        px, py = x.one(b.said), y.one(b.observed)
-        marks.append(line(px, y.one(b.said), px, py, "stem"))
-        radius = 2.5 + 6 * (b.snapshots / forecast.snapshots) ** 0.5
-        told = f"said {b.said:.0%}, was so in {b.observed:.0%} of {b.snapshots:,} snapshots"
-        marks.append(tag("circle", hint(told), cx=px, cy=py, r=radius, class_="dot"))
-    about = (
-        f"Brier score {forecast.brier:.3f}, {forecast.brier_of_base_rate:.3f} for saying the base rate "
-        f"{forecast.base_rate:.0%} every time; " + "; ".join(f"{b.said:.0%}: {b.observed:.0%}" for b in forecast.bins)
+def draw_reliability(forecast: Forecast, title: str) -> str:
+    """Draw how often there was an incident by predicted probability; an HTML image."""
+    figure = Figure((3.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="black", lw=1, ls="--")
+    axes.axhline(forecast.base_rate, color="grey", lw=0.8)
+    axes.annotate("base rate", (1, forecast.base_rate), ha="right", va="bottom", color="grey")
+    said = [b.said for b in forecast.bins]
+    size = [15 + 300 * b.snapshots / forecast.snapshots for b in forecast.bins]
+    axes.scatter(said, [b.observed for b in forecast.bins], size, color=BLUE, alpha=0.6)
+    axes.set(xlabel="predicted probability", ylabel="share with an incident", xlim=(0, 1), ylim=(0, 1), title=title)
+    return _image(
+        figure,
+        f"{title}: Brier score {forecast.brier:.3f}, {forecast.brier_of_base_rate:.3f} for a constant prediction of "
+        f"the base rate {forecast.base_rate:.0%}; "
+        + "; ".join(f"{b.said:.0%}: {b.observed:.0%}" for b in forecast.bins),
     )
-    return picture(300, 292, title, about, f"{name}-reliability", *marks)
 
 
-def found_incidents(judged: RecordingResult) -> list[bool]:
-    """Of each incident whether it was found: by a page at its place where there are such, else by an alarm in time."""
+def find_hits(judged: RecordingResult) -> list[bool]:
+    """Return whether each incident was found: by an alert that names its place if it has one, else by an alarm in
+    time."""
     if judged.form is Form.LOCATED and judged.watch is not None:
         return [outcome.page is not None for outcome in outcomes(judged.watch)]
     return [outcome.found for outcome in judged.outcomes]
 
 
-def _axis(truth: GroundTruth) -> Axis:
-    steps = np.diff(truth.times, prepend=truth.times[:1]) / (truth.step / TICK)
-    breaks = np.flatnonzero(truth.breaks)
-    strides = np.minimum(steps, SILENCE)
-    tail = truth.labels == TAIL
-    if strides[tail].sum() > TAIL_SHARE * strides.sum():
-        strides[tail] *= TAIL_SHARE / (1 - TAIL_SHARE) * strides[~tail].sum() / strides[tail].sum()
-    place = np.cumsum(strides)
-    x = Scale(0.0, max(float(place[-1]), 1.0), LEFT, RIGHT).at(place)
-    return Axis(x, tuple(breaks.tolist()), tuple(truth.instant(i) for i in range(len(truth.times))))
+def _image(figure: Figure, alt: str) -> str:
+    """An HTML image that holds its data, so that the page needs no other file."""
+    with io.BytesIO() as buffer, mpl.rc_context(SETTINGS):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{escape(alt)}" src="data:image/svg+xml;base64,{data}">'
 
 
-def _grid(scale: Scale, axis: Axis) -> list[str]:
-    marks = []
-    for tick in scale.ticks():
-        y = scale.one(tick)
-        marks += [line(LEFT, y, RIGHT, y, "grid"), words(f"{tick:,g}", LEFT - 5, y + 4, anchor="end")]
-    for x, told in instants(axis.times, axis.x):
-        marks += [line(x, BOTTOM + 14, x, BOTTOM + 19, "axis"), words(told, x, BOTTOM + 32, anchor="middle")]
-    first, last = axis.times[0], axis.times[-1]
-    days = f"{first:%d %b %Y}" + ("" if first.date() == last.date() else f" to {last:%d %b %Y}")
-    marks += [words(f"{days}, UTC", LEFT, BOTTOM + 48), line(LEFT, BOTTOM, RIGHT, BOTTOM, "axis")]
-    if scale.log:
-        marks.append(words("logarithmic", LEFT, BOTTOM - 5))
-    return marks
+def _time(truth: GroundTruth, position: float) -> str:
+    inside = 0 <= position < len(truth.times)
+    return f"{truth.instant(int(position)):%d %b %Y\n%H:%M} UTC" if inside else ""
 
 
-def _score_line(series: VerdictSeries, axis: Axis, scale: Scale) -> str:
-    y = scale.at(series.score)
-    kept = thinned(axis.x, y, axis.breaks)
-    return curve(axis.x[kept], y[kept], np.flatnonzero(np.isin(kept, axis.breaks)).tolist(), "score")
-
-
-def _threshold(series: VerdictSeries, axis: Axis, scale: Scale) -> str:
-    known = np.flatnonzero(np.isfinite(series.threshold))
-    if not len(known):
-        return ""
-    x, y = axis.x[known], scale.at(series.threshold[known])
-    breaks = np.flatnonzero(np.diff(known, prepend=known[0]) > 1).tolist()
-    kept = thinned(x, y, breaks)
-    return curve(x[kept], y[kept], np.flatnonzero(np.isin(kept, breaks)).tolist(), "threshold", steps=True)
-
-
-def _incidents(truth: GroundTruth, axis: Axis, found: Sequence[bool]) -> list[str]:
-    """Shaded, numbered above; who was not found is struck through in another colour."""
+def _shade_incidents(axes: Axes, truth: GroundTruth, found: Sequence[bool]) -> None:
+    """Shade and number the incidents; grey where snapshots do not count."""
     known = np.zeros(len(truth.times), bool)
     for window in truth.windows:
         known[window.wide] = True
-    doubtful = (truth.labels == UNSCORED) & ~known & (truth.form is not Form.SEGMENTS)
-    marks = [
-        rectangle(float(axis.x[a]), TOP, float(axis.x[b] - axis.x[a]), BOTTOM - TOP, "doubt", "not judged")
-        for a, b in _runs(doubtful)
-    ]
-    free = LEFT
+    unscored = (truth.labels == UNSCORED) & ~known & (truth.form is not Form.SEGMENTS)
+    for i, (a, b) in enumerate(_runs(unscored)):
+        axes.axvspan(a - 0.5, b + 0.5, color=GREY, alpha=0.4, lw=0, label=None if i else "not evaluated")
+    labels = {True: "incident", False: "missed incident"}
+    above = axes.get_xaxis_transform()  # heights as shares of the axes
+    every = 1 + len(truth.windows) // MOST_NUMBERS
     for number, (window, hit) in enumerate(zip(truth.windows, found, strict=True), 1):
         if not len(window.inside):
             continue
-        span, left, right = window.span, float(axis.x[window.inside[0]]), float(axis.x[window.inside[-1]])
-        told = f"{number}: {span.kind} at {span.culprit or 'an unknown service'}, {span.start:%H:%M:%S} to "
-        told += f"{span.end:%H:%M:%S} UTC, {'found' if hit else 'not found'}"
-        class_ = "incident" if hit else "incident missed"
-        marks.append(rectangle(left - 1, TOP, right - left + 2, BOTTOM - TOP, class_, told))
-        middle = (left + right) / 2
-        if middle >= free:
-            marks.append(words(f"{number}", middle, TOP - 16, "label" if hit else MISSED, "middle"))
-            free = middle + NUMBER_WIDTH
-    return marks
+        first, last = window.inside[0] - 0.5, window.inside[-1] + 0.5
+        axes.axvspan(first, last, color=SHADE if hit else MISSED, lw=0, label=labels.pop(hit, None))
+        if number % every == 0:
+            colour = "black" if hit else ORANGE
+            axes.text((first + last) / 2, 1.06, f"{number}", color=colour, ha="center", transform=above)
 
 
-def _alarms(truth: GroundTruth, series: VerdictSeries, axis: Axis) -> list[str]:
-    """The status below the scores: anomalous, in normal time in another colour; not knowing in grey."""
-    by_time = truth.form is not Form.LOCATED  # in large meshes pages are right or wrong, not times
+def _mark_alerts(axes: Axes, truth: GroundTruth, judged: RecordingResult) -> None:
+    """Mark alerts that are judged by the place they name: filled if true, hollow if false."""
+    pages = judged.watch.pages if judged.watch is not None else ()
+    at = np.minimum(np.searchsorted(truth.times, [microseconds(page.begin) for page in pages]), len(truth.times) - 1)
+    true = np.array([any(is_true(page, fault, truth.step) for fault in truth.faults) for page in pages], bool)
+    for label, colour, face, which in (("true alert", BLUE, BLUE, true), ("false alert", ORANGE, "none", ~true)):
+        if which.any():
+            (marks,) = axes.plot(at[which], np.full(int(which.sum()), 1.03), "v", color=colour, label=label)
+            marks.set(markerfacecolor=face, transform=axes.get_xaxis_transform(), clip_on=False)
+
+
+def _draw_status(axes: Axes, truth: GroundTruth, series: VerdictSeries) -> None:
+    """Draw the status of each snapshot as a strip."""
+    by_time = truth.form is not Form.LOCATED  # in located recordings alerts are right or wrong, not times
     normal = (truth.labels == NORMAL) & by_time
-    kinds: tuple[tuple[str, Flags, str], ...] = (
-        ("alarm", series.alarm & ~normal, "anomalous"),
-        ("alarm false", series.alarm & normal, "anomalous, nothing wrong"),
-        ("unknown", ~series.on_duty, "warming up or missing"),
+    strips: tuple[tuple[str, str, Flags], ...] = (
+        ("anomalous", BLUE, series.alarm & ~normal),
+        ("false alarm", ORANGE, series.alarm & normal),
+        ("warming up or missing", GREY, ~series.on_duty),
     )
-    marks = []
-    for class_, where, told in kinds:
-        for a, b in _runs(where):
-            left, right = float(axis.x[a]) - 1, float(axis.x[b]) + 1
-            title = f"{told} from {axis.times[a]:%H:%M:%S} to {axis.times[b]:%H:%M:%S} UTC"
-            marks.append(rectangle(left, BOTTOM + 3, right - left, 8, class_, title))
-    return marks
+    for label, colour, where in strips:
+        if where.any():
+            axes.broken_barh([(a - 0.5, b - a + 1) for a, b in _runs(where)], (0, 1), color=colour, label=label)
+    axes.set(yticks=(), ylim=(0, 1))
 
 
-def _pages(truth: GroundTruth, judged: RecordingResult, axis: Axis) -> list[str]:
-    """Where pages are judged by their place: a full triangle is a true page, a hollow one a false one."""
-    if judged.watch is None:
-        return []
-    at = np.searchsorted(truth.times, [_micro(page) for page in judged.watch.pages])
-    marks = []
-    for page, i in zip(judged.watch.pages, np.minimum(at, len(axis.x) - 1), strict=True):
-        true = any(is_true(page, fault, truth.step) for fault in truth.faults)
-        x = float(axis.x[i])
-        named = ", ".join(page.suspects[:3])
-        told = f"{'true' if true else 'false'} page at {page.begin:%H:%M:%S} UTC: {named}"
-        d = f"M{x - 4.5:.1f} {TOP - 11:.1f}H{x + 4.5:.1f}L{x:.1f} {TOP - 3:.1f}Z"
-        marks.append(tag("path", hint(told), d=d, class_="page" if true else "page false"))
-    return marks
-
-
-def _suspects(recording: str, columns: Sequence[ChartColumn], name: str) -> str:
-    """One picture: columns are incidents of equal width, and time runs to the right in each."""
-    rows, more = _rows(columns)
+def _draw_columns(recording: str, columns: Sequence[ChartColumn]) -> str:
+    """Draw incidents side by side, each of the same width, with time running to the right."""
+    rows, more = _choose_rows(columns)
     row_of = {service: r for r, service in enumerate(rows)}
-    width, height = min((WIDTH - NAMES) / len(columns), 60.0), ROW * len(rows)
-    marks = []
-    for r, service in enumerate(rows):
-        below = HEAD + ROW * (r + 1)
-        marks.append(words(_short(service, rows), NAMES - 6, below - 4, anchor="end"))
-        marks.append(line(NAMES, below, NAMES + width * len(columns), below, "grid"))
-    every = max(1, round(NUMBER_WIDTH / width))
+    ranks = np.full((len(rows), CELLS * len(columns)), np.nan)
+    figure = Figure((WIDTH, 0.7 + 0.2 * len(rows)), layout="constrained")
+    axes = figure.subplots()
     for c, column in enumerate(columns):
-        left = NAMES + width * c
-        if c % every == 0:
-            marks.append(words(f"{column.number}", left + width / 2, 13, "label" if column.found else MISSED, "middle"))
-        marks += _cells(column.suspects, row_of, left, width)
+        count = len(column.suspects)
+        for i, ranked in enumerate(column.suspects):
+            cells = slice(CELLS * c + i * CELLS // count, CELLS * c + -(-(i + 1) * CELLS // count))
+            for level, service in zip(RANK_LEVELS, ranked, strict=False):
+                if service in row_of:
+                    ranks[row_of[service], cells] = np.fmin(ranks[row_of[service], cells], level)
         if column.span.culprit in row_of:
-            told = f"{column.number}: {column.span.kind} at {column.span.culprit}"
-            y = HEAD + 0.5 + ROW * row_of[column.span.culprit]
-            marks.append(rectangle(left + 0.5, y, width - 1, ROW - 1, "culprit", told))
+            corner = (CELLS * c - 0.5, row_of[column.span.culprit] - 0.5)
+            axes.add_patch(Rectangle(corner, CELLS, 1, fill=False, edgecolor=ORANGE, lw=1.4))
+    axes.imshow(ranks, cmap=RANKS, vmin=0, vmax=2, aspect="auto", interpolation="nearest")
+    axes.set_yticks(range(len(rows)), [_shorten(service, rows) for service in rows])
+    axes.set_xticks([CELLS * (c + 0.5) - 0.5 for c in range(len(columns))], [str(c.number) for c in columns])
+    axes.set_xticks([CELLS * c - 0.5 for c in range(len(columns) + 1)], minor=True)
+    axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", axis="both", color=GREY, lw=0.5)
+    axes.tick_params(which="both", length=0, labeltop=True, labelbottom=False)
+    for label, column in zip(axes.get_xticklabels(), columns, strict=True):
+        label.set_color("black" if column.found else ORANGE)
     if more:
-        marks.append(words(f"and {more} more services", NAMES - 6, HEAD + height + 14, anchor="end"))
-    first = [sum(named[:1] == [c.span.culprit] for named in c.names) / len(c.names) for c in columns]
-    about = f"{len(columns)} incidents. The culprit was ranked first in this share of their snapshots: " + ", ".join(
-        f"{c.number}: {share:.0%}" for c, share in zip(columns, first, strict=True)
+        axes.set_xlabel(f"and {more} more services", loc="left")
+    names = ("ranked first", "second or third", "fourth or fifth")
+    keys = [Patch(color=RANKS(level), label=name) for level, name in enumerate(names)]
+    keys.append(Patch(fill=False, edgecolor=ORANGE, label="culprit"))
+    figure.legend(handles=keys, loc="outside right upper", frameon=False)
+    about = (
+        f"Suspects on {recording}: {len(columns)} incidents. Share of snapshots in which the culprit is ranked first: "
     )
-    return picture(WIDTH, HEAD + 4 + height + (18 if more else 0), f"Suspects on {recording}", about, name, *marks)
+    return _image(figure, about + ", ".join(f"{c.number}: {c.culprit_first:.0%}" for c in columns))
 
 
-def _rows(columns: Sequence[ChartColumn]) -> tuple[list[str], int]:
-    """Culprits by their first incident, then who else was ranked first for long, the longest first; and how many are
-    left out."""
+def _choose_rows(columns: Sequence[ChartColumn]) -> tuple[list[str], int]:
+    """The culprits in the order of their incidents, then other services that were often ranked first, and how many
+    services are left out."""
     culprits = dict.fromkeys(column.span.culprit for column in columns if column.span.culprit)
     longest: dict[str, float] = {}
-    for names in (column.names for column in columns):
-        for service, count in Counter(named[0] for named in names if named).items():
-            longest[service] = max(longest.get(service, 0.0), count / len(names))
+    for column in columns:
+        for service, count in Counter(ranked[0] for ranked in column.suspects if ranked).items():
+            longest[service] = max(longest.get(service, 0.0), count / len(column.suspects))
     others = [service for service in longest if longest[service] >= OFTEN and service not in culprits]
     rows = [*culprits, *sorted(others, key=lambda service: (-longest[service], service))]
     return rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS)
 
 
-def _cells(
-    found: Sequence[Sequence[tuple[str, float]]], row_of: dict[str, int], left: float, width: float
-) -> list[str]:
-    """Of one incident, runs of cells alike put together."""
-    count = min(CELLS, len(found))
-    shade: dict[tuple[int, int], int] = {}
-    for i, ranked in enumerate(found):
-        for place, (service, _) in enumerate(ranked[: max(SHADES)], 1):
-            if service in row_of:
-                cell = row_of[service], i * count // len(found)
-                shade[cell] = min(place, shade.get(cell, place))
-    marks = []
-    for row in sorted({row for row, _ in shade}):
-        classes = [SHADES.get(shade.get((row, i), 0), "") for i in range(count)]
-        for class_ in dict.fromkeys(filter(None, classes)):
-            for a, b in _runs(np.array([one == class_ for one in classes])):
-                x = left + 1 + (width - 2) * a / count
-                marks.append(rectangle(x, HEAD + 1 + ROW * row, (width - 2) * (b + 1 - a) / count, ROW - 2, class_))
-    return marks
-
-
-def _short(service: str, among: Sequence[str]) -> str:
-    """Without the namespace where all have the same one; the middle left out of long names."""
-    if len({name.split("/")[0] for name in among}) == 1:
+def _shorten(service: str, rows: Sequence[str]) -> str:
+    """The name without its namespace if all have the same one; the middle of long names is left out."""
+    if len({name.split("/")[0] for name in rows}) == 1:
         service = service.split("/", 1)[-1]
     return service if len(service) <= 28 else f"{service[:13]}…{service[-14:]}"
 
@@ -300,7 +240,3 @@ def _runs(where: Flags) -> list[tuple[int, int]]:
     """First and last index of each run."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], where, [False]]).astype(np.int8)))
     return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _micro(page: AlertRecord) -> int:
-    return int(page.begin.timestamp() * 1_000_000)

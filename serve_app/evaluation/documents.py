@@ -1,4 +1,4 @@
-"""Judgements as JSON: the names of the figures are those of ``model.evaluate.figures``."""
+"""The results as JSON, with the names of ``model.evaluate.figures``."""
 
 import json
 import math
@@ -14,14 +14,14 @@ from serve_app.evaluation.run import Pool
 
 
 def document(found: Sequence[Pool], reference: str) -> dict[str, Any]:
-    """All figures: by form over all recordings, of each recording, of each incident, and detectors compared."""
+    """Return all figures: pooled by form, by recording, by incident, and the differences between detectors."""
     return {
         "detectors": list(found[0].figures),
         "pooled": {pool.form.value: _of_detectors(pool.figures) for pool in found},
         "compared": {
-            pool.form.value: {f"{reference} - {other}": plain(apart) for other, apart in told.items()}
+            pool.form.value: {f"{reference} - {other}": plain(apart) for other, apart in differences.items()}
             for pool in found
-            if (told := pool.compared(reference))
+            if (differences := pool.compare_with(reference))
         },
         "recordings": {
             sheet.name: {
@@ -35,12 +35,12 @@ def document(found: Sequence[Pool], reference: str) -> dict[str, Any]:
 
 
 def text(found: Sequence[Pool], reference: str) -> str:
-    """The same as text."""
+    """Return :func:`document` as text."""
     return json.dumps(document(found, reference), indent=1, allow_nan=False) + "\n"
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as objects, times as text, durations in seconds; what is no number is null."""
+    """Convert to JSON types: dataclasses to objects, times to text, durations to seconds, NaN to null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -58,19 +58,19 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _of_detectors(told: Mapping[str, Figures]) -> dict[str, dict[str, Any]]:
-    return {name: _figures(one) for name, one in told.items()}
+def _of_detectors(by_detector: Mapping[str, Figures]) -> dict[str, dict[str, Any]]:
+    return {name: _figures(one) for name, one in by_detector.items()}
 
 
 def _figures(one: Figures) -> dict[str, Any]:
     found: dict[str, Any] = plain(one)
     if found["pages"]:
-        del found["pages"]["outcomes"]  # they stand with their recording
+        del found["pages"]["outcomes"]  # they are with their recording
     return found
 
 
 def _incidents(judged: RecordingResult) -> list[dict[str, Any]]:
-    """What became of each: by time, and, of located ones, by their page."""
+    """The outcome of each incident: by time or, for located recordings, by its alert."""
     rows: list[dict[str, Any]] = [
         {
             "start": outcome.span.start,
@@ -87,17 +87,17 @@ def _incidents(judged: RecordingResult) -> list[dict[str, Any]]:
     if judged.watch is not None and judged.watch.faults:
         rows = [
             {
-                "start": told.fault.start,
-                "end": told.fault.end,
-                "kind": told.fault.kind,
-                "culprit": told.fault.culprit,
-                "severity": told.fault.severity,
-                "effect_sigmas": told.fault.effect,
-                "page": told.page and told.page.id,
-                "delay_seconds": told.delay,
-                "place": told.place,
-                "blamed": told.blamed,
+                "start": outcome.fault.start,
+                "end": outcome.fault.end,
+                "kind": outcome.fault.kind,
+                "culprit": outcome.fault.culprit,
+                "severity": outcome.fault.severity,
+                "effect_sigmas": outcome.fault.effect,
+                "page": outcome.page and outcome.page.id,
+                "delay_seconds": outcome.delay,
+                "place": outcome.place,
+                "blamed": outcome.blamed,
             }
-            for told in outcomes(judged.watch)
+            for outcome in outcomes(judged.watch)
         ]
     return [plain(row) for row in rows]

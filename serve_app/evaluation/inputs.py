@@ -1,4 +1,4 @@
-"""Which file of verdicts belongs to which recording."""
+"""Matches files of verdicts with recordings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,17 +9,17 @@ SUFFIX = ".jsonl"
 
 
 def verdict_files(given: Sequence[str], recordings: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of each detector, one for each recording in their order.
+    """Return the files of each detector, one for each recording in their order.
 
-    A detector is given once for each recording, in their order, or once with a folder that has a file named like each
-    recording.
+    A detector is given once for each recording, in their order, or once with a folder that holds a file named after
+    each recording.
 
     Args:
         given: ``NAME=FILE`` or ``NAME=FOLDER``.
         recordings: their folders; controls come last.
 
     Raises:
-        BadVerdicts: not of that form, or too few or too many files of a detector.
+        BadVerdicts: not of this form, or the wrong number of files.
     """
     paths: dict[str, list[Path]] = {}
     for one in given:
@@ -31,7 +31,7 @@ def verdict_files(given: Sequence[str], recordings: Sequence[Path]) -> dict[str,
 
 
 def recording_names(recordings: Sequence[Path]) -> list[str]:
-    """The last parts of each path, as many as it takes to tell them apart and at least two.
+    """Return the last parts of each path, at least two and as many as make the names unique.
 
     Raises:
         BadVerdicts: a recording is given twice.

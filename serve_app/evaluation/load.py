@@ -1,4 +1,4 @@
-"""From recordings and lines of verdicts to what ``model.evaluate`` judges."""
+"""Reads labelled recordings and verdict files for ``model.evaluate``."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,29 +15,29 @@ from serve_app.errors import BadRecording, BadVerdicts
 from serve_app.recordings.files import LabelledIncident, RecordingReader
 from serve_app.settings import AlertSettings
 
-LOCATED = frozenset({"recovered", "affected", "candidates"})  # columns of labels that tell the place
-UNMATCHED = 0.5  # share of snapshots without a verdict from which the file is about something else
+LOCATED = frozenset({"recovered", "affected", "candidates"})  # columns of labels that name the affected services
+UNMATCHED = 0.5  # share of snapshots without a verdict, above which the file belongs to another recording
 
 
 def read_truth(
     path: Path, *, guard: timedelta | None = None, begin_after: timedelta = timedelta(0), name: str = ""
 ) -> GroundTruth:
-    """What is known of a recording.
+    """Read the labels of a recording.
 
     Args:
         path: its folder.
-        guard: after each incident of a stream; None: two minutes.
-        begin_after: so much of its start is not judged.
+        guard: time after each incident in which alarms do not count; None: two minutes for streams, else none.
+        begin_after: time at the start of the recording that does not count.
         name: by default the last two parts of the path.
 
     Raises:
-        BadRecording: it cannot be read, or nothing says what was wrong when.
+        BadRecording: it cannot be read, or it has no labels.
     """
     reader = RecordingReader(path)
     if not (path / "incidents.parquet").exists():
         raise BadRecording(
-            f"recording {path}: expected incidents.parquet, which says what was wrong when (a file without rows says "
-            "that nothing was), came none; label the recording"
+            f"recording {path}: expected incidents.parquet with the labels (a file without rows means no "
+            "incident), came none; label the recording"
         )
     times: list[datetime] = []
     namespaces: dict[str, str] = {}
@@ -48,7 +48,7 @@ def read_truth(
             services.add(known)
             namespaces.setdefault(known.split("/", 1)[1], known.split("/", 1)[0])
     if not times:
-        raise BadRecording(f"recording {path}: expected snapshots, came none; there is nothing to judge")
+        raise BadRecording(f"recording {path}: expected snapshots, came none; record it again")
     incidents = reader.incidents()
     form = form_of(incidents)
     if guard is None:
@@ -71,7 +71,7 @@ def read_truth(
 
 
 def form_of(incidents: Sequence[LabelledIncident]) -> Form:
-    """What can be asked of a recording with these labels."""
+    """Return the form of a recording with these labels."""
     if not incidents:
         return Form.NORMAL
     columns = incidents[0].details.keys()
@@ -83,10 +83,10 @@ def form_of(incidents: Sequence[LabelledIncident]) -> Form:
 
 
 def located_fault(row: Mapping[str, Any]) -> LocatedFault:
-    """A row of incidents.parquet that says where the fault shows.
+    """Build a fault from a row of incidents.parquet that names the affected services.
 
     Raises:
-        KeyError: if a column of located incidents is missing.
+        KeyError: a column of located incidents is missing.
     """
     return LocatedFault(
         start=row["start"],
@@ -102,7 +102,7 @@ def located_fault(row: Mapping[str, Any]) -> LocatedFault:
 
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
-    """The lines of a file, in its order.
+    """Yield the verdicts of a file, in its order.
 
     Raises:
         BadVerdicts: the file cannot be read, or a line is not a verdict.
@@ -118,37 +118,40 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
         ) from error
 
 
-def fitting(verdicts: Iterable[Verdict], truth: GroundTruth, source: object) -> VerdictSeries:
-    """The verdicts on the recording's snapshots.
+def match_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth, source: object) -> VerdictSeries:
+    """Match verdicts with the snapshots of a recording.
 
     Args:
         verdicts: of one detector.
         truth: of the recording.
-        source: where they are from, for errors.
+        source: where the verdicts come from, for errors.
 
     Raises:
-        BadVerdicts: most snapshots have none, so they are about something else or cut short.
+        BadVerdicts: most snapshots have no verdict, so the file is incomplete or belongs to another recording.
     """
-    placed = series(verdicts, truth)
-    missing = placed.status.count(MISSING)
+    matched = series(verdicts, truth)
+    missing = matched.status.count(MISSING)
     if missing > UNMATCHED * len(truth.times):
         raise BadVerdicts(
             f"verdicts {source}: expected one for each of the {len(truth.times)} snapshots of {truth.name} "
             f"({truth.instant(0).isoformat()} to {truth.instant(-1).isoformat()}), came none for {missing} of them and "
-            f"{placed.unplaced} about other times; name the file made from this recording, or score it again"
+            f"{matched.unplaced} about other times; name the file made from this recording, or score it again"
         )
-    return placed
+    return matched
 
 
 def judge_file(truth: GroundTruth, path: Path, alert: AlertSettings | None = None) -> RecordingResult:
-    """Judge a file of verdicts on a recording; errors as of :func:`read_verdicts` and :func:`fitting`.
+    """Evaluate a file of verdicts on a recording.
 
     Args:
         truth, path: recording and verdicts.
-        alert: settings whose budget of false pages is the promise; None: the default ones.
+        alert: settings with the budget of false alerts; None: the defaults.
+
+    Raises:
+        BadVerdicts: as :func:`read_verdicts` and :func:`match_verdicts`.
     """
     promised = (alert or AlertSettings()).budget(len(truth.services))
-    return judge(truth, fitting(read_verdicts(path), truth, path), promised)
+    return judge(truth, match_verdicts(read_verdicts(path), truth, path), promised)
 
 
 def _verdict(path: Path, number: int, line: str) -> Verdict:
@@ -168,7 +171,7 @@ def _span(incident: LabelledIncident, form: Form, namespaces: Mapping[str, str])
     located = form is Form.LOCATED
     return Span(
         start=incident.start,
-        end=incident.end - TICK if located else incident.end,  # theirs is the first instant without the fault
+        end=incident.end - TICK if located else incident.end,  # the label is the first instant without the fault
         kind=incident.kind,
         culprit=f"{namespace}/{service}" if service else None,
         symptom=str(details.get("symptom_metric") or ""),

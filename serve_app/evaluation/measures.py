@@ -1,4 +1,4 @@
-"""The measures by name: what a table has in its rows."""
+"""The measures by name: the rows of a table."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Row:
     """One measure over several detectors.
 
     Attributes:
-        name: of the measure; begins with two spaces where it belongs to the one above.
-        cells: one a detector.
-        best: positions of the best ones; empty where they are all alike or nothing is better.
+        name: of the measure; begins with two spaces if it belongs to the row above.
+        cells: one for each detector.
+        best: positions of the best cells; empty if all are equal or none is better.
     """
 
     name: str
@@ -39,27 +39,27 @@ class Block:
     rows: tuple[Row, ...]
 
 
-def blocks(told: Sequence[Figures]) -> list[Block]:
-    """All measures of several detectors on the same recordings; rows and blocks that are empty are left out."""
+def blocks(results: Sequence[Figures]) -> list[Block]:
+    """Return all measures of several detectors on the same recordings, without empty rows and blocks."""
     titled = {
-        "as emitted": _EMITTED,
-        "threshold in hindsight": _HINDSIGHT,
-        "culprit, where the score is highest": _culprits(told),
-        "pages, by time and place": _pages(told),
-        "probability and promise": _PROMISES,
+        "at the default threshold": _AT_THRESHOLD,
+        "at the best threshold in hindsight": _HINDSIGHT,
+        "culprit, at the highest score": _culprits(results),
+        "alerts, by time and place": _pages(results),
+        "probability and alert budget": _PROBABILITY,
     }
-    return [block for title, measures in titled.items() if (block := _block(title, measures, told)).rows]
+    return [block for title, measures in titled.items() if (block := _block(title, measures, results)).rows]
 
 
-def by_kind(told: Sequence[Figures]) -> list[Block]:
-    """The measures of each kind of incident."""
-    kinds = sorted({kind for one in told for kind in one.by_kind})
-    measures = _of_kind if all(one.pages is None for one in told) else _pages_of_kind
-    return [block for kind in kinds if (block := _block(kind, measures(kind), told)).rows]
+def by_kind(results: Sequence[Figures]) -> list[Block]:
+    """Return the measures of each kind of incident."""
+    kinds = sorted({kind for one in results for kind in one.by_kind})
+    measures = _of_kind if all(one.pages is None for one in results) else _pages_of_kind
+    return [block for kind in kinds if (block := _block(kind, measures(kind), results)).rows]
 
 
 def headline(one: Figures) -> str:
-    """What one looks at first; :func:`headline_words` says what it is."""
+    """Return the main figures; :func:`headline_words` names them."""
     if one.pages is not None:
         return f"{bare(one.pages.overall.recall)} at {short(one.pages.false_pages_an_hour.value)}"
     if one.false_alarms is not None and one.recall is not None:
@@ -70,25 +70,25 @@ def headline(one: Figures) -> str:
 
 
 def headline_words(one: Figures) -> str:
-    """What a headline says."""
+    """Return the names of the figures in :func:`headline`."""
     if one.pages is not None:
-        return "recall at false pages an hour"
+        return "recall at false alerts per hour"
     if one.false_alarms is not None and one.recall is not None:
-        return "recall at strict false-alarm events, as emitted"
-    return "culprit top-1 / top-3" if one.ranking is not None else "false-alarm events a day"
+        return "recall at strict false alarms, at the default threshold"
+    return "culprit top-1 / top-3" if one.ranking is not None else "false alarms per day"
 
 
 def difference(apart: Difference) -> str:
-    """With its interval."""
+    """Return a difference with its interval."""
     return f"{apart.value:+.2f} [{apart.low:+.2f}, {apart.high:+.2f}]"
 
 
-def _block(title: str, measures: Iterable[Measure], told: Sequence[Figures]) -> Block:
-    return Block(title, tuple(row for measure in measures if (row := _row(*measure, told)) is not None))
+def _block(title: str, measures: Iterable[Measure], results: Sequence[Figures]) -> Block:
+    return Block(title, tuple(row for measure in measures if (row := _row(*measure, results)) is not None))
 
 
-def _row(name: str, better: int, read: Read, told: Sequence[Figures]) -> Row | None:
-    values = [read(one) for one in told]
+def _row(name: str, better: int, read: Read, results: Sequence[Figures]) -> Row | None:
+    values = [read(one) for one in results]
     if all(value is None for value in values):
         return None
     numbers = [None if value is None else value.number for value in values]
@@ -129,18 +129,18 @@ def _alarm_share(alarms: FalseAlarms) -> Value | None:
     return percent(alarms.alarm_share)
 
 
-def _delay(told: Delay) -> Value | None:
-    return None if told.median is None else Value(f"{told.median:g}, {told.p90:g}", told.median)
+def _delay(delay: Delay) -> Value | None:
+    return None if delay.median is None else Value(f"{delay.median:g}, {delay.p90:g}", delay.median)
 
 
 def _after_warm_up(one: Figures) -> Value | None:
-    told = share(one.recall_after_warm_up) if one.in_warm_up else None
-    return told and Value(f"{told.text} ({one.in_warm_up} in it)", told.number)
+    recall = share(one.recall_after_warm_up) if one.in_warm_up else None
+    return recall and Value(f"{recall.text} ({one.in_warm_up} during it)", recall.number)
 
 
-def _promised(told: Promise) -> Value | None:
-    observed = rate(told.observed_per_day)
-    return observed and Value(f"{observed.text}, promised {short(told.promised_per_day)}", observed.number)
+def _against_budget(promise: Promise) -> Value | None:
+    observed = rate(promise.observed_per_day)
+    return observed and Value(f"{observed.text}, budget {short(promise.promised_per_day)}", observed.number)
 
 
 def _at_budget(budget: int, one: Figures) -> Value | None:
@@ -151,19 +151,19 @@ def _at_budget_with_tail(budget: int, one: Figures) -> Value | None:
     return share(one.at_budget_with_tail.get(budget))
 
 
-_EMITTED: list[Measure] = [
+_AT_THRESHOLD: list[Measure] = [
     ("recall", HIGHER, lambda one: share(one.recall)),
     ("  a new alarm begins", HIGHER, lambda one: share(one.onset)),
     ("  by chance", NEITHER, lambda one: number(one.by_chance, 2)),
     ("  after the warm-up", NEITHER, _after_warm_up),
     ("delay in snapshots, median and p90", LOWER, via(lambda one: one.delay, _delay)),
-    ("false-alarm events: a day", LOWER, _of_alarms(_plain_events)),
+    ("false alarms: per day", LOWER, _of_alarms(_plain_events)),
     ("  strict", LOWER, _of_alarms(_strict_events)),
     ("  normal snapshots in alarm", LOWER, _of_alarms(_alarm_share)),
-    ("in the unlabelled tail: a day", LOWER, _of_tail(_plain_events)),
+    ("in the unlabelled tail: per day", LOWER, _of_tail(_plain_events)),
     ("  strict", LOWER, _of_tail(_strict_events)),
     ("  its snapshots in alarm", LOWER, _of_tail(_alarm_share)),
-    ("alarms on normal first rows", LOWER, lambda one: share(one.first_rows)),
+    ("alarms in normal first rows", LOWER, lambda one: share(one.first_rows)),
 ]
 _HINDSIGHT: list[Measure] = [
     *((f"recall at ≤ {budget} strict false alarms", HIGHER, partial(_at_budget, budget)) for budget in BUDGETS),
@@ -173,12 +173,16 @@ _HINDSIGHT: list[Measure] = [
     ("average precision", HIGHER, lambda one: number(one.average_precision, 3)),
     ("VUS-PR", HIGHER, lambda one: number(one.vus_pr, 3)),
 ]
-_PROMISES: list[Measure] = [
-    ("Brier score", LOWER, via(lambda one: one.forecast, lambda told: number(told.brier, 4))),
-    ("  of the base rate", NEITHER, via(lambda one: one.forecast, lambda told: number(told.brier_of_base_rate, 4))),
-    ("  skill over it", HIGHER, via(lambda one: one.forecast, lambda told: number(told.skill, 2))),
-    ("pages a day where nothing is wrong", NEITHER, _of_promise(_promised)),
-    ("  observed over promised", NEITHER, _of_promise(lambda told: number(told.ratio, 2))),
+_PROBABILITY: list[Measure] = [
+    ("Brier score", LOWER, via(lambda one: one.forecast, lambda forecast: number(forecast.brier, 4))),
+    (
+        "  of the base rate",
+        NEITHER,
+        via(lambda one: one.forecast, lambda forecast: number(forecast.brier_of_base_rate, 4)),
+    ),
+    ("  skill over it", HIGHER, via(lambda one: one.forecast, lambda forecast: number(forecast.skill, 2))),
+    ("alerts per day without a fault", NEITHER, _of_promise(_against_budget)),
+    ("  share of the budget", NEITHER, _of_promise(lambda promise: number(promise.ratio, 2))),
 ]
 
 
@@ -186,27 +190,27 @@ def _of_kind(kind: str) -> Iterable[Measure]:
     def read(get: Callable[[KindFigures], Value | None]) -> Read:
         return via(lambda one: one.by_kind.get(kind), get)
 
-    yield "recall", HIGHER, read(lambda told: share(told.recall))
-    yield "median delay, snapshots", LOWER, read(lambda told: number(told.delay_median))
-    yield "AUROC", HIGHER, read(lambda told: number(told.auroc, 3))
-    yield "culprit top-1", HIGHER, read(lambda told: share(told.ranking.top1))
-    yield "culprit top-3", HIGHER, read(lambda told: share(told.ranking.top3))
+    yield "recall", HIGHER, read(lambda found: share(found.recall))
+    yield "median delay, snapshots", LOWER, read(lambda found: number(found.delay_median))
+    yield "AUROC", HIGHER, read(lambda found: number(found.auroc, 3))
+    yield "culprit top-1", HIGHER, read(lambda found: share(found.ranking.top1))
+    yield "culprit top-3", HIGHER, read(lambda found: share(found.ranking.top3))
 
 
 def _pages_of_kind(kind: str) -> Iterable[Measure]:
     def read(get: Callable[[Summary], Value | None]) -> Read:
         return via(lambda one: one.pages.by_kind.get(kind) if one.pages else None, get)
 
-    yield "recall", HIGHER, read(lambda told: share(told.recall))
-    yield "median delay, s", LOWER, read(lambda told: number(told.delay_seconds, 0))
-    yield "culprit top-1", HIGHER, read(lambda told: share(told.top1))
-    yield "culprit top-3", HIGHER, read(lambda told: share(told.top3))
+    yield "recall", HIGHER, read(lambda found: share(found.recall))
+    yield "median delay, s", LOWER, read(lambda found: number(found.delay_seconds, 0))
+    yield "culprit top-1", HIGHER, read(lambda found: share(found.top1))
+    yield "culprit top-3", HIGHER, read(lambda found: share(found.top3))
 
 
-def _culprits(told: Sequence[Figures]) -> Iterable[Measure]:
+def _culprits(results: Sequence[Figures]) -> Iterable[Measure]:
     yield from _places("", lambda one: one.ranking)
     yield "  by chance: top-1 / 3 / 5", NEITHER, lambda one: series(one.chance)
-    for symptom in sorted({symptom for one in told for symptom in one.by_symptom}):
+    for symptom in sorted({symptom for one in results for symptom in one.by_symptom}):
         yield from _places(f"  {symptom}, ", partial(_symptom, symptom))
     yield from _places("  twins merged, ", lambda one: one.twins)
 
@@ -222,28 +226,28 @@ def _places(before: str, which: Callable[[Figures], Ranking | None]) -> Iterable
     yield f"{before}mean of top-1 to top-5", HIGHER, via(which, lambda ranked: share(ranked.avg5))
 
 
-def _pages(told: Sequence[Figures]) -> Iterable[Measure]:
+def _pages(results: Sequence[Figures]) -> Iterable[Measure]:
     yield "recall", HIGHER, _of_report(lambda pages: share(pages.overall.recall))
-    for severity in sorted(_named(told, lambda pages: pages.by_severity), key=_of_severity):
+    for severity in sorted(_names(results, lambda pages: pages.by_severity), key=_of_severity):
         yield (
             f"  of {severity} faults",
             HIGHER,
             _of_report(partial(_recall_of, severity, lambda pages: pages.by_severity)),
         )
-    for band in sorted(_named(told, lambda pages: pages.by_effect), key=_of_band):
+    for band in sorted(_names(results, lambda pages: pages.by_effect), key=_of_band):
         yield f"  {band} sigmas", HIGHER, _of_report(partial(_recall_of, band, lambda pages: pages.by_effect))
-    yield "false pages: an hour", LOWER, _of_report(lambda pages: rate(pages.false_pages_an_hour, pages.false_pages))
-    yield "  of all pages", NEITHER, _of_report(lambda pages: number(pages.pages, 0))
+    yield "false alerts: per hour", LOWER, _of_report(lambda pages: rate(pages.false_pages_an_hour, pages.false_pages))
+    yield "  of all alerts", NEITHER, _of_report(lambda pages: number(pages.pages, 0))
     yield "  due to churn", LOWER, via(lambda one: one.churn, lambda churn: rate(churn.due_an_hour, churn.due))
     yield "median delay, s", LOWER, _of_report(lambda pages: number(pages.overall.delay_seconds, 0))
-    yield "culprit of true pages, top-1", HIGHER, _of_report(lambda pages: share(pages.overall.top1))
+    yield "culprit of true alerts, top-1", HIGHER, _of_report(lambda pages: share(pages.overall.top1))
     yield "  top-3", HIGHER, _of_report(lambda pages: share(pages.overall.top3))
-    yield "  or who cannot be told from it, top-1", HIGHER, _of_report(lambda pages: share(pages.overall.blamed1))
+    yield "  or an indistinguishable service, top-1", HIGHER, _of_report(lambda pages: share(pages.overall.blamed1))
     yield "  top-3", HIGHER, _of_report(lambda pages: share(pages.overall.blamed3))
 
 
-def _named(told: Sequence[Figures], group: Callable[[Report], dict[str, Summary]]) -> set[str]:
-    return {name for one in told if one.pages for name in group(one.pages) if name}
+def _names(results: Sequence[Figures], group: Callable[[Report], dict[str, Summary]]) -> set[str]:
+    return {name for one in results if one.pages for name in group(one.pages) if name}
 
 
 def _recall_of(name: str, group: Callable[[Report], dict[str, Summary]], pages: Report) -> Value | None:

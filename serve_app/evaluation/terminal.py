@@ -1,4 +1,4 @@
-"""Judgements as tables for a terminal."""
+"""The results as tables for a terminal."""
 
 from collections.abc import Sequence
 
@@ -10,21 +10,21 @@ from model.evaluate.intervals import Difference
 from serve_app.evaluation.measures import Block, blocks, by_kind, difference, headline, headline_words
 from serve_app.evaluation.run import Pool
 
-LISTED = 30  # recordings by name
+MOST_ROWS = 30  # recordings and notes
 
 
-def show(found: Sequence[Pool], reference: str, console: Console) -> None:
-    """Print all figures over the recordings of each form, then each recording's first two."""
+def print_results(found: Sequence[Pool], reference: str, console: Console) -> None:
+    """Print all figures by form, then the main figures of each recording."""
     for pool in found:
-        _show_pool(pool, console)
-        compared = pool.compared(reference)
+        _print_pool(pool, console)
+        compared = pool.compare_with(reference)
         if compared:
             _print_compared(reference, compared, console)
 
 
-def _show_pool(pool: Pool, console: Console) -> None:
-    told = list(pool.figures.values())
-    first = told[0]
+def _print_pool(pool: Pool, console: Console) -> None:
+    results = list(pool.figures.values())
+    first = results[0]
     services = (
         f"{first.services[0]}" if len(set(first.services)) == 1 else f"{first.services[0]} to {first.services[1]}"
     )
@@ -35,23 +35,23 @@ def _show_pool(pool: Pool, console: Console) -> None:
     )
     for name, one in pool.figures.items():
         console.print(f"  {escape(name)}: " + ", ".join(f"{n} {status}" for status, n in one.status.items()))
-        for note in one.notes[:LISTED]:
+        for note in one.notes[:MOST_ROWS]:
             console.print(f"  [yellow]{escape(name)}: {escape(note)}[/]")
-    console.print(_table(blocks(told), list(pool.figures)))
-    if kinds := by_kind(told):
+    console.print(_table(blocks(results), list(pool.figures)))
+    if kinds := by_kind(results):
         console.print(_table(kinds, list(pool.figures), "by kind"))
     if len(pool.sheets) > 1:
         console.print(_recordings(pool))
-        if len(pool.sheets) > LISTED:
-            console.print(f"and {len(pool.sheets) - LISTED} more; --json has all of them")
+        if len(pool.sheets) > MOST_ROWS:
+            console.print(f"and {len(pool.sheets) - MOST_ROWS} more; --json has all")
 
 
-def _table(told: Sequence[Block], names: Sequence[str], title: str | None = None) -> Table:
+def _table(content: Sequence[Block], names: Sequence[str], title: str | None = None) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_edge=False)
     table.add_column("")
     for name in names:
         table.add_column(escape(name), justify="right", no_wrap=True)
-    for block in told:
+    for block in content:
         table.add_row(f"[dim]{escape(block.title)}[/]", *[""] * len(names))
         for row in block.rows:
             cells = (f"[bold green]{c}[/]" if i in row.best else c for i, c in enumerate(map(escape, row.cells)))
@@ -65,7 +65,7 @@ def _recordings(pool: Pool) -> Table:
     table.add_column("")
     for name in pool.figures:
         table.add_column(escape(name), justify="right", no_wrap=True)
-    for sheet in pool.sheets[:LISTED]:
+    for sheet in pool.sheets[:MOST_ROWS]:
         table.add_row(f"  {escape(sheet.name)}", *(headline(one) for one in sheet.figures.values()))
     return table
 
@@ -74,8 +74,8 @@ def _print_compared(reference: str, compared: dict[str, dict[str, Difference]], 
     table = Table(title=f"{escape(reference)} minus", title_justify="left", box=None, pad_edge=False)
     for name in ("", "", "difference", f"only {reference}", "only the other"):
         table.add_column(escape(name), justify="left" if not name else "right", no_wrap=True)
-    for other, told in compared.items():
-        for i, (name, apart) in enumerate(told.items()):
+    for other, differences in compared.items():
+        for i, (name, apart) in enumerate(differences.items()):
             table.add_row(
                 f"  {escape(other)}" if not i else "",
                 name.replace("top", "top-"),

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A cell of a table, and the number by which it is better or worse than its neighbours."""
+    """A cell of a table, and its number for comparing it with other cells."""
 
     text: str
     number: float | None = None
@@ -23,7 +23,7 @@ Read = Callable[[Figures], Value | None]
 
 
 def via(get: Callable[[Figures], T | None], read: Callable[[T], Value | None]) -> Read:
-    """Of a part of the figures, where there is such a part."""
+    """Read a value of a part of the figures; None if there is no such part."""
 
     def whole(one: Figures) -> Value | None:
         part = get(one)
@@ -33,14 +33,14 @@ def via(get: Callable[[Figures], T | None], read: Callable[[T], Value | None]) -
 
 
 def share(estimate: Estimate | None) -> Value | None:
-    """0 to 1."""
+    """A share, 0 to 1, with its interval."""
     if estimate is None or estimate.value is None:
         return None
     return Value(f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]", estimate.value)
 
 
 def rate(estimate: Estimate, events: int | None = None) -> Value | None:
-    """Events over time, their number in front."""
+    """Events over time with its interval, after the number of events."""
     if estimate.value is None:
         return None
     text = f"{short(estimate.value)} [{short(estimate.low)}, {short(estimate.high)}]"
@@ -48,22 +48,22 @@ def rate(estimate: Estimate, events: int | None = None) -> Value | None:
 
 
 def number(value: float | None, digits: int = 1) -> Value | None:
-    """With so many digits after the point."""
+    """A number with so many digits after the point."""
     return None if value is None else Value(f"{value:.{digits}f}", value)
 
 
 def percent(value: float | None) -> Value | None:
-    """Of a share."""
+    """A share in per cent."""
     return None if value is None else Value(f"{value:.1%}", value)
 
 
 def series(values: Sequence[float]) -> Value | None:
-    """Several at once."""
+    """Several numbers in one cell."""
     return Value(" / ".join(f"{value:.2f}" for value in values)) if values else None
 
 
 def short(value: float | None) -> str:
-    """Two digits that count."""
+    """A number with two significant digits."""
     if value is None:
         return NOTHING
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"

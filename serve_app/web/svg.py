@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from model.evaluate.truth import Floats, Ints
+from model.evaluate.truth import Floats
 
 NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)] + [
     timedelta(days=d) for d in (1, 2, 7, 14, 28)
@@ -120,23 +120,6 @@ def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> 
         return Scale(max(lowest, usual / 100), high * 1.1, bottom, top, log=True)
     low = min(0.0, float(known.min()))
     return Scale(low, max(high * 1.05, low + 1e-9), bottom, top)
-
-
-def thinned(x: Floats, y: Floats, breaks: Sequence[int]) -> Ints:
-    """Which points of a line to draw so that it looks the same: of each pixel, and of each stretch between breaks, the
-    first, the lowest, the highest and the last.
-
-    Source: Jugel et al., M4: a visualization-oriented time series data aggregation, VLDB 2014.
-    """
-    if not len(x):
-        return np.zeros(0, np.int64)
-    column = np.floor(x).astype(np.int64)
-    new = np.diff(column, prepend=column[0] - 1) != 0
-    new[list(breaks)] = True
-    first = np.flatnonzero(new)
-    ends = np.append(first[1:], len(x)).tolist()
-    kept = [(a, a + y[a:b].argmin(), a + y[a:b].argmax(), b - 1) for a, b in zip(first.tolist(), ends, strict=True)]
-    return np.unique(np.array(kept, np.int64))
 
 
 def instants(times: Sequence[datetime], x: Floats) -> list[tuple[float, str]]:

@@ -20,7 +20,7 @@ from model.evaluate.judged import RecordingResult
 from model.evaluate.ranking import Ranking
 from model.evaluate.truth import Form, GroundTruth
 from serve_app.errors import BadRecording, BadVerdicts
-from serve_app.evaluation.load import fitting, judge_file, read_truth, read_verdicts
+from serve_app.evaluation.load import judge_file, match_verdicts, read_truth, read_verdicts
 from serve_app.recordings.files import LabelledIncident, RecordingWriter
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -245,12 +245,12 @@ def test_verdicts_that_cannot_be_judged(labelled: Path, tmp_path: Path) -> None:
     with pytest.raises(BadVerdicts, match=r"line 1: .*'broken' is not a valid Status"):
         judged(good[0].replace("}", ', "status": "broken"}'))
     with pytest.raises(BadVerdicts, match="expected a readable file"):
-        fitting(read_verdicts(tmp_path), truth, tmp_path)
+        match_verdicts(read_verdicts(tmp_path), truth, tmp_path)
 
 
 def test_recordings_that_cannot_be_judged(labelled: Path) -> None:
     (labelled / "incidents.parquet").unlink()
-    with pytest.raises(BadRecording, match=r"expected incidents.parquet, which says what was wrong when"):
+    with pytest.raises(BadRecording, match=r"expected incidents.parquet with the labels"):
         read_truth(labelled)
 
 

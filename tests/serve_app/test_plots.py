@@ -1,4 +1,4 @@
-"""Pictures: lines that keep their peaks, axes with round times, probabilities where they belong."""
+"""Axes of reports with round times and round values; the reliability chart."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -8,26 +8,10 @@ import numpy as np
 import pytest
 
 from model.evaluate.curves import forecast
-from serve_app.evaluation.charts import reliability
-from serve_app.web.svg import LABEL_WIDTH, Scale, instants, thinned
+from serve_app.evaluation.charts import draw_reliability
+from serve_app.web.svg import LABEL_WIDTH, Scale, instants
 
 START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
-
-
-@pytest.mark.parametrize("count", [1, 3, 20_000])
-def test_a_thinned_line_keeps_the_extremes_and_ends_of_every_pixel(count: int) -> None:
-    rng = np.random.default_rng(count)
-    x = np.sort(rng.uniform(40, 340, count))
-    y = rng.standard_t(2, count)
-    breaks = [count // 2] if count > 2 else []
-    kept = thinned(x, y, breaks)
-    assert (np.diff(kept) > 0).all()
-    assert len(kept) <= min(count, 4 * 302)
-    assert set(breaks) <= set(kept.tolist()), "the line is interrupted at a point that is drawn"
-    for pixel in np.unique(np.floor(x)):
-        every, drawn = np.flatnonzero(np.floor(x) == pixel), kept[np.floor(x[kept]) == pixel]
-        assert (drawn[0], drawn[-1]) == (every[0], every[-1])
-        assert (y[drawn].min(), y[drawn].max()) == (y[every].min(), y[every].max())
 
 
 @pytest.mark.parametrize(
@@ -62,13 +46,14 @@ def test_ticks_are_round_and_inside(scale: Scale, ticks: list[float]) -> None:
     assert scale.one(scale.high) == pytest.approx(scale.end)
 
 
-def test_a_probability_that_comes_true_is_on_the_diagonal() -> None:
+def test_the_reliability_chart_says_what_it_shows() -> None:
     rng = np.random.default_rng(0)
     said = rng.uniform(0, 1, 20_000)
     found = forecast(said, rng.uniform(0, 1, 20_000) < said)
     assert found is not None
-    svg = reliability(found, "Reliability", "x")
-    dots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)
-    assert len(dots) == 10
-    for x, y in dots:
-        assert (float(x) - 44) / 234 == pytest.approx((250 - float(y)) / 240, abs=0.04)
+    image = draw_reliability(found, "Reliability of x")
+    assert image.startswith('<img alt="Reliability of x: Brier score 0.')
+    points = re.findall(r"(\d+)%: (\d+)%", image)
+    assert len(points) == 10
+    for predicted, observed in points:
+        assert int(predicted) == pytest.approx(int(observed), abs=4)
