@@ -73,7 +73,7 @@ PENDING_NAMES: dict[str, int] = {
     "lifted": 1,
     "listed": 4,
     "moved": 1,
-    "named": 7,
+    "named": 6,
     "noted": 1,
     "opened": 1,
     "packed": 2,
