@@ -56,7 +56,7 @@ WAYS = {"rules": (2000.0, False), "rules_gzip": (2000.0, True), "buckets": (floa
 
 
 def mesh(services: int, calls: int) -> MeshSnapshot:
-    """Names as in a cluster, calls in no order; a call in five fails now and then."""
+    """LabelReader as in a cluster, calls in no order; a call in five fails now and then."""
     rng = np.random.default_rng(services)
     pairs = rng.choice(services * services, calls, replace=False)
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from serve_app import simulator
-from serve_app.recordings.files import LabelledIncident, RecordingWriter
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.events.faults import KINDS, Level
 from serve_app.simulator.labels import Comparison, compared, incidents
 from serve_app.simulator.mesh.topology import MeshSpec

@@ -117,7 +117,7 @@ class _CollectedCollector(Collector):
 _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...] = (
     ("snapshot_timestamp_seconds", "Time of the newest snapshot that was taken.", lambda c: c.handed_on),
     ("stale_seconds", "Age of the oldest values that stand in for a query that failed.", lambda c: c.stale_seconds),
-    ("unheeded_annotations", "Annotations that say what nobody here knows.", lambda c: len(c.unheeded)),
+    ("unheeded_annotations", "Annotations that say what nobody here knows.", lambda c: len(c.ignored_annotations)),
     ("masked_queries", "Queries that the newest snapshot does without.", lambda c: len(c.masked)),
     ("services", "Services in the newest snapshot.", lambda c: c.services),
     ("calls", "Calls in the newest snapshot.", lambda c: c.calls),

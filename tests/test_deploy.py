@@ -26,7 +26,7 @@ BOARDS = {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
 
 @cache
 def told() -> set[str]:
-    """Names of all series that the service exports."""
+    """LabelReader of all series that the service exports."""
     instruments = PrometheusInstruments()
     for metric in METRICS:
         labels = dict.fromkeys(metric.labels, "x")

@@ -18,14 +18,19 @@ from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.api.codec import verdict_line
 from serve_app.pipeline import Mesh, Options, advance, options
-from serve_app.recordings.files import RecordingReader
+from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 16  # snapshots between two reports of progress
 OUR_CODE = ("model", "kernels", "partitioning", "serve_app/pipeline.py", "serve_app/settings/service.py")
 THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
-ALL_CODE = ("serve_app/recordings/files.py", "serve_app/api/codec/verdicts.py", "benchmarks/detection/lines.py")
+ALL_CODE = (
+    "serve_app/recordings/format.py",
+    "serve_app/recordings/reader.py",
+    "serve_app/api/codec/verdicts.py",
+    "benchmarks/detection/lines.py",
+)
 NOT_SCORING = ("evaluate/", "training/")  # in model/: files that no verdict depends on
 
 Tick = Callable[[int], Any]

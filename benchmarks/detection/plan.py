@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.contenders import NAMES
 from benchmarks.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs
-from serve_app.recordings.files import RecordingReader
+from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings, ModelSettings
 
 OURS = "tagae"

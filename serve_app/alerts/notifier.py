@@ -23,8 +23,9 @@ from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.alerts.webhook import KIND as WEBHOOK
 from serve_app.alerts.webhook import QueueLimits, Webhook
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
+from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
-from serve_app.net.http import Backoff, HttpSender
+from serve_app.net.http import HttpSender
 from serve_app.settings import NotifySettings, Settings
 
 DIRECTORY = "notify"

@@ -5,7 +5,8 @@ import logging
 from typing import Protocol
 
 from serve_app.metrics import NOTICES_FAILED, Instruments
-from serve_app.net.http import Backoff, HttpSender, Reply
+from serve_app.net.backoff import Backoff
+from serve_app.net.http import HttpSender, Reply
 
 log = logging.getLogger("ray.serve")
 _PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the longest interval

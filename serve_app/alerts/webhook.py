@@ -18,7 +18,7 @@ from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.payloads import encode_event
 from serve_app.alerts.state_file import StateFile
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
-from serve_app.net.endpoint import SecretUnreadable, secret
+from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 
 KIND = "webhook"
@@ -97,7 +97,7 @@ class Webhook:
     async def _sign(self, body: bytes) -> dict[str, str]:
         if self._secret_file is None:
             return {}
-        key = await asyncio.to_thread(secret, self._secret_file)
+        key = await asyncio.to_thread(read_secret, self._secret_file)
         return {"tagae-signature": signature(key, body, int(time.time()))}
 
 

@@ -29,12 +29,12 @@ def token_of(file: Path | None) -> str | None:
         BadSettings: the file cannot be read, or holds something else. The message never holds its content.
     """
     from serve_app.errors import BadSettings
-    from serve_app.net.endpoint import SecretUnreadable, secret
+    from serve_app.net.endpoint import SecretUnreadable, read_secret
 
     if file is None:
         return None
     try:
-        token = secret(file.expanduser())
+        token = read_secret(file.expanduser())
     except SecretUnreadable as error:
         raise BadSettings(f"--token-file: {error}") from None
     if not token.isascii() or " " in token:

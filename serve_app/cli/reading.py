@@ -9,7 +9,7 @@ from serve_app.cli.console import progress
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
     from serve_app.collect.prometheus.history import PastPeriod
-    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.reader import RecordingReader
     from serve_app.recordings.segments import SegmentReader
     from serve_app.settings import Settings
     from serve_app.web.moments import Moment
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def recorded(path: Path) -> "RecordingReader | SegmentReader":
     """A recording, or a folder of them as ``tagae record`` writes it."""
-    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.reader import RecordingReader
     from serve_app.recordings.segments import SegmentReader, segments
 
     return SegmentReader(path) if segments(path) else RecordingReader(path)
@@ -60,7 +60,7 @@ def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
 
 
 def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
-    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.reader import RecordingReader
     from serve_app.recordings.segments import SegmentReader
 
     for source in sources:

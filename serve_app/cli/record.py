@@ -50,7 +50,7 @@ def record(
 
     given = load(config, overrides(settings))
     chosen, (name, asked) = given.collector, mesh_of(given, prometheus, mesh)
-    rhythm = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MOST_MISSED)
+    schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MOST_MISSED)
     source = MeshSource(asked, chosen)
     with Recorder(folder, chosen.interval_seconds, Bounds(segment, int(gigabytes * 2**30))) as recorder:
         began = recorder.until
@@ -60,7 +60,7 @@ def record(
                 raise Overloaded("as many snapshots as were wanted are written")
             await asyncio.to_thread(recorder.write, snapshot)
 
-        collecting = MeshCollector(name, source, push, rhythm)
+        collecting = MeshCollector(name, source, push, schedule)
         collecting.begin(began.timestamp() if began else None)
         try:
             with suppress(KeyboardInterrupt):

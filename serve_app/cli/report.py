@@ -44,7 +44,7 @@ def report(
       tagae report out/shop --at 2026-03-01T03:12Z
     """
     from serve_app.errors import UnknownIncident
-    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import load
     from serve_app.web.report import report as page
     from serve_app.web.report.windows import IncidentWindow, worst_window

@@ -28,7 +28,7 @@ def rules(
       tagae rules --source istio > recording.rules.yaml
     """
     from serve_app.collect.prometheus.dialects import KNOWN
-    from serve_app.collect.prometheus.rules import document
+    from serve_app.collect.prometheus.rules import render_rules
     from serve_app.settings import load
 
     asked = source or [name for name in KNOWN if name != "istio-ambient"]
@@ -36,4 +36,4 @@ def rules(
         raise typer.BadParameter(f"expected one of {', '.join(KNOWN)}, came {unknown[0]!r}", param_hint="--source")
     collector = load(config, overrides(settings)).collector
     chosen = {name: KNOWN[name] for name in asked}
-    typer.echo(document(chosen, collector.interval_seconds, collector.window_seconds), nl=False)
+    typer.echo(render_rules(chosen, collector.interval_seconds, collector.window_seconds), nl=False)

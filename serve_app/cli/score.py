@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
     from serve_app.collect.prometheus.history import PastPeriod
-    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import Settings
 
 
@@ -61,7 +61,7 @@ def score(
       tagae score out/shop --url http://127.0.0.1:8000
       tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
     """
-    from serve_app.recordings.files import RecordingReader
+    from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import load
 
     if url and (weights or config or settings):

@@ -128,7 +128,8 @@ def simulate(
         ),
     ] = False,
 ) -> None:
-    from serve_app.recordings.files import LabelledIncident, RecordingWriter
+    from serve_app.recordings.format import LabelledIncident
+    from serve_app.recordings.writer import RecordingWriter
 
     for option, given, known in (("--fault", fault, KINDS), ("--severity", severity, LEVELS)):
         for value in given or ():

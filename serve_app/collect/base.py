@@ -1,4 +1,4 @@
-"""The seam between telemetry and everything else: one method wide."""
+"""The interface that every source of snapshots implements."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -7,11 +7,11 @@ from model.snapshot import MeshSnapshot
 
 
 class SnapshotSource(Protocol):
-    """Whatever gives the snapshots of one mesh in the order of their time."""
+    """A source of the snapshots of one mesh, in order of time."""
 
     @property
     def interval_seconds(self) -> float:
         """Expected time between two snapshots, s."""
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """The snapshots, oldest first; may never end."""
+        """Yield the snapshots, oldest first; may never end."""

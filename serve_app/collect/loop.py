@@ -1,8 +1,8 @@
-"""One mesh collected for ever: which instants are due, asked in turn, and handed on until they are taken.
+"""Collect one mesh until cancelled: decide which instants are due, poll them and push the snapshots.
 
-Nothing here ends the loop: what fails is told, and asked for again an interval later, never faster. The instants missed
-meanwhile are caught up on, oldest first, up to a bound; a Prometheus that does not answer is asked for one instant an
-interval, however many are missed.
+Failures never end the loop. A failed instant is retried one interval later, never sooner. Instants that were missed in
+the meantime follow, oldest first, up to a limit. A Prometheus that does not answer gets the queries of only one instant
+per interval, however many were missed.
 """
 
 import asyncio
@@ -15,33 +15,33 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.kubernetes.watch import Watched
+from serve_app.collect.kubernetes.watch import WatchState
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded, SameTimeOtherContent, ServeError, StaleSnapshot
 from serve_app.settings import CollectorSettings
 
 log = logging.getLogger("ray.serve")
-LATER = (Overloaded, NoCapacity, DeadlineExceeded)  # of a push: the same again may succeed
-DONE = (StaleSnapshot, SameTimeOtherContent)  # somebody else has pushed this instant, or a later one
+RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded)  # errors of a push after which the same push may succeed
+ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 
 Push = Callable[[MeshSnapshot], Awaitable[None]]
 
 
-class Polled(Protocol):
-    """A source that can be asked for any instant; it may block."""
+class PollSource(Protocol):
+    """A source that can be polled for any instant. Polling may block."""
 
     def poll(self, at: datetime) -> Poll: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PollSchedule:
-    """When a mesh is asked.
+    """When to poll a mesh.
 
     Attributes:
-        interval_seconds: between two instants.
-        behind_seconds: how far the newest instant to ask for lies in the past, so that all targets are in.
-        catch_up: instants that were missed and are asked for at most; older ones are given up.
-        phase_seconds: after a multiple of the interval, so that meshes do not ask all at once.
+        interval_seconds: time between two instants.
+        behind_seconds: how far in the past the newest instant to poll lies, so that all targets have been scraped.
+        catch_up: how many missed instants are polled at most; older ones are given up.
+        phase_seconds: offset of the instants from multiples of the interval, so that not all meshes poll at once.
     """
 
     interval_seconds: float = 15.0
@@ -50,55 +50,55 @@ class PollSchedule:
     phase_seconds: float = 0.0
 
     def newest(self, now: float) -> float:
-        """The newest instant that can be asked for, Unix time."""
+        """The newest instant that can be polled, Unix time."""
         last = (now - self.behind_seconds - self.phase_seconds) // self.interval_seconds
         return last * self.interval_seconds + self.phase_seconds
 
     def due(self, done: float, now: float) -> list[float]:
-        """Instants to ask for, oldest first: those after ``done``, at most ``catch_up`` of them."""
+        """Instants to poll: those after ``done``, oldest first, at most ``catch_up``."""
         newest = self.newest(now)
         missed = int((newest - done) / self.interval_seconds + 1e-6)
         return [newest - i * self.interval_seconds for i in reversed(range(min(missed, self.catch_up)))]
 
     def seconds_to_next(self, now: float) -> float:
-        """Until another instant can be asked for."""
+        """Time until the next instant can be polled, s."""
         return self.newest(now) + self.interval_seconds + self.behind_seconds - now
 
 
-def phase_of(mesh: str, interval_seconds: float) -> float:
-    """Where in the interval a mesh has its instants, s: always the same one, and each mesh its own."""
+def poll_phase(mesh: str, interval_seconds: float) -> float:
+    """Offset of a mesh's instants within the interval, s. It depends on the name only and differs between meshes."""
     digest = hashlib.blake2b(mesh.encode(), digest_size=4).digest()
     return int.from_bytes(digest) / 2**32 * interval_seconds
 
 
-def rhythm(mesh: str, collector: CollectorSettings) -> PollSchedule:
-    """When a mesh is asked: each at its own place in the interval."""
+def poll_schedule(mesh: str, collector: CollectorSettings) -> PollSchedule:
+    """The schedule of a mesh, with its own offset within the interval."""
     return PollSchedule(
         collector.interval_seconds,
         collector.behind_seconds,
         collector.catch_up_snapshots,
-        phase_of(mesh, collector.interval_seconds),
+        poll_phase(mesh, collector.interval_seconds),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorState:
-    """How collecting one mesh goes.
+    """State of collecting one mesh.
 
     Attributes:
-        mesh: its name.
-        done: Unix time of the newest instant that is over; None: it has not begun.
-        handed_on: Unix time of the newest snapshot that was taken.
-        polls: by outcome: ``taken``, ``empty`` (nobody was there), ``failed`` (no snapshot could be made), ``refused``
-            (a snapshot that is not taken, whatever is done), ``given_up`` (too old to be caught up on).
-        failures: queries without an answer, by why.
-        stale_seconds: the age of the oldest values that stand in for a failed query.
-        masked: queries that the newest snapshot does without.
-        unheeded: annotations that say what nobody here knows.
-        services, calls: in the newest snapshot.
-        seconds: that its queries took.
-        problem: of the newest poll or push; empty where all is well.
-        events: how listening to its cluster's Events goes; None: nobody does.
+        mesh: name of the mesh.
+        done: Unix time of the newest instant that needs no further poll or push; None before the first poll.
+        handed_on: Unix time of the newest snapshot that the service accepted.
+        polls: count by outcome: ``taken`` (accepted), ``empty`` (no services), ``failed`` (no snapshot), ``refused``
+            (the service refused the snapshot for a reason that a retry does not fix), ``given_up`` (too old).
+        failures: count of failed queries by cause.
+        stale_seconds: age of the oldest values that stand in for a failed query.
+        masked: queries whose values are missing in the newest snapshot.
+        ignored_annotations: annotations with an invalid value.
+        services, calls: how many the newest snapshot has.
+        seconds: duration of the slowest query of the newest poll.
+        problem: what went wrong in the newest poll or push; empty if nothing did.
+        events: state of the watch on Kubernetes Events; None if there is no watch.
     """
 
     mesh: str
@@ -108,19 +108,19 @@ class CollectorState:
     failures: dict[str, int] = field(default_factory=dict)
     stale_seconds: float = 0.0
     masked: tuple[str, ...] = ()
-    unheeded: tuple[str, ...] = ()
+    ignored_annotations: tuple[str, ...] = ()
     services: int = 0
     calls: int = 0
     seconds: float = 0.0
     problem: str = ""
-    events: Watched | None = None
+    events: WatchState | None = None
 
-    def counted(self, outcome: str, amount: int = 1) -> "CollectorState":
-        """One more poll of this outcome."""
+    def count(self, outcome: str, amount: int = 1) -> "CollectorState":
+        """The state with ``amount`` more polls of this outcome."""
         return replace(self, polls={**self.polls, outcome: self.polls.get(outcome, 0) + amount})
 
-    def after(self, poll: Poll) -> "CollectorState":
-        """With what one poll has shown."""
+    def update(self, poll: Poll) -> "CollectorState":
+        """The state with the results of one poll."""
         failures = dict(self.failures)
         for answer in poll.answers.values():
             if answer.failed:
@@ -131,7 +131,7 @@ class CollectorState:
             failures=failures,
             stale_seconds=max(poll.stale_seconds.values(), default=0.0),
             masked=tuple("/".join(role) for role in poll.masked),
-            unheeded=poll.unheeded if snapshot else self.unheeded,
+            ignored_annotations=poll.ignored_annotations if snapshot else self.ignored_annotations,
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
             seconds=max((answer.seconds for answer in poll.answers.values()), default=0.0),
@@ -143,94 +143,98 @@ class MeshCollector:
     """Collects one mesh.
 
     Args:
-        mesh: its name.
-        source: of its snapshots.
-        push: hands one on; it raises what the service answers.
-        rhythm: when to ask.
+        mesh: name of the mesh.
+        source: source of its snapshots.
+        push: sends a snapshot to the service; raises the service's error if it is refused.
+        schedule: when to poll.
     """
 
-    def __init__(self, mesh: str, source: Polled, push: Push, rhythm: PollSchedule) -> None:
-        self._source, self._push, self.rhythm = source, push, rhythm
-        self._waiting: MeshSnapshot | None = None  # was made, and is not taken yet
+    def __init__(self, mesh: str, source: PollSource, push: Push, schedule: PollSchedule) -> None:
+        self._source, self._push, self.schedule = source, push, schedule
+        self._pending: MeshSnapshot | None = None  # not accepted yet
         self.state = CollectorState(mesh)
 
     def begin(self, done: float | None) -> None:
-        """After the newest snapshot that the service has, Unix time; None: from now on."""
+        """Continue after the instant ``done``, Unix time; None starts with the newest instant."""
         self.state = replace(self.state, done=done)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Poll and push until cancelled."""
         while True:
             try:
                 await self.tick(time.time())
-            except Exception as error:  # a mistake of ours must not end the watch; it is told, and counted as a failure
+            except Exception as error:  # a bug must not end the loop
                 log.exception("mesh %s: collecting failed", self.state.mesh)
-                self.state = replace(self.state.counted("failed"), problem=f"{type(error).__name__}: {error}")
-            await asyncio.sleep(max(self.rhythm.seconds_to_next(time.time()), 0.05))
+                self.state = replace(self.state.count("failed"), problem=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(max(self.schedule.seconds_to_next(time.time()), 0.05))
 
     async def tick(self, now: float) -> None:
-        """Everything that is due now, as far as it goes well."""
+        """Process all due instants, up to the first that fails."""
         done = self.state.done
-        if done is None:  # from now on
-            done = self.rhythm.newest(now) - self.rhythm.interval_seconds
+        if done is None:  # start with the newest instant
+            done = self.schedule.newest(now) - self.schedule.interval_seconds
             self.state = replace(self.state, done=done)
-        due = self.rhythm.due(done, now)
-        lost = round((due[0] - done) / self.rhythm.interval_seconds) - 1 if due else 0
-        if lost > 0:
-            self.state = self.state.counted("given_up", lost)
+        due = self.schedule.due(done, now)
+        given_up = round((due[0] - done) / self.schedule.interval_seconds) - 1 if due else 0
+        if given_up > 0:
+            self.state = self.state.count("given_up", given_up)
         for at in due:
-            if not await self._collected(at):
+            if not await self._collect(at):
                 return
 
-    async def _collected(self, at: float) -> bool:
-        """Whether one instant is over, well or not."""
+    async def _collect(self, at: float) -> bool:
+        """Poll and push one instant. Returns whether it is done, successfully or not."""
         when = datetime.fromtimestamp(at, UTC)
-        snapshot = self._waiting if self._waiting and self._waiting.observed_at == when else None
+        snapshot = self._pending if self._pending and self._pending.observed_at == when else None
         if snapshot is None:
             poll = await asyncio.to_thread(self._source.poll, when)
-            self._tell(poll)
-            self.state = self.state.after(poll)
+            self._log_changes(poll)
+            self.state = self.state.update(poll)
             snapshot = poll.snapshot
             if snapshot is None:
                 failed = any(answer.failed for answer in poll.answers.values())
-                self.state = self.state.counted("failed" if failed else "empty")
-                if not failed:  # Prometheus knows nobody of that instant, and will know nobody later
+                self.state = self.state.count("failed" if failed else "empty")
+                if not failed:  # Prometheus has no services at that instant, and will not have any later
                     self.state = replace(self.state, done=at)
                 return not failed
-            if self._waiting is not None:  # was given up: what was planned then is told now
-                snapshot = replace(snapshot, changes=(*self._waiting.changes, *snapshot.changes))
-        return await self._handed_on(snapshot, at)
+            if self._pending is not None:  # that snapshot was given up, but its planned changes still count
+                snapshot = replace(snapshot, changes=(*self._pending.changes, *snapshot.changes))
+        return await self._push_snapshot(snapshot, at)
 
-    async def _handed_on(self, snapshot: MeshSnapshot, at: float) -> bool:
-        self._waiting = snapshot  # its planned changes are told of once: it must not be lost
+    async def _push_snapshot(self, snapshot: MeshSnapshot, at: float) -> bool:
+        self._pending = (
+            snapshot  # each planned change is reported in one snapshot only, so keep it until it is accepted
+        )
         try:
             await self._push(snapshot)
-        except LATER as error:
-            self.state = replace(self.state, problem=f"not taken yet: {error}")
-            log.warning("mesh %s: the snapshot of %s waits: %s", self.state.mesh, snapshot.observed_at, error)
+        except RETRYABLE as error:
+            self.state = replace(self.state, problem=f"not accepted yet: {error}")
+            log.warning(
+                "mesh %s: snapshot %s not accepted yet, retrying: %s", self.state.mesh, snapshot.observed_at, error
+            )
             return False
-        except DONE:
+        except ALREADY_PUSHED:
             outcome, problem = "taken", ""
         except ServeError as error:
             outcome, problem = "refused", str(error)
-            log.error("mesh %s: the snapshot of %s is refused: %s", self.state.mesh, snapshot.observed_at, error)
+            log.error("mesh %s: snapshot %s refused: %s", self.state.mesh, snapshot.observed_at, error)
         else:
             outcome, problem = "taken", ""
             self.state = replace(self.state, handed_on=at)
-        self._waiting = None
-        self.state = replace(self.state.counted(outcome), done=at, problem=problem)
+        self._pending = None
+        self.state = replace(self.state.count(outcome), done=at, problem=problem)
         return True
 
-    def _tell(self, poll: Poll) -> None:
-        """What changed for the worse or the better, once."""
+    def _log_changes(self, poll: Poll) -> None:
+        """Log each problem once when it appears, and once when it is gone."""
         before, now = set(self.state.masked), {"/".join(role) for role in poll.masked}
         if poll.why and poll.why != self.state.problem:
-            log.warning("mesh %s: no snapshot of %s: %s", self.state.mesh, poll.at, poll.why)
+            log.warning("mesh %s: no snapshot for %s: %s", self.state.mesh, poll.at, poll.why)
         if now - before:
             why = "; ".join(f"{'/'.join(r)}: {a.failed}, {a.detail}" for r, a in poll.answers.items() if a.failed)
-            log.warning("mesh %s: without %s from now on (%s)", self.state.mesh, ", ".join(sorted(now - before)), why)
+            log.warning("mesh %s: no data for %s (%s)", self.state.mesh, ", ".join(sorted(now - before)), why)
         if poll.snapshot is not None:
-            for annotation in sorted(set(poll.unheeded) - set(self.state.unheeded)):
-                log.warning("mesh %s: an annotation is not heeded: %s", self.state.mesh, annotation)
+            for annotation in sorted(set(poll.ignored_annotations) - set(self.state.ignored_annotations)):
+                log.warning("mesh %s: annotation ignored: %s", self.state.mesh, annotation)
         if before - now and not poll.why:
-            log.info("mesh %s: %s came back", self.state.mesh, ", ".join(sorted(before - now)))
+            log.info("mesh %s: data for %s is available again", self.state.mesh, ", ".join(sorted(before - now)))

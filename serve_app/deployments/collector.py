@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
-from serve_app.collect.kubernetes.watch import EventWatch, Watched
-from serve_app.collect.loop import CollectorState, MeshCollector, Push, rhythm
+from serve_app.collect.kubernetes.watch import EventWatch, WatchState
+from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.deployments.rpc import Caller, Handle, with_session
 from serve_app.errors import ServeError, UnknownMesh
@@ -63,19 +63,19 @@ class Collector:
         """The state of each collected mesh."""
         return [replace(one.state, events=self._watched(one.state.mesh)) for one in self._loops]
 
-    def _watched(self, mesh: str) -> Watched | None:
+    def _watched(self, mesh: str) -> WatchState | None:
         watch = self._watches.get(mesh)
         return watch.state if watch else None
 
     def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> MeshCollector:
         source = MeshSource(mesh, collector)
-        return MeshCollector(name, source, self._push_of(name, source), rhythm(name, collector))
+        return MeshCollector(name, source, self._push_of(name, source), poll_schedule(name, collector))
 
     def _push_of(self, mesh: str, source: MeshSource) -> Push:
         session, watch = with_session(self._sessions, mesh), self._watches.get(mesh)
 
         async def push(snapshot: MeshSnapshot) -> None:
-            events = watch.of(frozenset(snapshot.node_ids), source.serves) if watch else ()
+            events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
             caller = Caller(time.time() + self._deadline_seconds)
             answer = await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.expires_at, events)
             log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, answer.status)

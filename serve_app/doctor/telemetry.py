@@ -60,8 +60,10 @@ def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> I
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
-    if poll.unheeded:
-        yield Finding("annotations", "warning", "; ".join(poll.unheeded), "correct or remove them: they do nothing")
+    if poll.ignored_annotations:
+        yield Finding(
+            "annotations", "warning", "; ".join(poll.ignored_annotations), "correct or remove them: they do nothing"
+        )
     if poll.snapshot is not None:
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
         yield Finding("snapshot", "ok", found)

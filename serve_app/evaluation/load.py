@@ -12,7 +12,8 @@ from model.evaluate.truth import GUARD, TICK, Form, GroundTruth, Span, ground_tr
 from model.verdict import Verdict
 from serve_app.api.codec import decode_verdict_line
 from serve_app.errors import BadRecording, BadVerdicts
-from serve_app.recordings.files import LabelledIncident, RecordingReader
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings
 
 LOCATED = frozenset({"recovered", "affected", "candidates"})  # columns of labels that name the affected services

@@ -1,4 +1,4 @@
-"""Where something outside is and how to be let in: the same for those we ask and those we tell."""
+"""Address and credentials of an external HTTP server."""
 
 import ssl
 from base64 import b64encode
@@ -10,17 +10,17 @@ from serve_app.errors import BadSettings
 
 
 class SecretUnreadable(Exception):
-    """A file with a secret that is not there, not readable or empty."""
+    """A secret file is missing, empty or not readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Somebody outside.
+    """An external HTTP server.
 
     Attributes:
-        url: secrets of a webhook may be in its path, so only ``place`` of it is ever logged.
-        username, password_file: basic auth. Files are read with every request: secrets are rotated.
-        bearer_token_file: likewise, instead.
+        url: the path of a webhook can contain a secret, so log only ``origin``.
+        username, password_file: basic auth. Secret files are read again for each request, because secrets are rotated.
+        bearer_token_file: bearer token, instead of basic auth.
         ca_file: certificates to trust instead of the system's.
     """
 
@@ -32,32 +32,32 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        """``https://alerts.example:9093``."""
+        """Scheme, host and port, such as ``https://alerts.example:9093``."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def auth_headers(self) -> dict[str, str]:
-        """The header that lets us in, if one is needed. Reads files, which may lie on a network.
+        """The ``Authorization`` header, if one is needed. Blocks while it reads the secret files.
 
         Raises:
-            SecretUnreadable: names the file, never what is in it.
+            SecretUnreadable: if a secret cannot be read. The message names the file, never its content.
         """
         if self.bearer_token_file:
-            token = secret(self.bearer_token_file)
+            token = read_secret(self.bearer_token_file)
             if not token.isascii():
                 raise SecretUnreadable(f"expected ASCII in {self.bearer_token_file}")
             return {"Authorization": f"Bearer {token}"}
         if self.username:
-            password = secret(self.password_file) if self.password_file else ""
+            password = read_secret(self.password_file) if self.password_file else ""
             return {"Authorization": f"Basic {b64encode(f'{self.username}:{password}'.encode()).decode()}"}
         return {}
 
 
-def secret(file: Path) -> str:
-    """The text of a file, without white space around it.
+def read_secret(file: Path) -> str:
+    """Read a secret file of one line; surrounding white space is removed.
 
     Raises:
-        SecretUnreadable: names the file, never what is in it.
+        SecretUnreadable: if it cannot be read. The message names the file, never its content.
     """
     try:
         text = file.read_text(encoding="utf-8").strip()
@@ -69,10 +69,10 @@ def secret(file: Path) -> str:
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """What httpx verifies a server by: these certificates, or the system's.
+    """The ``verify`` argument of httpx: these certificates, or True for the system's.
 
     Raises:
-        BadSettings: they cannot be read.
+        BadSettings: if they cannot be read.
     """
     if ca_file is None:
         return True
@@ -82,17 +82,17 @@ def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
         raise BadSettings(f"ca_file {ca_file}: expected certificates in PEM, came {error}") from None
 
 
-def address(url: str) -> str:
-    """The URL itself.
+def check_url(url: str) -> str:
+    """Return ``url`` if it is a valid HTTP URL without credentials.
 
     Raises:
-        ValueError: with what is wrong about it.
+        ValueError: if it is not; the message says what was expected.
     """
-    parts = urlsplit(url)  # raises ValueError for what is none
+    parts = urlsplit(url)  # raises ValueError too
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("expected http://HOST[:PORT][/PATH] or https://...")
     if "@" in parts.netloc:
         raise ValueError("expected no password in the URL; give username and password_file")
     if not url.isprintable() or " " in url or parts.fragment:
-        raise ValueError("expected a URL without spaces, control characters and fragment")
+        raise ValueError("expected a URL without spaces, control characters or a fragment")
     return url

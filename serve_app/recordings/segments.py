@@ -1,8 +1,8 @@
-"""A live mesh written down: complete recordings of an hour or so side by side, the oldest given up when room runs out.
+"""Record a live mesh as a folder of segments, each a complete recording of its own.
 
-A recording cannot grow once it is complete, and one that is not complete is lost. So what is written is cut into
-segments, each a recording of its own; a recorder that was stopped goes on after the last complete one, and asks
-Prometheus again for what came since.
+A recording cannot grow once it is complete, and an incomplete one is lost. So a recorder starts a new segment every
+hour or so. After a restart it resumes behind the last complete segment. It deletes the oldest segments when they need
+more than the allowed space.
 """
 
 import shutil
@@ -16,18 +16,19 @@ from typing import Self
 
 from model.snapshot import MeshSnapshot
 from serve_app.errors import BadRecording
-from serve_app.recordings.files import RecordingReader, RecordingWriter
+from serve_app.recordings.reader import RecordingReader
+from serve_app.recordings.writer import RecordingWriter
 
-NAME = "%Y%m%dT%H%M%S.%fZ"  # of a segment: its first instant
+NAME = "%Y%m%dT%H%M%S.%fZ"  # name of a segment: the time of its first snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is kept.
+    """Limits on the size of segments.
 
     Attributes:
-        segment_snapshots: of one segment.
-        most_bytes: of all segments; the oldest go first, the one being written stays.
+        segment_snapshots: snapshots in one segment.
+        most_bytes: size of all complete segments; beyond it the oldest are deleted. The newest always stays.
     """
 
     segment_snapshots: int = 240
@@ -35,10 +36,10 @@ class Bounds:
 
 
 class SegmentReader:
-    """All complete segments of a folder as one source; a :class:`~serve_app.collect.base.SnapshotSource`.
+    """Reads all complete segments of a folder; a :class:`~serve_app.collect.base.SnapshotSource`.
 
     Raises:
-        BadRecording: there is none.
+        BadRecording: if the folder has no complete segment.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +47,7 @@ class SegmentReader:
         self.readers = [RecordingReader(segment) for segment in segments(folder)]
         if not self.readers:
             raise BadRecording(
-                f"recording {folder}: expected meta.json, or folders that have one, found neither; is the path right?"
+                f"recording {folder}: expected meta.json, or folders with one, found neither; correct the path"
             )
 
     @property
@@ -55,18 +56,21 @@ class SegmentReader:
         return self.readers[-1].interval_seconds
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """The snapshots of all segments, oldest first; errors as of a recording."""
+        """Yield the snapshots of all segments, oldest first; raises as :meth:`RecordingReader.snapshots`."""
         for reader in self.readers:
             yield from reader.snapshots()
 
 
 class Recorder:
-    """Writes segments; a context manager that completes the one being written, however it is left.
+    """Writes segments; a context manager that completes the open segment when the block ends, even by an exception.
 
     Args:
-        folder: of the segments.
+        folder: folder of the segments.
         interval_seconds: expected time between two snapshots, s.
-        bounds: how much is kept.
+        bounds: limits on the size of segments.
+
+    Attributes:
+        written: snapshots written by this recorder.
     """
 
     def __init__(self, folder: Path, interval_seconds: float, bounds: Bounds | None = None) -> None:
@@ -76,12 +80,12 @@ class Recorder:
         self._interval_seconds = interval_seconds
         self._open = ExitStack()
         self._writer: RecordingWriter | None = None
-        self._held = 0  # snapshots in the segment being written
+        self._in_segment = 0  # snapshots in the open segment
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         for left in set(self.folder.iterdir()) - set(segments(self.folder)):
-            if left.is_dir() and _begun(left) is not None:  # ours, and never completed
+            if left.is_dir() and _start(left) is not None:  # a segment that was never completed
                 shutil.rmtree(left)
         return self
 
@@ -92,7 +96,7 @@ class Recorder:
 
     @property
     def until(self) -> datetime | None:
-        """The last instant of the newest complete segment; None: there is none."""
+        """Time of the last snapshot in the newest complete segment; None if there is no segment."""
         kept = segments(self.folder)
         return datetime.fromisoformat(RecordingReader(kept[-1]).meta["newest"]) if kept else None
 
@@ -100,20 +104,20 @@ class Recorder:
         """Append a snapshot.
 
         Raises:
-            BadRecording: it is not newer than the one before.
+            BadRecording: if it is not newer than the previous one.
         """
         if self._writer is None:
             path = self.folder / snapshot.observed_at.strftime(NAME)
             self._writer = self._open.enter_context(RecordingWriter(path, self._interval_seconds))
         self._writer.write(snapshot)
-        self._held += 1
+        self._in_segment += 1
         self.written += 1
-        if self._held >= self._bounds.segment_snapshots:
+        if self._in_segment >= self._bounds.segment_snapshots:
             self._complete()
 
     def _complete(self) -> None:
         self._open.close()
-        self._writer, self._held = None, 0
+        self._writer, self._in_segment = None, 0
         kept = segments(self.folder)
         sizes = [_size(segment) for segment in kept]
         while len(kept) > 1 and sum(sizes) > self._bounds.most_bytes:
@@ -126,10 +130,11 @@ def segments(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     complete = (path for path in folder.iterdir() if (path / "meta.json").is_file())
-    return sorted(path for path in complete if _begun(path) is not None)
+    return sorted(path for path in complete if _start(path) is not None)
 
 
-def _begun(segment: Path) -> datetime | None:
+def _start(segment: Path) -> datetime | None:
+    """Time in a segment's name; None if it is not the name of a segment."""
     try:
         return datetime.strptime(segment.name, NAME)
     except ValueError:

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from serve_app.errors import BadMeshName
-from serve_app.net.endpoint import Endpoint, address
+from serve_app.net.endpoint import Endpoint, check_url
 
 
 class Subject(BaseModel):
@@ -25,7 +25,7 @@ def _mesh_name(name: str) -> str:
 
 MeshName = Annotated[str, AfterValidator(_mesh_name)]
 Location = Annotated[Path, AfterValidator(Path.expanduser)]
-Address = Annotated[str, AfterValidator(address)]
+Address = Annotated[str, AfterValidator(check_url)]
 
 
 class AccessSettings(Subject):

@@ -18,7 +18,7 @@ from grpc_health.v1.health import aio as health
 
 from model.snapshot import MeshSnapshot
 from serve_app.access import Access, require_certificate, require_protection
-from serve_app.collect.loop import MeshCollector, rhythm
+from serve_app.collect.loop import MeshCollector, poll_schedule
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import BadSettings
 from serve_app.settings import MeshSettings, Settings, SidecarSettings
@@ -91,7 +91,7 @@ def _collecting(
         await session.push(snapshot)
 
     with closing(MeshSource(asked, settings.collector)) as source:
-        collecting = MeshCollector(session.mesh, source, push, rhythm(session.mesh, settings.collector))
+        collecting = MeshCollector(session.mesh, source, push, poll_schedule(session.mesh, settings.collector))
         collecting.begin(begun)
         yield collecting
 

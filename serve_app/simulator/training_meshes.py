@@ -16,7 +16,7 @@ import torch
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.training.dataset import LabelledFault, TrainingRun
 from model.training.train import ForEach, TrainingOptions, TrainingReport, in_turn
-from serve_app.recordings.files import RecordingReader
+from serve_app.recordings.reader import RecordingReader
 from serve_app.simulator.events.faults import KINDS, Fault, FaultKind
 from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.topology import MeshSpec

@@ -26,7 +26,8 @@ from model.snapshot import MeshSnapshot
 from model.training.dataset import LabelledFault, TrainingRun
 from model.training.train import TrainingOptions
 from serve_app.pipeline import Mesh, MetaInput, PreparedSnapshot, advance, options, prepare, weigh
-from serve_app.recordings.files import LabelledIncident, RecordingWriter
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings
 from serve_app.simulator.events.faults import Fault
 from serve_app.simulator.mesh.topology import MeshSpec

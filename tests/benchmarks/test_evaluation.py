@@ -21,7 +21,8 @@ from model.evaluate.located import AlertRecord, LocatedFault, LocatedRun
 from model.evaluate.truth import Form
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
 from serve_app.evaluation.load import read_verdicts
-from serve_app.recordings.files import LabelledIncident, RecordingWriter
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 

@@ -85,7 +85,7 @@ def test_what_was_decided_is_told(tmp_path: Path) -> None:
     with loaded(file, tmp_path, first, Export(APART)) as monitor:
         asking = QueryOptions(interval_seconds=APART, window_seconds=16.0, within_seconds=20.0)
         with closing(PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), asking)) as source:
-            polls = list(source.between(first, first + timedelta(seconds=APART * (INSTANTS - 1))))
+            polls = [source.poll(first + timedelta(seconds=APART * i)) for i in range(INSTANTS)]
     told = []
     for poll in polls:
         assert poll.snapshot is not None, poll.why
@@ -93,9 +93,9 @@ def test_what_was_decided_is_told(tmp_path: Path) -> None:
     assert told == [
         [],
         [
-            ("scale_out", "shop/cart", "cart-v1: replicas wanted, from 2 to 5, by its autoscaler"),
-            ("node_drain", "shop/orders-db", "pods of it are on a node that was cordoned"),
+            ("scale_out", "shop/cart", "cart-v1: replicas changed from 2 to 5 by the autoscaler"),
+            ("node_drain", "shop/orders-db", "has pods on a cordoned node"),
         ],
         [("deploy", "shop/orders-db", "db: generation 3 to 4")],
-        [("deletion", "shop/cart", "cart-v1: its controller was deleted")],
+        [("deletion", "shop/cart", "cart-v1: controller deleted")],
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects import KNOWN, Query
-from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
 from tests.live.programs import missing, where
@@ -40,7 +40,7 @@ def everything() -> Iterator[tuple[str, Query]]:
             yield from ((f"{dialect.name} {of} {role}", query) for role, query in queries.items())
         if dialect.serves is not None:
             yield f"{dialect.name} serves", dialect.serves
-    yield from {**RESOURCES, **CONTROLLERS, **MORE, **ANNOTATIONS}.items()
+    yield from {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}.items()
 
 
 @pytest.mark.parametrize("window", [60.0, 7.5])

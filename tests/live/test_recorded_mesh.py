@@ -42,7 +42,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     with remembering(sent, folder, Export(INTERVAL, reads=3)) as monitor:
         source = PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), ASKING)
         with closing(source):
-            polls = list(source.between(sent[0].observed_at, sent[-1].observed_at))
+            polls = [source.poll(start + timedelta(seconds=INTERVAL * i)) for i in range(SNAPSHOTS)]
     return sent, polls
 
 

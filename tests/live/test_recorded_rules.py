@@ -11,7 +11,7 @@ import pytest
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects import KNOWN, istio
-from serve_app.collect.prometheus.rules import document
+from serve_app.collect.prometheus.rules import render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
 from serve_app.simulator.mesh.topology import MeshSpec
@@ -46,7 +46,7 @@ class Polled:
 def polled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polled]:
     folder = tmp_path_factory.mktemp("rules")
     rules = folder / "recording.rules.yaml"
-    rules.write_text(document({"istio": KNOWN["istio"]}, INTERVAL, WINDOW))
+    rules.write_text(render_rules({"istio": KNOWN["istio"]}, INTERVAL, WINDOW))
     exporter, address = exporting(MADE, FINE_MS, folder)
     try:
         monitor = Monitor(folder, [scraping(address, SCRAPE)], rules=[rules])

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
-from serve_app.recordings.files import RecordingReader, RecordingWriter
+from serve_app.recordings.reader import RecordingReader
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator

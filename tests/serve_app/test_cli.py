@@ -18,7 +18,7 @@ from serve_app.cli import app
 from serve_app.cli.configure import overrides
 from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
-from serve_app.recordings.files import RecordingReader
+from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings, sources
 from serve_app.simulator.events.operations import DEFAULT_FACTOR
 from tests.serve_app.running import Service

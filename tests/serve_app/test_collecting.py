@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.snapshot import MeshSnapshot, PlannedChange
-from serve_app.collect.loop import MeshCollector, PollSchedule, phase_of
+from serve_app.collect.loop import MeshCollector, PollSchedule, poll_phase
 from serve_app.collect.prometheus.client import QueryAnswer
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import InvalidDocument, NoCapacity, Overloaded, StaleSnapshot
@@ -97,10 +97,10 @@ def test_due_instants_are_in_order_after_the_last_in_the_past_and_bounded(
 
 
 def test_a_mesh_has_its_own_phase_and_keeps_it() -> None:
-    phases = {phase_of(f"mesh-{i}", 15.0) for i in range(50)}
+    phases = {poll_phase(f"mesh-{i}", 15.0) for i in range(50)}
     assert len(phases) == 50
     assert all(0 <= phase < 15 for phase in phases)
-    assert phase_of("shop", 15.0) == phase_of("shop", 15.0)
+    assert poll_phase("shop", 15.0) == poll_phase("shop", 15.0)
 
 
 async def test_the_newest_instant_is_asked_for_once_and_handed_on() -> None:
@@ -149,7 +149,7 @@ async def test_a_snapshot_that_is_not_taken_waits_and_is_not_asked_for_again(err
     source, service = Scripted(), Service(error)
     one = collecting(source, service)
     await one.tick(NOW)
-    assert "not taken yet" in one.state.problem
+    assert "not accepted yet" in one.state.problem
     service.raises = None
     await one.tick(NOW + 10)
     assert service.times == [newest(), newest() + 10]
@@ -185,16 +185,16 @@ async def test_what_is_refused_or_known_already_does_not_come_again() -> None:
 
 async def test_annotations_that_say_nothing_are_told_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     said = ["shop/cart: tagae.io/mute: expected the reason, came 'no'"]
-    source, service = Scripted(lambda at: replace(good(at), unheeded=tuple(said))), Service()
+    source, service = Scripted(lambda at: replace(good(at), ignored_annotations=tuple(said))), Service()
     one = collecting(source, service)
     for i in range(2):
         await one.tick(NOW + 10 * i)
-    assert caplog.text.count("an annotation is not heeded: shop/cart: tagae.io/mute") == 1
+    assert caplog.text.count("annotation ignored: shop/cart: tagae.io/mute") == 1
     text = PrometheusInstruments().text(collected=[one.state]).decode()
     assert 'tagae_collector_unheeded_annotations{mesh="shop"} 1.0' in text
     said.clear()
     await one.tick(NOW + 20)
-    assert one.state.unheeded == ()
+    assert one.state.ignored_annotations == ()
     assert len(service.taken) == 3
 
 

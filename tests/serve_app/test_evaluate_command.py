@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
 from serve_app.api.codec import verdict_line
 from serve_app.cli import app
-from serve_app.recordings.files import RecordingReader
+from serve_app.recordings.reader import RecordingReader
 
 SNAPSHOTS = 150
 MESH = ("--services", 20, "--calls-per-service", 2, "--snapshots", SNAPSHOTS, "--first-fault", 30)

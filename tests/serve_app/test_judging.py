@@ -21,7 +21,8 @@ from model.evaluate.ranking import Ranking
 from model.evaluate.truth import Form, GroundTruth
 from serve_app.errors import BadRecording, BadVerdicts
 from serve_app.evaluation.load import judge_file, match_verdicts, read_truth, read_verdicts
-from serve_app.recordings.files import LabelledIncident, RecordingWriter
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 

@@ -291,7 +291,7 @@ def test_an_annotation_comes_through_prometheus_and_mutes(
         source.close()
     snapshots = [poll.snapshot for poll in polls if poll.snapshot]
     assert len(snapshots) == len(days.snapshots)
-    assert {len(poll.unheeded) for poll in polls} == {2}
+    assert {len(poll.ignored_annotations) for poll in polls} == {2}
     heeded, _ = run(Mesh(), snapshots)
     ignored, _ = run(Mesh(), [replace(snapshot, policies=()) for snapshot in snapshots])
     heeded, ignored = heeded[QUIET.stop :], ignored[QUIET.stop :]

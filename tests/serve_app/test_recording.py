@@ -20,8 +20,11 @@ from hypothesis import strategies as st
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
 from serve_app.collect.base import SnapshotSource
 from serve_app.errors import BadRecording
-from serve_app.recordings import files as recording
-from serve_app.recordings.files import LabelledIncident, RecordingReader, RecordingWriter
+from serve_app.recordings import reader as recording_reader
+from serve_app.recordings import writer as recording_writer
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.reader import RecordingReader
+from serve_app.recordings.writer import RecordingWriter
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SHARED = Path(__file__).parents[3] / "shared" / "recordings"
@@ -73,7 +76,8 @@ def test_written_and_read_is_the_same_whatever_the_batches(
         for i, (shape, time) in enumerate(zip(shapes, times, strict=True))
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording, "BATCH_ROWS", batch_rows)
+        patch.setattr(recording_reader, "BATCH_ROWS", batch_rows)
+        patch.setattr(recording_writer, "BATCH_ROWS", batch_rows)
         reader = _write(tmp_path_factory.mktemp("recording"), snapshots)
         back = list(reader.snapshots())
     assert [(s.observed_at, s.digest) for s in back] == [(s.observed_at, s.digest) for s in snapshots]
@@ -207,7 +211,7 @@ def test_wrong_metadata_is_refused(tmp_path: Path, meta: str) -> None:
 def test_the_writer_keeps_the_order_and_what_is_there(tmp_path: Path) -> None:
     with pytest.raises(BadRecording, match="oldest first"):
         _write(tmp_path, [_mesh(0, 2, 1, START), _mesh(1, 2, 1, START)])
-    with pytest.raises(BadRecording, match=r"meta\.json not there"):
+    with pytest.raises(BadRecording, match=r"missing: meta\.json"):
         RecordingReader(tmp_path)
     assert len(list(_write(tmp_path, [_mesh(2, 2, 1, START)]).snapshots())) == 1  # the unfinished one is written over
     with pytest.raises(BadRecording, match="came a complete recording"):
@@ -242,7 +246,8 @@ def test_a_killed_writer_leaves_nothing_that_reads_as_complete(tmp_path: Path) -
 
 
 def test_memory_does_not_grow_with_the_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "BATCH_ROWS", 2_000)
+    monkeypatch.setattr(recording_reader, "BATCH_ROWS", 2_000)
+    monkeypatch.setattr(recording_writer, "BATCH_ROWS", 2_000)
 
     def peak_bytes(snapshots: int) -> int:
         meshes = (_mesh(i, 50, 200, START + timedelta(seconds=15 * i)) for i in range(snapshots))

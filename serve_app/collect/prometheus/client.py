@@ -1,9 +1,9 @@
-"""Instant queries to one Prometheus: all of one instant, under one deadline, none repeated.
+"""Send instant queries to one Prometheus: all queries of one instant share a deadline, and none is retried.
 
-prometheus-api-client does the talking. What it leaves open is closed in its session: queries travel in the body of a
-POST (a long one does not fit a URL), nothing is retried (Prometheus answers 503 when it is overloaded, and retries make
-that worse), a timeout is of the whole reply and not of each read from the socket, the reply has a limit, its warnings
-are kept, and it is decoded by schema, ten times as fast as into dictionaries.
+The HTTP session adds what prometheus-api-client lacks. Queries are sent in the body of a POST, because a long query
+does not fit in a URL. Nothing is retried, because Prometheus answers 503 when it is overloaded. A timeout covers the
+whole reply, not each read from the socket. The size of a reply is limited, and its warnings are kept. Replies are
+decoded by schema, ten times as fast as into dictionaries.
 """
 
 import ssl
@@ -25,13 +25,14 @@ from requests.auth import AuthBase
 from urllib3.util import Retry
 
 from serve_app.net.endpoint import Endpoint, SecretUnreadable
+from serve_app.net.http import first_line
 
 Numbers = NDArray[np.float64]
 
-MOST_BYTES = 128 << 20  # of one reply
-CHUNK = 1 << 16  # bytes read at a time: a reply that trickles is noticed between two
+MOST_BYTES = 128 << 20  # in one reply
+CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
 
-Failed = Literal["unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy"]
+Failure = Literal["unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Samples:
     """An instant vector in columns.
 
     Attributes:
-        label_sets: of each sample, as they came (JSON).
+        label_sets: label set of each sample, as received (JSON).
         values: float64 ``[R]``.
     """
 
@@ -50,10 +51,10 @@ class Samples:
         return len(self.label_sets)
 
 
-# Hundreds of thousands of these come at once, and none can be part of a cycle.
+# A reply can hold hundreds of thousands of these. gc=False is safe, because none can be part of a cycle.
 class _Point(msgspec.Struct, array_like=True, gc=False):
     at: float
-    value: float  # which comes as text
+    value: float  # sent as text
 
 
 class _Sample(msgspec.Struct, gc=False):
@@ -75,33 +76,33 @@ class _Body(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """What a query brought.
+    """The result of one query.
 
     Attributes:
-        samples: of the instant vector; empty where no series matches.
-        warnings: Prometheus' own, such as a part of a federation that did not answer.
-        failed: why there is no answer; empty where there is one, even an empty one.
-        detail: of the failure, for the log.
-        seconds: until it was here.
-        size: of the reply, bytes.
+        samples: the instant vector; empty if no series matches.
+        warnings: warnings from Prometheus, for example about a part of a federation that did not answer.
+        failed: why the query failed; empty if it succeeded, even with an empty result.
+        detail: description of the failure, for the log.
+        seconds: time until the result was complete.
+        size: size of the reply, bytes.
     """
 
     samples: Samples = field(default_factory=Samples)
     warnings: tuple[str, ...] = ()
-    failed: Failed | Literal[""] = ""
+    failed: Failure | Literal[""] = ""
     detail: str = ""
     seconds: float = 0.0
     size: int = 0
 
 
 class Prometheus:
-    """One Prometheus. Queries run a few at a time in threads, which outlive a deadline only as long as their socket.
+    """A client of one Prometheus. Queries run in a few threads; a thread ends soon after its query's deadline.
 
     Args:
-        endpoint: where it is.
-        at_once: queries at a time.
-        most_bytes: of one reply, unpacked.
-        compressed: ask for gzip: a tenth of the bytes, for more work at both ends.
+        endpoint: address and credentials.
+        at_once: concurrent queries.
+        most_bytes: largest reply, decompressed.
+        compressed: whether to ask for gzip: a tenth of the bytes, but more CPU time at both ends.
     """
 
     def __init__(
@@ -117,77 +118,81 @@ class Prometheus:
         self._running: set[Future[QueryAnswer]] = set()
 
     def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
-        """Every query at the same instant.
+        """Evaluate all queries at one instant.
 
         Args:
-            queries: PromQL by a name of the caller's.
+            queries: PromQL by name; the caller chooses the names.
             at: the instant.
-            within: seconds for all of them together; what is not here then is ``late``.
+            within: deadline for all queries together, s. Queries without a result by then are ``late``.
 
         Returns:
-            An answer for each name; a query that failed says so and spoils no other.
+            A result for each name. A failed query does not affect the others.
         """
         self._running = {future for future in self._running if not future.done()}
-        if len(self._running) >= self._at_once:  # all threads still hang on an earlier poll: do not pile up more
-            return {name: QueryAnswer(failed="busy", detail="earlier queries have not ended") for name in queries}
+        if len(self._running) >= self._at_once:  # all threads still wait for an earlier poll: do not add more
+            return {name: QueryAnswer(failed="busy", detail="earlier queries are still running") for name in queries}
         until = time.monotonic() + within
-        asked = {name: self._threads.submit(self._one, query, at, until) for name, query in queries.items()}
-        wait(asked.values(), timeout=within)
-        late = QueryAnswer(failed="late", detail=f"no answer within {within:g} s", seconds=within)
-        answers = {name: future.result() if future.done() else late for name, future in asked.items()}
-        self._running |= {future for future in asked.values() if not future.done() and not future.cancel()}
+        futures = {name: self._threads.submit(self._query, query, at, until) for name, query in queries.items()}
+        wait(futures.values(), timeout=within)
+        late = QueryAnswer(failed="late", detail=f"no response within {within:g} s", seconds=within)
+        answers = {name: future.result() if future.done() else late for name, future in futures.items()}
+        self._running |= {future for future in futures.values() if not future.done() and not future.cancel()}
         return answers
 
     def close(self) -> None:
-        """Give up what still runs."""
+        """Cancel running queries and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._connect.close()
 
-    def _one(self, query: str, at: datetime, until: float) -> QueryAnswer:
+    def _query(self, query: str, at: datetime, until: float) -> QueryAnswer:
         began = time.monotonic()
         left = until - began
         if left <= 0:
-            return QueryAnswer(failed="late", detail="its turn did not come in time")
-        # Seconds without a unit: with one, Prometheus takes no point ("5.000s" is 400).
-        asked = {"time": f"{at.timestamp():.3f}", "timeout": f"{max(left, 0.001):.3f}"}
+            return QueryAnswer(failed="late", detail="still queued at the deadline")
+        # Seconds without a unit, because Prometheus refuses a unit with a decimal point ("5.000s").
+        parameters = {"time": f"{at.timestamp():.3f}", "timeout": f"{max(left, 0.001):.3f}"}
         try:
-            reply: _Decoded = self._connect.custom_query(query, asked, timeout=left)
+            reply: _DecodedReply = self._connect.custom_query(query, parameters, timeout=left)
         except PrometheusApiClientException as error:
-            return QueryAnswer(failed=_refusal(str(error)), detail=str(error)[:300], seconds=time.monotonic() - began)
+            return QueryAnswer(
+                failed=_classify_status(str(error)), detail=str(error)[:300], seconds=time.monotonic() - began
+            )
         except requests.RequestException as error:
-            return QueryAnswer(failed=_failure(error), detail=_first_line(error), seconds=time.monotonic() - began)
+            return QueryAnswer(failed=_classify_error(error), detail=_describe(error), seconds=time.monotonic() - began)
         return QueryAnswer(reply.samples, reply.warnings, seconds=time.monotonic() - began, size=reply.size)
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded:
+class _DecodedReply:
     samples: Samples
     warnings: tuple[str, ...]
     size: int
 
 
 class _TooLarge(requests.RequestException):
-    """A reply beyond the limit."""
+    """A reply is larger than the limit."""
 
 
 class _Reply(requests.Response):
-    """A reply whose body is here, and is decoded by schema."""
+    """A complete reply that is decoded by schema."""
 
-    def json(self, **_: Any) -> dict[str, dict[str, _Decoded]]:
-        """In the place where prometheus-api-client looks for its result: ours.
+    def json(self, **_: Any) -> dict[str, dict[str, _DecodedReply]]:
+        """The decoded reply, at the place where prometheus-api-client looks for its result.
 
         Raises:
-            requests.exceptions.InvalidJSONError: half a body, or another document.
+            requests.exceptions.InvalidJSONError: if the body is incomplete or is not an instant vector.
         """
         try:
-            body = _decoded(self.content)
+            body = _decode(self.content)
         except msgspec.MsgspecError as error:
             raise requests.exceptions.InvalidJSONError(f"{error} in {len(self.content)} bytes") from error
         if body.data is None or body.data.resultType != "vector":
             raise requests.exceptions.InvalidJSONError(
                 f"expected an instant vector, came {(body.data or _Data()).resultType or body.error or 'no data'!r}"
             )
-        return {"data": {"result": _Decoded(_in_columns(body.data.result), tuple(body.warnings), len(self.content))}}
+        return {
+            "data": {"result": _DecodedReply(_to_samples(body.data.result), tuple(body.warnings), len(self.content))}
+        }
 
 
 class _Session(requests.Session):
@@ -199,7 +204,7 @@ class _Session(requests.Session):
             self.verify = str(endpoint.ca_file)
 
     def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
-        """The parameters of a POST as its body; ``timeout`` seconds from now until the last byte."""
+        """Send a request. Parameters of a POST go into its body; ``timeout`` covers the whole reply, s."""
         until = time.monotonic() + kwargs["timeout"]
         if method == "POST":
             kwargs["data"] = kwargs.pop("params", None)
@@ -222,14 +227,16 @@ class _Session(requests.Session):
             parts.append(part)
             size += len(part)
             if size > self._most_bytes:
-                raise _TooLarge(f"more than {self._most_bytes} bytes; ask for less or raise the limit")
+                raise _TooLarge(
+                    f"more than {self._most_bytes} bytes; load the rules that `tagae rules` prints into this Prometheus"
+                )
             if time.monotonic() > until:
-                raise requests.ReadTimeout("the reply trickles")
+                raise requests.ReadTimeout("the reply was too slow")
         return b"".join(parts)
 
 
 class _Auth(AuthBase):
-    """Secrets are read from their files with every request: they are rotated."""
+    """Adds credentials. Secret files are read for each request, because secrets are rotated."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -242,31 +249,31 @@ class _Auth(AuthBase):
         return request
 
 
-_BODY = msgspec.json.Decoder(_Body, strict=False)  # numbers are text: read on the way, in a third of the time
+_BODY = msgspec.json.Decoder(_Body, strict=False)  # strict=False decodes numbers from text, in a third of the time
 
 
-def _decoded(content: bytes) -> _Body:
+def _decode(content: bytes) -> _Body:
     try:
         return _BODY.decode(content)
     except msgspec.ValidationError:
-        return _BODY.decode(content.replace(b'"+Inf"]', b'"Inf"]'))  # the one number that it does not know
+        return _BODY.decode(content.replace(b'"+Inf"]', b'"Inf"]'))  # the one number that msgspec cannot read
 
 
-def _in_columns(samples: Sequence[_Sample]) -> Samples:
+def _to_samples(samples: Sequence[_Sample]) -> Samples:
     values = np.fromiter((one.value.value for one in samples), np.float64, len(samples))
     return Samples([bytes(one.metric) for one in samples], values)
 
 
-_STATUS: dict[str, Failed] = {"401": "forbidden", "403": "forbidden", "503": "overloaded", "429": "overloaded"}
+_STATUS: dict[str, Failure] = {"401": "forbidden", "403": "forbidden", "503": "overloaded", "429": "overloaded"}
 
 
-def _refusal(message: str) -> Failed:
-    """From the exception's text, ``HTTP Status Code 503 (b'...')``, which is all that is handed on."""
+def _classify_status(message: str) -> Failure:
+    """The cause, from a message such as ``HTTP Status Code 503 (b'...')``: the exception has no status attribute."""
     status = message.removeprefix("HTTP Status Code ")[:3]
     return _STATUS.get(status, "refused")
 
 
-def _failure(error: requests.RequestException) -> Failed:
+def _classify_error(error: requests.RequestException) -> Failure:
     if isinstance(error, _TooLarge):
         return "too_large"
     if isinstance(error, requests.Timeout):
@@ -278,5 +285,12 @@ def _failure(error: requests.RequestException) -> Failed:
     return "unreadable"
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+def _describe(error: requests.RequestException) -> str:
+    """The operating system's reason, such as "connection refused", or else the first line of the error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno and cause.strerror:
+            return cause.strerror.lower()
+        inner = getattr(cause, "reason", None) or next(iter(cause.args), None)
+        cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
+    return first_line(error)

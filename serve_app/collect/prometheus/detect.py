@@ -1,4 +1,4 @@
-"""From settings to a source; where nobody says which kind of mesh it is, by asking which metrics are there."""
+"""Create the source of a configured mesh; detect the kind of mesh from its metrics if the settings do not name it."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,73 +6,86 @@ from datetime import datetime
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects import KNOWN, Dialect, Query
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
-from serve_app.collect.prometheus.workloads import Served
+from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
 
 DETECTION = ("detection", "metrics")
 
 
 class MeshSource:
-    """The snapshots of one configured mesh."""
+    """Polls the snapshots of one configured mesh.
+
+    Args:
+        mesh: settings of the mesh.
+        collector: settings of all meshes.
+    """
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings) -> None:
         endpoint = mesh.endpoint(mesh.prometheus)
+        self._origin = endpoint.origin
         self._prometheus = Prometheus(endpoint, collector.queries_at_once, compressed=mesh.compressed)
-        self._asking = _asking(collector)
-        dialect = generic(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
-        self._source = PrometheusSource(self._prometheus, dialect, self._asking) if dialect else None
+        self._options = _query_options(collector)
+        dialect = generic_dialect(mesh.generic) if mesh.generic else KNOWN.get(mesh.source)
+        self._source = PrometheusSource(self._prometheus, dialect, self._options) if dialect else None
 
     def poll(self, at: datetime) -> Poll:
-        """The snapshot of one instant; without one, why."""
+        """Poll the snapshot of one instant."""
         if self._source is None:
-            dialect, answers = detected(self._prometheus, at, self._asking.within_seconds)
+            dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds)
             if dialect is None:
-                return Poll(at, None, answers, why=_nothing_found(answers))
-            self._source = PrometheusSource(self._prometheus, dialect, self._asking)
+                return Poll(at, None, answers, why=_detection_problem(answers, self._origin))
+            self._source = PrometheusSource(self._prometheus, dialect, self._options)
         return self._source.poll(at)
 
     @property
-    def serves(self) -> Served:
-        """Services of each workload, as far as it is known."""
-        return self._source.serves if self._source else {}
+    def workload_services(self) -> WorkloadServices:
+        """Services of each workload, as far as they are known."""
+        return self._source.workload_services if self._source else {}
 
     def close(self) -> None:
-        """Give up what still runs."""
+        """Cancel running queries and close the connections."""
         self._prometheus.close()
 
 
-def generic(told: GenericSettings) -> Dialect:
-    """What somebody configured."""
+def generic_dialect(settings: GenericSettings) -> Dialect:
+    """The dialect with the queries of the settings."""
     services, calls = (
         {role: Query(query.promql, labels, query.unit) for role, query in queries.items()}
-        for queries, labels in ((told.services, told.service_labels), (told.calls, told.call_labels))
+        for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
-    return Dialect("generic", services, calls, (), frozenset(told.external))
+    return Dialect("generic", services, calls, (), frozenset(settings.external))
 
 
-def detected(prometheus: Prometheus, at: datetime, within: float) -> tuple[Dialect | None, Mapping[Role, QueryAnswer]]:
-    """The first known dialect that the mesh speaks, and what it answered."""
-    said = prometheus.ask({name: _signature(one) for name, one in KNOWN.items()}, at, within)
-    spoken = (one for name, one in KNOWN.items() if len(said[name].samples))
-    return next(spoken, None), {(DETECTION[0], name): answer for name, answer in said.items()}
+def detect_dialect(
+    prometheus: Prometheus, at: datetime, within: float
+) -> tuple[Dialect | None, Mapping[Role, QueryAnswer]]:
+    """Find the first known dialect whose metrics exist.
+
+    Returns:
+        The dialect, or None; and the results of the queries.
+    """
+    results = prometheus.ask({name: _signature_query(one) for name, one in KNOWN.items()}, at, within)
+    found = (one for name, one in KNOWN.items() if len(results[name].samples))
+    return next(found, None), {(DETECTION[0], name): answer for name, answer in results.items()}
 
 
-def _signature(dialect: Dialect) -> str:
+def _signature_query(dialect: Dialect) -> str:
     return " or ".join(f"count({series})" for series in dialect.signature)
 
 
-def _nothing_found(answers: Mapping[Role, QueryAnswer]) -> str:
-    failed = [f"{answer.failed} ({answer.detail})" for answer in answers.values() if answer.failed]
+def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str) -> str:
+    failed = next((answer for answer in answers.values() if answer.failed), None)
     if failed:
-        return f"which kind of mesh this is could not be asked: {failed[0]}"
-    looked = ", ".join(series for one in KNOWN.values() for series in one.signature)
+        reach = "cannot reach Prometheus" if failed.failed == "unreachable" else f"{failed.failed}: Prometheus"
+        return f"{reach} at {origin}: {failed.detail}"
+    series = ", ".join(name for one in KNOWN.values() for name in one.signature)
     return (
-        f"expected the metrics of a mesh, found none of {looked}; is this the Prometheus that scrapes it? For another "
-        "kind of mesh set source = generic and its queries"
+        f"expected the metrics of a mesh, found none of {series}; check that this Prometheus scrapes the mesh, or set "
+        "source = generic with queries of your own"
     )
 
 
-def _asking(collector: CollectorSettings) -> QueryOptions:
+def _query_options(collector: CollectorSettings) -> QueryOptions:
     return QueryOptions(
         collector.interval_seconds,
         collector.window_seconds,

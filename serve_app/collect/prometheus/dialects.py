@@ -1,7 +1,7 @@
-"""What each kind of mesh calls its numbers: queries by role, the labels that name the ends, the unit.
+"""The metrics of each kind of mesh: queries by role, the labels that name services, the unit.
 
-Labels of an answer are renamed nowhere: a query says which of its labels are namespace and name. ``$window`` is the
-rate window; four scrape intervals at least, or a late scrape leaves holes.
+Labels of a result are not renamed: a query lists which of them are namespace and name. ``$window`` is the rate window.
+It should be at least four scrape intervals long, or a late scrape leaves gaps.
 """
 
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from serve_app.settings.roles import Role
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
-_GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # unknown, late, exhausted, aborted, ..., data loss
+_GRPC_FAULT = 'grpc_response_status=~"2|4|8|10|12|13|14|15"'  # server errors, from UNKNOWN to DATA_LOSS
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """PromQL for an instant vector, and what its samples are.
+    """PromQL for an instant vector, and the meaning of its samples.
 
     Attributes:
-        promql: with ``$window`` where a range stands.
-        labels: namespace and name; of calls those of the source, then those of the destination. A label that begins
-            with ``=`` is no label but a constant, where a source knows no namespaces.
-        unit: of a value in ours (s, 1/s, ratio).
+        promql: the query, with ``$window`` for the rate window.
+        labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
+            the constant text, for meshes without namespaces.
+        unit: factor that converts a value to s, 1/s or a ratio.
     """
 
     promql: str
@@ -29,21 +29,23 @@ class Query:
     unit: float = 1.0
 
     def at(self, window_seconds: float) -> str:
-        """The text to send."""
-        return self.promql.replace("$window", f"{round(window_seconds * 1000)}ms")  # a duration may have no point
+        """The query for this rate window."""
+        return self.promql.replace(
+            "$window", f"{round(window_seconds * 1000)}ms"
+        )  # PromQL allows no decimal point in a duration
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one kind of mesh is asked.
+    """The queries for one kind of mesh.
 
     Attributes:
-        name: as settings have it.
-        services, calls: queries by role. ``requests`` are there in any case; ``failures`` that have no series are no
-            failures; ``buckets`` give p50 and p99, or ``p50`` and ``p99`` are asked for.
-        signature: series one of which is there if the mesh speaks this dialect.
-        external: names of ends that are no service: calls from them are traffic from outside.
-        serves: which workload serves which service: namespace and name of either; None: they have the same name.
+        name: value of the setting ``source``.
+        services, calls: queries by role. ``requests`` is required. A service without a ``failures`` series had no
+            failure. Latencies come from ``buckets``, or from ``p50`` and ``p99``.
+        signature: at least one of these series exists in every mesh of this kind.
+        external: names of callers that are not services; their calls count as traffic from outside.
+        serves: which workload serves which service: namespace and name of both. None if they have the same name.
     """
 
     name: str
@@ -55,33 +57,38 @@ class Dialect:
 
 
 def istio(*, ambient: bool = False) -> Dialect:
-    """Istio's standard metrics, of sidecars or of ambient mode's waypoints [doc].
+    """Istio's standard metrics, from sidecars or from the waypoints of ambient mode [doc].
 
-    A service is what its callers address, by which a dead one is still seen; a caller is its canonical service.
+    A service is named as its callers address it, so a dead service is still visible. A caller is named by its canonical
+    service.
     """
     destination = ("destination_service_namespace", "destination_service_name")
     source = ("source_workload_namespace", "source_canonical_service")
-    nobody = 'destination_service_name!~"unknown|BlackHoleCluster|PassthroughCluster|InboundPassthroughCluster.*"'
+    real_services = (
+        'destination_service_name!~"unknown|BlackHoleCluster|PassthroughCluster|InboundPassthroughCluster.*"'
+    )
 
-    def seen_by(reporters: str, labels: tuple[str, ...]) -> dict[Role, Query]:
-        seen = f'reporter=~"{reporters}",{nobody}'
-        requests = f"istio_requests_total{{{seen}"
-        # What a server answers for: 5xx or no answer at all; over gRPC the status, as HTTP says 200.
+    def queries_by(reporters: str, labels: tuple[str, ...]) -> dict[Role, Query]:
+        selector = f'reporter=~"{reporters}",{real_services}'
+        requests = f"istio_requests_total{{{selector}"
+        # Server errors: 5xx or no response at all; for gRPC the gRPC status, because the HTTP status is 200.
         failures = (f'{requests},response_code=~"5..|0"}}', f'{requests},response_code!~"5..|0",{_GRPC_FAULT}}}')
         time = "istio_request_duration_milliseconds"
         return {
-            **_rates(labels, f"{requests}}}", failures, f"{time}_bucket{{{seen}}}", MILLISECONDS),
-            "in_flight": Query(f"sum by ({by(labels)}) (rate({time}_sum{{{seen}}}[$window]))", labels, MILLISECONDS),
+            **_rate_queries(labels, f"{requests}}}", failures, f"{time}_bucket{{{selector}}}", MILLISECONDS),
+            "in_flight": Query(
+                f"sum by ({by(labels)}) (rate({time}_sum{{{selector}}}[$window]))", labels, MILLISECONDS
+            ),
         }
 
     callee, caller = ("waypoint|destination", "waypoint|source") if ambient else ("destination", "source")
-    calls = seen_by(caller, source + destination)
+    calls = queries_by(caller, source + destination)
     del calls["in_flight"]
     serving = ("destination_workload_namespace", "destination_workload", *destination)
-    serves = f'group by ({by(serving)}) (istio_requests_total{{reporter=~"{callee}",{nobody}}})'
+    serves = f'group by ({by(serving)}) (istio_requests_total{{reporter=~"{callee}",{real_services}}})'
     return Dialect(
         "istio-ambient" if ambient else "istio",
-        seen_by(callee, destination),
+        queries_by(callee, destination),
         calls,
         (f'istio_requests_total{{reporter="{callee.split("|")[0]}"}}',),
         frozenset({"unknown"}),
@@ -90,35 +97,35 @@ def istio(*, ambient: bool = False) -> Dialect:
 
 
 def opentelemetry(*, prefix: str = "traces_service_graph", namespaces: bool = False) -> Dialect:
-    """The service graph of OpenTelemetry's connector and of Tempo [doc].
+    """The service graph metrics of OpenTelemetry's connector and of Tempo [doc].
 
-    ``client`` and ``server`` have no namespace unless ``client_service_namespace`` and its like were made dimensions;
-    the prefix depends on the exporter. A service is what its callers measured of it, as there is nothing else.
+    ``client`` and ``server`` have no namespace unless ``client_service_namespace`` and ``server_service_namespace`` are
+    configured as dimensions. The prefix depends on the exporter. All values are measured by the callers.
     """
     server = ("server_service_namespace", "server") if namespaces else ("=default", "server")
     client = ("client_service_namespace", "client") if namespaces else ("=default", "client")
 
-    def seen_by(side: str, labels: tuple[str, ...]) -> dict[Role, Query]:
+    def queries_by(side: str, labels: tuple[str, ...]) -> dict[Role, Query]:
         seconds = f"{prefix}_request_{side}_seconds_bucket"
-        return _rates(labels, f"{prefix}_request_total", (f"{prefix}_request_failed_total",), seconds, SECONDS)
+        return _rate_queries(labels, f"{prefix}_request_total", (f"{prefix}_request_failed_total",), seconds, SECONDS)
 
     return Dialect(
         "opentelemetry",
-        seen_by("server", server),
-        seen_by("client", client + server),
+        queries_by("server", server),
+        queries_by("client", client + server),
         (f"{prefix}_request_total",),
         frozenset({"user", "unknown"}),
     )
 
 
 def linkerd() -> Dialect:
-    """Linkerd's proxies [doc]: what comes into a deployment, and what goes out of one to a service."""
+    """Linkerd's proxies [doc]: requests into a deployment, and requests from a deployment to a service."""
     service = ("namespace", "deployment")
     call = ("namespace", "deployment", "dst_namespace", "dst_service")
 
-    def seen(direction: str, labels: tuple[str, ...]) -> dict[Role, Query]:
+    def queries_of(direction: str, labels: tuple[str, ...]) -> dict[Role, Query]:
         side = f'direction="{direction}"' + (',dst_service!=""' if direction == "outbound" else "")
-        return _rates(
+        return _rate_queries(
             labels,
             f"request_total{{{side}}}",
             (f'response_total{{{side},classification="failure"}}',),
@@ -126,69 +133,69 @@ def linkerd() -> Dialect:
             MILLISECONDS,
         )
 
-    services = seen("inbound", service)
+    services = queries_of("inbound", service)
     services["connections"] = Query(f'sum by ({by(service)}) (tcp_open_connections{{direction="inbound"}})', service)
-    return Dialect("linkerd", services, seen("outbound", call), ("response_latency_ms_bucket",))
+    return Dialect("linkerd", services, queries_of("outbound", call), ("response_latency_ms_bucket",))
 
 
 def envoy(*, inbound: str = "inbound.*", outbound: str = "outbound_([^_]+)_(.+)") -> Dialect:
-    """Sidecars without a mesh around them, as Envoy counts by itself.
+    """Envoy's own metrics, for sidecars without a mesh.
 
-    Whose a sidecar is, its scrape must say: ``namespace`` and ``service`` are labels of the target. Whom it calls, the
-    cluster's name says. Requests are those that were completed: ``upstream_rq_total`` leaves out what found no
-    connection, and a dead service would be called by nobody.
+    The scrape configuration must add the labels ``namespace`` and ``service`` of the sidecar's service. The name of the
+    Envoy cluster identifies the callee. Requests are completed requests: ``upstream_rq_total`` does not count requests
+    that got no connection, so a dead service would lose its callers.
 
     Args:
-        inbound: clusters of the service itself (a regular expression of all of the name).
-        outbound: clusters of those it calls; the first two groups are namespace and name. No name of a namespace or a
-            service in Kubernetes has an underscore, so that one may part them.
+        inbound: Envoy clusters of the service itself, a regular expression for the whole name.
+        outbound: Envoy clusters of the callees; the first two groups are namespace and name. An underscore separates
+            them, because Kubernetes names have none.
     """
     service, callee = ("namespace", "service"), ("destination_namespace", "destination_service")
     cluster = "envoy_cluster_name"
 
-    def seen(names: str, labels: tuple[str, ...]) -> dict[Role, Query]:
-        of = f'{cluster}=~"{_quoted(names)}"'
-        failed = f'envoy_cluster_upstream_rq_xx{{{of},envoy_response_code_class="5"}}'
-        return _rates(
+    def queries_of(names: str, labels: tuple[str, ...]) -> dict[Role, Query]:
+        selector = f'{cluster}=~"{_escape(names)}"'
+        failed = f'envoy_cluster_upstream_rq_xx{{{selector},envoy_response_code_class="5"}}'
+        return _rate_queries(
             labels,
-            f"envoy_cluster_upstream_rq_completed{{{of}}}",
+            f"envoy_cluster_upstream_rq_completed{{{selector}}}",
             (failed,),
-            f"envoy_cluster_upstream_rq_time_bucket{{{of}}}",
+            f"envoy_cluster_upstream_rq_time_bucket{{{selector}}}",
             MILLISECONDS,
         )
 
-    def called(query: Query) -> Query:
+    def with_callee(query: Query) -> Query:
         promql = query.promql
         for group, label in enumerate(callee, 1):
-            promql = f'label_replace({promql}, "{label}", "${group}", "{cluster}", "{_quoted(outbound)}")'
+            promql = f'label_replace({promql}, "{label}", "${group}", "{cluster}", "{_escape(outbound)}")'
         return Query(promql, service + callee, query.unit)
 
-    services = seen(inbound, service)
-    in_use = f'sum by ({by(service)}) (envoy_cluster_upstream_cx_active{{{cluster}=~"{_quoted(inbound)}"}})'
+    services = queries_of(inbound, service)
+    in_use = f'sum by ({by(service)}) (envoy_cluster_upstream_cx_active{{{cluster}=~"{_escape(inbound)}"}})'
     services["connections"] = Query(in_use, service)
-    calls = {role: called(query) for role, query in seen(outbound, (*service, cluster)).items()}
+    calls = {role: with_callee(query) for role, query in queries_of(outbound, (*service, cluster)).items()}
     return Dialect("envoy", services, calls, ("envoy_cluster_upstream_rq_completed",))
 
 
-def _quoted(expression: str) -> str:
-    """As the inside of a string of PromQL."""
+def _escape(expression: str) -> str:
+    """Escape text for a string in PromQL."""
     return expression.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def by(labels: tuple[str, ...], *more: str) -> str:
-    """The labels of a grouping; constants are none."""
+    """The labels of a ``by`` clause, without constants."""
     return ", ".join((*(name for name in labels if not name.startswith("=")), *more))
 
 
-def _rates(
+def _rate_queries(
     labels: tuple[str, ...], requests: str, failures: tuple[str, ...], bucket: str, unit: float
 ) -> dict[Role, Query]:
-    """What all meshes have alike. Failures and requests are asked for apart: where nothing failed there is no series,
-    and a quotient would be missing, not zero."""
+    """The queries that all meshes share. Requests and failures are separate queries: a service without failures has no
+    failure series, so a ratio in PromQL would be missing instead of zero."""
     failed = " or ".join(f"rate({series}[$window])" for series in failures)
     return {
         "requests": Query(f"sum by ({by(labels)}) (rate({requests}[$window]))", labels),
-        "failures": Query(f"sum by ({by(labels)}) ({failed}) > 0", labels),  # most of a mesh does not fail
+        "failures": Query(f"sum by ({by(labels)}) ({failed}) > 0", labels),  # drop the many series without failures
         "buckets": Query(f"sum by ({by(labels, 'le')}) (rate({bucket}[$window]))", labels, unit),
     }
 

@@ -1,4 +1,4 @@
-"""A past period of a mesh, as its Prometheus remembers it."""
+"""The snapshots of a past period, from the mesh's Prometheus."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -9,19 +9,24 @@ from serve_app.errors import NoTelemetry
 
 
 class PastPeriod:
-    """A :class:`~serve_app.collect.base.SnapshotSource` of instants an interval apart.
+    """Polls a past period; a :class:`~serve_app.collect.base.SnapshotSource`.
+
+    Args:
+        source: source of the mesh.
+        first, last: the period, both ends included.
+        interval_seconds: time between two snapshots, s.
 
     Attributes:
-        missing: instants without a snapshot, with why, of the newest pass of ``snapshots()``.
+        missing: instants without a snapshot and the reason, in the latest pass of ``snapshots()``.
 
     Raises:
-        NoTelemetry: the period is empty.
+        NoTelemetry: if the period ends before it begins.
     """
 
     def __init__(self, source: MeshSource, first: datetime, last: datetime, interval_seconds: float) -> None:
         if last < first:
             raise NoTelemetry(
-                f"period: expected an end after its begin, came {first.isoformat()} to {last.isoformat()}; swap them"
+                f"period: expected an end after the start, came {first.isoformat()} to {last.isoformat()}; swap them"
             )
         self._source, self._first, self._last = source, first, last
         self._interval_seconds = interval_seconds
@@ -33,14 +38,14 @@ class PastPeriod:
         return self._interval_seconds
 
     def __len__(self) -> int:
-        """Instants of the period."""
+        """Number of instants in the period."""
         return int((self._last - self._first).total_seconds() / self._interval_seconds + 1e-6) + 1
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Those that Prometheus knows, oldest first.
+        """Yield the snapshots that Prometheus has data for, oldest first.
 
         Raises:
-            NoTelemetry: it knows none at all.
+            NoTelemetry: if there is none.
         """
         self.missing = []
         for i in range(len(self)):

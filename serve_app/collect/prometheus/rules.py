@@ -1,7 +1,7 @@
-"""Recording rules: Prometheus computes once an interval what is asked of a mesh whose buckets are too many to fetch.
+"""Recording rules for large meshes, whose histogram buckets are too many to fetch with each poll.
 
-Rules and the queries that read them come from the same dialect, so that neither can drift from what is asked without
-them. A rule's name has the window in it: where another window is set, other rules are looked for.
+Prometheus evaluates the rules once per interval. Rules and the queries that read them are built from the same dialect,
+so they cannot drift apart. The name of a rule contains the rate window; with another window, other rules are needed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from serve_app.collect.prometheus.dialects import Dialect, Query, by
 from serve_app.settings.roles import SHARES, Role
 
-SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # levels: of what each series is
-MOST_INTERVALS = 3.0  # that the newest recorded values may be old; beyond, whoever evaluates the rules is behind
+SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # first part of a rule's name
+MOST_INTERVALS = 3.0  # age of recorded values, in intervals, above which the rules count as behind
 _NAMES: dict[Role, str] = {
     "requests": "requests:rate{window}",
     "failures": "failures:rate{window}",
@@ -24,20 +24,20 @@ _NAMES: dict[Role, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A series, by Prometheus' convention ``level:metric:operations``, and what it is computed from."""
+    """A recorded series, named ``level:metric:operations``, and the expression that computes it."""
 
     record: str
     expr: str
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A dialect as its rules record it.
+class RecordingRules:
+    """The recording rules of a dialect.
 
     Attributes:
-        dialect: the same keys, units and meaning; quantiles in place of buckets.
-        calls: PromQL for how many calls are recorded; nothing where there are no rules or they are behind.
-        rules: all of them, in the order in which they build on each other.
+        dialect: queries that read the recorded series, with the same keys and quantiles instead of buckets.
+        calls: PromQL for the number of recorded calls; empty result if there are no rules or they are behind.
+        rules: all rules; a rule uses only rules before it.
     """
 
     dialect: Dialect
@@ -45,60 +45,60 @@ class Recorded:
     rules: tuple[Rule, ...]
 
 
-def recorded(dialect: Dialect, interval_seconds: float, window_seconds: float) -> Recorded:
-    """What the rules of a dialect record, evaluated every interval, with rates over a window."""
+def recording_rules(dialect: Dialect, interval_seconds: float, window_seconds: float) -> RecordingRules:
+    """The rules of a dialect, for evaluation every ``interval_seconds`` with rates over ``window_seconds``."""
     window = _duration(window_seconds)
     source = dialect.name.replace("-", "_")
     rules: list[Rule] = []
     queries: dict[str, dict[Role, Query]] = {SERVICE: {}, CALL: {}}
-    for level, asked in ((SERVICE, dialect.services), (CALL, dialect.calls)):
-        for role, query in _without_buckets(asked):
+    for level, originals in ((SERVICE, dialect.services), (CALL, dialect.calls)):
+        for role, query in _recorded_queries(originals):
             name = f"{level}:{source}_{_NAMES[role].format(window=window)}"
             rules.append(Rule(name, query.at(window_seconds)))
-            # The largest: two Prometheus that record the same mesh are two names of one number.
+            # max, because two Prometheus servers may record the same mesh.
             queries[level][role] = Query(f"max by ({by(query.labels)}) ({name})", query.labels)
     count = f"{MESH}:{source}_calls:count_rate{window}"
     rules.append(Rule(count, f"count({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"))
     fresh = f"time() - timestamp({count}) <= {MOST_INTERVALS * interval_seconds:g}"
     reading = replace(dialect, services=queries[SERVICE], calls=queries[CALL])
-    return Recorded(reading, f"max({count} and {fresh})", tuple(rules))
+    return RecordingRules(reading, f"max({count} and {fresh})", tuple(rules))
 
 
-def document(dialects: Mapping[str, Dialect], interval_seconds: float, window_seconds: float) -> str:
-    """Rules of several dialects as Prometheus reads them (YAML), a group each: all of a group are of one instant."""
+def render_rules(dialects: Mapping[str, Dialect], interval_seconds: float, window_seconds: float) -> str:
+    """A rule file for Prometheus (YAML). Each dialect is a group, whose rules are evaluated at the same instant."""
     lines = [
-        "# Written by `tagae rules`: what TAGAE asks of a large mesh, computed by its Prometheus once an interval.",
+        "# Written by `tagae rules`: recording rules that TAGAE reads for large meshes.",
         "groups:",
     ]
     for name, dialect in dialects.items():
         lines += [f"  - name: tagae-{name}", f"    interval: {_duration(interval_seconds)}", "    rules:"]
-        for rule in recorded(dialect, interval_seconds, window_seconds).rules:
+        for rule in recording_rules(dialect, interval_seconds, window_seconds).rules:
             lines += [f"      - record: {rule.record}", f"        expr: |-\n          {rule.expr}"]
     return "\n".join(lines) + "\n"
 
 
-def _without_buckets(asked: Mapping[Role, Query]) -> Iterator[tuple[Role, Query]]:
-    """What is recorded of each role, in our units, one series a key."""
-    for role, query in asked.items():
+def _recorded_queries(queries: Mapping[Role, Query]) -> Iterator[tuple[Role, Query]]:
+    """Yield the query to record for each role, in our units, one series per key; quantiles instead of buckets."""
+    for role, query in queries.items():
         if role != "buckets":
-            yield role, _in_our_unit(query, _summed(query))
+            yield role, _convert_unit(query, _sum_by_key(query))
             continue
         for name, share in SHARES.items():
-            yield name, _in_our_unit(query, f"histogram_quantile({share:g}, {_summed(query, 'le')})")
+            yield name, _convert_unit(query, f"histogram_quantile({share:g}, {_sum_by_key(query, 'le')})")
 
 
-def _summed(query: Query, *more: str) -> str:
-    """One series a key, where what is asked leaves several and they are added on arrival."""
+def _sum_by_key(query: Query, *more: str) -> str:
+    """Reduce a query to one series per key."""
     grouping = f"sum by ({by(query.labels, *more)})"
     return query.promql if query.promql.startswith(grouping) else f"{grouping} ({query.promql})"
 
 
-def _in_our_unit(query: Query, promql: str) -> Query:
+def _convert_unit(query: Query, promql: str) -> Query:
     return Query(promql if query.unit == 1 else f"({promql}) * {query.unit:g}", query.labels)
 
 
 def _duration(seconds: float) -> str:
-    """As Prometheus writes it, in the largest unit that leaves no fraction."""
+    """Format a duration for Prometheus, in the largest unit without a fraction."""
     milliseconds = round(seconds * 1000)
     unit, size = next(
         (u, s) for u, s in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)) if not milliseconds % s

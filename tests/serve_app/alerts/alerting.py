@@ -18,8 +18,8 @@ from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.annotations import AlertLinks
 from serve_app.alerts.notifier import AlertDelivery, Receivers
 from serve_app.exporter import PrometheusInstruments
+from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
-from serve_app.net.http import Backoff
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 PLACE = AlertLinks("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")

@@ -13,8 +13,8 @@ import pytest
 
 from serve_app.alerts.alert import Alert
 from serve_app.alerts.alertmanager import PostTiming, find_problem, split_batches
+from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
-from serve_app.net.http import Backoff
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,

@@ -13,7 +13,7 @@ from model.snapshot import PlannedChange
 from serve_app.cli import app
 from serve_app.cli.reading import judged
 from serve_app.errors import UnknownIncident
-from serve_app.recordings.files import RecordingReader
+from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
 from serve_app.web.moments import Moment
 from serve_app.web.report import report, windows

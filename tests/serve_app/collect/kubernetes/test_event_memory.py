@@ -13,7 +13,7 @@ from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Status
 from serve_app.alerts.annotations import AlertLinks, annotations
 from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
-from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, services_of
+from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
 from tests.serve_app.collect.kubernetes.api_server import event
 
 NOW = datetime.now(UTC)
@@ -23,13 +23,13 @@ SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db", "shop/web-2"})
 def noted(*documents: dict[str, object], most: int = 100) -> EventMemory:
     memory = EventMemory(most)
     for document in documents:
-        memory.note(msgspec.json.decode(msgspec.json.encode(document), type=KubernetesEvent), datetime.now(UTC))
+        memory.add(msgspec.json.decode(msgspec.json.encode(document), type=KubernetesEvent), datetime.now(UTC))
     return memory
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_what_nobody_planned_is_kept(kind: str) -> None:
-    ((told,),) = [noted(event(kind, "web-6b9f7cd5c4-qq2zt")).of(SHOP, {}, NOW)]
+    ((told,),) = [noted(event(kind, "web-6b9f7cd5c4-qq2zt")).find(SHOP, {}, NOW)]
     assert (told.kind, told.service) == (kind, "shop/web")
 
 
@@ -42,15 +42,15 @@ def test_old_ones_are_not_kept_and_grow_old() -> None:
     memory = noted(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
     assert len(memory) == 1
     now = datetime.now(UTC)
-    assert memory.of(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 is nobody's here
+    assert memory.find(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 is nobody's here
     assert len(memory) == 1
-    memory.of(SHOP, {}, now + KEPT_FOR)
+    memory.find(SHOP, {}, now + KEPT_FOR)
     assert len(memory) == 0
 
 
 def test_one_that_comes_again_takes_its_own_place_and_the_oldest_give_way() -> None:
     memory = noted(*(event(uid=str(i % 7), count=i) for i in range(50)), most=5)
-    told = memory.of(frozenset({"shop/cart-v1"}), {}, NOW)
+    told = memory.find(frozenset({"shop/cart-v1"}), {}, NOW)
     assert sorted(one.count for one in told) == [45, 46, 47, 48, 49]
 
 
@@ -59,7 +59,7 @@ def test_new_ways_to_tell_time_and_count_are_read() -> None:
     one |= {"firstTimestamp": None, "lastTimestamp": None, "count": None}
     one |= {"eventTime": (NOW - timedelta(minutes=9)).isoformat()}
     one |= {"series": {"count": 4, "lastObservedTime": (NOW - timedelta(minutes=1)).isoformat()}}
-    (told,) = noted(one).of(frozenset({"shop/cart-v1"}), {}, NOW)
+    (told,) = noted(one).find(frozenset({"shop/cart-v1"}), {}, NOW)
     assert (told.count, told.first, told.last) == (4, NOW - timedelta(minutes=9), NOW - timedelta(minutes=1))
     timeless = event()
     timeless |= {"firstTimestamp": None, "lastTimestamp": None}
@@ -86,8 +86,8 @@ def test_new_ways_to_tell_time_and_count_are_read() -> None:
 )
 def test_whose_an_object_is(kind: str, name: str, services: list[str]) -> None:
     serves = {("shop", "cart-v1"): [("shop", "cart")], ("shop", "both"): [("shop", "cart"), ("shop", "web")]}
-    assert services_of(Reference(kind, "shop", name), SHOP, serves) == services
-    assert services_of(Reference(kind, "pay", name), SHOP, serves) == []
+    assert find_services(Reference(kind, "shop", name), SHOP, serves) == services
+    assert find_services(Reference(kind, "pay", name), SHOP, serves) == []
 
 
 def an_event(service: str, minutes: float, kind: str = "BackOff") -> ClusterEvent:

@@ -13,8 +13,8 @@ from serve_app.collect.kubernetes import watch
 from serve_app.collect.kubernetes.watch import EventWatch
 from serve_app.collect.loop import CollectorState
 from serve_app.exporter import PrometheusInstruments
+from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
-from serve_app.net.http import Backoff
 from tests.serve_app.alerts.alerting import eventually
 from tests.serve_app.collect.kubernetes.api_server import TOKEN, ApiServer, event, running
 
@@ -39,7 +39,7 @@ async def watching(url: str, folder: Path, *, namespace: str = "", lasting: floa
 
 def heard(one: EventWatch) -> list[str]:
     """Kind and service, the oldest first."""
-    return [f"{told.kind} {told.service}" for told in reversed(one.of(SHOP, SERVES))]
+    return [f"{told.kind} {told.service}" for told in reversed(one.find(SHOP, SERVES))]
 
 
 async def test_what_was_before_and_what_comes_is_heard(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_what_was_before_and_what_comes_is_heard(tmp_path: Path) -> None:
             assert heard(one) == ["Unhealthy shop/cart"] * 5
             api.tell(event("BackOff", count=3))
             await eventually(lambda: len(heard(one)) == 6)
-            (told, *_) = one.of(SHOP, SERVES)
+            (told, *_) = one.find(SHOP, SERVES)
     assert (told.kind, told.service, told.count) == ("BackOff", "shop/cart", 3)
     assert told.object == "Pod cart-v1-5f7c9d8b64-x7k2p"
     assert told.message == "Back-off restarting failed container"
@@ -145,7 +145,7 @@ async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_i
             await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warned) == 1
-    assert "goes on without Events of Kubernetes: forbidden: 403" in warned[0]
+    assert "continuing without Kubernetes Events: forbidden: 403" in warned[0]
     assert "deploy/kubernetes/events.yaml" in warned[0]
 
 
@@ -180,11 +180,13 @@ async def test_without_a_server_one_line_is_logged_and_it_is_found_when_it_comes
 
 async def test_a_file_that_is_missing_ends_nothing(tmp_path: Path) -> None:
     """Outside a cluster there is no token."""
-    one = EventWatch("shop", Endpoint("http://127.0.0.1:9", bearer_token_file=tmp_path / "none"), lasting_seconds=0.01)
+    one = EventWatch(
+        "shop", Endpoint("http://127.0.0.1:9", bearer_token_file=tmp_path / "none"), permanent_seconds=0.01
+    )
     task = asyncio.create_task(one.run())
     await eventually(lambda: one.state.outcomes.get("secret", 0) >= 2)
     task.cancel()
-    one = EventWatch("shop", Endpoint("https://127.0.0.1:9", ca_file=tmp_path / "none"), lasting_seconds=0.01)
+    one = EventWatch("shop", Endpoint("https://127.0.0.1:9", ca_file=tmp_path / "none"), permanent_seconds=0.01)
     other = asyncio.create_task(one.run())
     await eventually(lambda: one.state.outcomes.get("secret", 0) >= 2)
     other.cancel()

@@ -7,8 +7,8 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.dialects import KNOWN, Query
-from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, MORE, RESOURCES
-from serve_app.collect.prometheus.rules import recorded
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
+from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
 
@@ -16,12 +16,12 @@ ISTIO = KNOWN["istio"]
 REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls have alike
 
 
-RULES = recorded(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
+RULES = recording_rules(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
 
 
 def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Role]:
     """Which query is which."""
-    kubernetes = {**RESOURCES, **CONTROLLERS, **MORE, **ANNOTATIONS}
+    kubernetes = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
     asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves

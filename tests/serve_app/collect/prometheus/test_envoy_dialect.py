@@ -3,7 +3,7 @@
 import pytest
 
 from serve_app.collect.prometheus.dialects import KNOWN, envoy
-from serve_app.collect.prometheus.frames import Names
+from serve_app.collect.prometheus.frames import LabelReader
 
 
 def test_a_call_has_four_ends_though_its_series_has_a_cluster_too() -> None:
@@ -12,9 +12,9 @@ def test_a_call_has_four_ends_though_its_series_has_a_cluster_too() -> None:
         b'{"namespace":"shop","service":"web","envoy_cluster_name":"outbound_shop_cart",'
         b'"destination_namespace":"shop","destination_service":"cart"}'
     )
-    names = Names(query.labels)
-    assert names.of([sample]).tolist() == [0]
-    assert names.keys.seen == [("shop", "web", "shop", "cart")]
+    names = LabelReader(query.labels)
+    assert names.read([sample]).tolist() == [0]
+    assert names.index.keys == [("shop", "web", "shop", "cart")]
 
 
 def test_requests_are_those_completed_since_a_dead_service_is_never_connected() -> None:

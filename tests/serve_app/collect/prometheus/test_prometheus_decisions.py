@@ -3,7 +3,7 @@
 import pytest
 
 from serve_app.collect.prometheus.frames import Key
-from serve_app.collect.prometheus.workloads import HELD_BACK, Controller, Controllers, WorkloadState
+from serve_app.collect.prometheus.workloads import HOLD_BACK_POLLS, Controller, Controllers, WorkloadState
 
 CART, CART_2 = ("shop", "cart-v1"), ("shop", "cart-v2")
 SERVES = {CART: [("shop", "cart")]}
@@ -14,8 +14,8 @@ def told(
     before: Controllers, now: Controllers, serves: dict[Key, list[Key]], later: dict[Key, list[Key]] | None = None
 ) -> list[tuple[str, str]]:
     """Kind and service of what was decided; ``later``: who serves whom at the second instant."""
-    _, known = WorkloadState().after(before, serves, frozenset())
-    changes, _ = known.after(now, serves if later is None else later, frozenset())
+    _, known = WorkloadState().update(before, serves, frozenset())
+    changes, _ = known.update(now, serves if later is None else later, frozenset())
     return [(change.kind, change.service) for change in changes]
 
 
@@ -80,27 +80,27 @@ def test_a_version_that_gets_its_first_traffic_is_a_deploy_of_the_service_it_ser
 
 
 def test_kube_state_metrics_that_is_away_decides_nothing_and_forgets_nothing() -> None:
-    _, known = WorkloadState().after({CART: of(2)}, SERVES, frozenset())
-    changes, known = known.after({}, {}, None)
+    _, known = WorkloadState().update({CART: of(2)}, SERVES, frozenset())
+    changes, known = known.update({}, {}, None)
     assert changes == []
-    changes, _ = known.after({CART: of(3, 2)}, {}, None)
+    changes, _ = known.update({CART: of(3, 2)}, {}, None)
     assert [(c.kind, c.service, c.reason) for c in changes] == [
-        ("scale_out", "shop/cart", "cart-v1: replicas wanted, from 2 to 3")
+        ("scale_out", "shop/cart", "cart-v1: replicas changed from 2 to 3")
     ]
 
 
 def test_a_part_of_it_that_is_away_deletes_nobody_unless_it_stays_away() -> None:
     mesh: dict[Key, Controller] = {("shop", f"s{i}"): of(2) for i in range(40)}
     left = {key: one for key, one in mesh.items() if int(key[1][1:]) >= 20}
-    _, known = WorkloadState().after(mesh, {}, frozenset())
-    for _ in range(HELD_BACK):
-        changes, known = known.after(left, {}, frozenset())
+    _, known = WorkloadState().update(mesh, {}, frozenset())
+    for _ in range(HOLD_BACK_POLLS):
+        changes, known = known.update(left, {}, frozenset())
         assert changes == []
-    back, _ = known.after(mesh, {}, frozenset())
+    back, _ = known.update(mesh, {}, frozenset())
     assert back == []
-    gone, known = known.after(left, {}, frozenset())
+    gone, known = known.update(left, {}, frozenset())
     assert {(c.kind, c.service) for c in gone} == {("deletion", f"shop/s{i}") for i in range(20)}
-    assert known.after(left, {}, frozenset())[0] == []
+    assert known.update(left, {}, frozenset())[0] == []
 
 
 def test_a_few_that_go_together_are_told_at_once() -> None:
@@ -111,17 +111,17 @@ def test_a_few_that_go_together_are_told_at_once() -> None:
 
 def test_a_node_that_is_cordoned_is_told_of_each_service_with_pods_on_it_once() -> None:
     mesh = {CART: of(2), ("shop", "web"): of(1), ("shop", "db"): of(1)}
-    _, known = WorkloadState().after(mesh, SERVES, frozenset())
+    _, known = WorkloadState().update(mesh, SERVES, frozenset())
     decided = {**mesh, ("shop", "web"): of(2, 2)}
-    changes, known = known.after(decided, {}, frozenset({CART, ("shop", "web")}))
+    changes, known = known.update(decided, {}, frozenset({CART, ("shop", "web")}))
     assert [(c.kind, c.service) for c in changes] == [("scale_out", "shop/web"), ("node_drain", "shop/cart")]
-    assert known.after(decided, {}, None)[0] == []  # nobody knows now
-    changes, known = known.after(decided, {}, frozenset({CART, ("shop", "db")}))
+    assert known.update(decided, {}, None)[0] == []  # nobody knows now
+    changes, known = known.update(decided, {}, frozenset({CART, ("shop", "db")}))
     assert [(c.kind, c.service) for c in changes] == [("node_drain", "shop/db")]
 
 
 def test_whose_decision_a_scaling_was_is_said_and_is_no_decision_itself() -> None:
-    _, known = WorkloadState().after({CART: of(2)}, SERVES, frozenset())
-    assert known.after({CART: Controller(2, 1, by_autoscaler=True)}, {}, frozenset())[0] == []
-    ((change,), _) = known.after({CART: Controller(5, 2, by_autoscaler=True)}, {}, frozenset())
-    assert change.reason == "cart-v1: replicas wanted, from 2 to 5, by its autoscaler"
+    _, known = WorkloadState().update({CART: of(2)}, SERVES, frozenset())
+    assert known.update({CART: Controller(2, 1, by_autoscaler=True)}, {}, frozenset())[0] == []
+    ((change,), _) = known.update({CART: Controller(5, 2, by_autoscaler=True)}, {}, frozenset())
+    assert change.reason == "cart-v1: replicas changed from 2 to 5 by the autoscaler"

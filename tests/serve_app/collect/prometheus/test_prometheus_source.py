@@ -10,8 +10,8 @@ import pytest
 
 from model.snapshot import NODE_METRICS, MeshSnapshot, Sensitivity, ServicePolicy
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.frames import Column, Keys
-from serve_app.collect.prometheus.kubernetes import Serving, annotated
+from serve_app.collect.prometheus.frames import Column, KeyIndex
+from serve_app.collect.prometheus.kubernetes import Serving, read_annotations
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES
 from serve_app.doctor.telemetry import look_at
 from serve_app.settings import CollectorSettings, MeshSettings
@@ -235,9 +235,9 @@ def test_what_annotations_say_is_told_with_the_snapshot_and_holds_while_kube_sta
     found = [poll.snapshot.policies for poll in (before, said, away, broken, over) if poll.snapshot]
     wanted = (ServicePolicy(one, Sensitivity.LOW, "being moved"),)
     assert found == [(), wanted, wanted, wanted, ()]
-    (unheeded,) = said.unheeded
+    (unheeded,) = said.ignored_annotations
     assert f"{other}-v1: tagae.io/mute: expected the reason" in unheeded
-    assert (before.unheeded, over.unheeded) == ((), ())
+    assert (before.ignored_annotations, over.ignored_annotations) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_annotations_of_the_workloads_of_a_service(
 ) -> None:
     pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
     found = Column.create({("shop", *one): 1.0 for one in said})
-    policies, unheeded = annotated(found, Serving(Keys(), Keys(), pairs))
+    policies, unheeded = read_annotations(found, Serving(KeyIndex(), KeyIndex(), pairs))
     assert policies == ([wanted] if wanted else [])
     assert len(unheeded) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in said)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.collect.prometheus.client import Samples
-from serve_app.collect.prometheus.frames import Buckets, Names, column, quantiles
+from serve_app.collect.prometheus.frames import BucketReader, LabelReader, read_column, read_quantiles
 
 Sample = tuple[bytes, float]
 
@@ -48,7 +48,7 @@ def histogram_quantile(share: float, counts: list[float], bounds: tuple[float, .
 def test_quantiles_are_prometheus_own(counted: list[list[float]], share: float) -> None:
     rows = [np.cumsum(counts).tolist() for counts in counted]
     samples = [one for i, row in enumerate(rows) for one in bucketed(row, app=f"a{i}")]
-    (found,) = quantiles(vector(samples), Buckets(("app",)), [share])
+    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [share])
     assert found.keys == tuple((f"a{i}",) for i in range(len(rows)))
     wanted = [histogram_quantile(share, row, BOUNDS) for row in rows]
     np.testing.assert_allclose(found.values, wanted, rtol=1e-9, equal_nan=True)
@@ -58,7 +58,7 @@ def test_rows_may_have_bounds_of_their_own_and_come_in_any_order() -> None:
     fine = bucketed([5, 10, 10], (0.2, 0.4, math.inf), app="fine")
     coarse = bucketed([10, 10], (1.0, math.inf), app="coarse")
     samples = [one for pair in zip(reversed(fine), [*coarse, coarse[0]], strict=True) for one in pair][:-1]
-    (found,) = quantiles(vector(samples), Buckets(("app",)), [0.5])
+    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [0.5])
     assert dict(zip(found.keys, found.values.tolist(), strict=True)) == pytest.approx(
         {("fine",): 0.2, ("coarse",): 0.5}
     )
@@ -74,40 +74,40 @@ def test_rows_may_have_bounds_of_their_own_and_come_in_any_order() -> None:
     ],
 )
 def test_without_counts_there_is_no_quantile(samples: list[Sample]) -> None:
-    (found,) = quantiles(vector(samples), Buckets(("app",)), [0.5])
+    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [0.5])
     assert np.isnan(found.values).all()
 
 
 def test_no_samples_are_no_rows() -> None:
-    assert [c.keys for c in quantiles(vector([]), Buckets(("app",)), [0.5, 0.99])] == [(), ()]
-    assert column(vector([]), Names(("app",))).keys == ()
+    assert [c.keys for c in read_quantiles(vector([]), BucketReader(("app",)), [0.5, 0.99])] == [(), ()]
+    assert read_column(vector([]), LabelReader(("app",))).keys == ()
 
 
 def test_buckets_that_fall_by_a_rounding_are_cumulative_again() -> None:
-    (found,) = quantiles(vector(bucketed([5.0, 4.999999, 5.0, 5.0, 5.0], app="a")), Buckets(("app",)), [0.99])
+    (found,) = read_quantiles(vector(bucketed([5.0, 4.999999, 5.0, 5.0, 5.0], app="a")), BucketReader(("app",)), [0.99])
     assert found.values[0] <= 0.005
 
 
 def test_samples_that_lack_a_label_are_left_out() -> None:
     samples = [sample(1, app="a"), sample(2, app=""), sample(3), sample("NaN", app="b")]
-    found = column(vector(samples), Names(("app",)))
+    found = read_column(vector(samples), LabelReader(("app",)))
     assert found.keys == (("a",), ("b",))
     np.testing.assert_array_equal(found.values, [1, math.nan])
 
 
 def test_names_are_read_once_and_a_constant_is_no_label() -> None:
-    names = Names(("=default", "app"))
+    names = LabelReader(("=default", "app"))
     sent = [sample(1, app=f"a{i % 3}", pod=str(i)) for i in range(6)]
     for _ in range(2):
-        numbers = names.of([labels for labels, _ in sent])
-        assert [names.keys.seen[i] for i in numbers] == [("default", f"a{i % 3}") for i in range(6)]
-    assert (len(names.known), len(names.keys)) == (6, 3)
+        numbers = names.read([labels for labels, _ in sent])
+        assert [names.index.keys[i] for i in numbers] == [("default", f"a{i % 3}") for i in range(6)]
+    assert (len(names.known), len(names.index)) == (6, 3)
 
 
 def test_columns_are_laid_on_keys_by_number_or_by_name() -> None:
-    names = Names(("app",))
-    first = column(vector([sample(1, app="a"), sample(2, app="b")]), names)
-    second = column(vector([sample(30, app="c"), sample(20, app="b")]), names)  # the same keys
-    other = column(vector([sample(7, app="d"), sample(5, app="b")]), Names(("app",)))
-    np.testing.assert_array_equal(second.laid(first.of, first.numbers), [math.nan, 20])
-    np.testing.assert_array_equal(other.laid(first.of, first.numbers), [math.nan, 5])
+    names = LabelReader(("app",))
+    first = read_column(vector([sample(1, app="a"), sample(2, app="b")]), names)
+    second = read_column(vector([sample(30, app="c"), sample(20, app="b")]), names)  # the same keys
+    other = read_column(vector([sample(7, app="d"), sample(5, app="b")]), LabelReader(("app",)))
+    np.testing.assert_array_equal(second.align(first.index, first.numbers), [math.nan, 20])
+    np.testing.assert_array_equal(other.align(first.index, first.numbers), [math.nan, 5])

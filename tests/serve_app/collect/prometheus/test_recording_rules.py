@@ -11,7 +11,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects import KNOWN
-from serve_app.collect.prometheus.rules import document, recorded
+from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
 from serve_app.doctor.telemetry import look_at
 from serve_app.settings import CollectorSettings, MeshSettings
@@ -41,7 +41,7 @@ def test_the_shipped_file_is_what_the_command_prints(file: str, arguments: list[
 
 
 def test_names_keep_to_the_convention_and_none_is_given_twice() -> None:
-    groups = yaml.safe_load(document(KNOWN, 15, 60))["groups"]
+    groups = yaml.safe_load(render_rules(KNOWN, 15, 60))["groups"]
     assert [group["name"] for group in groups] == [f"tagae-{name}" for name in KNOWN]
     assert {group["interval"] for group in groups} == {"15s"}
     names = [rule["record"] for group in groups for rule in group["rules"]]
@@ -51,7 +51,7 @@ def test_names_keep_to_the_convention_and_none_is_given_twice() -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_read_is_what_is_recorded(name: str) -> None:
-    told = recorded(KNOWN[name], 15, 60)
+    told = recording_rules(KNOWN[name], 15, 60)
     texts = [q.promql for q in (*told.dialect.services.values(), *told.dialect.calls.values())] + [told.calls]
     read = {found for text in texts for found in re.findall(r"tagae_\w+:\w+:\w+", text)}
     assert read == {rule.record for rule in told.rules}
@@ -62,7 +62,7 @@ def test_what_is_read_is_what_is_recorded(name: str) -> None:
 
 
 def test_a_window_or_interval_of_ones_own_has_rules_of_its_own() -> None:
-    names = [{rule.record for rule in recorded(KNOWN["istio"], 15, window).rules} for window in (60, 90, 7200)]
+    names = [{rule.record for rule in recording_rules(KNOWN["istio"], 15, window).rules} for window in (60, 90, 7200)]
     assert not names[0] & names[1]
     assert {name.rsplit("rate")[-1] for name in names[1] | names[2]} == {"90s", "2h"}
     printed = CliRunner().invoke(app, ["rules", "--source", "istio", "--set", "collector.window_seconds=7.5"])
@@ -112,7 +112,7 @@ def test_rules_that_fall_behind_are_left_and_their_last_values_are_no_answer() -
 def test_where_the_size_cannot_be_asked_it_is_as_before() -> None:
     mesh = IstioMesh(of(SNAPSHOTS), recorded=90)
     overloaded = standin.fails(503)
-    size = recorded(KNOWN["istio"], 15, 60).calls
+    size = recording_rules(KNOWN["istio"], 15, 60).calls
 
     def behave(request: standin.Request) -> None:
         (overloaded if broken and request.query["query"] == size else mesh)(request)

@@ -1,0 +1,267 @@
+"""Read a recording snapshot by snapshot; :mod:`~serve_app.recordings.format` describes its files."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from model.errors import InvalidSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
+from serve_app.errors import BadRecording
+from serve_app.recordings.format import BATCH_ROWS, EDGE_KEYS, INCIDENT_COLUMNS, NODE_KEYS, TIME, LabelledIncident
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RecordingReader:
+    """Reads one recording; a :class:`~serve_app.collect.base.SnapshotSource`.
+
+    Attributes:
+        meta: content of meta.json.
+        unmeasured_calls: rows of edges.parquet without a request rate in the latest pass of ``snapshots()``.
+        dropped_calls: rows of edges.parquet with an end that has no node row at that time, in the latest pass.
+
+    Raises:
+        BadRecording: if ``path`` is not a complete recording.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.meta: dict[str, Any] = _read_meta(self.path)
+        self.unmeasured_calls = 0
+        self.dropped_calls = 0
+
+    @property
+    def interval_seconds(self) -> float:
+        """Expected time between two snapshots, s."""
+        return float(self.meta["sampling_interval_seconds"])
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        """Yield the snapshots, oldest first, each with the changes announced since the previous one.
+
+        Raises:
+            BadRecording: a column is missing, rows are not sorted by time, or a snapshot is invalid.
+        """
+        self.unmeasured_calls = self.dropped_calls = 0
+        changes, announced = self.changes(), 0
+        calls = _instants(self.path / "edges.parquet", EDGE_KEYS, EDGE_METRICS)
+        pending = next(calls, None)
+        for nodes in _instants(self.path / "nodes.parquet", NODE_KEYS, NODE_METRICS):
+            while pending is not None and pending.time < nodes.time:
+                self.dropped_calls += len(pending.features)  # calls of an instant without services
+                pending = next(calls, None)
+            present = None
+            if pending is not None and pending.time == nodes.time:
+                present, pending = pending, next(calls, None)
+            now, first = _datetime(nodes.time), announced
+            while announced < len(changes) and changes[announced][0] <= now:
+                announced += 1
+            yield self._snapshot(nodes, present, [change for _, change in changes[first:announced]])
+        while pending is not None:
+            self.dropped_calls += len(pending.features)
+            pending = next(calls, None)
+
+    def incidents(self) -> list[LabelledIncident]:
+        """The labelled incidents, sorted by start; empty if the recording has none."""
+        incidents = [_incident(row) for row in _read_small_file(self.path / "incidents.parquet", INCIDENT_COLUMNS[:3])]
+        return sorted(incidents, key=lambda incident: incident.start)
+
+    def changes(self) -> list[tuple[datetime, PlannedChange]]:
+        """The planned changes with their times, sorted by time; empty if the recording has none."""
+        rows = _read_small_file(self.path / "events.parquet", ("time", "kind", "object"))
+        changes = [(row["time"], PlannedChange(row["kind"], row["object"], row.get("reason") or "")) for row in rows]
+        return sorted(changes, key=lambda change: change[0])
+
+    def _snapshot(self, nodes: "_Rows", calls: "_Rows | None", changes: list[PlannedChange]) -> MeshSnapshot:
+        (ids,) = nodes.ids
+        index = np.empty((2, 0), dtype=np.int64)
+        features = np.empty((0, len(EDGE_METRICS)), dtype=np.float32)
+        if calls is not None:
+            index = np.stack([_positions(end, ids) for end in calls.ids])
+            measured, known = ~np.isnan(calls.features[:, 0]), (index >= 0).all(axis=0)
+            self.unmeasured_calls += int((~measured).sum())
+            self.dropped_calls += int((measured & ~known).sum())
+            index, features = index[:, measured & known], calls.features[measured & known]
+        now = _datetime(nodes.time)
+        try:
+            return MeshSnapshot.create(
+                node_ids=ids.to_pylist(),
+                edge_index=index,
+                node_features=nodes.features,
+                edge_features=features,
+                observed_at=now,
+                changes=changes,
+            )
+        except InvalidSnapshot as error:
+            raise BadRecording(f"recording {self.path}, time {now.isoformat()}: {error.message}") from error
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    path = folder / "meta.json"
+    absent = [name for name in ("meta.json", "nodes.parquet", "edges.parquet") if not (folder / name).exists()]
+    if absent:
+        raise BadRecording(
+            f"recording {folder}: expected nodes.parquet, edges.parquet and meta.json, missing: {', '.join(absent)}; "
+            "it is not a recording, or its writer did not finish"
+        )
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        interval = float(meta["sampling_interval_seconds"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadRecording(
+            f"{path}: expected a JSON object with a number sampling_interval_seconds, came {error!r}; correct it"
+        ) from error
+    if not 0 < interval < float("inf"):
+        raise BadRecording(
+            f"{path}: sampling_interval_seconds: expected a number above 0, came {interval:g}; correct it"
+        )
+    return dict(meta)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        # the default, pre_buffer, holds all column chunks of the file in memory
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise BadRecording(f"{path}: expected a whole Parquet file, came {error}; write the recording again") from error
+
+
+def _require(path: Path, present: Sequence[str], required: Sequence[str]) -> None:
+    missing = [name for name in required if name not in present]
+    if missing:
+        raise BadRecording(f"{path}: expected the columns {', '.join(required)}; add {', '.join(missing)}")
+
+
+def _read_small_file(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
+    """All rows of a file, with times in UTC; empty if the file does not exist."""
+    if not path.exists():
+        return []
+    with _parquet(path) as file:
+        _require(path, file.schema_arrow.names, required)
+        table = file.read()
+    for i, column in enumerate(table.schema):
+        values = table.column(i)
+        if column.name in required and values.null_count:
+            raise BadRecording(f"{path}: {column.name}: expected a value in every row, came {values.null_count} nulls")
+        if column.name in ("time", "start", "end") or pa.types.is_timestamp(column.type):
+            table = table.set_column(i, column.name, _as_utc(path, column.name, values))
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+def _as_utc(path: Path, name: str, times: Any) -> Any:
+    if not pa.types.is_timestamp(times.type):
+        raise BadRecording(f"{path}: {name}: expected a timestamp column, came {times.type}; convert it")
+    instants = times if times.type.tz else times.cast(pa.timestamp(times.type.unit, tz="UTC"))
+    return instants.cast(TIME, safe=False)
+
+
+def _plain(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one instant in one file.
+
+    Attributes:
+        time: microseconds since 1970.
+        ids: one array of node ids for services; two (source, destination) for calls.
+        features: float32 ``[rows, metrics]``; NaN if a value or its column is missing.
+    """
+
+    time: int
+    ids: list[pa.Array]
+    features: NDArray[np.float32]
+
+
+def _instants(path: Path, keys: Sequence[str], metrics: Sequence[str]) -> Iterator[_Rows]:
+    """Yield the rows of each instant, oldest first; an instant can span batches."""
+    with _parquet(path) as file:
+        present = file.schema_arrow.names
+        _require(path, present, ("time", *keys, *(("requests_per_second",) if "source" in keys else ())))
+        columns = [name for name in ("time", *keys, *metrics) if name in present]
+        held: list[_Rows] = []
+        row = 0
+        for batch in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
+            times, features = _times(path, batch, row), _features(batch, metrics)
+            ids = [
+                _node_ids(batch, service, namespace) for service, namespace in zip(keys[::2], keys[1::2], strict=True)
+            ]
+            for start, stop in pairwise([0, *(np.flatnonzero(np.diff(times)) + 1), len(times)]):
+                rows = _Rows(int(times[start]), [part.slice(start, stop - start) for part in ids], features[start:stop])
+                if held and rows.time != held[0].time:
+                    _check_order(path, held[0].time, rows.time, row + start)
+                    yield _concatenate(held)
+                    held = []
+                held.append(rows)
+            row += len(times)
+        if held:
+            yield _concatenate(held)
+
+
+def _concatenate(parts: list[_Rows]) -> _Rows:
+    if len(parts) == 1:
+        return parts[0]
+    ids = [pa.concat_arrays(column) for column in zip(*(part.ids for part in parts), strict=True)]
+    return _Rows(parts[0].time, ids, np.concatenate([part.features for part in parts]))
+
+
+def _check_order(path: Path, before: int, after: int, row: int) -> None:
+    if after < before:
+        raise BadRecording(
+            f"{path}, row {row}: expected rows sorted by time, came {_datetime(after).isoformat()} after "
+            f"{_datetime(before).isoformat()}; sort the file by time"
+        )
+
+
+def _times(path: Path, batch: pa.RecordBatch, row: int) -> NDArray[np.int64]:
+    column = batch.column("time")
+    if column.null_count:
+        raise BadRecording(
+            f"{path}: time: expected a value in every row, came {column.null_count} nulls in rows {row} to "
+            f"{row + len(column)}; leave such rows out"
+        )
+    microseconds: NDArray[np.int64] = _as_utc(path, "time", column).cast(pa.int64()).to_numpy()
+    return microseconds
+
+
+def _features(rows: pa.RecordBatch, metrics: Sequence[str]) -> NDArray[np.float32]:
+    features = np.full((len(rows), len(metrics)), np.nan, dtype=np.float32)
+    for column, name in enumerate(metrics):
+        if name in rows.schema.names:
+            features[:, column] = rows.column(name).cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    return features
+
+
+def _node_ids(rows: pa.RecordBatch, service: str, namespace: str) -> pa.Array:
+    parts = (rows.column(name).cast(pa.string()).fill_null("") for name in (namespace, service))
+    return pc.binary_join_element_wise(*parts, "/")
+
+
+def _positions(ends: pa.Array, ids: pa.Array) -> NDArray[np.int64]:
+    """Position of each end in ``ids``; -1 if it is not there."""
+    found = pc.index_in(ends, value_set=ids).fill_null(-1)
+    positions: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    return positions
+
+
+def _incident(row: dict[str, Any]) -> LabelledIncident:
+    known: dict[str, Any] = {name: row.get(name) for name in INCIDENT_COLUMNS}
+    return LabelledIncident(**known, details={name: value for name, value in row.items() if name not in known})
+
+
+def _datetime(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
