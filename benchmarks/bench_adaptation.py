@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -189,7 +190,7 @@ def main() -> None:
     for one in shifts(arguments.meshes):
         snapshots = one.snapshots()
         verdicts_by_mode: dict[str, list[Verdict]] = {}
-        line = {
+        line: dict[str, Any] = {
             "benchmark": "adaptation",
             "seed": one.spec.seed,
             "service": one.service,

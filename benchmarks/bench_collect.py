@@ -212,7 +212,7 @@ def _ranges(url: str, query: str, at: datetime) -> Mapping[str, np.ndarray]:
 def _evaluation_seconds(url: str) -> float:
     """Of all recording rules, the newest time."""
     groups = httpx.get(f"{url}/api/v1/rules", trust_env=False, timeout=30).json()["data"]["groups"]
-    return round(sum(group["evaluationTime"] for group in groups), 2)
+    return round(float(sum(group["evaluationTime"] for group in groups)), 2)
 
 
 def _row(way: str, made: MeshSnapshot, timed: Timed) -> dict[str, object]:

@@ -19,7 +19,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -79,7 +80,8 @@ def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
     }
     with torch.inference_mode():
         results = {name: call() for name, call in calls.items()}
-        truth = copy.deepcopy(convolution).double()(x.double(), edge_index, edge_attr=trajectory.double())
+        reference = copy.deepcopy(convolution).double()
+        truth = reference(x.double(), edge_index, edge_attr=trajectory.double())
         for name, result in results.items():
             error = float((result - truth).abs().max())
             if not error <= LARGEST_ERROR:
@@ -103,7 +105,7 @@ def small_ops(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
     }
 
 
-def medians(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
     """Milliseconds of each call, the calls taking turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(repeat + 3):
@@ -120,13 +122,16 @@ def rows(nodes: int, edges: int, repeat: int) -> list[dict[str, object]]:
     calls = contenders(nodes, edges)
     with torch.inference_mode():
         inference = medians(calls | small_ops(nodes, edges), repeat)
-    training = medians(
-        {name: lambda f=calls[name]: f().square().sum().backward() for name in ("layer", "pyg")}, max(5, repeat // 5)
-    )
+    passes = {name: partial(_forward_and_backward, calls[name]) for name in ("layer", "pyg")}
+    training = medians(passes, max(5, repeat // 5))
     return [
         {"pass": name, "nodes": nodes, "edges": edges, **taken, "vs_pyg": round(taken["pyg_ms"] / taken["layer_ms"], 2)}
         for name, taken in (("inference", inference), ("forward and backward", training))
     ]
+
+
+def _forward_and_backward(forward: Callable[[], Tensor]) -> None:
+    torch.autograd.backward(forward().square().sum())
 
 
 def conditions(allocator: str) -> dict[str, object]:

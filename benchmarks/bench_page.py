@@ -172,7 +172,7 @@ def moved(one: Tab, move: Any) -> float:
     frames = one.page.evaluate("() => window.drawn.length") - before
     rate = frames / (time.perf_counter() - began)
     one.page.mouse.up()
-    return round(rate, 1)
+    return round(float(rate), 1)
 
 
 def drag(one: Tab, x: float, y: float, i: int) -> None:

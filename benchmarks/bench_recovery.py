@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -145,7 +146,7 @@ def main() -> None:
         Caller(f"mesh-{i}", Simulator(MeshSpec(services=chosen.services, seed=i), snapshots=100_000).snapshots())
         for i in range(chosen.meshes)
     ]
-    lines = []
+    lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         service = Service(port, Path(folder), chosen.settings)
         threads = [

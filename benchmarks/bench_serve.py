@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> lis
     checkpoint, chosen, mesh = load(), options(settings), Mesh()
     taken = []
     for snapshot in snapshots:
-        milli, (_, mesh) = milliseconds(lambda s=snapshot, m=mesh: advance(checkpoint, m, s, chosen))
+        milli, (_, mesh) = milliseconds(partial(advance, checkpoint, mesh, snapshot, chosen))
         taken.append(milli)
     return taken[WARM_UP:]
 
@@ -137,10 +138,10 @@ def measure(
     path = f"/v1/meshes/bench-{services}-{wire}/snapshots"
     pushes, noops, stages = [], [], []
     for sequence, body in enumerate(bodies, 1):
-        push, response = milliseconds(lambda b=body: fronts.ours.post(path, content=b, headers=headers))
+        push, response = milliseconds(partial(fronts.ours.post, path, content=body, headers=headers))
         assert response.status_code == 200, response.text
         assert response.json()["sequence"] == sequence, response.text
-        nothing, empty = milliseconds(lambda b=body: fronts.noop.post("/noop/", content=b, headers=headers))
+        nothing, empty = milliseconds(partial(fronts.noop.post, "/noop/", content=body, headers=headers))
         assert empty.status_code == 200, empty.text
         pushes.append(push)
         noops.append(nothing)

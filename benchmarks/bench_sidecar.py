@@ -46,7 +46,8 @@ def measured(services: int, calls: float, snapshots: int, folder: Path) -> dict[
             assert process.poll() is None, "it did not start"
         ready = time.perf_counter() - began
         with grpc.insecure_channel(f"unix:{folder / 'verdicts.sock'}") as channel:
-            ask, resident, taken = VerdictsStub(channel), psutil.Process(process.pid), []
+            ask = VerdictsStub(channel)  # type: ignore[no-untyped-call]
+            resident, taken = psutil.Process(process.pid), []
             at_ready, cpu_at_ready = resident.memory_info().rss, sum(resident.cpu_times()[:2])
             for sequence, message in enumerate(messages, 1):
                 pushed = time.perf_counter()

@@ -79,7 +79,8 @@ async def idle(host: str, port: int) -> None:
 
 async def steady(host: str, port: int, body: str, sequence: int, pace: float, seconds: float) -> list[float]:
     """Durations of pushes, s."""
-    connection, taken, ends = Connection(host, port), [], time.monotonic() + seconds
+    taken: list[float] = []
+    connection, ends = Connection(host, port), time.monotonic() + seconds
     head = (
         f"POST /v1/meshes/{MESH}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
     )

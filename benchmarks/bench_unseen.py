@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ def _place(checkpoint: Checkpoint, scenes: Sequence[MetaExample], fault: Labelle
 
 def measure(
     group: str, meshes: TrainingMeshes, tests: TrainingMeshes, options: TrainingOptions, each: ForEach
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """The lines of one group, a kind each.
 
     Args:
@@ -103,14 +104,14 @@ def measure(
     return [_line(group, kind, [(u, s) for u, s in both if u.kind == kind]) for kind in GROUPS[group]]
 
 
-def _line(group: str, kind: str, asked: Sequence[tuple[Place, Place]]) -> dict[str, object]:
+def _line(group: str, kind: str, asked: Sequence[tuple[Place, Place]]) -> dict[str, Any]:
     """Of the faults of a kind, as told by who never saw it and by who did."""
     ranked = {
         "unseen": [u.learned for u, _ in asked],
         "seen": [s.learned for _, s in asked],
         "page_score": [s.by_page_score for _, s in asked],
     }
-    line: dict[str, object] = {"benchmark": "unseen", "left_out": group, "kind": kind, "faults": len(asked)}
+    line: dict[str, Any] = {"benchmark": "unseen", "left_out": group, "kind": kind, "faults": len(asked)}
     for name, found in ranked.items():
         line[name] = {f"top_{k}": _estimate(share([place < k for place in found])) for k in (FIRST, THREE)}
     return line

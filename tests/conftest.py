@@ -26,7 +26,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One worker for all files that talk to the shared service, so that it is started once; else file by file."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0]
             text = (TESTS.parent / path).read_text(encoding="utf-8")

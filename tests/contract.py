@@ -184,7 +184,7 @@ def different(one: Any, other: Any, tolerance: float = 0.0, place: str = "") -> 
     elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
         if len(one) != len(other):
             return f"{place}: lengths {len(one)} and {len(other)}"
-        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(one, other, strict=True))]
+        pairs = [(str(i), a, b) for i, (a, b) in enumerate(zip(one, other, strict=True))]
     else:
         return "" if one == other else f"{place}: {one!r} and {other!r}"
     return next((found for key, a, b in pairs if (found := different(a, b, tolerance, f"{place}.{key}"))), "")

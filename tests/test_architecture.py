@@ -102,7 +102,8 @@ def imports_up_or_sideways_in_serve_app(name: str, tree: ast.Module) -> Found:
     room = name.split("/")[1].removesuffix(".py")
     floor = {one: i for i, rooms in enumerate(SERVE_APP) for one in rooms}
     for node in ast.walk(tree):
-        modules = []
+        modules: list[str] = []
+        line = getattr(node, "lineno", 0)
         if isinstance(node, ast.ImportFrom) and node.module:
             whole = node.module == "serve_app"
             modules = [f"serve_app.{alias.name}" for alias in node.names] if whole else [node.module]
@@ -111,7 +112,7 @@ def imports_up_or_sideways_in_serve_app(name: str, tree: ast.Module) -> Found:
         for module in modules:
             parts = module.split(".")
             if parts[0] == "serve_app" and len(parts) > 1 and parts[1] != room and floor[parts[1]] >= floor[room]:
-                yield node.lineno, module
+                yield line, module
 
 
 def imports_out_of_room(name: str, tree: ast.Module) -> Found:

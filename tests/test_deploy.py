@@ -29,7 +29,7 @@ def told() -> set[str]:
     """LabelReader of all series that the service exports."""
     instruments = PrometheusInstruments()
     for metric in METRICS:
-        labels = dict.fromkeys(metric.labels, "x")
+        labels: dict[str, Any] = dict.fromkeys(metric.labels, "x")
         if metric.buckets:
             instruments.observe(metric, 1.0, **labels)
         elif metric.gauge:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -306,7 +307,7 @@ def outcomes(said: dict[str, str]) -> None:
     assert agreed["culprit"] in agreed["services"], "the service that was made slow"
 
 
-def documents(text: str) -> list[dict[str, object]]:
+def documents(text: str) -> list[dict[str, Any]]:
     """JSON documents one behind the other."""
     decoder, found = json.JSONDecoder(), []
     while text := text.strip():

@@ -103,7 +103,7 @@ def train_variant(variant: Variant, plan: Plan, folder: Path = WEIGHTS, tick: Ti
 def detector(name: str, plan: Plan, folder: Path = WEIGHTS) -> Tagae:
     """Return the detector of a trained variant."""
     variant = VARIANTS[name]
-    settings = Settings(adapt={"enabled": variant.adapts})  # type: ignore[arg-type]
+    settings = Settings(adapt={"enabled": variant.adapts})
     return Tagae(variant.of(load(weights_path(name, plan, folder))), options(settings))
 
 

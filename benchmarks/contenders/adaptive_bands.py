@@ -56,14 +56,16 @@ class Sliding:
     def mean(self) -> Floats:
         """``[K, M]``, NaN where there are no samples."""
         count, total, _ = self.sums
-        return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        mean: Floats = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        return mean
 
     def deviation(self) -> Floats:
         """Standard deviation ``[K, M]``, NaN where there are no samples."""
         count, _, squares = self.sums
         mean = self.mean()
         power = np.divide(squares, count, out=np.full_like(mean, np.nan), where=count > 0)
-        return np.sqrt(np.maximum(power - mean**2, 0.0))
+        deviation: Floats = np.sqrt(np.maximum(power - mean**2, 0.0))
+        return deviation
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,4 +52,5 @@ def distance_outside(values: Floats, middle: Floats, below: Floats, above: Float
 
 def max_of_service(snapshot: MeshSnapshot, of_services: Floats, of_calls: Floats) -> Floats:
     """Largest value of each service ``[N]``, over its own series and the calls into it."""
-    return np.maximum(of_services.max(axis=1), max_of_incoming_calls(snapshot, of_calls.max(axis=1)))
+    largest: Floats = np.maximum(of_services.max(axis=1), max_of_incoming_calls(snapshot, of_calls.max(axis=1)))
+    return largest

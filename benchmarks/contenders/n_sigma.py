@@ -43,4 +43,7 @@ def advance(state: State, snapshot: MeshSnapshot) -> tuple[Verdict, State]:
 def scores(mesh: Mesh, snapshot: MeshSnapshot) -> Floats:
     """Return each service's largest rise over its own series and the calls into it, ``[N]``, in spreads."""
     services, calls = mesh.rises(snapshot)
-    return np.maximum(services.max(axis=1), max_of_incoming_calls(snapshot, calls.max(axis=1)), dtype=np.float64)
+    largest: Floats = np.maximum(
+        services.max(axis=1), max_of_incoming_calls(snapshot, calls.max(axis=1)), dtype=np.float64
+    )
+    return largest

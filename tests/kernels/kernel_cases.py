@@ -1,12 +1,16 @@
 """Inputs, the slow oracle and the tolerances that the tests of the ops share."""
 
 import math
+import typing
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pytest
 import torch
 from torch import Tensor
 
+AttendInputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+T = TypeVar("T", bound=tuple[Tensor, ...])
 DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.cuda)] if torch.cuda.is_available() else [])]
 
 
@@ -52,7 +56,7 @@ SHAPES = {
 
 def attend_inputs(
     counts: list[int], *, heads: int = 4, channels: int = 8, times: int = 5, spare: int = 3, seed: int = 0
-) -> tuple[Tensor, ...]:
+) -> AttendInputs:
     """Random float64 arguments of ``attend`` but the slope: as many neighbours as targets, ``spare`` unused edges."""
     generator = torch.Generator().manual_seed(seed)
     nodes, slots, width = len(counts), sum(counts), heads * channels
@@ -72,9 +76,15 @@ def attend_inputs(
     )
 
 
-def cast(tensors: tuple[Tensor, ...], dtype: torch.dtype, device: str = "cpu") -> tuple[Tensor, ...]:
-    """Float tensors as ``dtype``, index tensors as they are, all on ``device``."""
-    return tuple(t.to(device, dtype if t.is_floating_point() else t.dtype) for t in tensors)
+def cast(tensors: T, dtype: torch.dtype, device: str = "cpu") -> T:
+    """Move tensors to ``device`` and convert float tensors to ``dtype``."""
+    return typing.cast(T, tuple(t.to(device, dtype if t.is_floating_point() else t.dtype) for t in tensors))
+
+
+def differentiable(inputs: AttendInputs) -> AttendInputs:
+    """Copies of the float tensors that require gradients, and the index tensors."""
+    query, key, trajectory, weight, attention = (t.clone().requires_grad_() for t in inputs[:5])
+    return query, key, trajectory, weight, attention, *inputs[5:]
 
 
 def strided(tensor: Tensor) -> Tensor:

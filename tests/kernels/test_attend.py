@@ -1,6 +1,9 @@
 """``attend``: worked by hand, against a slow loop, against PyTorch Geometric, and its gradients."""
 
 import math
+import typing
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +13,12 @@ import kernels
 from tests.kernels.kernel_cases import (
     DEVICES,
     SHAPES,
+    AttendInputs,
     assert_near,
     attend_inputs,
     attend_slowly,
     cast,
+    differentiable,
     neighbourhoods,
     strided,
 )
@@ -157,10 +162,10 @@ def test_a_hub_across_blocks_of_edges() -> None:
 
 
 def test_more_neighbours_than_targets() -> None:
-    query, *rest = attend_inputs(SHAPES["ordinary"])
-    indptr = rest[4][:4]
+    query, key, trajectory, weight, attention, indptr, indices, edges = attend_inputs(SHAPES["ordinary"])
+    indptr = indptr[:4]
     slots = int(indptr[-1])
-    inputs = (query[:3], *rest[:4], indptr, rest[5][:slots], rest[6][:slots])
+    inputs = (query[:3], key, trajectory, weight, attention, indptr, indices[:slots], edges[:slots])
     for actual, truth in zip(kernels.attend(*inputs, SLOPE), attend_slowly(*inputs, SLOPE), strict=True):
         assert_near(actual, truth)
 
@@ -168,7 +173,7 @@ def test_more_neighbours_than_targets() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_strides_do_not_matter(device: str) -> None:
     inputs = cast(attend_inputs(SHAPES["ordinary"]), torch.float64, device)
-    apart = tuple(strided(t) for t in inputs)
+    apart = typing.cast(AttendInputs, tuple(strided(t) for t in inputs))
     assert not any(t.is_contiguous() for t in apart)
     for actual, truth in zip(kernels.attend(*apart, SLOPE), kernels.attend(*inputs, SLOPE), strict=True):
         assert_near(actual, truth)
@@ -183,9 +188,9 @@ def test_same_input_same_bits(mode: str) -> None:
         if mode == "inference":
             with torch.inference_mode():
                 return list(kernels.attend(*inputs, SLOPE))
-        leaves = [t.clone().requires_grad_() for t in inputs[:5]]
-        values, trajectories = kernels.attend(*leaves, *inputs[5:], SLOPE)
-        return list(torch.autograd.grad(values.square().sum() + trajectories.square().sum(), leaves))
+        leaves = differentiable(inputs)
+        values, trajectories = kernels.attend(*leaves, SLOPE)
+        return list(torch.autograd.grad(values.square().sum() + trajectories.square().sum(), leaves[:5]))
 
     for first, second in zip(run(), run(), strict=True):
         assert torch.equal(first, second)
@@ -211,19 +216,20 @@ def test_relabelling_permutes_and_changes_nothing_else() -> None:
 def test_gradients(counts: list[int], device: str) -> None:
     inputs = cast(attend_inputs(counts, heads=2, channels=3, times=2), torch.float64, device)
     leaves = tuple(t.requires_grad_() for t in inputs[:5])
-    assert torch.autograd.gradcheck(lambda *x: kernels.attend(*x, *inputs[5:], SLOPE), leaves, nondet_tol=1e-12)
+    assert torch.autograd.gradcheck(
+        lambda a, b, c, d, e: kernels.attend(a, b, c, d, e, *inputs[5:], SLOPE), leaves, nondet_tol=1e-12
+    )
 
 
 def test_gradients_across_blocks_of_edges() -> None:
     inputs = attend_inputs([3, 1800, 5], heads=4, channels=32, times=16)
-    leaves = [t.clone().requires_grad_() for t in inputs[:5]]
-    plain = [t.clone().requires_grad_() for t in inputs[:5]]
+    leaves, plain = differentiable(inputs), differentiable(inputs)
     weights = torch.randn(3, 128, dtype=torch.float64), torch.randn(3, 4, 16, dtype=torch.float64)
     grads = [
-        torch.autograd.grad(sum((w * x).sum() for w, x in zip(weights, result, strict=True)), variables)
+        torch.autograd.grad([(w * x).sum() for w, x in zip(weights, result, strict=True)], variables[:5])
         for result, variables in (
-            (kernels.attend(*leaves, *inputs[5:], SLOPE), leaves),
-            (attend_openly(*plain, *inputs[5:], SLOPE), plain),
+            (kernels.attend(*leaves, SLOPE), leaves),
+            (attend_openly(*plain, SLOPE), plain),
         )
     ]
     for actual, truth in zip(*grads, strict=True):
@@ -288,8 +294,8 @@ NAMES = ("query", "key", "trajectory", "trajectory_weight", "attention", "indptr
 
 
 @pytest.mark.parametrize(("argument", "change", "text"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_named(argument: str, change, text: str) -> None:
-    inputs = dict(zip(NAMES, attend_inputs(SHAPES["ordinary"]), strict=True))
+def test_wrong_arguments_are_named(argument: str, change: Callable[[Tensor], Tensor], text: str) -> None:
+    inputs: dict[str, Any] = dict(zip(NAMES, attend_inputs(SHAPES["ordinary"]), strict=True))
     inputs[argument] = change(inputs[argument])
     with pytest.raises(kernels.InvalidArgument, match=f"attend: {text}") as caught:
         kernels.attend(**inputs)

@@ -1,5 +1,7 @@
 """``edge_dot``: worked by hand, against a slow loop, its gradients and errors."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -92,7 +94,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("position", "change", "text"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_named(position: int, change, text: str) -> None:
+def test_wrong_arguments_are_named(position: int, change: Callable[[Tensor], Tensor], text: str) -> None:
     inputs = list(pairs(20))
     inputs[position] = change(inputs[position])
     with pytest.raises(kernels.InvalidArgument, match=f"edge_dot: {text}"):

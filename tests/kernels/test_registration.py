@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 import kernels
 from kernels import _registry, fake, ops, reference
-from tests.kernels.kernel_cases import DEVICES, SHAPES, assert_near, attend_inputs, cast
+from tests.kernels.kernel_cases import DEVICES, SHAPES, AttendInputs, assert_near, attend_inputs, cast, differentiable
 
 GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both ends", "ordinary")
 
@@ -63,14 +64,14 @@ def test_one_op_one_name_in_every_place(op: str) -> None:
 class Pass(torch.nn.Module):
     """Each op once, with an ordinary torch op between them."""
 
-    def forward(self, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+    def forward(self, inputs: AttendInputs, targets: Tensor) -> Tensor:
         indptr, indices = inputs[5], inputs[6]
         values, trajectories = kernels.attend(*inputs, 0.2)
         mean = kernels.segment_mean(values.tanh(), indptr, indices)
         return kernels.edge_dot(mean, values, targets, indices) + trajectories.sum()
 
 
-def pass_inputs(counts: list[int], device: str = "cpu") -> tuple[tuple[Tensor, ...], Tensor]:
+def pass_inputs(counts: list[int], device: str = "cpu") -> tuple[AttendInputs, Tensor]:
     inputs = cast(attend_inputs(counts), torch.float32, device)
     indptr = inputs[5]
     return inputs, torch.repeat_interleave(torch.arange(len(counts), device=device), indptr.diff())
@@ -94,9 +95,9 @@ def test_compiled_gradients(backend: str) -> None:
     torch._dynamo.reset()
     inputs, targets = pass_inputs(SHAPES["ordinary"])
 
-    def gradients(function: object) -> tuple[Tensor, ...]:
-        leaves = tuple(t.clone().requires_grad_() for t in inputs[:5])
-        return torch.autograd.grad(function((*leaves, *inputs[5:]), targets).tanh().sum(), leaves)
+    def gradients(function: Callable[[AttendInputs, Tensor], Tensor]) -> tuple[Tensor, ...]:
+        leaves = differentiable(inputs)
+        return torch.autograd.grad(function(leaves, targets).tanh().sum(), leaves[:5])
 
     compiled = torch.compile(Pass(), fullgraph=True, backend=backend)
     for actual, expected in zip(gradients(compiled), gradients(Pass()), strict=True):

@@ -57,7 +57,7 @@ class LiveMesh:
             shop = [sys.executable, "-m", "tests.live.shop", msgspec.json.encode(self._wiring).decode()]
             self._shop = Program("shop", shop, self._folder / "shop.log")
             opened.callback(self._shop.end)
-            opened.callback(lambda: [one.end() for one in self._programs.values()])
+            opened.callback(self._end_programs)
             for name in self._sidecars:
                 self._start(name)
             self._monitor = Monitor(
@@ -132,6 +132,10 @@ class LiveMesh:
         """What clients measured of the calls that ended in a period (Unix, s), by source and destination."""
         reply = self._control.get("/measured", params={"since": since, "until": until}).raise_for_status()
         return {(one.source, one.destination): one for one in msgspec.json.decode(reply.content, type=list[Measured])}
+
+    def _end_programs(self) -> None:
+        for program in self._programs.values():
+            program.end()
 
     def _start(self, service: str) -> None:
         self._programs[service] = self._sidecars[service].start(self._folder)

@@ -114,8 +114,8 @@ def calls(snapshots: Sequence[MeshSnapshot]) -> Observed:
     for s, (snapshot, rows) in enumerate(zip(snapshots, ends, strict=True)):
         values[rows, s] = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)
     labels = [f'reporter="source",{_caller(source)},{_callee(destination)}' for source, destination in row_of]
-    columns = (values[:, :, column] for column in (RATE, ERRORS, P50, P99))
-    return Observed(labels, *columns, np.full(values.shape[:2], np.nan))
+    rate, errors, p50, p99 = (values[:, :, column] for column in (RATE, ERRORS, P50, P99))
+    return Observed(labels, rate, errors, p50, p99, np.full(values.shape[:2], np.nan))
 
 
 def _caller(node_id: str) -> str:

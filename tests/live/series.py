@@ -50,7 +50,8 @@ def write_series(out: IO[str], names: Sequence[str], values: Numbers, times: Seq
         How many lines.
     """
     seen = ~np.isnan(values)
-    whole, some = seen.all(axis=1), seen.any(axis=1)
+    count = seen.sum(axis=1)
+    whole, some = count == seen.shape[1], count > 0
     ending = [f" %.6f {time}\n" for time in times]
     for name, row, all_there in zip(names, values.tolist(), whole.tolist(), strict=True):
         if all_there:

@@ -89,14 +89,15 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     mesh = IstioMesh(at)
     with ExitStack() as open_until_the_end:
+        behaviours: dict[str, standin.Behaviour] = {
+            "prometheus": mesh,
+            "well": takes,
+            "busy": standin.fails(503),
+            "refusing": standin.fails(400),
+        }
         urls = {
             name: standin.url_of(open_until_the_end.enter_context(standin.running(behaviour)))
-            for name, behaviour in {
-                "prometheus": mesh,
-                "well": takes,
-                "busy": standin.fails(503),
-                "refusing": standin.fails(400),
-            }.items()
+            for name, behaviour in behaviours.items()
         }
         config, (port,) = folder / "tagae.toml", free_ports(1)
         config.write_text(settings(folder, port, **urls))

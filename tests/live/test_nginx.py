@@ -209,7 +209,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
 def test_what_is_said_is_kept_and_links_lead_here(front: Front, incident: str) -> None:
     front.client.tell(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
     assert [said.incident for said in front.client.feedback(front.mesh)] == [incident]
-    links = AlertLinks(external_url=front.url).links(front.mesh, incident)
+    links = AlertLinks(external_url=front.url).urls(front.mesh, incident)
     assert links["dashboard_url"] == f"{front.url}#mesh={front.mesh}&incident={incident}"
     page = httpx.get(urldefrag(links["dashboard_url"]).url)
     assert page.headers["content-type"].startswith("text/html")

@@ -57,8 +57,8 @@ def test_counters_grow_by_what_a_snapshot_says(tmp_path: Path) -> None:
         assert values == pytest.approx(counts, abs=1e-4)
     buckets = "istio_request_duration_milliseconds_bucket"
     for le, share in (("100", 0.5), ("400", 0.99), ("+Inf", 1.0)):
-        values = [value for _, value in found[buckets, f'{web},le="{le}"']]
-        assert values == pytest.approx([0, 100 * share, 300 * share], abs=1e-4)
+        cumulative = [value for _, value in found[buckets, f'{web},le="{le}"']]
+        assert cumulative == pytest.approx([0, 100 * share, 300 * share], abs=1e-4)
     in_flight = found["istio_request_duration_milliseconds_sum", web]
     assert [value for _, value in in_flight] == [0, 30_000, 60_000]
     assert {

@@ -115,8 +115,8 @@ def test_the_snapshot_is_the_same_and_what_was_exported(polled: Polled) -> None:
         observed, values = f"{side}_observed", f"{side}_features"
         assert getattr(raw, observed).tolist() == getattr(read, observed).tolist()
         for i, name in enumerate(names):
-            pair = (getattr(one, values)[:, i] for one in (read, raw))
-            np.testing.assert_allclose(*pair, rtol=TOLERANCE, atol=1e-5, err_msg=f"{side} {name}")
+            actual, expected = (getattr(one, values)[:, i] for one in (read, raw))
+            np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=1e-5, err_msg=f"{side} {name}")
     busy = made.take(np.arange(made.num_nodes), np.flatnonzero(made.edge_features[:, 0] > 0))
     assert busy.node_ids == read.node_ids
     for i in (0, 1):  # rates and errors; quantiles are those of buckets

@@ -16,13 +16,13 @@ from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, at, snapshot, w
 
 STORE = SERVICES.index("shop/store")
 INTO_STORE = [e for e, (_, to) in enumerate(CALLS) if to == STORE]
-USUAL = float(NODE_CHANNELS[RATE].forward(np.float32(NODE[RATE])))
+USUAL = float(NODE_CHANNELS[RATE].forward(np.array(NODE[RATE], np.float32)))
 
 
 def adapter(*services: str, slope: float = 0.5, bend: float = 1.0) -> Adapter:
     """From half to twice the usual load."""
-    load = np.tile(np.float32([USUAL, USUAL + np.log(0.5), USUAL + np.log(2)]), (len(services), 1))
-    curve = np.tile(np.float32([slope, bend]), (len(services), len(LATENCIES), 1))
+    load = np.tile(np.array([USUAL, USUAL + np.log(0.5), USUAL + np.log(2)], np.float32), (len(services), 1))
+    curve = np.tile(np.array([slope, bend], np.float32), (len(services), len(LATENCIES), 1))
     return Adapter(services, load, curve, at(50), 60, 1.0, 0.8)
 
 
@@ -186,7 +186,7 @@ def test_a_rollback_brings_back_the_one_before_and_what_taught_teaches_no_more()
     candidate = fit(state)
     assert candidate is not None
     first = adopted(state, candidate)
-    second = adopted(first, Candidate(adapter("shop/cart"), first.adaptation.adapter and at(119)))
+    second = adopted(first, Candidate(adapter("shop/cart"), at(119)))
     assert second.adaptation.former == first.adaptation.adapter
     back = rolled_back(second)
     assert back.adaptation.adapter == first.adaptation.adapter

@@ -94,14 +94,14 @@ def test_what_was_not_observed_is_no_surprise() -> None:
 
 @given(st.floats(-30, 30), st.floats(-30, 30))
 def test_explained_share_is_bounded(deviation: float, expected: float) -> None:
-    share = float(explained_share(np.float32([[deviation]]), np.float32([[expected]]))[0, 0])
+    share = float(explained_share(np.array([[deviation]], np.float32), np.array([[expected]], np.float32))[0, 0])
     assert 0 <= share <= np.float32(EXPLAINED_AT_MOST)
     if deviation * expected <= 0:
         assert share == 0
 
 
 def test_explained_share_is_the_projection_of_the_expectation() -> None:
-    share = explained_share(np.float32([[10.0, 10.0, 0.1]]), np.float32([[3.0, 20.0, 0.1]]))
+    share = explained_share(np.array([[10.0, 10.0, 0.1]], np.float32), np.array([[3.0, 20.0, 0.1]], np.float32))
     np.testing.assert_allclose(share, [[30 / 101, EXPLAINED_AT_MOST, 0.01 / 1.01]], rtol=1e-5)
 
 
@@ -125,7 +125,7 @@ def test_near_a_change_the_shipped_tail_of_changes_counts_and_the_past_of_the_se
 
 def test_what_changes_do_in_a_mesh_makes_the_same_less_strange_near_the_next_one() -> None:
     hard = no_impact(1)
-    hard[[SEEN, BEGUN, ABOVE, EXCESS], OWN] = np.float32([5000, 500, 2500, 20000])[:, None, None]
+    hard[[SEEN, BEGUN, ABOVE, EXCESS], OWN] = np.array([5000, 500, 2500, 20000], np.float32)[:, None, None]
     mild, used_to = (surprise(12.0, exposure=OWN, impact=impact)[0] for impact in (no_impact(1), hard))
     assert used_to < mild - 2
     assert surprise(12.0, exposure=BESIDE, impact=hard)[0] == mild

@@ -80,8 +80,10 @@ def test_mutes_add_up_and_say_where_they_come_from() -> None:
 def test_of_sensitivities_the_nearest_word_counts(
     settings_say: dict[str, Sensitivity], snapshot_says: dict[str, Sensitivity | None], wanted: float
 ) -> None:
-    said = [[ServicePolicy(*one) for one in told.items()] for told in (settings_say, snapshot_says)]
-    raised = active_mutes((), *said, at(0)).raised(NAMES)
+    of_settings, of_snapshot = (
+        [ServicePolicy(*one) for one in policies.items()] for policies in (settings_say, snapshot_says)
+    )
+    raised = active_mutes((), of_settings, of_snapshot, at(0)).raised(NAMES)
     assert raised[0] == wanted
     assert not raised[2:].any()
 

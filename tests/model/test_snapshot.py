@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,9 @@ def edges_with(row: int, metric: str, value: float) -> np.ndarray:
         ),
     ],
 )
-def test_a_contradiction_is_refused_with_its_place(arguments: dict, place: tuple, said: str) -> None:
+def test_a_contradiction_is_refused_with_its_place(
+    arguments: dict[str, Any], place: tuple[Any, ...], said: str
+) -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         snapshot(**arguments)
     assert refused.value.details["place"] == place
@@ -156,7 +159,7 @@ def test_equal_content_has_an_equal_digest_whatever_the_time() -> None:
         {"changes": [PlannedChange("deploy", "shop/cart")]},
     ],
 )
-def test_other_content_has_another_digest(other: dict) -> None:
+def test_other_content_has_another_digest(other: dict[str, Any]) -> None:
     assert snapshot(**other).digest != snapshot().digest
 
 

@@ -1,5 +1,6 @@
 from copy import deepcopy
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
 from model.incidents.tracking import OpenIncident
 from model.network.autoencoder import NODE_PAST
 from model.scoring.score import score, whole_mesh
+from model.snapshot import MeshSnapshot
 from model.state.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
 from model.state.mesh_state import MeshState, observe, sample_neighbours, strongest
 from model.verdict import Severity
@@ -30,7 +32,7 @@ STORE = SERVICES.index("shop/store")
 BASELINES = [CENTRE, VARIANCE, SLOW_CENTRE]
 
 
-def slow_store(index: float, factor: float = 4.0, **arguments: float):
+def slow_store(index: float, factor: float = 4.0, **arguments: Any) -> MeshSnapshot:
     nodes = np.tile(NODE, (len(SERVICES), 1))
     nodes[STORE, P50] *= factor
     return snapshot(index, nodes=nodes, **arguments)
@@ -106,6 +108,7 @@ def test_a_time_that_is_not_newer_is_refused(index: float) -> None:
     state = settled_state()
     with pytest.raises(OutOfOrder, match="send snapshots in order") as refused:
         watch([snapshot(index)], state)
+    assert state.observed_at is not None
     assert refused.value.details["newest"] == state.observed_at.isoformat()
 
 
@@ -145,7 +148,7 @@ def test_a_snapshot_is_laid_by_name_whatever_its_order() -> None:
     np.testing.assert_array_equal(state.edge_filters, same.edge_filters)
 
 
-def grown(index: int, shift: float = 1.0):
+def grown(index: int, shift: float = 1.0) -> MeshSnapshot:
     """The mesh with a service more, called by cart and calling the store."""
     services = (*SERVICES, "shop/new")
     nodes = np.tile(NODE, (6, 1))

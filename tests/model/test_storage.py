@@ -36,9 +36,9 @@ MEMORY = IncidentMemory(
 )
 
 
-LOAD = np.float32([[4.5, 4.1, 5.3]])
+LOAD = np.array([[4.5, 4.1, 5.3]], np.float32)
 ADAPTATION = Adaptation(
-    Adapter(("shop/cart",), LOAD, np.float32([[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]]), at(9), 40, 1.5, 1.1),
+    Adapter(("shop/cart",), LOAD, np.array([[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]], np.float32), at(9), 40, 1.5, 1.1),
     Adapter((), LOAD[:0], np.zeros((0, 3, 2), np.float32), at(8), 50, 1.25, 1.0),
     at(3),
 )

@@ -34,17 +34,17 @@ def load_of(evidence: Evidence, service: int) -> float:
     return float(evidence.told.load[evidence.names.index(SERVICES[service])])
 
 
-def changed(service: int, *, call: tuple[float, ...] = EDGE, **metrics: float) -> MeshSnapshot:
+def changed(service: int, metrics: dict[int, float], call: tuple[float, ...] = EDGE) -> MeshSnapshot:
     """One service with other metrics, and the first call into it."""
     nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
     for column, value in metrics.items():
-        nodes[service, int(column[1:])] = value
+        nodes[service, column] = value
     edges[next(i for i, (_, to) in enumerate(CALLS) if to == service)] = call
     return snapshot(30, nodes=nodes, edges=edges)
 
 
 def test_a_call_is_told_with_its_caller_and_both_values_in_the_metrics_unit() -> None:
-    slow = changed(CART, call=(50.0, 0.01, 0.01, 0.4), **{f"_{P99}": 0.4, f"_{CPU}": 0.95})
+    slow = changed(CART, {P99: 0.4, CPU: 0.95}, (50.0, 0.01, 0.01, 0.4))
     first, second, *_ = said(evidence_of(slow), CART)
     assert second[0] == "cpu_utilization", "the same symptom, its own, comes later"
     assert first == ("call p99_latency", "shop/gateway", pytest.approx(0.4), pytest.approx(0.05, rel=0.2))
@@ -53,15 +53,15 @@ def test_a_call_is_told_with_its_caller_and_both_values_in_the_metrics_unit() ->
 def test_what_is_rare_but_small_is_not_told_first() -> None:
     """In a mesh without noise 1% to 1.3% of errors, or 20% more memory, is stranger than 60% more latency."""
     state = settled_state(sigma=0.001)
-    one = evidence_of(changed(STORE, **{f"_{ERRORS}": 0.013, f"_{MEMORY}": 0.6, f"_{P99}": 0.16}), state=state)
+    one = evidence_of(changed(STORE, {ERRORS: 0.013, MEMORY: 0.6, P99: 0.16}), state=state)
     metrics = [metric for metric, *_ in said(one, STORE)]
     assert metrics[0] == "p99_latency"
     assert "error_rate" not in metrics
-    assert "error_rate" in [m for m, *_ in said(evidence_of(changed(STORE, **{f"_{ERRORS}": 0.1}), state=state), STORE)]
+    assert "error_rate" in [m for m, *_ in said(evidence_of(changed(STORE, {ERRORS: 0.1}), state=state), STORE)]
 
 
 def test_load_is_told_beside_what_it_may_explain_and_only_where_it_moved() -> None:
-    busy = evidence_of(changed(STORE, **{f"_{REQUESTS}": 220.0, f"_{P99}": 0.5}))
+    busy = evidence_of(changed(STORE, {REQUESTS: 220.0, P99: 0.5}))
     assert said(busy, STORE)[0][0] == "p99_latency"
     assert load_of(busy, STORE) == pytest.approx(2.2, rel=0.1)
     assert load_of(busy, CART) == 1

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,12 @@ def step(one: Tab, snapshots: int) -> None:
     for _ in range(snapshots):
         before = sequence(one.base)
         press_key(one.base, "step")
-        one.until(lambda before=before: sequence(one.base) > before, "a snapshot is judged")
+        one.until(partial(_has_passed, one.base, before), "a snapshot is judged")
         one.page.wait_for_timeout(SEEN_MS)
+
+
+def _has_passed(base: str, before: int) -> bool:
+    return sequence(base) > before
 
 
 def sequence(base: str) -> int:

@@ -38,7 +38,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def fronts(service: str, tmp_path: Path) -> Iterator[tuple[Nginx, Nginx]]:
     """Two nginx, one behind the other, so that either can be away."""
-    made = []
+    made: list[Nginx] = []
     for name, upstream, path in (("inner", service, "/"), ("outer", "", "/tagae/")):
         (tmp_path / name).mkdir()
         made.append(Nginx(tmp_path / name, port_of(upstream or made[0].origin), path))

@@ -1,7 +1,6 @@
 """Meshes for the tests of partitioning."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ class Mesh:
     attended_callees: NDArray[np.bool_]
 
     @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
+    def arrays(self) -> tuple[Ints, Ints, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         return (self.namespaces, self.edge_index, self.edge_weight, self.attended_callers, self.attended_callees)
 
     @property
