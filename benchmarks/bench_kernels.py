@@ -74,7 +74,7 @@ def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
     convolution = GATv2Conv(FEATURES, CHANNELS, HEADS, add_self_loops=False, bias=False, edge_dim=TIMES)
     layer = Layer(convolution)
     csr = indptr, edge_index[0].contiguous(), torch.arange(edges)
-    calls = {
+    calls: dict[str, Callable[[], Tensor]] = {
         "layer": lambda: layer(x, trajectory, csr),
         "pyg": lambda: convolution(x, edge_index, edge_attr=trajectory),
     }

@@ -216,9 +216,11 @@ def test_relabelling_permutes_and_changes_nothing_else() -> None:
 def test_gradients(counts: list[int], device: str) -> None:
     inputs = cast(attend_inputs(counts, heads=2, channels=3, times=2), torch.float64, device)
     leaves = tuple(t.requires_grad_() for t in inputs[:5])
-    assert torch.autograd.gradcheck(
-        lambda a, b, c, d, e: kernels.attend(a, b, c, d, e, *inputs[5:], SLOPE), leaves, nondet_tol=1e-12
-    )
+
+    def attend(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        return kernels.attend(a, b, c, d, e, *inputs[5:], SLOPE)
+
+    assert torch.autograd.gradcheck(attend, leaves, nondet_tol=1e-12)
 
 
 def test_gradients_across_blocks_of_edges() -> None:

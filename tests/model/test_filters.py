@@ -58,8 +58,8 @@ class Series:
     def settle(self, snapshots: int = 600, centre: float = 0.0, seed: int = 0) -> "Series":
         rng = np.random.default_rng(seed)
         for _ in range(snapshots):
-            values: Any = centre + SIGMA * rng.standard_normal(self.filters.shape[1])
-            self.see(*values)
+            values = centre + SIGMA * rng.standard_normal(self.filters.shape[1])
+            self.see(*np.atleast_1d(values))
         return self
 
     def slot(self, slot: int | slice) -> Floats:

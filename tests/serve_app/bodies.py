@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -53,7 +54,7 @@ def keys(size: int) -> bytes:
 
 JSONS: dict[str, Callable[[int], bytes]] = {
     **{
-        f"{field} of {item}": lambda size, field=field, item=item: snapshot_with(field.encode(), item.encode(), size)
+        f"{field} of {item}": partial(snapshot_with, field.encode(), item.encode())
         for field in ("changes", "policies", "calls", "nonsense")
         for item in ("{}", "[]", "1", '"ab"', '{"a":1}')
     },

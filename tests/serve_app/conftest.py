@@ -23,12 +23,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if SHIPPED.is_file():
         return SHIPPED
     torch.manual_seed(0)
-    tails = [
+    node_tail, edge_tail = (
         Tail(*(np.full(len(channels), value, np.float32) for value in (0.02, 1.0, 0.2)))
         for channels in (NODE_CHANNELS, EDGE_CHANNELS)
-    ]
+    )
     path = tmp_path_factory.mktemp("weights") / "tagae.safetensors"
-    save(Checkpoint(Autoencoder(AutoencoderConfig()).eval(), MetaModel().eval(), *tails), path)
+    save(Checkpoint(Autoencoder(AutoencoderConfig()).eval(), MetaModel().eval(), node_tail, edge_tail), path)
     return path
 
 

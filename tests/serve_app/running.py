@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -37,6 +38,12 @@ class Service:
     url: str
     settings: Settings
     http: httpx.Client
+
+    @property
+    def weights(self) -> Path:
+        """The checkpoint that the service runs."""
+        assert self.settings.model.weights is not None
+        return self.settings.model.weights
 
 
 @dataclass
@@ -98,7 +105,7 @@ def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:
 
 def expected(service: Service, snapshots: Sequence[MeshSnapshot], warmup: int = 0) -> list[dict[str, Any]]:
     """What the pipeline says of a recording, its first ``warmup`` snapshots being a baseline."""
-    checkpoint, chosen = load(service.settings.model.weights), options(service.settings)
+    checkpoint, chosen = load(service.weights), options(service.settings)
     mesh, verdicts = Mesh(), []
     for i, snapshot in enumerate(snapshots):
         verdict, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=i >= warmup)

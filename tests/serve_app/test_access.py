@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)
 NAME, PROXY, STRANGER = "tagae.example", "127.0.0.9", "127.0.0.8"
 EVIL = "evil.example"
-OPENSSL = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-OPENSSL += ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
+OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
 
 
 @dataclass(frozen=True, slots=True)

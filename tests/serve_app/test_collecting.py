@@ -32,16 +32,16 @@ def snapshot(at: datetime, *changes: PlannedChange) -> MeshSnapshot:
 
 
 def good(at: datetime) -> Poll:
-    return Poll(at, snapshot(at), {("services", "requests"): QueryAnswer([])})
+    return Poll(at, snapshot(at), {("services", "requests"): QueryAnswer()})
 
 
 def failed(at: datetime) -> Poll:
-    answers = {("services", "requests"): QueryAnswer([], failed="unreachable", detail="nobody there")}
+    answers = {("services", "requests"): QueryAnswer(failed="unreachable", detail="nobody there")}
     return Poll(at, None, answers, masked=(("services", "requests"),), why="requests of services are not known")
 
 
 def empty(at: datetime) -> Poll:
-    return Poll(at, None, {("services", "requests"): QueryAnswer([])}, why="expected at least one service")
+    return Poll(at, None, {("services", "requests"): QueryAnswer()}, why="expected at least one service")
 
 
 @dataclass

@@ -141,7 +141,7 @@ def test_a_key_that_means_nothing_is_refused(key: object) -> None:
 # the browser
 
 
-@pytest.mark.skipif(browser.sys.platform != "linux", reason="the variables that say whether there is a desktop")
+@pytest.mark.skipif(sys.platform != "linux", reason="the variables that say whether there is a desktop")
 @pytest.mark.parametrize(("display", "opens"), [("", False), (":7", True)])
 def test_a_browser_opens_on_a_desktop(
     display: str, opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,8 +31,7 @@ MOST = 200
 def days() -> list[MeshSnapshot]:
     """A service fails, fails the same way again, and then another one does."""
     simulator = Simulator(MeshSpec(services=40, seed=0), snapshots=OTHER.stop)
-    able = candidates(simulator.mesh, "error_burst")
-    able = sorted(able, key=lambda i: -simulator.mesh.usual_rate[i])
+    able = sorted(candidates(simulator.mesh, "error_burst"), key=lambda i: -simulator.mesh.usual_rate[i])
     one, other = (simulator.node_ids[able[len(able) // n]] for n in (3, 2))
     for service, span in ((one, FIRST), (one, AGAIN), (other, OTHER)):
         simulator.schedule(Fault("error_burst", service, span.start, span.start + 8, 0.9))

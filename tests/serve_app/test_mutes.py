@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,8 +47,7 @@ class Days:
 @pytest.fixture(scope="module")
 def days() -> Days:
     simulator = Simulator(MeshSpec(services=40, seed=0), snapshots=OTHER.stop)
-    able = candidates(simulator.mesh, "error_burst")
-    able = sorted(able, key=lambda i: -simulator.mesh.usual_rate[i])
+    able = sorted(candidates(simulator.mesh, "error_burst"), key=lambda i: -simulator.mesh.usual_rate[i])
     one, other = (simulator.node_ids[able[len(able) // n]] for n in (3, 2))
     for service, span in ((one, FAULT), (other, OTHER)):
         simulator.schedule(Fault("error_burst", service, span.start, span.start + 12, 0.9))
@@ -64,7 +64,9 @@ Running = Callable[..., tuple[list[Verdict], Mesh]]
 
 @pytest.fixture(scope="module")
 def run(checkpoint: Checkpoint) -> Running:
-    def running(mesh: Mesh, snapshots: Sequence[MeshSnapshot], chosen: Options | None = None) -> tuple[list, Mesh]:
+    def running(
+        mesh: Mesh, snapshots: Sequence[MeshSnapshot], chosen: Options | None = None
+    ) -> tuple[list[Verdict], Mesh]:
         verdicts = []
         for snapshot in snapshots:
             verdict, mesh = advance(checkpoint, mesh, snapshot, chosen or Options())
@@ -247,7 +249,7 @@ def test_a_sensitivity_shifts_the_level(run: Running, quiet: Mesh, plain: list[V
         ({"end": timedelta(days=31)}, "end: expected at most 30 days, 0:00:00 after the newest"),
     ],
 )
-def test_what_cannot_be_muted(quiet: Mesh, said: dict, words: str) -> None:
+def test_what_cannot_be_muted(quiet: Mesh, said: dict[str, Any], words: str) -> None:
     now = quiet.state.observed_at
     assert now is not None
     times = {name: now + value for name, value in said.items() if name in ("start", "end")}

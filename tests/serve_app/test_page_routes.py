@@ -142,7 +142,7 @@ def test_a_report_is_one_page_that_may_run_nothing(service: Service, verdicts: l
 
 @pytest.mark.usefixtures("verdicts")
 def test_where_snapshots_come_from(service: Service) -> None:
-    nothing = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "problem": ""}
+    nothing: dict[str, Any] = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "problem": ""}
     assert service.http.get(f"{PATH}/source").json() == {"collected": False, **nothing}
     problem(service.http.get("/v1/meshes/Not%20A%20Name/source"), 400, "bad-mesh-name")
 

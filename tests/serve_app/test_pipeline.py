@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_cut_equals_whole_in_a_mesh_that_has_adapted(checkpoint: Checkpoint) -> 
     services, usual = mesh.state.node_ids[::2], mesh.state.node_filters[CENTRE, ::2, RATE, None]
     adapter = Adapter(
         services,
-        usual + np.float32([0, -1, 1]),
+        usual + np.array([0, -1, 1], np.float32),
         np.ones((60, 3, 2), np.float32),
         snapshots[15].observed_at,
         40,
@@ -358,7 +359,7 @@ def test_the_whole_house(checkpoint: Checkpoint) -> None:
         for seed in range(500, 505):
             snapshots, culprit = house(seed, kind)
             verdicts, _ = run(checkpoint, snapshots, Options())
-            pages = {}
+            pages: dict[str, Any] = {}
             for index, verdict in enumerate(verdicts):
                 for incident in verdict.incidents:
                     pages.setdefault(incident.id, (index, [s.service for s in incident.suspects[:3]]))

@@ -125,7 +125,7 @@ def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
 
 
 def test_the_model_says_what_it_is(service: Service) -> None:
-    checkpoint = load(service.settings.model.weights)
+    checkpoint = load(service.weights)
     model = service.http.get("/v1/model").json()
     assert model["digest"] == checkpoint.digest
     assert [c["name"] for c in model["features"]["services"]] == [c.name for c in SCHEMA.node]

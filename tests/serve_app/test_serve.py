@@ -4,14 +4,16 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
 
 from model.checkpoint import load
+from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, assert_same, expected, problem, push, recorded
@@ -95,12 +97,14 @@ def test_a_baseline_sets_the_past_and_not_the_clock(service: Service) -> None:
         assert_same(came, wanted)
 
 
+def _push_all(service: Service, mesh: str, snapshots: Sequence[MeshSnapshot]) -> list[dict[str, Any]]:
+    return [push(service, mesh, snapshot) for snapshot in snapshots]
+
+
 def test_meshes_do_not_touch_each_other(service: Service) -> None:
     recordings = {f"beside-{seed}": recorded(MeshSpec(services=30, seed=seed), 6) for seed in (11, 12)}
     with ThreadPoolExecutor(2) as threads:
-        runs = {
-            name: threads.submit(lambda n=name: [push(service, n, s) for s in recordings[n]]) for name in recordings
-        }
+        runs = {name: threads.submit(_push_all, service, name, recordings[name]) for name in recordings}
     for name, run in runs.items():
         for came, wanted in zip(run.result(), expected(service, recordings[name]), strict=True):
             assert_same(came, wanted)
@@ -119,7 +123,7 @@ def test_probes_say_what_works(service: Service) -> None:
         body = service.http.get(path).json()
         assert (body["status"], body["device"]) == (status, "cpu")
         assert body["kernels"] in ("reference", "compiled-cpu")
-        assert body["model"] == load(service.settings.model.weights).digest
+        assert body["model"] == load(service.weights).digest
 
 
 def kill(deployment: str, application: str) -> None:

@@ -112,7 +112,7 @@ def test_validation_by_ray_has_the_same_order(monkeypatch: pytest.MonkeyPatch) -
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        load().model.window_size = 5
+        load().model.window_size = 5  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
     with serving("--port", "0", *chosen) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
         assert push(http, "small", 1).status_code == 200
         (disk / "ballast").write_bytes(bytes(4 * 2**20))  # another program's, so that fewer snapshots fill the rest
-        statuses = []
+        statuses: list[int] = []
         while 507 not in statuses:
             answer = push(http, "large", len(statuses) + 1, services=1000)
             statuses.append(answer.status_code)

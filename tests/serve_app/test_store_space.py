@@ -96,7 +96,7 @@ def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:
 
 def test_the_room_of_a_deleted_mesh_serves_another_session(disk: Path) -> None:
     """The deletion needs no reserve here, since the log is used again from its start; the disk is full all the same."""
-    large = {"state": os.urandom(1_000_000), "snapshot": os.urandom(80_000)}
+    large: dict[str, Any] = {"state": os.urandom(1_000_000), "snapshot": os.urandom(80_000)}
     with closing(LocalStore(disk / "state")) as first, closing(LocalStore(disk / "state")) as second:
         assert fill(first, "large", other=second, **large) > 3
         assert first.delete("large")

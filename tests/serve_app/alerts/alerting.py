@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ async def eventually(condition: Callable[[], bool], within: float = WITHIN) -> N
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+async def until_counted(count: float, instruments: PrometheusInstruments, name: str, **labels: str) -> None:
+    """Wait until a metric is at least ``count``."""
+    await eventually(lambda: counted(instruments, name, **labels) >= count)
 
 
 @dataclass(frozen=True)
@@ -166,10 +172,14 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
     return Request(head.split()[1].decode(), headers, body)
 
 
+def _always(behaviour: Any, _: Request) -> Any:
+    return behaviour
+
+
 @asynccontextmanager
 async def standing_in(*behaviours: Any) -> AsyncIterator[list[StandIn]]:
     """One endpoint for each behaviour (see :class:`StandIn`); what is no function is done always."""
-    servers = [StandIn(b if callable(b) else (lambda request, b=b: b)) for b in behaviours]
+    servers = [StandIn(b if callable(b) else partial(_always, b)) for b in behaviours]
     for server in servers:
         await server.start()
     try:

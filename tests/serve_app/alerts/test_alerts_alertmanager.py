@@ -3,9 +3,10 @@
 import shutil
 import ssl
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.serve_app.alerts.alerting import (
     often,
     receivers,
     standing_in,
+    until_counted,
     verdict,
 )
 
@@ -129,6 +131,10 @@ async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path)
         assert len(server.requests) == count
 
 
+def _are_at_least(count: int, requests: Sequence[Request]) -> bool:
+    return len(requests) >= count
+
+
 async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     async with standing_in("hang", 200, "trickle", "half", "close", 503) as servers:
         good = servers[1]
@@ -136,9 +142,9 @@ async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await good.until(lambda requests: len(requests) >= 1)
             for server in servers:  # all of them are tried again and again
-                await server.until(lambda requests, server=server: len(requests) >= (1 if server is good else 2))
+                await server.until(partial(_are_at_least, 1 if server is good else 2))
             for reason in ("late", "broken", "overloaded"):
-                await eventually(lambda reason=reason: counted(instruments, FAILED, reason=reason) > 0)
+                await until_counted(1, instruments, FAILED, reason=reason)
             await eventually(lambda: notifier.count_waiting()["alertmanager"] == 5)
 
 

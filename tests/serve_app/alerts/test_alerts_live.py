@@ -32,6 +32,7 @@ from tests.serve_app.alerts.alerting import (
     notifying,
     often,
     standing_in,
+    until_counted,
     verdict,
 )
 
@@ -168,7 +169,7 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         for suspect in ("pay/bank", "shop/web", "shop/cart"):  # the ranking changes while it is open
             notifier.accept_verdict("shop", _now(_of_now(suspect)), utc_now())
             sent = counted(counts, "tagae_notices_sent_total")
-            await eventually(lambda sent=sent: counted(counts, "tagae_notices_sent_total") >= sent + 4)
+            await until_counted(sent + 4, counts, "tagae_notices_sent_total")
         (alert,) = await manager.alerts()
         assert alert["labels"]["service"] == "cart"
         assert alert["annotations"]["summary"].startswith("shop/cart: p99 latency")

@@ -27,6 +27,7 @@ from tests.serve_app.alerts.alerting import (
     often,
     receivers,
     standing_in,
+    until_counted,
     verdict,
 )
 
@@ -208,9 +209,7 @@ async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
         async with notifying(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             for receiver in ("alertmanager", "webhook"):
-                await eventually(
-                    lambda receiver=receiver: counted(instruments, "tagae_notices_waiting", receiver=receiver) == 1
-                )
+                await until_counted(1, instruments, "tagae_notices_waiting", receiver=receiver)
 
 
 async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

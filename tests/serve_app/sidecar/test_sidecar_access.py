@@ -16,7 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from serve_app.access import Scope, editing
-from serve_app.access.failures import MOST_FAILURES
+from serve_app.access.failures import MAX_FAILURES
 from serve_app.sidecar.gate import peer_host, scope_of
 from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR, LatestRequest, WatchRequest
 from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
@@ -27,8 +27,8 @@ from tests.serve_app.sidecar.beside import SECONDS, asking, beside, message
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=4), 6)
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
-OPENSSL = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-OPENSSL += ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
+OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,6 @@ def test_metrics_ask_for_a_token(guarded: Guarded) -> None:
         found = http.get(guarded.metrics, headers=reader).text
         assert 'tagae_failed_logins_total{reason="unknown"}' in found
         wrong = {"authorization": "Bearer tagae_wrong"}
-        codes = [http.get(guarded.metrics, headers=wrong).status_code for _ in range(MOST_FAILURES + 1)]
+        codes = [http.get(guarded.metrics, headers=wrong).status_code for _ in range(MAX_FAILURES + 1)]
         assert codes[-1] == 429
         assert http.get(guarded.metrics, headers=reader).status_code == 200

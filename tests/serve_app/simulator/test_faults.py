@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def planned(seed: int = 1) -> tuple[MeshSpec, list[Fault]]:
     spec = replace(SPEC, seed=seed)
     mesh = build_mesh(spec)
     rng = np.random.default_rng(seed)
-    faults = []
+    faults: list[Fault] = []
     for kind in KINDS:
         for size in CATALOGUE[kind].sizes:
             start = 40 + len(faults) * 3 * TICKS
@@ -136,7 +137,7 @@ def test_faults_do_not_take_the_whole_mesh_down(seed: int) -> None:
 
 
 def test_a_plan_spaces_its_faults_and_keeps_churn_apart_from_them() -> None:
-    arguments = {"snapshots": 2400, "churn_per_hour": 30.0}
+    arguments: dict[str, Any] = {"snapshots": 2400, "churn_per_hour": 30.0}
     faults, changes = plan_scenario(SPEC, KINDS, 7, **arguments)
     assert {f.kind for f in faults} == set(KINDS)
     assert {f.level for f in faults} == set(LEVELS)

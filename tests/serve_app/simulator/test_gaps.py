@@ -83,8 +83,8 @@ def test_labels_are_the_same_with_gaps() -> None:
     mesh = build_mesh(spec)
     fault = Fault("error_burst", mesh.topology.node_ids[int(candidates(mesh, "error_burst")[0])], 60, 90, 0.8)
     comparison = Comparison(spec, mesh, [fault])
-    runs = (Simulator(spec, faults, snapshots=130).snapshots() for faults in ([fault], []))
-    assert len(list(compared(*runs, comparison))) < 130
+    with_fault, without = (Simulator(spec, faults, snapshots=130).snapshots() for faults in ([fault], []))
+    assert len(list(compared(with_fault, without, comparison))) < 130
     effect = comparison.effects()[fault]
     assert fault.service in effect.affected
     assert 90 <= effect.recovered < 100

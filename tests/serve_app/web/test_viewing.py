@@ -28,7 +28,9 @@ from serve_app.simulator.simulator import Simulator
 from serve_app.web import queries as viewing
 from serve_app.web.assets import GZIP
 from serve_app.web.documents import MapDocument
+from serve_app.web.graph.map import map_document
 from serve_app.web.history import instant
+from serve_app.web.moments import Moment
 from tests.serve_app.web.watching import SECONDS, Watched
 
 SPEC = MeshSpec(services=40, seed=3, latent=0.1)
@@ -91,9 +93,9 @@ def test_what_is_not_kept_is_not_shown(watched: Watched) -> None:
         with pytest.raises(UnknownInstant):
             watched.meshes.load_snapshot(MESH, at)
     assert drawn(watched, at=snapshots[4].observed_at).services
-    for at in (None, snapshots[0].observed_at):
+    for moment in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
-            watched.viewing.map("nowhere", at, ())
+            watched.viewing.map("nowhere", moment, ())
         with pytest.raises(UnknownMesh):
             watched.meshes.load_snapshot("nowhere", at)
 
@@ -147,10 +149,13 @@ def test_who_vanished_is_drawn_where_it_was(watched: Watched) -> None:
 
 def test_ten_pages_cost_as_much_as_one(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched.see(MESH, recording(12))
-    made: list[Any] = []
-    monkeypatch.setattr(
-        viewing, "map_document", lambda *told, _make=viewing.map_document: (made.append(told), _make(*told))[1]
-    )
+    made: list[Moment] = []
+
+    def counted(moment: Moment, *arguments: Any) -> bytes:
+        made.append(moment)
+        return map_document(moment, *arguments)
+
+    monkeypatch.setattr(viewing, "map_document", counted)
     queries = Queries(watched.meshes, load(), Options(), News())
 
     async def ten() -> list[bytes]:

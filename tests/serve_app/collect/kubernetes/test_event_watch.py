@@ -12,6 +12,7 @@ import pytest
 from serve_app.collect.kubernetes import watch
 from serve_app.collect.kubernetes.watch import EventWatch
 from serve_app.collect.loop import CollectorState
+from serve_app.collect.prometheus.frames import Key
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
@@ -20,7 +21,7 @@ from tests.serve_app.collect.kubernetes.api_server import TOKEN, ApiServer, even
 
 QUICK = Backoff(0.01, 0.05)
 SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db"})
-SERVES = {("shop", "cart-v1"): [("shop", "cart")]}
+SERVES: dict[Key, list[Key]] = {("shop", "cart-v1"): [("shop", "cart")]}
 
 
 @asynccontextmanager

@@ -112,7 +112,8 @@ def lived(
     now: dict[float, MeshSnapshot] = {}
     prometheus = IstioMesh(now.get)
     source = PrometheusSource(_Answering(prometheus), ISTIO, QueryOptions(interval_seconds=spec.interval_seconds))
-    cluster, seen = Cluster(empties), deque(maxlen=late + 1)  # type: deque[dict[str, tuple[int, int]]]
+    cluster = Cluster(empties)
+    seen: deque[dict[str, tuple[int, int]]] = deque(maxlen=late + 1)
     checkpoint, mesh, options, told, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()
     for a, b in simulator.calls.T.tolist():
         for one, other in ((a, b), (b, a)):
