@@ -12,13 +12,14 @@ import pyarrow as pa
 # ruff: noqa: E501
 FACTOR, SPARE = 10, 50 * 10**6
 """A decoder may use ``FACTOR`` times the bytes of the body, and ``SPARE`` bytes."""
-AT = b'"observed_at":"2026-03-01T03:12:00Z"'
+TIME = "2026-03-01T03:12:00Z"
+AT = f'"observed_at":"{TIME}"'.encode()
 ONE = b'"services":[{"namespace":"a","name":"b"}]'
 LONG = "x" * 2**20
 
 
 def stream(**columns: Any) -> bytes:
-    table = pa.table({"observed_at": [AT]} | columns)
+    table = pa.table({"observed_at": [TIME]} | columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

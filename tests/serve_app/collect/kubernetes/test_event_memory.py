@@ -14,6 +14,7 @@ from serve_app.alerts.annotations import AlertLinks, annotations
 from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
 from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
+from serve_app.collect.prometheus.frames import Key
 from tests.serve_app.collect.kubernetes.api_server import event
 
 NOW = datetime.now(UTC)
@@ -85,7 +86,10 @@ def test_new_ways_to_tell_time_and_count_are_read() -> None:
     ],
 )
 def test_whose_an_object_is(kind: str, name: str, services: list[str]) -> None:
-    serves = {("shop", "cart-v1"): [("shop", "cart")], ("shop", "both"): [("shop", "cart"), ("shop", "web")]}
+    serves: dict[Key, list[Key]] = {
+        ("shop", "cart-v1"): [("shop", "cart")],
+        ("shop", "both"): [("shop", "cart"), ("shop", "web")],
+    }
     assert find_services(Reference(kind, "shop", name), SHOP, serves) == services
     assert find_services(Reference(kind, "pay", name), SHOP, serves) == []
 

@@ -5,9 +5,11 @@ import pytest
 from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.workloads import HOLD_BACK_POLLS, Controller, Controllers, WorkloadState
 
+CART: Key
+CART_2: Key
 CART, CART_2 = ("shop", "cart-v1"), ("shop", "cart-v2")
-SERVES = {CART: [("shop", "cart")]}
-BOTH = {**SERVES, CART_2: [("shop", "cart")]}
+SERVES: dict[Key, list[Key]] = {CART: [("shop", "cart")]}
+BOTH: dict[Key, list[Key]] = {**SERVES, CART_2: [("shop", "cart")]}
 
 
 def told(
@@ -74,7 +76,7 @@ def test_who_served_whom_is_remembered_beyond_the_last_request() -> None:
 
 
 def test_a_version_that_gets_its_first_traffic_is_a_deploy_of_the_service_it_serves() -> None:
-    before = {CART: of(3), CART_2: of(1)}
+    before: Controllers = {CART: of(3), CART_2: of(1)}
     assert told(before, before, SERVES, BOTH) == [("deploy", "shop/cart")]
     assert told(before, before, BOTH) == []
 
@@ -110,7 +112,7 @@ def test_a_few_that_go_together_are_told_at_once() -> None:
 
 
 def test_a_node_that_is_cordoned_is_told_of_each_service_with_pods_on_it_once() -> None:
-    mesh = {CART: of(2), ("shop", "web"): of(1), ("shop", "db"): of(1)}
+    mesh: Controllers = {CART: of(2), ("shop", "web"): of(1), ("shop", "db"): of(1)}
     _, known = WorkloadState().update(mesh, SERVES, frozenset())
     decided = {**mesh, ("shop", "web"): of(2, 2)}
     changes, known = known.update(decided, {}, frozenset({CART, ("shop", "web")}))
