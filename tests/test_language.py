@@ -61,7 +61,7 @@ PARTICIPLES = re.compile(
 PENDING_NAMES: dict[str, int] = {
     "called": 1,
     "changed": 1,
-    "given": 2,
+    "given": 1,
     "gone": 1,
     "hushed": 1,
     "involved": 3,
@@ -72,7 +72,7 @@ PENDING_NAMES: dict[str, int] = {
     "lifted": 1,
     "listed": 2,
     "moved": 1,
-    "named": 6,
+    "named": 5,
     "noted": 1,
     "opened": 1,
     "packed": 2,

@@ -1,4 +1,4 @@
-"""Everything that can be configured: ``settings`` has the whole, ``alerting`` and ``collector`` two large groups."""
+"""All settings. ``settings`` holds the whole model, ``alerting`` and ``collector`` its two largest groups."""
 
 from serve_app.settings.alerting import AlertSettings, MeshAlertSettings, NotifySettings, ServiceSettings
 from serve_app.settings.collector import CollectorSettings, GenericSettings, MeshSettings

@@ -1,4 +1,4 @@
-"""Settings of what pages: for all meshes, for one, for some of its services."""
+"""Settings of alerts: for all meshes, for one mesh, for some of its services; and who is notified."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -8,42 +8,47 @@ from pydantic import AfterValidator, Field, model_validator
 from model.incidents.tracking import AlertPolicy
 from model.snapshot import Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MOST_REASON, SERVICES
-from serve_app.settings.base import AccessSettings, Address, Location, MeshName, Subject
+from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
 
 
-def _named(service: str) -> str:
+def _check_service(service: str) -> str:
     if not re.search(SERVICES, service):
-        raise ValueError("expected namespace/name, or namespace/* for all of a namespace")
+        raise ValueError("expected namespace/name, or namespace/* for a whole namespace")
     return service
 
 
-class ServiceSettings(Subject):
-    """What is said of the pages of a service; only what is given counts."""
+class ServiceSettings(SettingsGroup):
+    """Alert policy of one service."""
 
     sensitivity: Literal["low", "normal", "high"] | None = Field(
-        None, description="low: what pages is ten times as improbable; high: a third"
+        None, description="low: alerts need a ten times less probable anomaly; high: one three times more probable"
     )
-    mute: str = Field("", max_length=MOST_REASON, description="why it pages nobody; empty: it does")
+    mute: str = Field("", max_length=MOST_REASON, description="reason for a mute; empty: not muted")
 
 
-class MeshAlertSettings(Subject):
-    """What holds for one mesh, collected or pushed."""
+class MeshAlertSettings(SettingsGroup):
+    """Alert settings of one mesh, collected or pushed."""
 
-    services: dict[Annotated[str, AfterValidator(_named)], ServiceSettings] = Field(
-        default_factory=dict, description="by namespace/name, or namespace/* for those of which nothing nearer is said"
+    services: dict[Annotated[str, AfterValidator(_check_service)], ServiceSettings] = Field(
+        default_factory=dict,
+        description="policies by namespace/name, or by namespace/* for services without one of their own",
     )
 
 
-class AlertSettings(Subject):
-    """What pages."""
+class AlertSettings(SettingsGroup):
+    """When an incident opens and closes."""
 
-    false_pages_per_day: float | None = Field(None, gt=0, description="budget; none: grows with the mesh, see budget()")
-    confirm_snapshots: int = Field(2, ge=1, description="k: anomalous snapshots, of the last n, that open an incident")
-    window_snapshots: int = Field(3, ge=1, description="n")
-    clear_snapshots: int = Field(4, ge=1, description="quiet snapshots in a row that close an incident")
-    mute_after_deletion_intervals: int = Field(2, ge=0, description="a planned deletion mutes its neighbours so long")
+    false_pages_per_day: float | None = Field(
+        None, gt=0, description="budget of false alerts; none: 1 per 50 services, at least 1"
+    )
+    confirm_snapshots: int = Field(2, ge=1, description="k: anomalous snapshots among the last n that open an incident")
+    window_snapshots: int = Field(3, ge=1, description="n: see confirm_snapshots")
+    clear_snapshots: int = Field(4, ge=1, description="normal snapshots in a row that close an incident")
+    mute_after_deletion_intervals: int = Field(
+        2, ge=0, description="intervals for which a planned deletion mutes its neighbours"
+    )
     meshes: dict[MeshName, MeshAlertSettings] = Field(
-        default_factory=dict, description="by name: what holds for one mesh"
+        default_factory=dict, description="settings of single meshes, by name"
     )
 
     @model_validator(mode="after")
@@ -56,49 +61,56 @@ class AlertSettings(Subject):
         return self
 
     def policies(self, mesh: str) -> tuple[ServicePolicy, ...]:
-        """What is said of the services of a mesh."""
+        """Policies of the services of a mesh."""
         services = self.meshes[mesh].services if mesh in self.meshes else {}
         return tuple(
-            ServicePolicy(service, said.sensitivity and Sensitivity(said.sensitivity), said.mute)
-            for service, said in services.items()
+            ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
+            for service, chosen in services.items()
         )
 
     def budget(self, services: int) -> float:
-        """False pages a day that a mesh of so many services may cause.
-
-        ``false_pages_per_day`` where it is set, else 1 up to 50 services and 1 more for each 50 above, so that a
-        service is watched as closely in a large mesh as in a small one. Growing with the square root cost a tenth of
-        the incidents in meshes of 300.
-        """
+        """Budget of false alerts for a mesh of so many services, 1/day; see :meth:`AlertPolicy.budget`."""
         return AlertPolicy(self.false_pages_per_day).budget(services)
 
 
 class ReceiverSettings(AccessSettings):
-    """Somebody who is told of incidents."""
+    """A receiver of notifications."""
 
-    url: Address
+    url: Address = Field(description="its URL")
 
 
 class WebhookSettings(ReceiverSettings):
-    """A webhook; its URL is complete."""
+    """A webhook. Its URL is used unchanged."""
 
-    secret_file: Location | None = Field(None, description="signs each request (HMAC-SHA256); none: unsigned")
+    secret_file: Location | None = Field(
+        None, description="file with the key that signs each request (HMAC-SHA256); none: unsigned"
+    )
 
 
-class NotifySettings(Subject):
-    """Who is told of incidents, and how."""
+class NotifySettings(SettingsGroup):
+    """Who is notified of incidents, and how."""
 
-    alertmanagers: tuple[ReceiverSettings, ...] = Field((), description="base URLs of all replicas of the cluster")
-    webhooks: tuple[WebhookSettings, ...] = ()
-    cluster: str = Field("default", min_length=1, max_length=256, description="label of every alert")
-    external_url: Address | None = Field(None, description="base of this service as people reach it, for links")
-    runbook_url: Address | None = Field(None, description="{cluster}, {mesh}, {incident} are filled in")
-    dashboard_url: Address | None = Field(None, description="likewise; none: the page at external_url")
-    path: Location | None = Field(None, description="directory for what was told; none: notify, in store.path")
-    deadline_seconds: float = Field(10.0, gt=0, description="of one request")
-    resend_seconds: float = Field(60.0, gt=0, le=120, description="between two posts of an unchanged alert")
-    longest_backoff_seconds: float = Field(60.0, ge=1, description="between two tries of what fails")
-    drain_seconds: float = Field(5.0, ge=0, description="for what still waits when the service ends")
+    alertmanagers: tuple[ReceiverSettings, ...] = Field(
+        (), description="base URLs of all replicas of an Alertmanager cluster"
+    )
+    webhooks: tuple[WebhookSettings, ...] = Field((), description="HTTP endpoints that receive incidents as JSON")
+    cluster: str = Field(
+        "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
+    )
+    external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
+    runbook_url: Address | None = Field(
+        None, description="link in alerts; {cluster}, {mesh} and {incident} are replaced"
+    )
+    dashboard_url: Address | None = Field(
+        None, description="link in alerts, with the same placeholders; none: the page at external_url"
+    )
+    path: Location | None = Field(
+        None, description="directory for the state of notifications; none: notify, in store.path"
+    )
+    deadline_seconds: float = Field(10.0, gt=0, description="deadline of one request")
+    resend_seconds: float = Field(60.0, gt=0, le=120, description="time between two posts of an unchanged alert")
+    longest_backoff_seconds: float = Field(60.0, ge=1, description="longest wait before a failed request is retried")
+    drain_seconds: float = Field(5.0, ge=0, description="time to send pending notifications when the service stops")
 
     @model_validator(mode="after")
     def _all_different(self) -> Self:

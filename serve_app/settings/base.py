@@ -1,4 +1,4 @@
-"""What groups of settings share: a base class, types of values, access to other services."""
+"""Shared by all groups of settings: the base class, types of values, access to other servers."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from serve_app.errors import BadMeshName
 from serve_app.net.endpoint import Endpoint, check_url
 
 
-class Subject(BaseModel):
+class SettingsGroup(BaseModel):
     """One group of settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -28,16 +28,16 @@ Location = Annotated[Path, AfterValidator(Path.expanduser)]
 Address = Annotated[str, AfterValidator(check_url)]
 
 
-class AccessSettings(Subject):
-    """How somebody outside lets us in. Files are read anew with each request."""
+class AccessSettings(SettingsGroup):
+    """Credentials for another server. Secret files are read again for each request."""
 
-    username: str = Field("", pattern="^[^:]*$", description="basic auth")
-    password_file: Location | None = None
-    bearer_token_file: Location | None = Field(None, description="instead of basic auth")
-    ca_file: Location | None = Field(None, description="certificates to trust; none: the system's")
+    username: str = Field("", pattern="^[^:]*$", description="user name for basic auth")
+    password_file: Location | None = Field(None, description="file with the password for basic auth")
+    bearer_token_file: Location | None = Field(None, description="file with a bearer token, instead of basic auth")
+    ca_file: Location | None = Field(None, description="certificates to trust (PEM); none: the system's")
 
     def endpoint(self, url: str) -> Endpoint:
-        """What is there, and how we are let in."""
+        """The server at this URL, with these credentials."""
         return Endpoint(url, self.username, self.password_file, self.bearer_token_file, self.ca_file)
 
     @model_validator(mode="after")
@@ -45,7 +45,7 @@ class AccessSettings(Subject):
         if self.bearer_token_file and self.username:
             raise ValueError("expected username or bearer_token_file, came both")
         if self.password_file and not self.username:
-            raise ValueError("password_file: expected a username with it")
+            raise ValueError("password_file: expected username too, came none")
         return self
 
 
@@ -53,14 +53,14 @@ MESH_NAME = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"
 
 
 def check_mesh_name(name: str) -> str:
-    """``name`` itself if it can stand in a path, a metric's label and a key: the house's only check of mesh names.
+    """Return ``name`` if it is a valid name of a mesh, safe in paths, metric labels and keys.
 
     Raises:
-        BadMeshName: for anything else.
+        BadMeshName: if it is not.
     """
     if not re.fullmatch(MESH_NAME, name):
         raise BadMeshName(
-            f"mesh name: expected 1 to 63 of a-z, 0-9, '.', '_' and '-', first and last a letter or a digit, "
+            f"mesh name: expected 1 to 63 of a-z, 0-9, '.', '_' and '-', starting and ending with a letter or digit, "
             f"came {name[:80]!r}; rename the mesh"
         )
     return name

@@ -1,33 +1,39 @@
-"""Settings of the collector: which meshes it polls, and how."""
+"""Settings of the collector: which meshes to poll, and how."""
 
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from serve_app.settings.base import AccessSettings, Address, Location, MeshName, Subject
+from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
 from serve_app.settings.roles import Role
 
 
-class QuerySettings(Subject):
-    """One query of a mesh whose metrics nobody here knows."""
+class QuerySettings(SettingsGroup):
+    """One query for a mesh of another kind."""
 
-    promql: str = Field(min_length=1, description="an instant vector; $window stands for the rate window")
-    unit: float = Field(1.0, gt=0, description="of its values in 1/s, s or a ratio: 0.001 for milliseconds")
+    promql: str = Field(min_length=1, description="PromQL of an instant vector; $window stands for the rate window")
+    unit: float = Field(1.0, gt=0, description="factor to s, 1/s or a ratio: 0.001 for milliseconds")
 
 
-class GenericSettings(Subject):
-    """What to ask where none of the known kinds of mesh is there; see `sources/prometheus/dialects.py` for examples."""
+class GenericSettings(SettingsGroup):
+    """Queries for a mesh of another kind; see `serve_app/collect/prometheus/dialects.py` for examples."""
 
     service_labels: tuple[str, ...] = Field(
-        ("namespace", "service"), min_length=2, max_length=2, description="of an answer; =text stands for that text"
+        ("namespace", "service"),
+        min_length=2,
+        max_length=2,
+        description="labels with namespace and name; =text is a constant",
     )
     call_labels: tuple[str, ...] = Field(
-        ("source_namespace", "source", "destination_namespace", "destination"), min_length=4, max_length=4
+        ("source_namespace", "source", "destination_namespace", "destination"),
+        min_length=4,
+        max_length=4,
+        description="labels with namespace and name of the source, then of the destination",
     )
-    services: dict[Role, QuerySettings] = Field(description="by role; requests among them")
-    calls: dict[Role, QuerySettings] = Field(description="likewise")
-    external: tuple[str, ...] = Field((), description="names of callers that are no services")
+    services: dict[Role, QuerySettings] = Field(description="queries for services, by role; requests is required")
+    calls: dict[Role, QuerySettings] = Field(description="queries for calls, by role; requests is required")
+    external: tuple[str, ...] = Field((), description="names of callers that are not services")
 
     @model_validator(mode="after")
     def _has_requests(self) -> Self:
@@ -38,41 +44,51 @@ class GenericSettings(Subject):
 
 
 class KubernetesSettings(AccessSettings):
-    """An API server whose Events are shown beside incidents. The rights it takes: deploy/kubernetes/events.yaml."""
+    """The API server whose Events are shown beside incidents. deploy/kubernetes/events.yaml grants the permission."""
 
     url: Address = "https://kubernetes.default.svc"
     bearer_token_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
     ca_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
-    namespace: str = Field("", description="of which alone; empty: all")
+    namespace: str = Field("", description="the only namespace to watch; empty: all")
 
 
 class MeshSettings(AccessSettings):
-    """A mesh that is collected, and the Prometheus that knows it."""
+    """A mesh to collect, and its Prometheus."""
 
-    prometheus: Address = Field(description="its base URL")
-    kubernetes: KubernetesSettings | None = Field(None, description="none: no Events; {} is that of the pod's cluster")
+    prometheus: Address = Field(description="base URL of the Prometheus")
+    kubernetes: KubernetesSettings | None = Field(
+        None, description="API server for Events; none: no Events; {}: the cluster of the pod"
+    )
     source: Literal["auto", "istio", "istio-ambient", "opentelemetry", "linkerd", "envoy", "generic"] = "auto"
-    generic: GenericSettings | None = Field(None, description="queries, for the source of that name")
-    compressed: bool = Field(False, description="gzip from Prometheus: a tenth of the bytes, more work at both ends")
+    generic: GenericSettings | None = Field(None, description="queries for source = generic")
+    compressed: bool = Field(
+        False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"
+    )
 
     @model_validator(mode="after")
-    def _generic_is_told(self) -> Self:
+    def _generic_has_queries(self) -> Self:
         if (self.source == "generic") != (self.generic is not None):
-            raise ValueError("source = generic needs its queries under generic, and no other source has any")
+            raise ValueError("generic: expected queries if and only if source = generic")
         return self
 
 
-class CollectorSettings(Subject):
-    """What is collected, and how."""
+class CollectorSettings(SettingsGroup):
+    """Which meshes to collect, and how."""
 
-    meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="by the name that a mesh has here")
-    interval_seconds: float = Field(15.0, ge=1, description="between two snapshots; the scrape interval, or more")
-    window_seconds: float = Field(60.0, gt=0, description="of rates; four scrape intervals at least")
-    deadline_seconds: float = Field(10.0, gt=0, description="of all queries of a snapshot together")
-    keep_seconds: float = Field(45.0, ge=0, description="for which last values stand in for a query that failed")
-    behind_seconds: float = Field(15.0, ge=0, description="age of the newest instant, so that all targets are in")
-    catch_up_snapshots: int = Field(20, ge=1, description="asked for at most after an outage")
-    recorded_from_calls: float = Field(
-        2000, ge=0, description="calls of a mesh from which on recording rules are read where there are any; inf: never"
+    meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="meshes by name")
+    interval_seconds: float = Field(15.0, ge=1, description="time between two snapshots; at least the scrape interval")
+    window_seconds: float = Field(60.0, gt=0, description="window of rates; at least four scrape intervals")
+    deadline_seconds: float = Field(10.0, gt=0, description="deadline of all queries of a snapshot together")
+    keep_seconds: float = Field(45.0, ge=0, description="how long the last values stand in for a failed query")
+    behind_seconds: float = Field(
+        15.0, ge=0, description="age of the newest snapshot, so that all targets have been scraped"
     )
-    queries_at_once: int = Field(4, ge=1, description="to one Prometheus; it takes 20 of all its users")
+    catch_up_snapshots: int = Field(20, ge=1, description="missed snapshots that are collected at most after an outage")
+    recorded_from_calls: float = Field(
+        2000,
+        ge=0,
+        description="number of calls in a mesh from which recording rules are read, if they exist; inf: never",
+    )
+    queries_at_once: int = Field(
+        4, ge=1, description="concurrent queries to one Prometheus, which runs at most 20 for all its users by default"
+    )

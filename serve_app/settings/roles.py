@@ -1,9 +1,9 @@
-"""What can be asked of services and of calls."""
+"""The metrics that can be queried for services and for calls."""
 
 from typing import Literal
 
-# Requests and failures, 1/s; buckets of latency by `le`, or its quantiles, s; connections in use, or requests in
-# flight, which stand for them where nobody counts connections; shares of cpu and memory in use.
+# Requests and failures, 1/s; latency as buckets by `le` or as quantiles, s; connections in use, or requests in flight
+# where connections are not counted; used share of CPU and memory.
 Role = Literal["requests", "failures", "buckets", "p50", "p99", "connections", "in_flight", "cpu", "memory"]
 
-SHARES: dict[Literal["p50", "p99"], float] = {"p50": 0.5, "p99": 0.99}  # of the requests, that were faster
+SHARES: dict[Literal["p50", "p99"], float] = {"p50": 0.5, "p99": 0.99}  # share of requests that are faster

@@ -1,11 +1,10 @@
-"""Everything that can be configured, in one frozen model nested by subject.
+"""All settings, in one frozen model with nested groups.
 
-Order, last wins: defaults; one TOML file (``config``, or ``TAGAE_CONFIG``); environment; values passed to ``Settings``
-(command-line flags, Ray's ``args:``). In the environment ``TAGAE_MODEL__WINDOW_SIZE`` is ``model.window_size``; a few
-plain names work too (``PLAIN_NAMES`` and ``USE_GPU``), below the nested ones. A nested name that is no setting is an
-error; other ``TAGAE_*`` variables are left alone, as Kubernetes sets some for a Service named ``tagae``.
-
-The floors below never import this: they are handed plain values.
+Sources, the last one wins: defaults; one TOML file (``config`` or ``TAGAE_CONFIG``); environment variables; values
+passed to ``Settings`` (command-line options, Ray's ``args:``). The variable ``TAGAE_MODEL__WINDOW_SIZE`` sets
+``model.window_size``. A few plain names work too (``PLAIN_NAMES`` and ``USE_GPU``); nested names win over them. An
+unknown nested name is an error. Other ``TAGAE_*`` variables are ignored, because Kubernetes sets some for a Service
+named ``tagae``.
 """
 
 import os
@@ -32,7 +31,7 @@ from serve_app.access.hosts import parse_host_port
 from serve_app.access.tokens import Scope
 from serve_app.errors import BadSettings
 from serve_app.settings.alerting import AlertSettings, NotifySettings
-from serve_app.settings.base import Location, Subject
+from serve_app.settings.base import Location, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
 
 PREFIX = "TAGAE_"
@@ -41,197 +40,218 @@ PLAIN_NAMES = {
     "TAGAE_ANOMALY_PERCENTILE": ("model", "anomaly_percentile"),
 }
 USE_GPU = {"true": "cuda", "1": "cuda", "yes": "cuda", "false": "cpu", "0": "cpu", "no": "cpu"}
-MOST_SOCKET_BYTES = 107  # sun_path of Linux, less its end
+MOST_SOCKET_BYTES = 107  # sun_path on Linux, without the terminating zero
 
 
-class ModelSettings(Subject):
+class ModelSettings(SettingsGroup):
     """The detector."""
 
-    window_size: int = Field(120, ge=10, le=10_000, description="W, snapshots in the sliding window")
-    anomaly_percentile: float = Field(99.0, gt=50, lt=100, description="of the mesh score's history: the threshold")
-    weights: Location | None = Field(None, description="checkpoint; none: the one that ships with the package")
-    warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before the first judgement")
+    window_size: int = Field(120, ge=10, le=10_000, description="W: snapshots in the sliding window")
+    anomaly_percentile: float = Field(
+        99.0, gt=50, lt=100, description="percentile of the mesh score's history that is the threshold"
+    )
+    weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
+    warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
 
 
-class AdaptSettings(Subject):
-    """What a mesh learns of itself while it runs."""
+class AdaptSettings(SettingsGroup):
+    """Adaptation to each mesh while the service runs."""
 
-    enabled: bool = Field(True, description="fit an adapter to each mesh in the background, and heed it")
-    every_snapshots: int = Field(40, ge=1, description="counted snapshots of a mesh between two fits")
-    deadline_seconds: float = Field(60.0, gt=0, description="of one fit; what takes longer is dropped")
-    niceness: int = Field(10, ge=0, le=19, description="of the process that fits: above 0 it gives way to scoring")
-
-
-class PartitionSettings(Subject):
-    """How a large mesh is cut."""
-
-    max_services: int = Field(2000, ge=2, description="core services of one part; smaller meshes are not cut")
-    groups: int = Field(2, ge=1, description="G: concurrent scoring calls a snapshot's parts are packed into")
-    seed: int = Field(0, ge=0)
+    enabled: bool = Field(True, description="fit an adapter to each mesh in the background, and use it")
+    every_snapshots: int = Field(40, ge=1, description="snapshots of a mesh between two fits")
+    deadline_seconds: float = Field(60.0, gt=0, description="deadline of one fit; a longer fit is dropped")
+    niceness: int = Field(10, ge=0, le=19, description="niceness of the process that fits; above 0, scoring goes first")
 
 
-class ScorerSettings(Subject):
+class PartitionSettings(SettingsGroup):
+    """How a large mesh is divided into parts."""
+
+    max_services: int = Field(2000, ge=2, description="core services of one part; smaller meshes are not divided")
+    groups: int = Field(2, ge=1, description="G: concurrent scoring calls for the parts of a snapshot")
+    seed: int = Field(0, ge=0, description="seed of the partitioning")
+
+
+class ScorerSettings(SettingsGroup):
     """The scoring replicas."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    num_replicas: int = Field(2, ge=1)
-    max_replicas: int | None = Field(None, ge=1, description="above num_replicas: as many as the load asks for")
-    num_cpus: float = Field(0.5, ge=0, description="claimed per replica; below 1 lets the house share two cores")
-    num_gpus: float = Field(0.5, ge=0, le=1, description="claimed per replica where the device is cuda")
-    max_batch_size: int = Field(8, ge=1, description="groups of parts, of any mesh, scored in one pass")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
+    num_replicas: int = Field(2, ge=1, description="replicas")
+    max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
+    num_cpus: float = Field(
+        0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments fit on two cores"
+    )
+    num_gpus: float = Field(0.5, ge=0, le=1, description="GPUs reserved per replica, if the device is cuda")
+    max_batch_size: int = Field(8, ge=1, description="groups of parts, from any meshes, that are scored in one pass")
     batch_wait_seconds: float = Field(
-        0.0, ge=0, le=1, description="longest wait for a fuller batch; groups that come during a pass batch anyway"
+        0.0,
+        ge=0,
+        le=1,
+        description="longest wait for a fuller batch; groups that arrive during a pass form the next batch anyway",
     )
 
 
 def _host_name(text: str) -> str:
-    parse_host_port(text)  # raises ValueError, with what was expected
+    parse_host_port(text)  # raises ValueError
     return text
 
 
 HostName = Annotated[str, AfterValidator(_host_name)]
 
 
-class ServeSettings(Subject):
-    """The front of the service."""
+class ServeSettings(SettingsGroup):
+    """The HTTP server and its replicas."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(8000, ge=0, le=65535)
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
     metrics_port: int = Field(
-        0, ge=0, le=65535, description="where Ray exports its metrics and ours, started on one machine; 0: a free one"
+        0, ge=0, le=65535, description="port of Ray's and our metrics, on a single machine; 0: a free one"
     )
-    deadline_seconds: float = Field(5.0, gt=0, description="work past it is dropped")
-    score_deadline_seconds: float = Field(30.0, gt=0, description="of a request with many snapshots at once")
-    max_ongoing_scores: int = Field(2, ge=1, description="such requests at a time in a session replica; then 429")
-    ingress_replicas: int = Field(2, ge=1, description="two, so that requests are answered while one is replaced")
-    session_replicas: int = Field(2, ge=1, description="two, so that a mesh is answered while one is replaced")
-    max_ongoing_requests: int = Field(200, ge=1, description="per replica; Serve's default of 5 is too few for streams")
-    max_queued_requests: int = Field(400, ge=1, description="beyond it: 429 with Retry-After")
+    deadline_seconds: float = Field(5.0, gt=0, description="deadline of a request; unfinished work is dropped")
+    score_deadline_seconds: float = Field(30.0, gt=0, description="deadline of a request with many snapshots")
+    max_ongoing_scores: int = Field(
+        2, ge=1, description="concurrent requests of this kind in a session replica; more get 429"
+    )
+    ingress_replicas: int = Field(
+        2, ge=1, description="replicas of the HTTP server; with two, requests are answered while one restarts"
+    )
+    session_replicas: int = Field(
+        2, ge=1, description="replicas that hold meshes; with two, meshes are available while one restarts"
+    )
+    max_ongoing_requests: int = Field(
+        200, ge=1, description="concurrent requests per replica; Serve's default of 5 is too low for streams"
+    )
+    max_queued_requests: int = Field(400, ge=1, description="queued requests; more get 429 with Retry-After")
     max_streams: int = Field(
-        64, ge=0, description="of verdicts, to open pages, at a time in an ingress replica; then 429"
+        64, ge=0, description="concurrent streams of verdicts to open pages, per ingress replica; more get 429"
     )
-    header_seconds: float = Field(10.0, gt=0, description="within which the headers of a request must arrive")
-    body_seconds: float = Field(30.0, gt=0, description="within which its body must arrive")
-    least_body_bytes_per_second: float = Field(
-        1024.0, ge=0, description="slower bodies are cut off, after a grace of 5 to 10 s"
-    )
-    keep_alive_seconds: float = Field(75.0, ge=1, description="for which an idle connection is kept")
-    max_header_bytes: int = Field(16_384, ge=1024, description="of a request's line and headers together")
-    max_connections: int = Field(4096, ge=16, description="at a time, of all clients")
+    header_seconds: float = Field(10.0, gt=0, description="time limit for the headers of a request")
+    body_seconds: float = Field(30.0, gt=0, description="time limit for the body of a request")
+    least_body_bytes_per_second: float = Field(1024.0, ge=0, description="slower bodies are refused after 5 to 10 s")
+    keep_alive_seconds: float = Field(75.0, ge=1, description="how long an idle connection stays open")
+    max_header_bytes: int = Field(16_384, ge=1024, description="size limit of request line and headers together")
+    max_connections: int = Field(4096, ge=16, description="concurrent connections of all clients")
     max_connections_per_client: int = Field(
-        2048, ge=1, description="at a time from one address; a reverse proxy is one address"
+        2048, ge=1, description="concurrent connections from one address; a reverse proxy is one address"
     )
     recovery_seconds: float = Field(
-        20.0, gt=0, description="within which a process that ended must be replaced; else `tagae serve` exits"
+        20.0, gt=0, description="time limit for replacing a process that ended; after that `tagae serve` exits"
     )
     session_resource: str | None = Field(
-        None, description="custom Ray resource of the one node that has the local store, where there are several nodes"
+        None, description="custom Ray resource of the node with the local store, on a cluster of several nodes"
     )
     session_memory_bytes: int = Field(
-        512 * 2**20, ge=0, description="of meshes held by one session replica; the others wait in the store"
+        512 * 2**20, ge=0, description="memory for meshes per session replica; the others stay in the store"
     )
     tokens_file: Location | None = Field(
-        None, description="hashes of access tokens (`tagae token create`); none: no login, for loopback only"
+        None,
+        description="file with hashes of access tokens (`tagae token create`); none: no login, for loopback only",
     )
     allow_anonymous: bool = Field(
-        False, description="serve a network without a login: everyone who can connect may read, push and delete"
+        False, description="serve a network without login: anyone who can connect can read, push and delete"
     )
     allowed_hosts: tuple[HostName, ...] = Field(
-        (), description="further host names of this service; addresses, localhost and those of external_url are allowed"
+        (),
+        description="further host names of this service; IP addresses, localhost and external_url are always allowed",
     )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
-        (), description="networks of proxies that log people in, such as 10.0.0.7/32"
+        (), description="networks of proxies that authenticate users, such as 10.0.0.7/32"
     )
     proxy_user_header: str | None = Field(
-        None, pattern="^[A-Za-z0-9-]+$", description="in which they name the user, such as X-Forwarded-User"
+        None,
+        pattern="^[A-Za-z0-9-]+$",
+        description="header in which these proxies name the user, such as X-Forwarded-User",
     )
     proxy_user_scopes: tuple[Scope, ...] = Field(
-        (Scope.READ, Scope.WRITE), min_length=1, description="what their users may do: read, write, admin"
+        (Scope.READ, Scope.WRITE),
+        min_length=1,
+        description="permissions of users from these proxies: read, write, admin",
     )
     certificate_file: Location | None = Field(
-        None, description="PEM, with the chain; with key_file the service is https"
+        None, description="certificate chain (PEM); with key_file, the service uses HTTPS"
     )
-    key_file: Location | None = Field(None, description="PEM, of the certificate")
+    key_file: Location | None = Field(None, description="private key of the certificate (PEM)")
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("expected certificate_file and key_file, came one of them; set both or neither")
         if self.proxy_user_header and not self.trusted_proxies:
-            raise ValueError("proxy_user_header: expected trusted_proxies with it, or anyone could send the header")
+            raise ValueError(
+                "proxy_user_header: expected trusted_proxies too, because otherwise anyone could send this header"
+            )
         if self.allow_anonymous and (self.tokens_file or self.proxy_user_header):
             raise ValueError("expected allow_anonymous, or tokens_file and proxy_user_header, came both; choose one")
         return self
 
 
 def _state_directory() -> Path:
-    """XDG base directory specification: state that should survive restarts but is not worth a backup."""
+    """The XDG state directory: for files that should survive restarts but need no backup."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tagae"
 
 
-class StoreSettings(Subject):
-    """Where the meshes' state is kept."""
+class StoreSettings(SettingsGroup):
+    """Where the state of meshes is stored."""
 
-    kind: Literal["local"] = Field("local", description="local: a directory of one node")
+    kind: Literal["local"] = Field("local", description="local: a directory on one node")
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
 
 
-class LimitSettings(Subject):
-    """What one request may bring."""
+class LimitSettings(SettingsGroup):
+    """Limits on requests and on stored meshes."""
 
-    max_services: int = Field(20_000, ge=1)
-    max_calls: int = Field(200_000, ge=0)
-    max_changes: int = Field(1000, ge=0, description="planned changes of one snapshot")
-    max_policies: int = Field(20_000, ge=0, description="policies of one snapshot")
-    max_body_bytes: int = Field(32 * 2**20, ge=1024)
-    max_action_bytes: int = Field(
-        2**20, ge=1024, description="of a body that is no snapshot: feedback, a mute, a rollback"
-    )
-    max_snapshots: int = Field(120, ge=10, description="in one request to score without keeping anything")
-    max_meshes: int = Field(1000, ge=1, description="in the store; a snapshot of another mesh is refused with 409")
+    max_services: int = Field(20_000, ge=1, description="services in one snapshot")
+    max_calls: int = Field(200_000, ge=0, description="calls in one snapshot")
+    max_changes: int = Field(1000, ge=0, description="planned changes in one snapshot")
+    max_policies: int = Field(20_000, ge=0, description="policies in one snapshot")
+    max_body_bytes: int = Field(32 * 2**20, ge=1024, description="size of a body with snapshots")
+    max_action_bytes: int = Field(2**20, ge=1024, description="size of any other body: feedback, a mute, a rollback")
+    max_snapshots: int = Field(120, ge=10, description="snapshots in one request to /v1/score")
+    max_meshes: int = Field(1000, ge=1, description="meshes in the store; a snapshot of one more is refused with 409")
     evict_idle_seconds: float | None = Field(
-        None, gt=0, description="since the last write to a mesh, after which a new mesh may take its place; none: never"
+        None, gt=0, description="time without a write after which a new mesh can replace a mesh; none: never"
     )
-    max_feedback: int = Field(200, ge=1, description="kept of one mesh at a time")
-    max_mutes: int = Field(100, ge=1, description="of one mesh, in force and to come")
-    max_mute_seconds: float = Field(30 * 86400.0, gt=0, description="from a mute's start to its end")
+    max_feedback: int = Field(200, ge=1, description="stored feedback of one mesh")
+    max_mutes: int = Field(100, ge=1, description="active and future mutes of one mesh")
+    max_mute_seconds: float = Field(30 * 86400.0, gt=0, description="longest mute")
     max_ahead_seconds: float = Field(
-        600.0, ge=0, description="how far a snapshot may be ahead of the service's clock; inf: any time"
+        600.0, ge=0, description="how far a snapshot's time can be ahead of the service's clock; inf: no limit"
     )
 
 
 def _fits_an_address(path: Path) -> Path:
     if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
-        raise ValueError(f"expected at most {MOST_SOCKET_BYTES} bytes, which is what a Unix socket's address holds")
+        raise ValueError(f"expected at most {MOST_SOCKET_BYTES} bytes, the limit of a Unix socket's path")
     return path
 
 
-class SidecarSettings(Subject):
-    """Where the one process beside a workload is asked (`tagae sidecar`)."""
+class SidecarSettings(SettingsGroup):
+    """The single process next to a workload (`tagae sidecar`)."""
 
     host: str = Field(
-        "127.0.0.1", min_length=1, description="of another address it needs tokens_file or allow_anonymous"
+        "127.0.0.1",
+        min_length=1,
+        description="address to listen on; outside loopback, tokens_file or allow_anonymous is required",
     )
-    port: int = Field(9091, ge=0, le=65535, description="of gRPC; 0 takes a free one")
+    port: int = Field(9091, ge=0, le=65535, description="gRPC port; 0: a free one")
     socket: Annotated[Location, AfterValidator(_fits_an_address)] | None = Field(
-        None, description="Unix socket with the same, for its owner and their group (0660); none: the port alone"
+        None, description="Unix socket for gRPC, for owner and group (mode 0660); none: the port only"
     )
-    max_watchers: int = Field(64, ge=1, description="who follow the verdicts at a time")
+    max_watchers: int = Field(64, ge=1, description="concurrent streams of verdicts")
     metrics_port: int | None = Field(
-        None, ge=0, le=65535, description="of /metrics for Prometheus; 0 takes a free one, none: there is no such page"
+        None, ge=0, le=65535, description="port of /metrics for Prometheus; 0: a free one; none: no metrics"
     )
     tokens_file: Location | None = Field(
-        None, description="hashes of access tokens, for the ports; the socket has its mode; none: no login"
+        None, description="file with hashes of access tokens, for the ports but not the socket; none: no login"
     )
     allow_anonymous: bool = Field(
-        False, description="serve a network without a login: everyone who can connect may read and push"
+        False, description="serve a network without login: anyone who can connect can read and push"
     )
-    allowed_hosts: tuple[HostName, ...] = Field((), description="further host names under which /metrics is asked for")
+    allowed_hosts: tuple[HostName, ...] = Field((), description="further host names of /metrics")
     certificate_file: Location | None = Field(
-        None, description="PEM, with the chain; with key_file the ports speak TLS"
+        None, description="certificate chain (PEM); with key_file, the ports use TLS"
     )
-    key_file: Location | None = Field(None, description="PEM, of the certificate")
+    key_file: Location | None = Field(None, description="private key of the certificate (PEM)")
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -243,9 +263,9 @@ class SidecarSettings(Subject):
 
 
 class Settings(BaseSettings):
-    """All settings; ``Settings()`` reads file and environment, ``Settings(scorer={"device": "cpu"})`` overrides them.
+    """All settings. ``Settings()`` reads file and environment; ``Settings(scorer={"device": "cpu"})`` overrides them.
 
-    Ray validates ``args:`` into this class and so gets the same order. :func:`load` has errors in the house's words.
+    Ray validates ``args:`` with this class, so the same order applies. :func:`load` raises errors that name the source.
     """
 
     model_config = SettingsConfigDict(
@@ -269,13 +289,13 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The layers as pydantic-settings wants them: first wins."""
+        """The layers in the order of pydantic-settings, where the first one wins."""
         return tuple(InitSettingsSource(settings_cls, layer.values) for layer in reversed(_layers(init_settings())))
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested values and the place they were given in."""
+    """Nested values from one source."""
 
     origin: str
     values: dict[str, Any]
@@ -283,7 +303,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One setting: dotted name, value in force, and ``default``, ``file``, ``environment`` or ``override``."""
+    """One setting: dotted name, effective value, and ``default``, ``file``, ``environment`` or ``override``."""
 
     name: str
     value: Any
@@ -291,35 +311,35 @@ class Origin:
 
 
 def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in force.
+    """Load the settings.
 
     Args:
-        config: a TOML file; None: ``TAGAE_CONFIG``, or none at all.
-        overrides: nested values that win over everything else.
+        config: a TOML file; None for ``TAGAE_CONFIG``, if it is set.
+        overrides: nested values that win over all other sources.
 
     Raises:
-        BadSettings: names every wrong setting, what is allowed and where the value came from.
+        BadSettings: names each invalid setting, what is allowed and where the value came from.
     """
-    given = _given(config, overrides)
+    arguments = _arguments(config, overrides)
     try:
-        return Settings(**given)
+        return Settings(**arguments)
     except ValidationError as error:
-        raise BadSettings("\n".join(_complaint(e, _layers(given)) for e in error.errors())) from None
+        raise BadSettings("\n".join(_describe(e, _layers(arguments)) for e in error.errors())) from None
 
 
 def sources(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Origin]:
-    """Every setting with its value and where it came from; arguments and errors as of :func:`load`."""
+    """Every setting with its value and its source; arguments and errors as in :func:`load`."""
     values = load(config, overrides).model_dump()
-    layers = _layers(_given(config, overrides))
+    layers = _layers(_arguments(config, overrides))
     return [Origin(".".join(path), value, _origin(path, layers)) for path, value in _leaves(values)]
 
 
-def _given(config: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+def _arguments(config: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     return {**(overrides or {}), **({} if config is None else {"config": config})}
 
 
 def _layers(overrides: dict[str, Any]) -> list[Layer]:
-    """Later wins; the defaults are the model's own."""
+    """The sources above the defaults; later ones win."""
     environment = _environment()
     config = overrides.get("config") or environment.get("config")
     return [
@@ -340,19 +360,17 @@ def _file(path: Path) -> dict[str, Any]:
 
 def _environment() -> dict[str, Any]:
     for name in os.environ:
-        subject = name.upper().removeprefix(PREFIX).split("__")[0].lower()
-        if name.upper().startswith(PREFIX) and "__" in name and subject not in Settings.model_fields:
-            raise BadSettings(f"{name}: there is no subject {subject!r}; expected one of {_names(Settings)}")
+        group = name.upper().removeprefix(PREFIX).split("__")[0].lower()
+        if name.upper().startswith(PREFIX) and "__" in name and group not in Settings.model_fields:
+            raise BadSettings(f"{name}: no such group of settings: {group!r}; expected one of {_names(Settings)}")
     try:
         values: dict[str, Any] = EnvSettingsSource(Settings)()
     except SettingsError as error:
-        raise BadSettings(
-            f"environment: {error}; a whole subject is JSON, single settings are easier to write"
-        ) from error
+        raise BadSettings(f"environment: {error}; expected JSON for a group; set single settings instead") from error
     plain = [(place, os.environ.get(name)) for name, place in PLAIN_NAMES.items()]
-    for (subject, field), value in [*plain, (("scorer", "device"), _device())]:
+    for (group, field), value in [*plain, (("scorer", "device"), _device())]:
         if value:
-            values.setdefault(subject, {}).setdefault(field, value)
+            values.setdefault(group, {}).setdefault(field, value)
     return values
 
 
@@ -372,25 +390,25 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
-    """Of a leaf, or of the last layer that says anything about a subject."""
+    """The last layer that sets a setting, or any setting of a group."""
     for layer in reversed(layers):
-        if any(given[: len(path)] == path for given, _ in _leaves(layer.values)):
+        if any(leaf[: len(path)] == path for leaf, _ in _leaves(layer.values)):
             return layer.origin
     return "default"
 
 
-def _complaint(error: ErrorDetails, layers: list[Layer]) -> str:
-    path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic's mark of a key that is wrong
+def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
+    path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic marks an invalid key this way
     origin = _origin(path, layers)
     if error["type"] == "extra_forbidden":
-        return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_subject(path))}"
+        return f"{'.'.join(path)} (from {origin}): no such setting; expected one of {_names(_group(path))}"
     message = error["msg"].removeprefix("Value error, ")
-    came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(error["input"]))  # no password in a log
+    came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(error["input"]))  # keep passwords out of logs
     return f"{'.'.join(path)} (from {origin}): {message}; came {came}"
 
 
-def _subject(path: tuple[str, ...]) -> type[BaseModel]:
-    """What holds the setting that a path leads to; positions in lists are passed over."""
+def _group(path: tuple[str, ...]) -> type[BaseModel]:
+    """The group that a path leads to; positions in lists are skipped."""
     found: type[BaseModel] = Settings
     for name in (part for part in path[:-1] if not part.isdigit()):
         field = found.model_fields.get(name)

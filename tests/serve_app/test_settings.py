@@ -141,7 +141,7 @@ def test_wrong_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         load()
     monkeypatch.delenv("TAGAE_MODEL__WINDOW_SIZE")
     monkeypatch.setenv("TAGAE_MODLE__WINDOW_SIZE", "60")
-    with pytest.raises(BadSettings, match="TAGAE_MODLE__WINDOW_SIZE: there is no subject 'modle'"):
+    with pytest.raises(BadSettings, match="TAGAE_MODLE__WINDOW_SIZE: no such group of settings: 'modle'"):
         load()
     monkeypatch.delenv("TAGAE_MODLE__WINDOW_SIZE")
     monkeypatch.setenv("USE_GPU", "maybe")

@@ -92,7 +92,7 @@ def test_what_is_shown_is_a_file_that_says_the_same(config: Path, tmp_path: Path
         ({"webhooks": [{"url": "http://a", "hmac": "x"}]}, ["notify.webhooks.0.hmac", "secret_file"]),
         ({"alertmanagers": [{"url": "http://a"}, {"url": "http://a/"}]}, ["alertmanagers", "each URL once"]),
         ({"webhooks": [{"url": "http://a", "username": "u", "bearer_token_file": "/t"}]}, ["came both"]),
-        ({"webhooks": [{"url": "http://a", "password_file": "/t"}]}, ["expected a username"]),
+        ({"webhooks": [{"url": "http://a", "password_file": "/t"}]}, ["expected username too"]),
         ({"cluster": ""}, ["notify.cluster"]),
         ({"resend_seconds": 300}, ["notify.resend_seconds"]),
         ({"alertmanager": []}, ["notify.alertmanager", "no such setting", "alertmanagers, webhooks"]),
