@@ -64,7 +64,7 @@ def paged(browser: Any, base: str, known: None) -> dict[str, Any]:
         opened.until(lambda: deed["service"] in opened.text("#headline"), "the headline names the culprit", 10)
         said = {name: opened.text(f"#{name}") for name in ("headline", "story", "cards")}
         opened.until(lambda: opened.red() > quiet + LEAST_RED, "the graph shows the way it spread", 10)
-        assert "it began with " + deed["service"] in opened.page.get_attribute("#canvas", "aria-label")
+        assert "likely origin " + deed["service"] in opened.page.get_attribute("#canvas", "aria-label")
         assert opened.complaints == []
     verdicts = httpx.get(f"{base}/v1/meshes/demo/verdicts?limit=1000").json()["verdicts"]
     first = next(v for v in verdicts if any(deed["service"] in i["affected"] for i in v["incidents"]))
@@ -88,7 +88,7 @@ def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(one: Ta
     back = times.index(paged["first"]["observed_at"]) - 6
     for _ in range(len(times) - 1 - back):
         one.page.keyboard.press("ArrowLeft")
-    then = f"At {times[back][11:19]} UTC: Nothing is wrong"
+    then = f"At {times[back][11:19]} UTC: No incident"
     one.until(lambda: one.text("#headline") == then, "the verdict of then")
     one.until(lambda: one.red() < LEAST_RED, "the graph of then")
     link = one.page.url
@@ -105,10 +105,10 @@ def test_the_slider_scrubs(one: Tab, paged: dict[str, Any]) -> None:
     one.until(lambda: int(one.page.get_attribute("#scrub", "max") or 0) > 20, "a timeline")
     one.page.focus("#scrub")
     one.page.keyboard.press("Home")
-    first = one.until(lambda: "looking at" in one.text("#moment") and one.text("#moment"), "the first snapshot")
+    first = one.until(lambda: "showing" in one.text("#moment") and one.text("#moment"), "the first snapshot")
     assert paged["verdicts"][0]["observed_at"][11:19] in first
     one.page.click("#live")
-    one.until(lambda: "looking at" not in one.text("#moment"), "now")
+    one.until(lambda: "showing" not in one.text("#moment"), "now")
 
 
 def test_feedback_is_kept_and_taken_back(one: Tab, paged: dict[str, Any]) -> None:
@@ -116,13 +116,13 @@ def test_feedback_is_kept_and_taken_back(one: Tab, paged: dict[str, Any]) -> Non
     feedback = f"{one.base}/v1/meshes/demo/feedback"
     one.open("/#mesh=demo")
     one.page.click(f"[data-key='select {incident} {paged['deed']['service']}']")
-    one.page.click(f"button:text-is('It was {paged['deed']['service']}')")
-    one.until(lambda: "You said: it was" in one.text("#cards"), "it is told")
+    one.page.click(f"button:text-is('Confirm: {paged['deed']['service']}')")
+    one.until(lambda: "Confirmed:" in one.text("#cards"), "it is confirmed")
     (kept,) = httpx.get(feedback).json()["feedback"]
     assert (kept["incident"], kept["culprit"]) == (incident, paged["deed"]["service"])
     one.page.reload()
-    one.page.click("button:text-is('Take it back')")
-    one.until(lambda: "Not an incident" in one.text("#cards"), "it is taken back")
+    one.page.click("button:text-is('Undo')")
+    one.until(lambda: "False alarm" in one.text("#cards"), "it is taken back")
     assert httpx.get(feedback).json()["feedback"] == []
 
 

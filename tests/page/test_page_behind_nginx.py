@@ -87,8 +87,8 @@ def asked_for_meshes(asked: Any) -> bool:
 
 def say_and_read(opened: Tab, service: str, incident: str) -> None:
     """Feedback by a button, and the report by its link."""
-    opened.page.get_by_role("button", name="It was one").click()
-    opened.page.get_by_role("button", name="Take it back").wait_for()
+    opened.page.get_by_role("button", name="Confirm incident").click()
+    opened.page.get_by_role("button", name="Undo").wait_for()
     kept: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/feedback").json()["feedback"]
     assert [said["incident"] for said in kept] == [incident]
     with opened.page.context.expect_page() as coming:

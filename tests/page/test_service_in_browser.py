@@ -41,13 +41,13 @@ def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> N
             opened.until(lambda: opened.text("#headline") == "No mesh yet", "an empty service says so")
             for index in range(12):
                 push(url, index)
-            opened.until(lambda: "Nothing is wrong" in opened.text("#headline"), "the mesh shows by itself")
+            opened.until(lambda: "No incident" in opened.text("#headline"), "the mesh shows by itself")
             assert opened.page.locator("#demo").count() == 0
             assert httpx.get(f"{url}/demo/show").status_code == 404
             assert opened.complaints == []
             kill_all(process)
         opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
-        assert "Nothing is wrong" in opened.text("#headline"), "what was known stays in sight"
+        assert "No incident" in opened.text("#headline"), "what was known stays in sight"
         with serving(*arguments) as (process, url):
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back", 60)
             push(url, 12)

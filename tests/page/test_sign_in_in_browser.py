@@ -98,7 +98,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         opened.until(lambda: is_asking(opened), "the form is there")
         assert opened.text("#headline") == "Sign in"
         sign_in(opened, "tagae_wrong")
-        failed = "Sign in failed: this token is not known, or it has expired."
+        failed = "Sign in failed: unknown or expired token."
         opened.until(lambda: opened.text("#sign-in-failed") == failed, "the failure is told")
         assert cookie(opened) is None
         sign_in(opened, tokens["writer"])
@@ -110,9 +110,9 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         assert (found["path"], found["secure"]) == ("/", False)
         assert opened.page.evaluate("document.cookie") == "", "no script reads it"
         assert opened.page.evaluate("JSON.stringify(localStorage)").find("tagae_") == -1
-        opened.page.get_by_role("button", name="It was one").click()
-        opened.page.get_by_role("button", name="Take it back").click()
-        opened.page.get_by_role("button", name="It was one").wait_for()
+        opened.page.get_by_role("button", name="Confirm incident").click()
+        opened.page.get_by_role("button", name="Undo").click()
+        opened.page.get_by_role("button", name="Confirm incident").wait_for()
         assert opened.text("#user") == "writer"
         opened.page.reload()
         opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the session outlives a reload")
@@ -131,7 +131,7 @@ def test_a_reader_sees_why_there_are_no_buttons(browser: Any, service: str, toke
         sign_in(opened, tokens["reader"])
         opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
         opened.until(lambda: "feedback needs the write scope" in opened.text("#cards"), "the page says why")
-        assert opened.page.get_by_role("button", name="It was one").count() == 0
+        assert opened.page.get_by_role("button", name="Confirm incident").count() == 0
         assert opened.page.get_by_role("link", name="Report").count() == 1
 
 

@@ -1,7 +1,7 @@
-// What stands above the graph: namespaces, the way trouble went, who it began with, who is gone. Positions are pixels.
+// What is drawn above the graph: namespaces, the spread of an incident, its origin, missing services. Positions are pixels.
 import { EVERYTHING, namespace } from "./words.js";
 
-const SMALL = 14; // pixels: a namespace below that is not circled
+const SMALL = 14; // radius in pixels, below which a namespace has no circle
 
 /** The circle around the services of each namespace, in units of the layout. */
 export function circles({ name, x, y }) {
@@ -48,7 +48,7 @@ export function namespaces(pen, renderer, circled, colours) {
 }
 
 /**
- * An arrow from the called to the calling, which is how trouble goes, with the number of its step where there is room.
+ * An arrow from callee to caller, the way an incident spreads, with the number of its step if there is room.
  * @param {{x: number, y: number, radius: number}} from
  * @param {{x: number, y: number, radius: number}} to
  */
@@ -57,7 +57,7 @@ export function hop(pen, from, to, step, colours) {
   if (length < 12) return;
   const ux = (to.x - from.x) / length,
     uy = (to.y - from.y) / length,
-    narrow = Math.min(1, (0.6 * length) / (from.radius + to.radius + 14)); // there is always some arrow
+    narrow = Math.min(1, (0.6 * length) / (from.radius + to.radius + 14)); // short arrows are drawn, too
   const out = narrow * (from.radius + 6),
     into = narrow * (to.radius + 8);
   const a = { x: from.x + ux * out, y: from.y + uy * out },
@@ -124,7 +124,7 @@ export function hover(pen, node, settings, colours) {
   pen.stroke();
 }
 
-/** Text that can be read on whatever is below it. */
+/** Text with an outline, readable on any background. */
 function halo(pen, text, x, y, ink, colours) {
   pen.lineJoin = "round";
   pen.lineWidth = 4;

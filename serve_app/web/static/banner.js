@@ -1,8 +1,8 @@
-// The banner: what is wrong and since when in one sentence, and what has to be known beside it.
+// The banner: what is wrong and since when in one sentence, with notes.
 import { by, el, show } from "./dom.js";
 import { clock, ends, plural, span, trouble } from "./words.js";
 
-const NAMED = 3; // services that mutes hide
+const MOST_NAMES = 3; // muted services in the text
 
 export function headline(status, head, story) {
   by("verdict").className = status;
@@ -10,79 +10,83 @@ export function headline(status, head, story) {
   by("story").textContent = story;
 }
 
-export const notes = (told) => show(by("notes"), ...told.map(([kind, text]) => el("li", { class: kind || null }, text)));
+export const showNotes = (list) => show(by("notes"), ...list.map(([kind, text]) => el("li", { class: kind || null }, text)));
 
-/** @param {any} now `{verdict, incident, view, map, timeline, missed, problem}`; missed: a moment of a link that is not kept;
- * problem: what could not be had, in words. */
+/** @param {any} now `{verdict, incident, view, map, timeline, missed, problem}`; missed: the time of a link, if it is not
+ * kept; problem: the message of a failed request. */
 export function banner(now) {
   const { verdict, incident, view } = now;
-  const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // of what is told, not of what is asked for
-  const [status, head, story] = incident ? wrong(verdict, incident) : quiet(now);
+  const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
+  const [status, head, story] = incident ? incidentHead(verdict, incident) : quietHead(now);
   headline(status, when + head, story);
-  notes([...(incident ? circumstances(verdict, incident) : chance(verdict)), ...elsewhere(now), ...hushed(verdict)]);
+  showNotes([
+    ...(incident ? incidentNotes(verdict, incident) : probabilityNote(verdict)),
+    ...linkNotes(now),
+    ...muteNotes(verdict),
+  ]);
 }
 
-function wrong(verdict, incident) {
+function incidentHead(verdict, incident) {
   const first = incident.suspects[0],
     name = first?.service ?? incident.affected[0],
     age = ends(verdict.observed_at) - ends(incident.since);
   return [
     verdict.status,
     `${name} ${trouble(first?.reasons[0])}, since ${clock(incident.since)} UTC (${span(age)})`,
-    first?.reasons[0]?.text ?? "No single reason stands out.",
+    first?.reasons[0]?.text ?? "Cause unclear: several small deviations.",
   ];
 }
 
-function circumstances(verdict, incident) {
+function incidentNotes(verdict, incident) {
   const others = verdict.incidents.length - 1,
     [planned] = incident.changes;
   return [
     ["", `${incident.severity}, ${plural(incident.affected.length, "service")} affected`],
-    planned ? ["planned", `▲ ${planned.text}`] : ["", "no planned change near it"],
+    planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
     ["", `probability ${verdict.probability.toFixed(2)}`],
     ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
   ];
 }
 
-function quiet({ verdict, map }) {
+function quietHead({ verdict, map }) {
   const { status, mesh_score, threshold, coverage, sequence } = verdict;
   const hidden = [...new Set(verdict.muted.flatMap((one) => one.hides))];
   if (hidden.length) {
-    const more = hidden.length > NAMED ? ` and ${hidden.length - NAMED} more` : "";
-    return ["partial", "Nothing pages, but mutes hide trouble", `Muted: ${hidden.slice(0, NAMED).join(", ")}${more}.`];
+    const more = hidden.length > MOST_NAMES ? ` and ${hidden.length - MOST_NAMES} more` : "";
+    return ["partial", "No alerts, but muted services have an incident", `Muted: ${hidden.slice(0, MOST_NAMES).join(", ")}${more}.`];
   }
   if (status === "warming_up") {
-    const so_far = `${plural(sequence, "snapshot")} so far; verdicts begin after the first ten.`;
-    return [status, "Getting to know this mesh", so_far];
+    const so_far = `${plural(sequence, "snapshot")} so far; scoring starts after the first ten.`;
+    return [status, "Learning this mesh", so_far];
   }
   if (status === "partial") {
     const share = `${Math.floor(100 * coverage)}% of the services were scored.`;
-    return [status, "Nothing found, but not all was looked at", share];
+    return [status, "No incident found, but some services were not scored", share];
   }
-  const services = map ? plural(map.services, "service") : "the mesh",
-    limit = threshold === null ? "" : `, threshold ${threshold.toFixed(1)}`;
-  return [status, "Nothing is wrong", `${services} as usual: score ${mesh_score.toFixed(1)}${limit}.`];
+  const services = map ? `All ${plural(map.services, "service")}` : "All services",
+    limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`;
+  return [status, "No incident", `${services} within normal range (anomaly score ${mesh_score.toFixed(1)}${limit}).`];
 }
 
-const chance = (verdict) => [["", `probability of an incident ${verdict.probability.toFixed(2)}`]];
+const probabilityNote = (verdict) => [["", `probability of an incident ${verdict.probability.toFixed(2)}`]];
 
-/** What was asked for and is not shown. */
-function elsewhere({ incident, view, timeline, missed, problem }) {
-  const told = [problem];
-  if (missed) told.push(`the moment of this link, ${missed}, is not kept: this is now`);
-  if (view.incident && incident?.id !== view.incident && timeline) told.push(whereabouts(view.incident, timeline));
-  return told.filter(Boolean).map((text) => ["", text]);
+/** What was requested but is not shown. */
+function linkNotes({ incident, view, timeline, missed, problem }) {
+  const texts = [problem];
+  if (missed) texts.push(`the snapshot of this link, ${missed}, is no longer kept; showing live data`);
+  if (view.incident && incident?.id !== view.incident && timeline) texts.push(incidentOfLink(view.incident, timeline));
+  return texts.filter(Boolean).map((text) => ["", text]);
 }
 
-function whereabouts(id, { incidents, observed_at }) {
-  const meant = incidents.find((one) => one.id === id);
-  if (!meant) return `the incident of this link is none of the kept time, which begins at ${clock(observed_at[0])} UTC`;
-  const when = meant.last === observed_at.at(-1) ? "is open now" : `was open until ${clock(meant.last)} UTC`;
-  return `the incident of this link, ${meant.service ?? id}, ${when}: see it below`;
+function incidentOfLink(id, { incidents, observed_at }) {
+  const found = incidents.find((one) => one.id === id);
+  if (!found) return `the incident of this link is no longer kept; the timeline starts at ${clock(observed_at[0])} UTC`;
+  const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${clock(found.last)} UTC`;
+  return `the incident of this link, ${found.service ?? id}, ${when}; see the timeline`;
 }
 
-/** Mutes in force, those that hide something first. */
-const hushed = ({ muted }) =>
+/** Active mutes, those that hide an incident first. */
+const muteNotes = ({ muted }) =>
   muted
     .toSorted((a, b) => b.hides.length - a.hides.length)
     .slice(0, 2)

@@ -1,12 +1,12 @@
-// Two periods beside each other: which metrics differ most.
+// Compares two periods: which metrics differ most.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { clock, ends, metricName, metricValue, plural } from "./words.js";
 
-const ROWS = 20; // told at most
-const BEFORE_SECONDS = 600; // before an incident: what it is compared with unless somebody drags
+const ROWS = 20; // at most
+const BEFORE_SECONDS = 600; // before an incident: the default first period
 
-/** The periods to begin with: before and since the incident that is open, or the two halves of the kept time. */
+/** The default periods: before and since the open incident, or the two halves of the timeline. */
 export function periods(timeline, incident) {
   const times = timeline.observed_at,
     last = times.at(-1);
@@ -22,7 +22,7 @@ export function periods(timeline, incident) {
   };
 }
 
-/** @param {{select: (service: string) => void}} on what a click asks for. */
+/** @param {{select: (service: string) => void}} on called by a click. */
 export function comparisonView(on) {
   let asked = "";
   const place = by("comparison");
@@ -71,7 +71,7 @@ export function comparisonView(on) {
     const head = el(
       "tr",
       {},
-      ...["service or calls", "metric", "first", "second"].map((text) => el("th", { scope: "col" }, text)),
+      ...["Service or call", "Metric", `${clock(first[0])} to ${clock(first[1])}`, `${clock(second[0])} to ${clock(second[1])}`].map((text) => el("th", { scope: "col" }, text)),
     );
     show(
       place,
@@ -81,7 +81,7 @@ export function comparisonView(on) {
         : el(
             "p",
             {},
-            `Nothing differs by more than it usually wavers (${plural(answer.first_snapshots, "snapshot")} and ${answer.second_snapshots}).`,
+            `No metric differs by more than its usual variation (${plural(answer.first_snapshots, "snapshot")} and ${answer.second_snapshots}).`,
           ),
     );
   }
@@ -90,11 +90,11 @@ export function comparisonView(on) {
     return el(
       "h3",
       { id: "comparison-title" },
-      "What differs: ",
+      "Differences: ",
       el("span", { class: "a" }, `${clock(first[0])} to ${clock(first[1])}`),
-      " and ",
+      " compared with ",
       el("span", { class: "b" }, `${clock(second[0])} to ${clock(second[1])} UTC`),
-      ". Drag on the timeline for the second period, with shift for the first.",
+      ". Drag on the timeline to set the second period, Shift-drag to set the first.",
     );
   }
 

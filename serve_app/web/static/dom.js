@@ -1,26 +1,26 @@
-// Elements without HTML as text: names come from strangers.
+// Builds elements without HTML as text, because names come from other systems.
 
 /** An element: `el("p", {class: "why"}, "text", child)`; properties that are functions are listeners. */
 export function el(tag, properties = {}, ...children) {
-  const made =
+  const element =
     tag === "svg" || SVG.has(tag)
       ? document.createElementNS("http://www.w3.org/2000/svg", tag)
       : document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
-    if (typeof value === "function") made.addEventListener(name, value);
-    else made.setAttribute(name, value === true ? "" : value);
+    if (typeof value === "function") element.addEventListener(name, value);
+    else element.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
 }
 
 const SVG = new Set(["path", "text", "rect", "title"]);
 
-/** The element of an id, of whatever kind it is. */
+/** The element with an id, untyped. */
 export const by = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
-/** Show `children` in `place`, unless they read the same as what is there: a focused button stays focused. */
+/** Show `children` in `place`. Nothing changes if they are equal, so that a focused button stays focused. */
 export function show(place, ...children) {
   const next = el("div", {}, ...children);
   if (place.innerHTML === next.innerHTML) return;
@@ -30,5 +30,5 @@ export function show(place, ...children) {
   if (focused) place.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 
-/** The value of a colour of the style sheet, for canvases. */
+/** A colour of the style sheet, for canvases. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,4 +1,4 @@
-// What the service tells: documents by request, verdicts as they are made.
+// Requests to the service, and the stream of verdicts.
 
 export class Refused extends Error {
   constructor(status, text) {
@@ -7,8 +7,8 @@ export class Refused extends Error {
   }
 }
 
-const ROOT = new URL("../../", import.meta.url).href; // of the service, which may be below a path of somebody's proxy
-const AWAY = "the service does not answer";
+const ROOT = new URL("../../", import.meta.url).href; // of the service, which may be below a path of a proxy
+const AWAY = "The service does not answer.";
 const of = (mesh) => `${ROOT}v1/meshes/${encodeURIComponent(mesh)}`;
 
 async function send(path, options = {}) {
@@ -20,7 +20,7 @@ async function send(path, options = {}) {
   }
   if (response.ok) return response.status === 204 ? null : response.json();
   const problem = await response.json().catch(() => null);
-  // So a proxy says that nobody is behind it, and Ray's front that the service is starting.
+  // A proxy answers like this when the service is down, and Ray while the service starts.
   if (!problem && (response.status >= 502 || response.status === 404)) throw new Refused(0, AWAY);
   throw new Refused(response.status, problem?.detail ?? `${response.status} ${response.statusText}`);
 }
@@ -37,7 +37,7 @@ const json = (body) => ({
 });
 
 export const meshes = () => send(`${ROOT}v1/meshes`);
-export const who = () => send(`${ROOT}login`, { cache: "no-store" });
+export const user = () => send(`${ROOT}login`, { cache: "no-store" });
 export const signIn = (token) => send(`${ROOT}login`, json({ token }));
 export const signOut = () => send(`${ROOT}logout`, json({}));
 export const health = () => send(`${ROOT}healthz`);
@@ -47,8 +47,8 @@ export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expa
 export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
 export const source = (mesh) => send(`${of(mesh)}/source`);
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
-export const tell = (mesh, said) => send(`${of(mesh)}/feedback`, json(said));
-export const takeBack = (mesh, incident) =>
+export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));
+export const undoFeedback = (mesh, incident) =>
   send(`${of(mesh)}/feedback/${encodeURIComponent(incident)}`, { method: "DELETE" });
 export const report = (mesh, incident) => `${of(mesh)}/report${query({ incident })}`;
 
@@ -58,28 +58,28 @@ export function comparison(mesh, first, second) {
   );
 }
 
-const PATIENCE = [1, 2, 4, 8, 15]; // seconds between tries; a browser's own tries end with the first refusal
-const CALM_MS = 4000; // a connection that is back by then was not lost: streams end now and then by themselves
+const RETRY_SECONDS = [1, 2, 4, 8, 15]; // a browser stops retrying after the first refusal
+const LOST_MS = 4000; // streams end now and then; a connection that is back by then does not count as lost
 
 /**
- * Verdicts of a mesh from now on; the connection is made anew as often as it is lost, and nothing in between is missed.
- * While nobody sees the page there is none: a browser has six for all tabs together.
+ * Follow the verdicts of a mesh. The connection is restored whenever it is lost, without missing a verdict.
+ * A hidden page has no connection: a browser has six for all tabs together.
  * @param {string} mesh its name.
- * @param {any} parts `{on(verdict), lost(), back(), refused()}`; refused: the service said no, for a reason that other requests tell.
- * @returns {() => void} a function that ends it.
+ * @param {any} parts `{on(verdict), lost(), back(), refused()}`; refused: the service refused, and other requests will say why.
+ * @returns {() => void} a function that stops it.
  */
 export function follow(mesh, { on, lost, back, refused }) {
   let events = null,
     timer,
-    alarm = null,
+    lostTimer = null,
     last,
     failures = 0;
   const connect = () => {
     events = new EventSource(`${of(mesh)}/verdicts/stream${query({ since: last })}`);
     events.addEventListener("open", () => {
       failures = 0;
-      clearTimeout(alarm);
-      alarm = null;
+      clearTimeout(lostTimer);
+      lostTimer = null;
       back();
     });
     events.addEventListener("verdict", (event) => {
@@ -87,27 +87,27 @@ export function follow(mesh, { on, lost, back, refused }) {
       on(JSON.parse(event.data));
     });
     events.addEventListener("error", () => {
-      alarm ??= setTimeout(lost, CALM_MS);
-      if (events?.readyState !== EventSource.CLOSED) return; // it tries by itself
+      lostTimer ??= setTimeout(lost, LOST_MS);
+      if (events?.readyState !== EventSource.CLOSED) return; // the browser retries by itself
       refused();
-      timer = setTimeout(connect, 1000 * PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
+      timer = setTimeout(connect, 1000 * RETRY_SECONDS[Math.min(failures++, RETRY_SECONDS.length - 1)]);
     });
   };
-  const end = () => {
+  const disconnect = () => {
     clearTimeout(timer);
-    clearTimeout(alarm);
-    alarm = null;
+    clearTimeout(lostTimer);
+    lostTimer = null;
     events?.close();
     events = null;
   };
-  const seen = () => {
-    end();
+  const reconnect = () => {
+    disconnect();
     if (document.visibilityState === "visible") connect();
   };
-  document.addEventListener("visibilitychange", seen);
-  seen();
+  document.addEventListener("visibilitychange", reconnect);
+  reconnect();
   return () => {
-    document.removeEventListener("visibilitychange", seen);
-    end();
+    document.removeEventListener("visibilitychange", reconnect);
+    disconnect();
   };
 }

@@ -1,4 +1,4 @@
-// The mesh as a graph: sigma draws services and calls, a canvas above it what they mean.
+// The mesh as a graph: sigma draws services and calls, a canvas above it the annotations.
 /* global Sigma, graphology */
 import { circles, hop, hover, label, namespaces, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
@@ -6,11 +6,11 @@ import { EVERYTHING, namespace, plural, short } from "./words.js";
 import { spread } from "./spread.js";
 
 const QUIET = 3,
-  BAD = 6; // decades of improbability: below the first as usual, from the second on at its worst colour
-const CROWD = 1000; // services from which on they are points: twice as fast without a GPU, but of bounded size
-const MANY = 2000; // calls from which on they are not drawn while the picture moves
+  BAD = 6; // anomaly scores (log10): below the first normal, from the second on in the strongest colour
+const CROWD = 1000; // services, above which they are drawn as points: twice as fast without a GPU, but of limited size
+const MANY = 2000; // calls, above which they are not drawn while the picture moves
 
-/** @param {{select: (service: string) => void, expand: (namespace: string) => void}} on what a click asks for. */
+/** @param {{select: (service: string) => void, expand: (namespace: string) => void}} on called by a click. */
 export function graphView(on) {
   let renderer = null,
     graph = null,
@@ -23,7 +23,7 @@ export function graphView(on) {
 
   const palette = () =>
     Object.fromEntries(
-      ["node", "node-strange", "node-bad", "edge", "label", "path", "paper", "rule", "soft", "accent"].map((name) => [
+      ["node", "node-unusual", "node-bad", "edge", "label", "path", "paper", "rule", "soft", "accent"].map((name) => [
         name,
         colour(name),
       ]),
@@ -45,7 +45,7 @@ export function graphView(on) {
       minCameraRatio: 0.01,
       maxCameraRatio: 2,
       stagePadding: 30,
-      zoomToSizeRatioFunction: (ratio) => ratio ** 0.3, // services grow slower than the room between them
+      zoomToSizeRatioFunction: (ratio) => ratio ** 0.3, // services grow more slowly than the space between them
       defaultDrawNodeLabel: (pen, node, settings) => label(pen, node, settings, isFirst(node.key), colours),
       defaultDrawNodeHover: (pen, node, settings) => hover(pen, node, settings, colours),
       nodeReducer,
@@ -70,7 +70,7 @@ export function graphView(on) {
     });
   }
 
-  /** Drivers restart, and browsers take from the oldest of many: the next picture is begun anew. */
+  /** The WebGL context is lost when drivers restart or too many pages use it: the next picture starts over. */
   function lose() {
     renderer?.kill();
     renderer = drawn = null;
@@ -81,12 +81,12 @@ export function graphView(on) {
   function draw(next) {
     colours = palette();
     if (renderer === null) {
-      if (document.visibilityState === "hidden") return; // who sees nothing takes nothing from others
+      if (document.visibilityState === "hidden") return; // a hidden page takes no WebGL context from others
       try {
         begin();
         by("no-graph").hidden = true;
       } catch {
-        place.replaceChildren(); // what it began would stay, and be begun again with the next picture
+        place.replaceChildren(); // remove what a failed start left behind
         by("no-graph").hidden = false;
         drawn = next;
         return;
@@ -124,7 +124,7 @@ export function graphView(on) {
       color: shade(nodes, i),
       zIndex: nodes.incident[i] ? 2 : nodes.deviation[i] > QUIET ? 1 : 0,
     });
-    const called = (i) => ({
+    const callLooks = (i) => ({
       size:
         edges.deviation[i] > QUIET
           ? 2.2
@@ -138,7 +138,7 @@ export function graphView(on) {
       graph.updateEachNodeAttributes((name, node) => Object.assign(node, looks(node.at)), {
         attributes: ["color", "size", "zIndex"],
       });
-      graph.updateEachEdgeAttributes((edge, call) => Object.assign(call, called(call.at)), {
+      graph.updateEachEdgeAttributes((edge, call) => Object.assign(call, callLooks(call.at)), {
         attributes: ["color", "size", "zIndex"],
       });
       return;
@@ -147,7 +147,7 @@ export function graphView(on) {
     graph.clear();
     nodes.name.forEach((name, i) => graph.addNode(name, looks(i)));
     edges.source.forEach((source, i) =>
-      graph.mergeEdge(nodes.name[source], nodes.name[edges.destination[i]], called(i)),
+      graph.mergeEdge(nodes.name[source], nodes.name[edges.destination[i]], callLooks(i)),
     );
     frame(nodes);
     renderer.setSetting("hideEdgesOnMove", edges.source.length > MANY);
@@ -157,7 +157,7 @@ export function graphView(on) {
     );
   }
 
-  /** The picture's frame stays as it is while everybody has room in it, so that nothing jumps. */
+  /** Keep the frame while all services fit, so that nothing jumps. */
   function frame({ x, y }) {
     const room = { x: extent(x), y: extent(y) };
     const old = renderer.getCustomBBox();
@@ -183,17 +183,17 @@ export function graphView(on) {
   function shade(nodes, i) {
     if (isFirst(nodes.name[i])) return colours["node-bad"];
     const deviation = nodes.deviation[i];
-    if (nodes.incident[i]) return mixed(Math.max(deviation ?? 0, 0.6 * (QUIET + BAD)), colours.node);
-    // The strangest of many is stranger than one: by a decade where there are ten.
-    return mixed(deviation === null ? null : deviation - Math.log10(nodes.services[i]), colours.node);
+    if (nodes.incident[i]) return mixWithQuiet(Math.max(deviation ?? 0, 0.6 * (QUIET + BAD)), colours.node);
+    // The maximum over many services is higher by chance: by one (log10) for ten services.
+    return mixWithQuiet(deviation === null ? null : deviation - Math.log10(nodes.services[i]), colours.node);
   }
 
   const edgeShade = (edges, i) =>
-    mixed(edges.deviation[i], edges.source.length > MANY ? blend(colours.edge, colours.paper, 0.7) : colours.edge);
+    mixWithQuiet(edges.deviation[i], edges.source.length > MANY ? blend(colours.edge, colours.paper, 0.7) : colours.edge);
 
-  function mixed(deviation, quiet) {
+  function mixWithQuiet(deviation, quiet) {
     if (deviation === null || deviation <= QUIET) return quiet;
-    return blend(colours["node-strange"], colours["node-bad"], Math.min(1, (deviation - QUIET) / (BAD - QUIET)));
+    return blend(colours["node-unusual"], colours["node-bad"], Math.min(1, (deviation - QUIET) / (BAD - QUIET)));
   }
 
   function nodeReducer(name, node) {
@@ -205,13 +205,13 @@ export function graphView(on) {
   }
 
   function edgeReducer(edge, call) {
-    if (drawn.onPath.has(call.at)) return { ...call, hidden: true }; // drawn above, the way trouble goes
+    if (drawn.onPath.has(call.at)) return { ...call, hidden: true }; // the overlay draws them in the direction of the spread
     if (focus === null) return call;
     const [source, destination] = graph.extremities(edge);
     return focus.has(source) && focus.has(destination) ? { ...call, size: call.size + 0.6 } : { ...call, hidden: true };
   }
 
-  /** Of a neighbourhood those of the namespaces it is about: who is far away is drawn, but need not be in sight. */
+  /** The services of the namespaces in question; services farther away are drawn, but need not be in view. */
   function closeBy(names) {
     const centre = new Set(
       names
@@ -260,7 +260,7 @@ export function graphView(on) {
     drawn.map.nodes.gone.forEach((gone, i) => gone && ring(pen, at(i), 2, [4, 3], colours));
   }
 
-  /** Where a service is, in pixels. */
+  /** The position and radius of a service in pixels. */
   function at(i) {
     const { x, y, name } = drawn.map.nodes;
     const middle = renderer.graphToViewport({ x: x[i], y: y[i] });
@@ -269,16 +269,16 @@ export function graphView(on) {
 
   function describe() {
     const { map, incident, service } = drawn;
-    const told = [`${plural(map.services, "service")} and ${plural(map.calls, "call")}`];
+    const parts = [`${plural(map.services, "service")} and ${plural(map.calls, "call")}`];
     if (incident)
-      told.push(
-        `it began with ${incident.suspects[0]?.service ?? "nobody known"} and reached ${plural(drawn.path.length, "call")}`,
+      parts.push(
+        `likely origin ${incident.suspects[0]?.service ?? "unknown"}, spread over ${plural(drawn.path.length, "call")}`,
       );
-    if (service) told.push(`${service} is selected`);
-    if (map.collapsed.length) told.push(`${plural(map.collapsed.length, "namespace")} drawn as one each`);
-    place.setAttribute("aria-label", `The mesh as a graph: ${told.join("; ")}`);
+    if (service) parts.push(`${service} is selected`);
+    if (map.collapsed.length) parts.push(`${plural(map.collapsed.length, "namespace")} drawn as one node each`);
+    place.setAttribute("aria-label", `The mesh as a graph: ${parts.join("; ")}`);
     by("graph-title").textContent =
-      `${plural(map.services, "service")}, ${plural(map.calls, "call")}${map.collapsed.length ? `; ${plural(map.collapsed.length, "quiet namespace")} folded, click one to unfold` : ""}`;
+      `${plural(map.services, "service")}, ${plural(map.calls, "call")}${map.collapsed.length ? `; ${plural(map.collapsed.length, "quiet namespace")} collapsed, click one to expand it` : ""}`;
   }
 
   return {
@@ -293,7 +293,7 @@ export function graphView(on) {
   };
 }
 
-/** The services to look at: those of the incident and what is selected, with who calls them and whom they call; null: all. */
+/** The services of the incident and the selected one, with their callers and callees; null: all services. */
 function neighbourhood({ map, near, incident, service, index }) {
   if (!near) return null;
   const centre = new Set(
@@ -324,7 +324,7 @@ function extent(values) {
   return [low, high];
 }
 
-/** Between two colours of the form #rrggbb. */
+/** A mix of two colours #rrggbb. */
 function blend(from, to, share) {
   const parts = [1, 3, 5].map((i) =>
     Math.round(parseInt(from.slice(i, i + 2), 16) * (1 - share) + parseInt(to.slice(i, i + 2), 16) * share),

@@ -1,27 +1,27 @@
-// Open incidents: suspects, reasons with small charts, what people say of them.
+// Open incidents: suspects, reasons with small charts, feedback.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { clock, ends, metricName, metricValue, plural, span } from "./words.js";
 
 const SUSPECTS = 5,
-  LIKELY = 0.02; // of an incident at most; below this share only who comes first is told
+  LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
 const CHARTS = 2; // of the first suspect and of the selected one
-const KEPT = 60; // series that are remembered
+const KEPT = 60; // cached series
 
-/** @param {{select: (service: string) => void, changed: () => void}} on what a click asks for; feedback has changed. */
+/** @param {{select: (service: string) => void, changed: () => void}} on called by a click, and after feedback. */
 export function incidentsView(on) {
   const series = new Map(); // by mesh, service and caller: {until, answer}
-  let told = new Map(),
-    toldOf = null,
+  let feedbackOf = new Map(), // by incident
+    feedbackMesh = null,
     failed = null,
     drawn = null;
 
-  /** Read what people said of this mesh; where that fails, what was known of it stays. */
-  async function remember(mesh) {
-    if (mesh !== toldOf) told = new Map();
-    toldOf = mesh;
-    const said = await feed.feedback(mesh).catch(() => null);
-    if (said && mesh === toldOf) told = new Map(said.feedback.map((one) => [one.incident, one]));
+  /** Load the feedback on this mesh; if that fails, keep what is known. */
+  async function loadFeedback(mesh) {
+    if (mesh !== feedbackMesh) feedbackOf = new Map();
+    feedbackMesh = mesh;
+    const loaded = await feed.feedback(mesh).catch(() => null);
+    if (loaded && mesh === feedbackMesh) feedbackOf = new Map(loaded.feedback.map((one) => [one.incident, one]));
     redraw();
   }
 
@@ -43,11 +43,11 @@ export function incidentsView(on) {
 
   function quiet(verdict) {
     const first = verdict.suspects.slice(0, 3);
-    if (!first.length) return el("p", { class: "affected" }, "Nobody is suspected of anything.");
+    if (!first.length) return el("p", { class: "affected" }, "Nothing unusual");
     return el(
       "div",
       { class: "card" },
-      el("p", { class: "affected" }, "Nothing pages. Who would be looked at first:"),
+      el("p", { class: "affected" }, "No incident. Most unusual right now:"),
       ...first.map((one, i) => suspect(one, i, null)),
     );
   }
@@ -70,7 +70,7 @@ export function incidentsView(on) {
         .filter((one, i) => i === 0 || one.score >= LIKELY)
         .map((one, i) => suspect(one, i, incident, number)),
       el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ")}`),
-      deeds(incident),
+      actions(incident),
     );
   }
 
@@ -104,12 +104,12 @@ export function incidentsView(on) {
   }
 
   function bar(score) {
-    const made = el("i");
-    made.style.width = `${100 * score}%`;
-    return made;
+    const fill = el("i");
+    fill.style.width = `${100 * score}%`;
+    return fill;
   }
 
-  /** The metric of a reason over the kept time; nothing until it is there. */
+  /** The metric of a reason over time; null until it is loaded. */
   function chart(service, reason) {
     const [to, source] = reason.source
       ? [service, reason.source]
@@ -155,7 +155,7 @@ export function incidentsView(on) {
       line += `${pen}${x(times[i]).toFixed(1)} ${y(value).toFixed(1)}`;
       pen = "L";
     });
-    const since = Math.min(width, Math.max(0, x(reason.since))); // the series may be a snapshot behind
+    const since = Math.min(width, Math.max(0, x(reason.since))); // the series may be one snapshot behind
     return el(
       "svg",
       {
@@ -177,30 +177,30 @@ export function incidentsView(on) {
     );
   }
 
-  function deeds(incident) {
-    const said = told.get(incident.id);
+  function actions(incident) {
+    const given = feedbackOf.get(incident.id);
     const culprit =
       drawn.service && incident.affected.concat(incident.suspects.map((one) => one.service)).includes(drawn.service)
         ? drawn.service
         : null;
-    const button = (text, key, deed) =>
-      el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: () => act(deed) }, text);
+    const button = (text, key, action) =>
+      el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: () => act(action) }, text);
     const row = !drawn.canWrite
-      ? [el("span", { class: "said" }, `${said ? `${saidText(said)} ` : ""}Your token can read only: feedback needs the write scope.`)]
-      : said
+      ? [el("span", { class: "said" }, `${given ? `${feedbackText(given)} ` : ""}Your token is read-only; feedback needs the write scope.`)]
+      : given
       ? [
-          el("span", { class: "said", role: "status" }, saidText(said)),
-          button("Take it back", "back", () => feed.takeBack(drawn.mesh, incident.id)),
+          el("span", { class: "said", role: "status" }, feedbackText(given)),
+          button("Undo", "undo", () => feed.undoFeedback(drawn.mesh, incident.id)),
         ]
       : [
-          button("Not an incident", "no", () => feed.tell(drawn.mesh, { incident: incident.id, was_incident: false })),
-          button(culprit ? `It was ${culprit}` : "It was one", "yes", () =>
-            feed.tell(drawn.mesh, { incident: incident.id, was_incident: true, ...(culprit ? { culprit } : {}) }),
+          button("False alarm", "no", () => feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: false })),
+          button(culprit ? `Confirm: ${culprit}` : "Confirm incident", "yes", () =>
+            feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: true, ...(culprit ? { culprit } : {}) }),
           ),
         ];
     return el(
       "div",
-      { class: "deeds" },
+      { class: "actions" },
       ...row,
       el(
         "a",
@@ -216,21 +216,21 @@ export function incidentsView(on) {
     );
   }
 
-  async function act(deed) {
+  async function act(action) {
     failed = null;
     try {
-      await deed();
+      await action();
     } catch (error) {
       failed = error.message;
     }
-    await remember(drawn.mesh);
+    await loadFeedback(drawn.mesh);
     on.changed();
   }
 
-  return { draw, remember };
+  return { draw, loadFeedback };
 }
 
-function saidText(said) {
-  if (said.was_incident === false) return "You said: not an incident.";
-  return said.culprit ? `You said: it was ${said.culprit}.` : "You said: it was an incident.";
+function feedbackText(given) {
+  if (given.was_incident === false) return "Marked as a false alarm.";
+  return given.culprit ? `Confirmed: ${given.culprit}.` : "Confirmed as an incident.";
 }

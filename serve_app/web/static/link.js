@@ -1,14 +1,14 @@
-// What is looked at stands in the address after the #, so that every view is a link.
+// The view is in the address after the #, so that every view has a link.
 
 const FIELDS = ["mesh", "at", "service", "incident", "view", "expand", "first", "second"];
 
-/** The view of the present address: texts by field, missing where nothing is said. */
+/** The view of the current address: texts by field, without empty ones. */
 export function read() {
   const given = new URLSearchParams(location.hash.slice(1));
   return Object.fromEntries(FIELDS.filter((name) => given.get(name)).map((name) => [name, given.get(name)]));
 }
 
-/** Go to a view that differs from the present one in `changes`; null takes a field away. */
+/** Go to a view that differs from the current one in `changes`; null removes a field. */
 export function go(changes, { quietly = false } = {}) {
   const view = { ...read(), ...changes };
   const text = new URLSearchParams(FIELDS.filter((name) => view[name]).map((name) => [name, view[name]])).toString();

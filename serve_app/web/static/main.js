@@ -1,5 +1,5 @@
-// The page: one view (link.js), what is known of its mesh, and the parts that draw it. Data goes one way, from feed to parts.
-import { banner, headline, notes } from "./banner.js";
+// The page: one view (link.js), the data of its mesh, and the parts that draw it. Data flows one way, from feed to parts.
+import { banner, headline, showNotes } from "./banner.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { comparisonView, periods } from "./comparison.js";
@@ -7,12 +7,12 @@ import { graphView } from "./graph.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { sessionView } from "./session.js";
-import { joined, timelineView } from "./timeline.js";
-import { pulse, watcherView } from "./watcher.js";
+import { append, timelineView } from "./timeline.js";
+import { detectorView, pulse } from "./detector.js";
 
-const MAP_PAUSE_MS = 400; // between two maps at least, where snapshots come faster
-const RETRY_MS = 2000; // before what failed is asked for again
-const MESHES_MS = 15000; // between two looks at the list of meshes
+const MAP_PAUSE_MS = 400; // least time between two maps
+const RETRY_MS = 2000; // before a failed request is repeated
+const MESHES_MS = 15000; // between two requests for the list of meshes
 
 const known = {
   mesh: null,
@@ -21,7 +21,7 @@ const known = {
   map: null,
   mapOf: "",
   verdict: null,
-  heard: Date.now(),
+  received: Date.now(),
   live: false,
   lost: false,
   missed: null,
@@ -29,7 +29,7 @@ const known = {
   health: null,
   source: null,
 };
-let leave = null, // ends the stream of the mesh, where one is followed
+let leave = null, // ends the stream of the mesh, if there is one
   mapDue = 0,
   mapUnderWay = false,
   timelineUnderWay = false;
@@ -54,10 +54,10 @@ const timeline = timelineView({
 });
 const incidents = incidentsView({ select, changed: () => {} });
 const comparison = comparisonView({ select });
-const watcher = watcherView();
-const session = sessionView({ begin, end: signedOut });
+const detector = detectorView();
+const session = sessionView({ begin, end: askForToken });
 
-/** The incident that is looked at: the one that is named, else the worst. */
+/** The incident of the view: the one in the link, else the worst. */
 function incident() {
   const named = known.verdict?.incidents.find((one) => one.id === read().incident);
   return named ?? known.verdict?.incidents[0] ?? null;
@@ -68,9 +68,9 @@ function look(at) {
   go({ at: at === newest ? null : at }, { quietly: true });
 }
 
-// What is known.
+// Data
 
-/** Nothing is known of this mesh, and nothing is shown of another. */
+/** Forget all data, and show nothing of the mesh before. */
 function forget(mesh) {
   leave?.();
   leave = null;
@@ -86,67 +86,67 @@ function forget(mesh) {
     lost: false,
     missed: null,
     problem: null,
-    heard: Date.now(),
+    received: Date.now(),
   });
   document.querySelector("main").classList.add("waiting");
   pulse("", "", "");
-  notes([]);
+  showNotes([]);
 }
 
 function enter(mesh) {
   forget(mesh);
   headline("", "Connecting", "");
   leave = feed.follow(mesh, {
-    on: came,
+    on: addVerdict,
     lost: () => {
       known.lost = true;
-      ticked();
+      drawDetector();
     },
     back: () => {
       known.lost = false;
-      ticked();
+      drawDetector();
     },
     refused: list,
   });
-  incidents.remember(mesh);
+  incidents.loadFeedback(mesh);
 }
 
-function came(verdict) {
+function addVerdict(verdict) {
   known.lost = false;
-  if (verdict.sequence <= known.newest?.sequence) return; // a stream that begins again begins with what is known
-  known.live = known.newest !== null; // the first one was there before, who knows for how long
-  known.heard = Date.now();
+  if (verdict.sequence <= known.newest?.sequence) return; // a stream that restarts repeats the last verdict
+  known.live = known.newest !== null; // the first one may be old
+  known.received = Date.now();
   known.newest = verdict;
   known.problem = null;
   if (!read().at) {
     known.verdict = verdict;
-    tell(); // whatever becomes of the rest
+    drawBanner(); // before the slower requests
   }
   fetchMap();
   fetchTimeline();
 }
 
-/** What is missing of the timeline up to the newest verdict; what fails is asked for again with the list of meshes. */
+/** Load the timeline up to the newest verdict; a failed request is repeated with the list of meshes. */
 async function fetchTimeline() {
-  if (timelineUnderWay) return; // a hundred verdicts may come at once: who asks already asks for all
+  if (timelineUnderWay) return; // many verdicts may come at once; the request under way covers them
   timelineUnderWay = true;
   try {
-    for (let told = true; told;) {
+    for (let more = true; more;) {
       const { mesh, newest, timeline: before } = known,
         since = before?.observed_at.at(-1);
       if (!newest || newest.observed_at <= since) break;
       const news = await feed.timeline(mesh, since);
-      told = mesh !== known.mesh || news.observed_at.length > 0;
-      if (mesh === known.mesh && before === known.timeline) known.timeline = joined(before, news);
+      more = mesh !== known.mesh || news.observed_at.length > 0;
+      if (mesh === known.mesh && before === known.timeline) known.timeline = append(before, news);
     }
   } catch (error) {
-    failed(error);
+    showFailure(error);
   }
   timelineUnderWay = false;
   draw();
 }
 
-/** The map of the moment that is looked at, as often as it changes but not more often than anybody sees. */
+/** Load the map of the view when it has changed, but not too often. */
 async function fetchMap() {
   const view = read(),
     at = view.at ?? null,
@@ -172,12 +172,12 @@ async function fetchMap() {
     if (at && [404, 422].includes(error.status)) {
       go({ at: null }, { quietly: true });
       known.missed = at;
-    } else failed(error);
+    } else showFailure(error);
     pause = RETRY_MS;
   }
   mapUnderWay = false;
   mapDue = Date.now() + pause;
-  draw(); // which asks again for what was not got
+  draw(); // repeats a request that failed
 }
 
 async function list() {
@@ -187,7 +187,7 @@ async function list() {
     found = await feed.meshes();
     known.lost = false;
   } catch (error) {
-    failed(error);
+    showFailure(error);
     return;
   }
   const view = read();
@@ -205,14 +205,14 @@ async function list() {
   document.title = `${here?.status === "anomalous" ? "● " : ""}${mesh} · TAGAE`;
   if (!here?.sequence) {
     forget(mesh);
-    if (here) awaited(mesh);
-    else gone(mesh);
+    if (here) showWithoutVerdict(mesh);
+    else showUnknown(mesh);
     return;
   }
   const seen = known.newest?.sequence ?? 0;
-  if (mesh !== known.mesh || !leave || here.sequence < seen) enter(mesh); // fewer: it began anew
-  // A stream may be refused, and one that was cut somewhere on its way may not know it.
-  if (here.sequence > seen) feed.verdict(mesh).then((verdict) => mesh === known.mesh && came(verdict), failed);
+  if (mesh !== known.mesh || !leave || here.sequence < seen) enter(mesh); // fewer: the mesh was deleted and created again
+  // The stream may be refused, or broken without noticing it.
+  if (here.sequence > seen) feed.verdict(mesh).then((verdict) => mesh === known.mesh && addVerdict(verdict), showFailure);
   if (known.newest) fetchTimeline();
   feed.health().then(
     (health) => {
@@ -224,41 +224,41 @@ async function list() {
     (source) => mesh === known.mesh && Object.assign(known, { source }),
     () => Object.assign(known, { source: null }),
   );
-  if (known.verdict?.incidents.length) incidents.remember(mesh); // others speak of them, too
+  if (known.verdict?.incidents.length) incidents.loadFeedback(mesh); // other people give feedback, too
 }
 
 function empty() {
-  headline("", "No mesh yet", "Nothing was pushed or collected so far. The first snapshot shows here by itself.");
+  headline("", "No mesh yet", "No snapshot was pushed or collected yet. The first one appears here automatically.");
 }
 
-/** A mesh without a verdict; who waits for the first one is told what hinders it. */
-function awaited(mesh) {
+/** Show a mesh without a verdict, and the problem of its source if there is one. */
+function showWithoutVerdict(mesh) {
   feed.source(mesh).then((source) => {
     if (mesh !== known.mesh || known.newest) return;
-    if (source.problem) headline("partial", "Nothing is collected yet", source.problem);
+    if (source.problem) headline("partial", "No data collected yet", source.problem);
     else {
       const has = source.collected ? "" : "It has a baseline. ";
-      headline("warming_up", "Getting to know this mesh", `${has}Its first snapshot shows here by itself.`);
+      headline("warming_up", "Learning this mesh", `${has}Its first snapshot appears here automatically.`);
     }
-  }, failed);
+  }, showFailure);
 }
 
-function gone(mesh) {
+function showUnknown(mesh) {
   headline(
     "",
-    `There is no mesh ${mesh}`,
-    "It was deleted, or never pushed or collected. Choose another, or wait for its first snapshot.",
+    `No mesh named ${mesh}`,
+    "It was deleted, or has no snapshot yet. Choose another mesh, or wait for its first snapshot.",
   );
 }
 
-/** Begin with the view of the address. */
+/** Start with the view of the address. */
 function begin() {
-  if (read().mesh) enter(read().mesh); // a link knows where it leads
+  if (read().mesh) enter(read().mesh); // no need to wait for the list
   list();
 }
 
-/** Show nothing of what was known, and ask for a token. */
-function signedOut() {
+/** Forget all data, and ask for a token. */
+function askForToken() {
   forget(null);
   show(by("mesh"));
   headline("", "Sign in", "This service needs an access token.");
@@ -266,35 +266,35 @@ function signedOut() {
   session.ask();
 }
 
-function failed(error) {
+function showFailure(error) {
   if (error.status === 401) {
-    signedOut();
+    askForToken();
     return;
   }
   if (error.status === 0) known.lost = true;
-  else known.problem = error.message; // told until there is something newer to tell
-  if (known.verdict) tell();
-  else notes([["", error.message]]);
-  ticked();
+  else known.problem = error.message; // shown until the next success
+  if (known.verdict) drawBanner();
+  else showNotes([["", error.message]]);
+  drawDetector();
 }
 
-// What is seen.
+// Drawing
 
 function draw() {
   const view = read();
   if (!known.verdict) {
-    fetchMap(); // a link to a moment brings its verdict with the map
+    fetchMap(); // loads the verdict of a link with the map
     return;
   }
   document.querySelector("main").classList.remove("waiting");
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
-  tell();
+  drawBanner();
   const near = view.view !== "all",
     open = incident();
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
-  by("near").textContent = open || !view.service ? "Around the suspects" : "Around what is selected";
+  by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
   if (known.map) graph.draw({ mesh: known.mesh, map: known.map, incident: open, service: view.service, near });
   incidents.draw({
     mesh: known.mesh,
@@ -309,21 +309,21 @@ function draw() {
     timeline.draw(known.timeline, { at: view.at, first, second });
     comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second });
   }
-  ticked();
+  drawDetector();
   fetchMap();
 }
 
-/** The banner, of the verdict that is looked at. */
-function tell() {
+/** Draw the banner of the verdict in view. */
+function drawBanner() {
   banner({ ...known, incident: incident(), view: read() });
 }
 
-function ticked() {
-  if (known.verdict) watcher.draw({ ...known, verdict: known.newest ?? known.verdict });
-  else if (known.lost) pulse("lost", "the service does not answer, trying again", "");
+function drawDetector() {
+  if (known.verdict) detector.draw({ ...known, verdict: known.newest ?? known.verdict });
+  else if (known.lost) pulse("lost", "The service does not answer, retrying", "");
 }
 
-// What people do.
+// Controls
 
 function theme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -342,10 +342,10 @@ function compare() {
   go({ first: both.first.join("~"), second: both.second.join("~") });
 }
 
-function step(by_) {
+function step(count) {
   const times = known.timeline?.observed_at ?? [],
     view = read();
-  const i = (view.at ? times.indexOf(view.at) : times.length - 1) + by_;
+  const i = (view.at ? times.indexOf(view.at) : times.length - 1) + count;
   if (times[i] !== undefined) look(times[i]);
 }
 
@@ -370,11 +370,11 @@ addEventListener("keydown", (event) => {
   )
     return;
   const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
-  const deed =
+  const action =
     KEYS[event.key] ?? (suspects[Number(event.key) - 1] && (() => select(suspects[Number(event.key) - 1].service)));
-  if (!deed) return;
+  if (!action) return;
   event.preventDefault();
-  deed();
+  action();
 });
 addEventListener("view", () => {
   const { mesh, at } = read();
@@ -415,4 +415,4 @@ theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark
 session.refresh().then(draw);
 begin();
 setInterval(list, MESHES_MS);
-setInterval(ticked, 1000);
+setInterval(drawDetector, 1000);

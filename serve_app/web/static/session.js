@@ -1,26 +1,26 @@
-// Who is signed in: the form that asks for a token, the button that forgets it, and what the user may do.
+// The signed-in user: the form for a token, the sign-out button, and the scopes.
 import { by } from "./dom.js";
 import * as feed from "./feed.js";
 
 const FAILURES = {
-  401: "this token is not known, or it has expired.",
-  429: "too many wrong tokens came from your address. Wait a minute and try again.",
+  401: "unknown or expired token.",
+  429: "too many wrong tokens from your address. Wait a minute and try again.",
 };
 
 /** @param {{begin: () => void, end: () => void}} on a user signed in; the user signed out. */
 export function sessionView(on) {
   const form = by("sign-in");
-  let leaving = Promise.resolve(); // the request that drops a cookie; one that comes later must not drop the next cookie
+  let leaving = Promise.resolve(); // the request that drops a cookie; it must not drop the cookie of the next sign-in
   let user = { needed: false, name: null, scopes: ["read", "write", "admin"], cookie: false };
 
-  /** Ask the service who this is. While it does not answer, nothing changes. */
+  /** Ask the service for the user. If it does not answer, nothing changes. */
   async function refresh() {
-    user = await feed.who().catch(() => user);
+    user = await feed.user().catch(() => user);
     by("sign-out").hidden = !user.cookie;
     by("user").textContent = user.needed && user.name ? user.name : "";
   }
 
-  /** Show the form. A cookie that the service refused is dropped, so that it is not sent again. */
+  /** Show the form, and drop the cookie that the service refused. */
   function ask() {
     if (form.open) return;
     by("sign-in-failed").textContent = "";
@@ -50,7 +50,7 @@ export function sessionView(on) {
     on.end();
   }
 
-  form.addEventListener("cancel", (event) => event.preventDefault()); // there is nothing behind it to go back to
+  form.addEventListener("cancel", (event) => event.preventDefault()); // nothing can be shown without a token
   by("sign-in-form").addEventListener("submit", signIn);
   by("sign-out").addEventListener("click", signOut);
   return {

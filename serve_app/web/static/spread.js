@@ -1,8 +1,8 @@
-// How an incident spreads: from its first suspect to those who call it, and on; as spread.py tells it in reports.
+// How an incident spreads: from its first suspect to its callers, and on; as graph/propagation.py does for reports.
 
 /**
- * Breadth first against the direction of calls, through affected services only; each is reached by its shortest way, of
- * several by the busiest call.
+ * Breadth first against the direction of calls, through affected services only. Each service is reached by the shortest
+ * path; of several, by the busiest call.
  * @param {any} incident of a verdict.
  * @param {any} edges of a map: columns.
  * @param {Map<string, number>} index node position by name.

@@ -1,9 +1,9 @@
-// The score against its threshold over the kept time, with incidents, planned changes and the moment that is looked at.
+// Score and threshold over time, with incidents, planned changes and the selected snapshot.
 /* global uPlot */
 import { by, colour, el, show } from "./dom.js";
 import { clock, ends, kind } from "./words.js";
 
-const TOLD = 8; // planned changes, and incidents, in words
+const MOST_LISTED = 8; // planned changes, and incidents, below the plot
 const COLUMNS = [
   "observed_at",
   "sequence",
@@ -16,36 +16,36 @@ const COLUMNS = [
   "milliseconds",
 ];
 
-/** A timeline with what came since, without what is no longer kept: nobody could look at it. */
-export function joined(before, news) {
+/** A timeline with its news, without snapshots that are no longer kept. */
+export function append(before, news) {
   if (!before) return news;
   const first = news.kept_from,
     times = [...before.observed_at, ...news.observed_at];
-  const told = Object.fromEntries(
+  const timeline = Object.fromEntries(
     COLUMNS.map((name) => [name, [...before[name], ...news[name]].filter((_, i) => times[i] >= first)]),
   );
-  told.kept_from = first;
+  timeline.kept_from = first;
   const incidents = new Map(before.incidents.map((one) => [one.id, one]));
   for (const one of news.incidents) {
     const old = incidents.get(one.id) ?? one,
       strongest = old.score > one.score ? old : one;
     incidents.set(one.id, { ...one, first: old.first, service: strongest.service, score: strongest.score });
   }
-  told.incidents = [...incidents.values()].filter((one) => one.last >= first);
-  told.changes = [...before.changes, ...news.changes].filter((one) => one.at >= first);
-  return told;
+  timeline.incidents = [...incidents.values()].filter((one) => one.last >= first);
+  timeline.changes = [...before.changes, ...news.changes].filter((one) => one.at >= first);
+  return timeline;
 }
 
-/** @param {any} on `{look(at), visit(incident id), select(period, first)}`: what a click, one on an incident, a drag (with shift) ask for. */
+/** @param {any} on `{look(at), visit(incident id), select(period, first)}`: called by a click, a click on an incident, a drag (with Shift). */
 export function timelineView(on) {
   let plot = null,
-    told = null,
+    data = null,
     view = {},
     shifted = false;
   const place = by("plot"),
     scrub = by("scrub");
 
-  scrub.addEventListener("input", () => on.look(told.observed_at[scrub.valueAsNumber]));
+  scrub.addEventListener("input", () => on.look(data.observed_at[scrub.valueAsNumber]));
   place.addEventListener("pointerdown", (event) => {
     shifted = event.shiftKey;
   });
@@ -78,23 +78,23 @@ export function timelineView(on) {
           { ...axis, size: 46, space: 36 },
         ],
         cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
-        hooks: { drawClear: [shades], draw: [marks], setSelect: [selected], ready: [clicks] },
+        hooks: { drawClear: [shades], draw: [marks], setSelect: [selectPeriod], ready: [listenToClicks] },
       },
       [[], [], []],
       place,
     );
   }
 
-  function clicks(u) {
+  function listenToClicks(u) {
     u.over.addEventListener("click", () => {
-      if (u.cursor.idx !== null && u.select.width < 3) on.look(told.observed_at[u.cursor.idx]);
+      if (u.cursor.idx !== null && u.select.width < 3) on.look(data.observed_at[u.cursor.idx]);
     });
   }
 
-  function selected(u) {
+  function selectPeriod(u) {
     if (u.select.width < 3) return;
     const within = [u.posToIdx(u.select.left), u.posToIdx(u.select.left + u.select.width)].map(
-      (i) => told.observed_at[i],
+      (i) => data.observed_at[i],
     );
     u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     on.select(within, shifted);
@@ -108,8 +108,8 @@ export function timelineView(on) {
   }
 
   function shades(u) {
-    if (!told) return;
-    for (const one of told.incidents) band(u, ends(one.first), ends(one.last), colour("shade"));
+    if (!data) return;
+    for (const one of data.incidents) band(u, ends(one.first), ends(one.last), colour("shade"));
     if (view.first) band(u, ...view.first.map(ends), colour("period-a"));
     if (view.second) band(u, ...view.second.map(ends), colour("period-b"));
   }
@@ -119,7 +119,7 @@ export function timelineView(on) {
       dense = window.devicePixelRatio || 1,
       low = u.bbox.top + u.bbox.height;
     pen.fillStyle = colour("warn");
-    for (const change of told?.changes ?? []) {
+    for (const change of data?.changes ?? []) {
       const x = u.valToPos(ends(change.at), "x", true);
       pen.beginPath();
       pen.moveTo(x, low - 9 * dense);
@@ -127,7 +127,7 @@ export function timelineView(on) {
       pen.lineTo(x + 5 * dense, low);
       pen.fill();
     }
-    const at = view.at ?? told?.observed_at.at(-1);
+    const at = view.at ?? data?.observed_at.at(-1);
     if (at === undefined) return;
     const x = u.valToPos(ends(at), "x", true);
     pen.strokeStyle = colour("ink");
@@ -139,25 +139,25 @@ export function timelineView(on) {
   }
 
   function draw(timeline, next) {
-    told = timeline;
+    data = timeline;
     view = next;
     if (plot === null) begin();
-    plot.setData([told.observed_at.map(ends), told.mesh_score, told.threshold]);
-    const last = told.observed_at.length - 1,
-      i = view.at ? told.observed_at.indexOf(view.at) : last;
+    plot.setData([data.observed_at.map(ends), data.mesh_score, data.threshold]);
+    const last = data.observed_at.length - 1,
+      i = view.at ? data.observed_at.indexOf(view.at) : last;
     scrub.max = String(Math.max(0, last));
     scrub.value = String(i < 0 ? last : i);
-    const at = told.observed_at[i < 0 ? last : i];
+    const at = data.observed_at[i < 0 ? last : i];
     scrub.setAttribute(
       "aria-valuetext",
-      at ? `${clock(at, true)} UTC, ${told.status[i < 0 ? last : i].replace("_", " ")}` : "nothing kept",
+      at ? `${clock(at, true)} UTC, ${data.status[i < 0 ? last : i].replace("_", " ")}` : "no snapshot",
     );
     by("moment").textContent = view.at
-      ? `looking at ${clock(view.at, true)} UTC`
+      ? `showing ${clock(view.at, true)} UTC`
       : at
-        ? `${clock(told.observed_at[0])} to ${clock(at)} UTC; click or drag the slider to look back`
+        ? `${clock(data.observed_at[0])} to ${clock(at)} UTC; click, or move the slider, to look back`
         : "";
-    const past = told.incidents.slice(-TOLD).reverse();
+    const past = data.incidents.slice(-MOST_LISTED).reverse();
     show(
       by("past"),
       ...past.map((one) =>
@@ -167,12 +167,12 @@ export function timelineView(on) {
           el(
             "button",
             { type: "button", "data-key": one.id, click: () => on.visit(one.id) },
-            `${clock(one.since)} to ${one.last === told.observed_at[last] ? "now" : clock(one.last)} ${one.severity}: ${one.service ?? one.id}`,
+            `${clock(one.since)} to ${one.last === data.observed_at[last] ? "now" : clock(one.last)} ${one.severity}: ${one.service ?? one.id}`,
           ),
         ),
       ),
     );
-    const shown = told.changes.slice(-TOLD).reverse();
+    const shown = data.changes.slice(-MOST_LISTED).reverse();
     show(
       by("changes"),
       ...shown.map((one) =>
@@ -188,7 +188,7 @@ export function timelineView(on) {
 
   return {
     draw,
-    redraw: () => told && draw(told, view),
+    redraw: () => data && draw(data, view),
     resize: () => plot?.setSize({ width: Math.max(200, place.clientWidth), height: 150 }),
   };
 }

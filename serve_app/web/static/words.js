@@ -1,4 +1,4 @@
-// Numbers and times as people read them. All times are UTC, as reasons tell them.
+// Formats numbers and times for people. All times are UTC.
 
 const METRICS = {
   request_rate: ["requests", (x) => `${figures(x)}/s`],
@@ -15,7 +15,7 @@ export const metricName = (metric) => METRICS[metric]?.[0] ?? metric.replaceAll(
 export const metricValue = (metric, x) =>
   x === null || x === undefined ? "not observed" : (METRICS[metric]?.[1] ?? figures)(x);
 
-/** Two figures: 1.2, 34, 1,230. */
+/** Two significant digits: 1.2, 34, 1,230. */
 export function figures(x) {
   if (x === 0) return "0";
   const size = Math.abs(x);
@@ -36,7 +36,7 @@ export function seconds(x) {
   return x >= 1 ? `${figures(x)} s` : `${figures(1000 * x)} ms`;
 }
 
-/** 03:12 or 03:12:15, of a time as the service writes it; a text of a link that is no time is told as it is. */
+/** 03:12 or 03:12:15, from a time of the service; a text that is no time stays unchanged. */
 export function clock(at, exact = false) {
   const time = new Date(at);
   return Number.isNaN(time.getTime()) ? String(at) : time.toISOString().slice(11, exact ? 19 : 16);
@@ -56,25 +56,25 @@ export function span(s) {
   return `${Math.round(s / 86400)} days`;
 }
 
-export const EVERYTHING = "/*"; // after a namespace: all services of it, drawn as one
+export const EVERYTHING = "/*"; // after a namespace: all its services, drawn as one node
 export const kind = (text) => text.replaceAll("_", " ");
 export const short = (service) => service.slice(service.indexOf("/") + 1);
 export const namespace = (service) => service.slice(0, service.indexOf("/"));
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 const TROUBLE = {
-  vanished: "is gone",
+  vanished: "has disappeared",
   error_rate: "is failing",
   p50_latency: "is slow",
   p99_latency: "is slow",
   own_time: "is slow",
   cpu_utilization: "is short of CPU",
-  cpu_per_request: "burns CPU",
+  cpu_per_request: "uses more CPU per request",
   memory_utilization: "is running out of memory",
-  new_calls: "is called by who did not call it",
+  new_calls: "is getting calls from new callers",
   lost_calls: "has lost calls",
-  moved_calls: "is called otherwise than usual",
+  moved_calls: "has rerouted traffic",
 };
 
-/** What is wrong with a suspect, by its first reason. */
-export const trouble = (reason) => TROUBLE[reason?.metric] ?? "is in trouble";
+/** What is wrong with a suspect, from its first reason. */
+export const trouble = (reason) => TROUBLE[reason?.metric] ?? "deviates";
