@@ -18,13 +18,14 @@ from model.features import Array
 from model.network.autoencoder import C_EDGE, Autoencoder, Decoding, MeshGraph
 from model.network.layers import Neighbourhoods
 from model.scoring.calibration import SeriesTail, Tail
-from model.scoring.evidence import KINDS, K, page_score
+from model.scoring.evidence import EvidenceKind, K, page_score
 from model.scoring.meta_model import EITHER_WAY
 from model.snapshot import IntArray
 from model.state.filters import Deviation
 
 FULL = "full"
-OF_NEIGHBOURS = ("callees", "callers", "remotes")  # kinds of evidence that come from neighbours
+# Kinds of evidence that come from neighbours.
+OF_NEIGHBOURS = (EvidenceKind.CALLEES, EvidenceKind.CALLERS, EvidenceKind.REMOTES)
 CERTAIN = 30.0  # logit of a call that is expected
 
 
@@ -130,15 +131,14 @@ VARIANTS = {
 }
 
 
-def rank_columns(kinds: tuple[str, ...]) -> list[int]:
+def rank_columns(kinds: tuple[EvidenceKind, ...]) -> list[int]:
     """Return the columns of these kinds of evidence among the inputs of the ranking.
 
     Each kind has a column for its value and one relative to the strongest service, and both again with the opposite
     sign if both signs count.
     """
     width = K + len(EITHER_WAY)
-    rows = [KINDS.index(kind) for kind in kinds if kind in KINDS]
-    places = rows + [K + EITHER_WAY.index(row) for row in rows if row in EITHER_WAY]
+    places = [*kinds, *(K + EITHER_WAY.index(kind) for kind in kinds if kind in EITHER_WAY)]
     return [table * width + place for table in (0, 1) for place in places]
 
 

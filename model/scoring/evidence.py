@@ -5,6 +5,7 @@ Computed over the whole mesh from calibrated surprises; only the services worth 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
@@ -33,26 +34,52 @@ from model.state.change_impact import OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 
-KINDS = (
-    "latency", "latency_raw", "error", "error_raw", "own_time", "rise", "fall", "resources", "connections",
-    "calls_in_latency", "calls_in_error", "calls_out", "callees", "callers", "vanished", "structure", "remotes",
-)  # fmt: skip
-K = len(KINDS)
+
+class EvidenceKind(IntEnum):
+    """Columns of ``kinds [*, K]``: what speaks for or against a service. Saved weights depend on the order."""
+
+    LATENCY = 0  # latency that neighbours do not explain; the worst of p50, p99 and self time
+    LATENCY_RAW = 1  # latency, explained or not
+    ERROR = 2  # errors that neighbours do not explain
+    ERROR_RAW = 3  # errors, explained or not
+    OWN_TIME = 4  # self time, without downstream calls
+    RISE = 5  # more requests than expected
+    FALL = 6  # fewer requests than usual, explained or not
+    RESOURCES = 7  # cpu, in total or per request
+    CONNECTIONS = 8  # active connections
+    CALLS_IN_LATENCY = 9  # latency of the worst call into the service
+    CALLS_IN_ERROR = 10  # errors of the worst call into the service
+    CALLS_OUT = 11  # extra traffic on the service's own calls
+    CALLEES = 12  # symptoms of the worst service it calls
+    CALLERS = 13  # symptoms of the worst service that calls it
+    VANISHED = 14  # the service is gone and missed, or traffic was rerouted around it
+    STRUCTURE = 15  # new calls that the learned structure does not expect
+    REMOTES = 16  # symptoms of the worst remote service it calls (see ``remotes``)
+
+
+K = len(EvidenceKind)
 _SHOWN_BY = (
-    ("latency", "latency_raw", "calls_in_latency"),
-    ("error", "error_raw", "calls_in_error"),
-    ("vanished",),
-    ("resources",),
+    (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.CALLS_IN_LATENCY),
+    (EvidenceKind.ERROR, EvidenceKind.ERROR_RAW, EvidenceKind.CALLS_IN_ERROR),
+    (EvidenceKind.VANISHED,),
+    (EvidenceKind.RESOURCES,),
 )
 SYMPTOM = np.array(  # index into ``feedback.SYMPTOMS``; -1: context
-    [next((symptom for symptom, kinds in enumerate(_SHOWN_BY) if kind in kinds), -1) for kind in KINDS]
+    [next((symptom for symptom, kinds in enumerate(_SHOWN_BY) if kind in kinds), -1) for kind in EvidenceKind]
 )
 RESOURCES = 0.6  # what a surprise in resources counts for beside one in latency or errors
 MARGIN = 0.3  # decades: what is twice as improbable as what was no incident, and like it, is none either
 # What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
 # starts a storm of calls may show nothing else, and is what its victims have in common.
-AFFECTED = [KINDS.index(k) for k in ("latency_raw", "error_raw", "calls_in_latency", "calls_in_error", "calls_out")]
-AFFECTED += [KINDS.index("vanished")]
+AFFECTED = [
+    EvidenceKind.LATENCY_RAW,
+    EvidenceKind.ERROR_RAW,
+    EvidenceKind.CALLS_IN_LATENCY,
+    EvidenceKind.CALLS_IN_ERROR,
+    EvidenceKind.CALLS_OUT,
+    EvidenceKind.VANISHED,
+]
+_CALLED_SYMPTOMS = AFFECTED[:4]  # what a caller sees of the services it calls
 MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise: one in a hundred
 UNHEARD_OF = 6.0  # surprise of what normal traffic does not show: a service is gone and missed, calls go elsewhere
@@ -86,7 +113,7 @@ class Evidence:
 
     Attributes:
         names: their ids.
-        kinds: float32 ``[M, K]``, surprises by ``KINDS``.
+        kinds: float32 ``[M, K]``, surprises by :class:`EvidenceKind`.
         remote: bool ``[M]``: known from its callers alone, as far as one can tell.
         blame: ``[M]`` the network's logits.
         page: ``[M]`` page scores.
@@ -220,9 +247,12 @@ def page_score(kinds: Array) -> Array:
 
 def symptoms(kinds: Array) -> Array:
     """``[N, 4]``: latency, errors, disappearance and, at a discount, resources, which page."""
-    latency = np.maximum(kinds[:, 0], kinds[:, 9])
-    error = np.maximum(kinds[:, 2], kinds[:, 10])
-    return np.stack([latency, error, kinds[:, 14], np.float32(RESOURCES) * kinds[:, 7]], axis=1)
+    latency = np.maximum(kinds[:, EvidenceKind.LATENCY], kinds[:, EvidenceKind.CALLS_IN_LATENCY])
+    error = np.maximum(kinds[:, EvidenceKind.ERROR], kinds[:, EvidenceKind.CALLS_IN_ERROR])
+    return np.stack(
+        [latency, error, kinds[:, EvidenceKind.VANISHED], np.float32(RESOURCES) * kinds[:, EvidenceKind.RESOURCES]],
+        axis=1,
+    )
 
 
 def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
@@ -235,7 +265,7 @@ def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
 def lessened(kinds: Array, levels: Array) -> Array:
     """``[N, K]`` the evidence less what page levels are raised by, symptom by symptom (``[N, 4]``, or ``[N, 1]``)."""
     moves = np.broadcast_to(levels, (len(kinds), len(_SHOWN_BY)))[:, SYMPTOM] * (SYMPTOM >= 0)
-    moves[:, KINDS.index("resources")] /= RESOURCES
+    moves[:, EvidenceKind.RESOURCES] /= RESOURCES
     return np.where(kinds > 0, np.maximum(kinds - moves, 0), 0).astype(np.float32)
 
 
@@ -268,26 +298,34 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((count, K), np.float32)
     own = s.node[:, OWN_TIME]
-    kinds[:, 0] = _either(s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0])
-    kinds[:, 1] = _either(s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1])
-    kinds[:, 2] = s.node[:, ERROR] * material[2]
-    kinds[:, 3] = s.node_raw[:, ERROR] * raw_material[2]
-    kinds[:, 4] = own
-    kinds[:, 5] = s.node[:, RATE] * rising
-    kinds[:, 6] = s.node_raw[:, RATE] * ~rising
-    kinds[:, 7] = s.node[:, [CPU, CPU_PER_REQUEST]].max(axis=1)  # memory stays high when trouble is over
-    kinds[:, 8] = s.node[:, CONNECTIONS]
+    kinds[:, EvidenceKind.LATENCY] = _either(
+        s.node[:, P50] * material[0], s.node[:, P99] * material[1], own * material[0]
+    )
+    kinds[:, EvidenceKind.LATENCY_RAW] = _either(
+        s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
+    )
+    kinds[:, EvidenceKind.ERROR] = s.node[:, ERROR] * material[2]
+    kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
+    kinds[:, EvidenceKind.OWN_TIME] = own
+    kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
+    kinds[:, EvidenceKind.FALL] = s.node_raw[:, RATE] * ~rising
+    kinds[:, EvidenceKind.RESOURCES] = s.node[:, [CPU, CPU_PER_REQUEST]].max(
+        axis=1
+    )  # memory stays high when trouble is over
+    kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
-    kinds[:, 9] = _worst(call_latency, destination, count)
-    kinds[:, 10] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
-    kinds[:, 11] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
-    symptom = kinds[:, [1, 3, 9, 10]].max(axis=1)
+    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = _worst(call_latency, destination, count)
+    kinds[:, EvidenceKind.CALLS_IN_ERROR] = _worst(s.edge[:, ERROR] * call_material[2], destination, count)
+    kinds[:, EvidenceKind.CALLS_OUT] = _worst(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, count)
+    symptom = kinds[:, _CALLED_SYMPTOMS].max(axis=1)
     from_afar = remote[destination]
-    kinds[:, 12] = _worst(symptom[destination] * ~from_afar, source, count)
-    kinds[:, 16] = _worst(symptom[destination] * from_afar, source, count)
-    kinds[:, 13] = _worst(symptom[source], destination, count)
-    kinds[:, 14] = np.maximum(_vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s))
-    kinds[:, 15] = _unlikely_calls(state, observation, decoded, count)
+    kinds[:, EvidenceKind.CALLEES] = _worst(symptom[destination] * ~from_afar, source, count)
+    kinds[:, EvidenceKind.REMOTES] = _worst(symptom[destination] * from_afar, source, count)
+    kinds[:, EvidenceKind.CALLERS] = _worst(symptom[source], destination, count)
+    kinds[:, EvidenceKind.VANISHED] = np.maximum(
+        _vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s)
+    )
+    kinds[:, EvidenceKind.STRUCTURE] = _unlikely_calls(state, observation, decoded, count)
     return kinds
 
 
@@ -444,6 +482,6 @@ def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: A
         into,
         s.edge[into][:, SYMPTOMS],
         np.stack([errors, p50, p99], axis=1),
-        kinds[keep, KINDS.index("vanished")],
+        kinds[keep, EvidenceKind.VANISHED],
         young_calls(state, observation),
     )

@@ -13,23 +13,31 @@ from model.incidents.feedback import preference
 from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, audible, follow, groups, warmed
 from model.network.autoencoder import Autoencoder
 from model.network.layers import perceptron
-from model.scoring.evidence import KINDS, UNHEARD_OF, Evidence, K, excess, lessened, unlikelihood
+from model.scoring.evidence import UNHEARD_OF, Evidence, EvidenceKind, K, excess, lessened, unlikelihood
 from model.scoring.explanations import SERIES
 from model.snapshot import BoolArray, IntArray
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
 
-EITHER_WAY = tuple(KINDS.index(kind) for kind in ("rise", "fall", "connections", "callers", "remotes"))
-CALLEES = KINDS.index("callees")
+EITHER_WAY = (
+    EvidenceKind.RISE,
+    EvidenceKind.FALL,
+    EvidenceKind.CONNECTIONS,
+    EvidenceKind.CALLERS,
+    EvidenceKind.REMOTES,
+)
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
 AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
-STRUCTURE = KINDS.index("structure")
 # In the ranking: nats for each decade of page score, since what is strange by itself needs no lesson, up to what a
 # disappearance is worth: beyond, more decades say how much is suffered, not whose doing it is.
 PAGE_NATS, MOST_DECADES = 1.0, UNHEARD_OF
 # Kinds of evidence that say of latency what others say of errors: in training they may change places.
-COUNTERPARTS = {"latency": "error", "latency_raw": "error_raw", "calls_in_latency": "calls_in_error"}
+COUNTERPARTS = {
+    EvidenceKind.LATENCY: EvidenceKind.ERROR,
+    EvidenceKind.LATENCY_RAW: EvidenceKind.ERROR_RAW,
+    EvidenceKind.CALLS_IN_LATENCY: EvidenceKind.CALLS_IN_ERROR,
+}
 
 
 class RankingNetwork(nn.Module):
@@ -119,7 +127,7 @@ def with_crossing(evidence: Evidence, crossing: CrossingCalls, logits: Array) ->
     unlikely = unlikelihood(logits) * crossing.young
     for ends in crossing.candidates:
         known = ends >= 0
-        np.maximum.at(kinds[:, STRUCTURE], ends[known], unlikely[known])
+        np.maximum.at(kinds[:, EvidenceKind.STRUCTURE], ends[known], unlikely[known])
     return replace(evidence, kinds=kinds)
 
 
@@ -281,7 +289,7 @@ def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
     signed = []
     for table in (kinds / 5, beside):
         signed += [table, -table[:, EITHER_WAY]]
-        table[:, CALLEES] *= -1
+        table[:, EvidenceKind.CALLEES] *= -1
     blame = evidence.blame[rows] - evidence.blame[rows].max(initial=0)
     signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(blame, -10, 10)[:, None] / 5]
     table = np.concatenate(signed, axis=1)
@@ -299,7 +307,7 @@ def rank_exchange() -> Tensor:
     places = np.arange(RANK_INPUTS)
     for table in (0, K + len(EITHER_WAY)):
         for latency, error in COUNTERPARTS.items():
-            pair = [table + KINDS.index(latency), table + KINDS.index(error)]
+            pair = [table + latency, table + error]
             places[pair] = places[pair[::-1]]
     return torch.from_numpy(places)
 

@@ -18,7 +18,7 @@ from benchmarks.detection.lines import score
 from benchmarks.detection.plan import Job
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.incidents.tracking import IncidentMemory
-from model.scoring.evidence import KINDS, Evidence
+from model.scoring.evidence import Evidence, EvidenceKind
 from model.scoring.meta_model import rank_inputs, suspects
 from model.scoring.score import PartitionScore
 from model.scoring.score import score as score_parts
@@ -78,7 +78,7 @@ def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[Prepare
 
 
 def kinds(evidence: Evidence, *names: str) -> float:
-    return float(evidence.kinds[:, [KINDS.index(name) for name in names]].max())
+    return float(evidence.kinds[:, [EvidenceKind[name.upper()] for name in names]].max())
 
 
 def test_what_is_silenced_says_nothing(shop: tuple[list[MeshSnapshot], Fault]) -> None:
@@ -115,14 +115,12 @@ def test_ranking_without_neighbours_and_by_the_maximum(shop: tuple[list[MeshSnap
         return scores
 
     with torch.inference_mode():
-        for name in OF_NEIGHBOURS:
-            if name not in KINDS:
-                continue
+        for kind in OF_NEIGHBOURS:
             louder = evidence.kinds.copy()
-            louder[0, KINDS.index(name)] += 7
+            louder[0, kind] += 7
             told = replace(evidence, kinds=louder)
             moved = np.flatnonzero((rank_inputs(told, rows) != rank_inputs(evidence, rows)).any(dim=0)).tolist()
-            assert set(moved) <= set(rank_columns((name,))), name
+            assert set(moved) <= set(rank_columns((kind,))), kind
             deaf = VARIANTS["without_graph"].of(load())
             assert torch.equal(ranked(deaf, told), ranked(deaf, evidence))
             assert not torch.equal(ranked(load(), told), ranked(load(), evidence))

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from model.incidents.tracking import AlertPolicy
-from model.scoring.evidence import KINDS, UNHEARD_OF, Evidence, page_score
+from model.scoring.evidence import UNHEARD_OF, Evidence, EvidenceKind, page_score
 from model.snapshot import MeshSnapshot
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
 from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
 
 
 def said(evidence: Evidence, service: int, kind: str) -> float:
-    return float(evidence.kinds[evidence.names.index(SERVICES[service]), KINDS.index(kind)])
+    return float(evidence.kinds[evidence.names.index(SERVICES[service]), EvidenceKind[kind.upper()]])
 
 
 def with_nodes(index: float, service: int, **metrics: float) -> MeshSnapshot:
@@ -33,7 +33,7 @@ def test_calls_that_take_another_way_speak_against_the_caller_and_both_destinati
 
 def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
     more = snapshot(30, calls=(*CALLS, (CART, IDLE)))
-    assert evidence_of(more).kinds[:, KINDS.index("vanished")].max() == 0
+    assert evidence_of(more).kinds[:, EvidenceKind.VANISHED].max() == 0
 
 
 def test_few_calls_or_a_small_share_count_for_less() -> None:
@@ -44,7 +44,7 @@ def test_a_service_that_was_just_changed_may_call_whom_it_likes() -> None:
     state = settled_state()
     announced = rerouted(0.7, change=True)
     memory = state.memory.aged(announced.changes, AlertPolicy().remembered)
-    assert evidence_of(announced, state=replace(state, memory=memory)).kinds[:, KINDS.index("vanished")].max() == 0
+    assert evidence_of(announced, state=replace(state, memory=memory)).kinds[:, EvidenceKind.VANISHED].max() == 0
 
 
 def test_errors_matter_beside_the_usual() -> None:
@@ -59,7 +59,7 @@ def test_errors_matter_beside_the_usual() -> None:
 
 
 def test_resources_page_at_a_discount_and_load_pages_nobody() -> None:
-    kinds = np.zeros((3, len(KINDS)), np.float32)
-    for row, kind in enumerate(("resources", "latency", "rise")):
-        kinds[row, KINDS.index(kind)] = 6.0
+    kinds = np.zeros((3, len(EvidenceKind)), np.float32)
+    for row, kind in enumerate((EvidenceKind.RESOURCES, EvidenceKind.LATENCY, EvidenceKind.RISE)):
+        kinds[row, kind] = 6.0
     np.testing.assert_allclose(page_score(kinds), [3.6, 6.0, 0.0], rtol=1e-6)

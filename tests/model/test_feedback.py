@@ -16,7 +16,7 @@ from model.incidents.feedback import (
     preference,
 )
 from model.incidents.tracking import REMEMBERED, IncidentMemory, OpenIncident
-from model.scoring.evidence import KINDS, MARGIN, K, eased, excess, page_score
+from model.scoring.evidence import MARGIN, EvidenceKind, K, eased, excess, page_score
 from model.verdict import Severity
 from tests.model.model_cases import at
 
@@ -58,7 +58,7 @@ def told(*feedback: Feedback) -> IncidentMemory:
 
 def showing(symptoms: Symptoms) -> np.ndarray:
     kinds = np.zeros((1, K), np.float32)
-    kinds[0, [KINDS.index(k) for k in ("latency", "error", "vanished")]] = symptoms
+    kinds[0, [EvidenceKind.LATENCY, EvidenceKind.ERROR, EvidenceKind.VANISHED]] = symptoms
     return kinds
 
 

@@ -5,13 +5,12 @@ import pytest
 import torch
 
 from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.evidence import KINDS, Evidence, K
+from model.scoring.evidence import Evidence, EvidenceKind, K
 from model.scoring.explanations import OWN, SERIES, Explanation
 from model.scoring.meta_model import (
     COUNTERPARTS,
     MOST_DECADES,
     PAGE_NATS,
-    STRUCTURE,
     Circumstances,
     CrossingCalls,
     MetaModel,
@@ -40,7 +39,7 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
     """Candidates with these page scores, whose errors show it."""
     count = len(page)
     kinds = np.zeros((count, K), np.float32)
-    kinds[:, KINDS.index("error")] = page
+    kinds[:, EvidenceKind.ERROR] = page
     series = np.full((count, 3), -1)
     series[:, 0] = SERIES.index("error_rate")
     observed, expected = np.zeros((count, 3), np.float32), np.zeros((count, 3), np.float32)
@@ -163,7 +162,7 @@ def test_exchange_is_what_the_inputs_are_when_latency_and_errors_change_places()
     kinds = np.random.default_rng(3).uniform(0, 9, told.kinds.shape).astype(np.float32)
     exchanged = kinds.copy()
     for latency, error in COUNTERPARTS.items():
-        pair = [KINDS.index(latency), KINDS.index(error)]
+        pair = [latency, error]
         exchanged[:, pair] = kinds[:, pair[::-1]]
     before, after = (rank_inputs(replace(told, kinds=k), np.arange(3)) for k in (kinds, exchanged))
     assert not torch.equal(before, after)
@@ -237,8 +236,8 @@ def test_an_unlikely_young_call_between_parts_speaks_against_both_ends() -> None
     ends = np.array([[0, 1, 2], [3, 3, -1]])
     crossing = CrossingCalls(np.zeros((4, 64), np.float32), ends, ends, np.array([True, False, True]))
     logits = np.array([-6.0, -20.0, 6.0], np.float32)
-    said = with_crossing(scene, crossing, logits).kinds[:, STRUCTURE]
+    said = with_crossing(scene, crossing, logits).kinds[:, EvidenceKind.STRUCTURE]
     assert said[0] == said[3] == pytest.approx(np.log10(1 + np.exp(6.0)), rel=1e-5)
     assert said[1] == 0, "a settled call is not asked about"
     assert said[2] == pytest.approx(np.log10(1 + np.exp(-6.0)), rel=1e-4)
-    assert (scene.kinds[:, STRUCTURE] == 0).all()
+    assert (scene.kinds[:, EvidenceKind.STRUCTURE] == 0).all()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, covered
 from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, audible, follow, groups, warmed
-from model.scoring.evidence import KINDS, MOST_CANDIDATES, K, _candidates, eased, excess, lessened, page_score
+from model.scoring.evidence import MOST_CANDIDATES, EvidenceKind, K, _candidates, eased, excess, lessened, page_score
 from model.snapshot import Sensitivity, ServicePolicy
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity
@@ -97,13 +97,13 @@ def test_sensitivity_moves_the_level_and_what_was_no_incident_is_silent_whatever
     shown: tuple[float, float, float], sensitivity: Sensitivity
 ) -> None:
     kinds = np.zeros((1, K), np.float32)
-    kinds[0, [KINDS.index(k) for k in ("latency", "error", "vanished")]] = shown
+    kinds[0, [EvidenceKind.LATENCY, EvidenceKind.ERROR, EvidenceKind.VANISHED]] = shown
     memory = IncidentMemory(heeded=ActiveMutes(levels={"shop/cart": LEVELS[sensitivity]}))
     moved, plain = page_score(eased(kinds, memory, ["shop/cart"])), page_score(kinds)
     assert np.sign(plain - moved) in (0, np.sign(LEVELS[sensitivity]))
     assert page_score(eased(kinds, memory, ["pay/card"])) == plain
     alone = np.zeros((1, K), np.float32)
-    alone[0, KINDS.index("latency")] = shown[0]
+    alone[0, EvidenceKind.LATENCY] = shown[0]
     expected = max(shown[0] - LEVELS[sensitivity], 0) if shown[0] > 0 else 0
     assert page_score(eased(alone, memory, ["shop/cart"])) == pytest.approx(expected, abs=1e-5)
     levels = memory.heeded.raised(["shop/cart"])[:, None]
