@@ -1,8 +1,8 @@
-"""The ``tagae::`` torch ops: graph attention over trajectories, edge products, neighbourhood means."""
+"""The ``tagae::`` torch ops: graph attention over trajectories and products of edge ends."""
 
 from kernels._registry import backend
 from kernels.errors import InvalidArgument, KernelError, NotDifferentiable, UnavailableBackend
-from kernels.ops import attend, edge_dot, segment_mean
+from kernels.ops import attend, edge_dot
 
 __all__ = [
     "InvalidArgument",
@@ -12,5 +12,4 @@ __all__ = [
     "attend",
     "backend",
     "edge_dot",
-    "segment_mean",
 ]

@@ -25,8 +25,6 @@ SCHEMAS = {
     "edge_dot_backward": (
         "(Tensor grad, Tensor source, Tensor target, Tensor source_index, Tensor target_index) -> (Tensor, Tensor)"
     ),
-    "segment_mean": "(Tensor values, Tensor indptr, Tensor indices) -> Tensor",
-    "segment_mean_backward": "(Tensor grad, Tensor indptr, Tensor indices, SymInt rows) -> Tensor",
 }
 
 

@@ -30,16 +30,6 @@ def edge_dot(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return (*torch.ops.tagae.edge_dot_backward(grad, *ctx.saved_tensors), None, None)
 
 
-def setup_segment_mean(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    values, indptr, indices = inputs
-    ctx.rows = values.shape[0]
-    ctx.save_for_backward(indptr, indices)
-
-
-def segment_mean(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return torch.ops.tagae.segment_mean_backward(grad, *ctx.saved_tensors, ctx.rows), None, None
-
-
 def setup_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     """A backward op keeps nothing: it has no derivative."""
 
@@ -62,6 +52,4 @@ FORMULAS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "attend_backward": (setup_nothing, refuse),
     "edge_dot": (setup_edge_dot, edge_dot),
     "edge_dot_backward": (setup_nothing, refuse),
-    "segment_mean": (setup_segment_mean, segment_mean),
-    "segment_mean_backward": (setup_nothing, refuse),
 }

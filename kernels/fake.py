@@ -51,11 +51,3 @@ def edge_dot_backward(
     grad: Tensor, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor
 ) -> tuple[Tensor, Tensor]:
     return source.new_empty(source.shape), target.new_empty(target.shape)
-
-
-def segment_mean(values: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
-    return values.new_empty(indptr.shape[0] - 1, values.shape[1])
-
-
-def segment_mean_backward(grad: Tensor, indptr: Tensor, indices: Tensor, rows: int) -> Tensor:
-    return grad.new_empty(rows, grad.shape[1])

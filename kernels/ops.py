@@ -118,31 +118,3 @@ def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index:
     check_size(op, "target_index", target_index, 0, source_index.shape[0], "E, the length of source_index")
     result: Tensor = torch.ops.tagae.edge_dot(source, target, source_index, target_index)
     return result
-
-
-def segment_mean(values: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
-    """Mean over neighbourhoods: ``out[i] = mean of values[indices[s]] over the slots s of i``, else zeros.
-
-    A new service starts from the mean of its neighbours' embeddings.
-
-    Args:
-        values: ``[M, F]``; F at least 1.
-        indptr: ``[N + 1]``.
-        indices: ``[E]``, rows of ``values``.
-
-    Returns:
-        ``[N, F]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
-    """
-    op = "segment_mean"
-    check_floats(op, values=values)
-    check_indices(op, ("values", values), indptr=indptr, indices=indices)
-    check_dims(op, "values", values, "[M, F]", 2)
-    if values.shape[1] == 0:
-        check_filled(op, "values", values)
-    if indptr.shape[0] == 0:
-        check_filled(op, "indptr", indptr)
-    result: Tensor = torch.ops.tagae.segment_mean(values, indptr, indices)
-    return result

@@ -117,22 +117,6 @@ def edge_dot_backward(
     return grad_source, grad_target
 
 
-def segment_mean(values: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
-    """See :func:`kernels.ops.segment_mean`."""
-    check_offsets("segment_mean", indptr, len(indices))
-    check_positions("segment_mean", "indices", indices, "values", len(values))
-    return embedding_bag(indices, values, indptr, mode="mean", include_last_offset=True)
-
-
-def segment_mean_backward(grad: Tensor, indptr: Tensor, indices: Tensor, rows: int) -> Tensor:
-    """Gradient of ``segment_mean`` for ``values [rows, F]``, from ``grad [N, F]``."""
-    check_offsets("segment_mean_backward", indptr, len(indices))
-    check_positions("segment_mean_backward", "indices", indices, "values", rows)
-    share = grad / indptr.diff().clamp(min=1).unsqueeze(1)
-    targets = _targets(indptr, len(indices))
-    return grad.new_zeros(rows, grad.shape[1]).index_add_(0, indices, share.index_select(0, targets))
-
-
 def _attention_weights(
     query: Tensor,
     key: Tensor,

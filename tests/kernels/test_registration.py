@@ -29,8 +29,6 @@ def samples(op: str, graph: str, dtype: torch.dtype) -> tuple[object, ...]:
         "attend_backward": (*grads, *inputs, 0.2),
         "edge_dot": (query, key, targets, indices),
         "edge_dot_backward": (trajectory[: len(indices), 0], query, key, targets, indices),
-        "segment_mean": (key, indptr, indices),
-        "segment_mean_backward": (query, indptr, indices, len(key)),
     }[op]
 
 
@@ -47,7 +45,7 @@ def test_opcheck(op: str, graph: str) -> None:
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("op", ["attend", "edge_dot", "segment_mean"])
+@pytest.mark.parametrize("op", ["attend", "edge_dot"])
 def test_opcheck_with_gradients(op: str, graph: str) -> None:
     torch.library.opcheck(getattr(torch.ops.tagae, op).default, requiring_grad(samples(op, graph, torch.float32)))
 
@@ -65,10 +63,8 @@ class Pass(torch.nn.Module):
     """Each op once, with an ordinary torch op between them."""
 
     def forward(self, inputs: AttendInputs, targets: Tensor) -> Tensor:
-        indptr, indices = inputs[5], inputs[6]
         values, trajectories = kernels.attend(*inputs, 0.2)
-        mean = kernels.segment_mean(values.tanh(), indptr, indices)
-        return kernels.edge_dot(mean, values, targets, indices) + trajectories.sum()
+        return kernels.edge_dot(values.tanh(), values, targets, inputs[6]) + trajectories.sum()
 
 
 def pass_inputs(counts: list[int], device: str = "cpu") -> tuple[AttendInputs, Tensor]:
@@ -110,7 +106,7 @@ def test_exports_with_the_ops_by_name() -> None:
     moving = ({0: auto}, {0: auto}, {0: auto}, None, None, {0: auto}, {0: auto}, {0: auto})
     program = torch.export.export(Pass(), (inputs, targets), dynamic_shapes=(moving, {0: auto}))
     called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
-    assert {"tagae.attend.default", "tagae.segment_mean.default", "tagae.edge_dot.default"} <= called
+    assert {"tagae.attend.default", "tagae.edge_dot.default"} <= called
     other = pass_inputs(SHAPES["hub"])
     assert_near(program.module()(*other), Pass()(*other))
 
