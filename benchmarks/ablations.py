@@ -16,13 +16,13 @@ from typing import Any
 
 from benchmarks.ablation.variants import FULL, VARIANTS, Variant
 from benchmarks.ablation.weights import Plan, code_digest, detector, needs_training, shipped_plan, train_variant
-from benchmarks.detection.judging import Part, group_parts, judging_tasks
 from benchmarks.detection.lines import missing_work, score
-from benchmarks.detection.measures import rows
-from benchmarks.detection.plan import SHARED, Job, shared_jobs, simulated_jobs
+from benchmarks.detection.parts import Part
+from benchmarks.detection.plan import Job, simulated_jobs
+from benchmarks.detection.rows import rows
+from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
 from benchmarks.detection.workers import Workers, report_steps, start_workers
-from benchmarks.evaluate import judge, make
-from benchmarks.simulated import JUDGED, WARM_UP, runs
+from benchmarks.simulated import runs
 from serve_app.cli.console import for_people
 
 VERDICTS, RESULTS = Path("out/ablations/verdicts"), Path("benchmarks/results/ablations.jsonl")
@@ -47,12 +47,11 @@ def main() -> None:
         _train(workers, variants, plan)
         jobs = _jobs(workers, arguments.parts, tuple(arguments.variants))
         _score(workers, jobs, plan)
-        asked = judging_tasks(jobs, VERDICTS, arguments.variants)
-        sheets = workers.each("judgements", judge, asked, [1] * len(asked))
+        found = evaluate(workers, jobs, VERDICTS, arguments.variants)
     complete = set(arguments.parts) == set(PARTS) and set(arguments.variants) == set(VARIANTS)
     target = arguments.results if complete else VERDICTS.parent / "in-part.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text("".join(json.dumps(row) + "\n" for row in lines(group_parts(asked, sheets))))
+    target.write_text("".join(json.dumps(row) + "\n" for row in lines(found)))
     print(f"{target}: written")
 
 
@@ -63,7 +62,7 @@ def lines(found: Sequence[Part]) -> list[dict[str, Any]]:
     """
     found_rows = []
     for part in found:
-        ahead = part.pool.compare_with(FULL) if FULL in part.pool.figures else {}
+        ahead = part.pool.compare_with(FULL) if FULL in part.pool.metrics else {}
         for row in rows(part):
             apart = ahead.get(row["detector"], {}).get(PAIRED.get(row["measure"], ""))
             paired = (
@@ -83,20 +82,17 @@ def _jobs(workers: Workers, chosen: Sequence[str], variants: tuple[str, ...]) ->
     jobs: list[Job] = []
     if str(SIZE) in chosen:
         simulated = [run for run in runs([SIZE]) if not run.muted]
-        workers.each("recordings", make, simulated, [WARM_UP + JUDGED] * len(simulated))
+        make_recordings(workers, simulated)
         jobs += simulated_jobs(SIZE, variants)
     if "shared" in chosen:
-        shared = shared_jobs(variants)
-        if not shared:
-            for_people().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
-        jobs += shared
+        jobs += plan_shared(variants)
     return sorted(jobs, key=lambda job: -job.snapshots())
 
 
 def _score(workers: Workers, jobs: Sequence[Job], plan: Plan) -> None:
     codes = {name: code_digest(name, plan) for job in jobs for name in job.detectors}
-    wanted = [job for one in jobs if (job := missing_work(one, VERDICTS, codes.__getitem__)) is not None]
-    workers.each("verdicts", _score_job, [(job, plan) for job in wanted], [job.snapshots() for job in wanted])
+    jobs_due = [job for one in jobs if (job := missing_work(one, VERDICTS, codes.__getitem__)) is not None]
+    write_lines(workers, jobs_due, [(job, plan) for job in jobs_due], _score_job)
 
 
 def _train_variant(work: tuple[str, Plan]) -> Path:

@@ -11,19 +11,17 @@ and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the sta
 import argparse
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.detection.judging import JudgingTask, Part, group_parts, judge_recording, judging_tasks
 from benchmarks.detection.lines import missing_work, score
-from benchmarks.detection.measures import STATIC, evaluation_set, rows
-from benchmarks.detection.plan import DETECTORS, OURS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
+from benchmarks.detection.parts import Part
+from benchmarks.detection.plan import DETECTORS, PARTS, SIMULATED, Job, simulated_jobs
 from benchmarks.detection.report import write as write_report
-from benchmarks.detection.workers import Workers, report_steps, start_workers
-from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
-from serve_app.cli.console import for_people
-from serve_app.evaluation.run import Sheet
+from benchmarks.detection.rows import STATIC, evaluation_set, rows
+from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
+from benchmarks.detection.workers import report_steps, start_workers
+from benchmarks.simulated import runs
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
 
@@ -39,13 +37,11 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
     with start_workers(arguments.processes) as workers:
-        simulated = runs([int(size) for size in sizes])
-        workers.each("recordings", make, simulated, [WARM_UP + JUDGED] * len(simulated))
+        make_recordings(workers, runs([int(size) for size in sizes]))
         jobs = _jobs(arguments.parts, sizes, detectors)
-        _score(workers, jobs, arguments.verdicts)
-        asked = judging_tasks(jobs, arguments.verdicts)
-        sheets = workers.each("judgements", judge, asked, [1] * len(asked))
-    found = group_parts(asked, sheets)
+        due = [job for one in jobs if (job := missing_work(one, arguments.verdicts)) is not None]
+        write_lines(workers, due, [(job, arguments.verdicts) for job in due], _score_job)
+        found = evaluate(workers, jobs, arguments.verdicts)
     complete = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
     _write(arguments.results, arguments.report, found, complete=complete)
 
@@ -54,15 +50,8 @@ def _jobs(chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...
     """Return the jobs, the longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
     if "shared" in chosen:
-        if not shared_jobs((OURS,)):
-            for_people().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
-        jobs += shared_jobs(detectors)
+        jobs += plan_shared(detectors)
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
-
-
-def _score(workers: Workers, jobs: Sequence[Job], folder: Path) -> None:
-    due = [(job, folder) for one in jobs if (job := missing_work(one, folder)) is not None]
-    workers.each("verdicts", _score_job, due, [job.snapshots() for job, _ in due])
 
 
 def _write(results: Path, report: Path, found: Sequence[Part], *, complete: bool) -> None:
@@ -88,20 +77,8 @@ def _static(part: Part) -> list[dict[str, Any]]:
     return evaluation_set(services, part.pool.sheets, "high") + evaluation_set(services, part.controls, "muted")
 
 
-def make(run: Run) -> Path:
-    """Generate the recording of a run; called in a worker."""
-    return record(run, FOLDER, partial(report_steps, 1))
-
-
 def _score_job(work: tuple[Job, Path]) -> None:
     score(*work, tick=report_steps)
-
-
-def judge(judging: JudgingTask) -> Sheet:
-    """Judge one recording; called in a worker."""
-    sheet = judge_recording(judging)
-    report_steps(1)
-    return sheet
 
 
 if __name__ == "__main__":

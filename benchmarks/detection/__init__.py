@@ -1,10 +1,11 @@
 """The parts of `make evaluate`, which ``benchmarks/evaluate.py`` runs.
 
-plan        jobs: detectors, recordings and warm-ups
-lines       verdict lines of a detector on recordings, cached until its code, its weights or a recording changes
-judging     judges the lines of each recording
-thresholds  judges the same lines with higher thresholds
-measures    rows of results, one for each measure and detector
-report      the report, one page of HTML
-workers     processes and progress bars
+plan      what is scored, on which recordings, warmed up by what
+lines     verdict lines of a detector on recordings, kept until its code, its weights or a recording changes
+parts     the lines evaluated recording by recording, and recordings grouped for the report
+run       the steps that evaluations share, spread over the processes of ``workers``
+rows      one row of results per measure and detector
+report    one page of HTML
+
+The metrics come from ``model.evaluate``.
 """

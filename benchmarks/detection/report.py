@@ -5,10 +5,10 @@ from html import escape
 from pathlib import Path
 
 from benchmarks.contenders import NAMES, contender
-from benchmarks.detection.judging import Part
-from benchmarks.detection.measures import label
+from benchmarks.detection.parts import Part
+from benchmarks.detection.rows import label
 from serve_app.evaluation.html import document, reliabilities, table
-from serve_app.evaluation.measures import blocks, by_kind
+from serve_app.evaluation.tables import blocks, by_kind
 
 
 def page(parts: Sequence[Part]) -> str:
@@ -27,8 +27,8 @@ def write(path: Path, parts: Sequence[Part]) -> None:
 
 
 def _section(part: Part) -> str:
-    figures = part.pool.figures
-    columns, names = list(figures.values()), [label(name) for name in figures]
+    metrics = part.pool.metrics
+    columns, names = list(metrics.values()), [label(name) for name in metrics]
     first, size = columns[0], columns[0].services
     mesh = f"{size[0]:,}" if size[0] == size[1] else f"{size[0]:,} to {size[1]:,}"
     count = f"{first.snapshots:,} snapshots, {first.incidents} incidents"

@@ -100,7 +100,7 @@ class FaultOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class FaultMetrics:
     """Of some faults.
 
     Attributes:
@@ -119,7 +119,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LocatedMetrics:
     """The figures of one detector over some runs.
 
     Attributes:
@@ -130,10 +130,10 @@ class Report:
     """
 
     outcomes: tuple[FaultOutcome, ...]
-    overall: Summary
-    by_kind: dict[str, Summary]
-    by_severity: dict[str, Summary]
-    by_effect: dict[str, Summary]
+    overall: FaultMetrics
+    by_kind: dict[str, FaultMetrics]
+    by_severity: dict[str, FaultMetrics]
+    by_effect: dict[str, FaultMetrics]
     pages: int
     false_pages: int
     false_pages_an_hour: Estimate
@@ -145,18 +145,18 @@ def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
     return in_time and _touch({*page.suspects, *page.affected}, fault.affected | fault.blamable)
 
 
-def outcomes(watch: LocatedRun) -> list[FaultOutcome]:
+def fault_outcomes(run: LocatedRun) -> list[FaultOutcome]:
     """What became of each fault."""
-    pages = sorted(watch.pages, key=lambda page: page.begin)
-    return [_outcome(fault, next((p for p in pages if is_true(p, fault, watch.step)), None)) for fault in watch.faults]
+    pages = sorted(run.pages, key=lambda page: page.begin)
+    return [_outcome(fault, next((p for p in pages if is_true(p, fault, run.step)), None)) for fault in run.faults]
 
 
-def false_pages(watch: LocatedRun) -> tuple[AlertRecord, ...]:
+def false_pages(run: LocatedRun) -> tuple[AlertRecord, ...]:
     """Pages that are about no fault."""
-    return tuple(page for page in watch.pages if not any(is_true(page, f, watch.step) for f in watch.faults))
+    return tuple(page for page in run.pages if not any(is_true(page, f, run.step) for f in run.faults))
 
 
-def due_to_churn(watch: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, ...]:
+def added_by_churn(run: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, ...]:
     """False pages that the muted control, the same run without benign actions, has not: none of its false pages begins
     within ``GRACE`` and names a service of theirs."""
     others = false_pages(control)
@@ -168,27 +168,27 @@ def due_to_churn(watch: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, .
             for other in others
         )
 
-    return tuple(page for page in false_pages(watch) if not known(page))
+    return tuple(page for page in false_pages(run) if not known(page))
 
 
-def report(watches: Iterable[LocatedRun]) -> Report:
+def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
     """The figures over runs; intervals are bootstrapped over faults, or over pairs of culprit and kind where that is
     wider, and over blocks of time for false pages."""
-    runs = list(watches)
-    found = [outcome for watch in runs for outcome in outcomes(watch)]
-    return Report(
+    runs = list(located_runs)
+    found = [outcome for run in runs for outcome in fault_outcomes(run)]
+    return LocatedMetrics(
         outcomes=tuple(found),
-        overall=summarise(found),
+        overall=fault_metrics(found),
         by_kind=_apart(found, lambda fault: fault.kind),
         by_severity=_apart(found, lambda fault: fault.severity),
         by_effect=_apart(found, lambda fault: band(fault.effect)),
-        pages=sum(len(watch.pages) for watch in runs),
-        false_pages=sum(len(false_pages(watch)) for watch in runs),
+        pages=sum(len(run.pages) for run in runs),
+        false_pages=sum(len(false_pages(run)) for run in runs),
         false_pages_an_hour=_rate(runs),
     )
 
 
-def summarise(found: Sequence[FaultOutcome]) -> Summary:
+def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
     """The figures of some faults."""
     hits = [o for o in found if o.page is not None]
     clusters = [o.cluster for o in hits]
@@ -197,7 +197,7 @@ def summarise(found: Sequence[FaultOutcome]) -> Summary:
     def among(places: Iterable[int | None], first: int) -> Estimate:
         return share([within(place, first) for place in places], clusters)
 
-    return Summary(
+    return FaultMetrics(
         share([o.page is not None for o in found], [o.cluster for o in found]),
         float(np.median(delays)) if delays else None,
         *(among((o.place for o in hits), first) for first in (1, 3)),
@@ -223,9 +223,9 @@ def _outcome(fault: LocatedFault, page: AlertRecord | None) -> FaultOutcome:
     return FaultOutcome(fault, page, delay, place(fault.culprit, page.suspects), blamed)
 
 
-def _apart(found: Sequence[FaultOutcome], key: Callable[[LocatedFault], str]) -> dict[str, Summary]:
+def _apart(found: Sequence[FaultOutcome], key: Callable[[LocatedFault], str]) -> dict[str, FaultMetrics]:
     names = sorted({key(outcome.fault) for outcome in found})
-    return {name: summarise([o for o in found if key(o.fault) == name]) for name in names}
+    return {name: fault_metrics([o for o in found if key(o.fault) == name]) for name in names}
 
 
 def _touch(one: Iterable[str], other: Iterable[str]) -> bool:
@@ -236,10 +236,10 @@ def _rate(runs: Sequence[LocatedRun]) -> Estimate:
     """False pages an hour."""
     counts: list[int] = []
     hours: list[float] = []
-    for watch in runs:
-        blocks = max(1, -(-(watch.end - watch.begin) // BLOCK))
-        at = [min(max((page.begin - watch.begin) // BLOCK, 0), blocks - 1) for page in false_pages(watch)]
+    for run in runs:
+        blocks = max(1, -(-(run.end - run.begin) // BLOCK))
+        at = [min(max((page.begin - run.begin) // BLOCK, 0), blocks - 1) for page in false_pages(run)]
         counts += np.bincount(at, minlength=blocks).tolist() if at else [0] * blocks
-        ends = [min(watch.begin + (i + 1) * BLOCK, watch.end) for i in range(blocks)]
-        hours += [(end - watch.begin - i * BLOCK) / timedelta(hours=1) for i, end in enumerate(ends)]
+        ends = [min(run.begin + (i + 1) * BLOCK, run.end) for i in range(blocks)]
+        hours += [(end - run.begin - i * BLOCK) / timedelta(hours=1) for i, end in enumerate(ends)]
     return bursty_rate(np.array(counts, np.float64), np.array(hours, np.float64))

@@ -48,13 +48,13 @@ class VerdictSeries:
         """Whether the detector had anything to say at all: not knowing is no silence."""
         return np.array([status not in (Status.WARMING_UP, MISSING) for status in self.status], np.bool_)
 
-    def suspected(self, window: Window) -> tuple[str, ...]:
+    def suspects_in(self, window: Window) -> tuple[str, ...]:
         """Names, best first, at the snapshot with the highest score inside the incident, whatever its status."""
         at = window.inside if len(window.inside) else window.wide
         return tuple(name for name, _ in self.suspects[at[np.argmax(self.score[at])]]) if len(at) else ()
 
 
-def series(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSeries:
+def align_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSeries:
     """The verdicts on the recording's snapshots: to each the nearest one, of several at a time the last.
 
     A snapshot without one is ``missing``: lowest score, no alarm.
@@ -76,12 +76,12 @@ def series(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSeries:
         probability=np.array([np.nan if v is None else v.probability for v in chosen], np.float64),
         threshold=np.array([np.nan if v is None else v.threshold for v in chosen], np.float64),
         suspects=tuple(() if v is None else tuple((s.service, s.score) for s in v.suspects) for v in chosen),
-        pages=pages(known),
+        pages=alert_records(known),
         unplaced=len(by_time) - len({microseconds(verdict.observed_at) for _, verdict in known}),
     )
 
 
-def pages(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRecord, ...]:
+def alert_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRecord, ...]:
     """One page for each incident id, begun at the snapshot that first told it (``since`` may lie before: evidence that
     nobody was told of helps nobody), naming whom the incident named when its score was highest.
 

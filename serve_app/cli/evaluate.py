@@ -66,7 +66,7 @@ def evaluate(
     from serve_app.evaluation import documents, terminal
     from serve_app.evaluation import html as page
     from serve_app.evaluation.inputs import verdict_files
-    from serve_app.evaluation.run import JudgingOptions, judge_all, pool_by_form
+    from serve_app.evaluation.run import EvaluationOptions, evaluate_all, pool_by_form
     from serve_app.settings import load
 
     controls = control or []
@@ -76,12 +76,12 @@ def evaluate(
     chosen = reference or next(iter(files))
     if chosen not in files:
         raise BadVerdicts(f"--reference: expected one of {', '.join(files)}, came {chosen!r}")
-    rules = JudgingOptions(
+    rules = EvaluationOptions(
         load(config, overrides(settings)).alert,
         None if guard is None else timedelta(seconds=guard),
         timedelta(seconds=begin_after),
     )
-    sheets = judge_all(recording, files, rules, controls=controls, draw=page.draw_charts if html else None)
+    sheets = evaluate_all(recording, files, rules, controls=controls, draw=page.draw_charts if html else None)
     found = pool_by_form(list(progress(sheets, "evaluating", len(recording))))
     if json is None or str(json) != "-":
         terminal.print_results(found, chosen, Console(highlight=False))

@@ -3,8 +3,8 @@
 inputs      matches files of verdicts with recordings
 load        reads labels and verdicts
 run         every detector on every recording
-measures    the figures by name
-words       figures as text
+tables      the metrics as rows
+words       metrics as text
 documents   the results as JSON
 terminal    the results as tables
 charts      plots

@@ -19,8 +19,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from model.evaluate.curves import Forecast
-from model.evaluate.judged import RecordingResult
-from model.evaluate.located import is_true, outcomes
+from model.evaluate.located import fault_outcomes, is_true
+from model.evaluate.recording import RecordingResult
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import NORMAL, UNSCORED, Flags, Form, GroundTruth, Span, microseconds
 
@@ -52,11 +52,11 @@ class ChartColumn:
         return sum(list(ranked[:1]) == [self.span.culprit] for ranked in self.suspects) / len(self.suspects)
 
 
-def draw_scores(truth: GroundTruth, series: VerdictSeries, judged: RecordingResult) -> str:
+def draw_scores(truth: GroundTruth, series: VerdictSeries, result: RecordingResult) -> str:
     """Draw score and threshold over time, with incidents shaded and alerts marked; an HTML image."""
     figure = Figure((WIDTH, 3.2), layout="constrained")
     top, status = figure.subplots(2, 1, sharex=True, height_ratios=(12, 1))
-    found = find_hits(judged)
+    found = find_hits(result)
     _shade_incidents(top, truth, found)
     x = np.arange(len(truth.times))
     gaps = np.flatnonzero(truth.breaks)  # the line is interrupted before each
@@ -66,7 +66,7 @@ def draw_scores(truth: GroundTruth, series: VerdictSeries, judged: RecordingResu
     if len(positive) and series.score.max() > LOGARITHMIC * np.median(positive):
         top.set_yscale("log", nonpositive="clip")
     top.grid(axis="y", alpha=0.4)
-    _mark_alerts(top, truth, judged)
+    _mark_alerts(top, truth, result)
     _draw_status(status, truth, series)
     status.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     status.xaxis.set_major_formatter(FuncFormatter(lambda at, _: _time(truth, at)))
@@ -80,11 +80,11 @@ def draw_scores(truth: GroundTruth, series: VerdictSeries, judged: RecordingResu
     )
 
 
-def draw_suspects(truth: GroundTruth, series: VerdictSeries, judged: RecordingResult) -> list[str]:
+def draw_suspects(truth: GroundTruth, series: VerdictSeries, result: RecordingResult) -> list[str]:
     """Draw which services were suspected in each incident, as HTML images of at most ``MOST_COLUMNS`` incidents."""
     columns = [
         ChartColumn(i, window.span, [[name for name, _ in series.suspects[at]] for at in window.wide.tolist()], hit)
-        for i, (window, hit) in enumerate(zip(truth.windows, find_hits(judged), strict=True), 1)
+        for i, (window, hit) in enumerate(zip(truth.windows, find_hits(result), strict=True), 1)
         if len(window.wide)
     ]
     parts = [columns[i : i + MOST_COLUMNS] for i in range(0, len(columns), MOST_COLUMNS)]
@@ -110,12 +110,12 @@ def draw_reliability(forecast: Forecast, title: str) -> str:
     )
 
 
-def find_hits(judged: RecordingResult) -> list[bool]:
+def find_hits(result: RecordingResult) -> list[bool]:
     """Return whether each incident was found: by an alert that names its place if it has one, else by an alarm in
     time."""
-    if judged.form is Form.LOCATED and judged.watch is not None:
-        return [outcome.page is not None for outcome in outcomes(judged.watch)]
-    return [outcome.found for outcome in judged.outcomes]
+    if result.form is Form.LOCATED and result.run is not None:
+        return [outcome.page is not None for outcome in fault_outcomes(result.run)]
+    return [outcome.found for outcome in result.outcomes]
 
 
 def _image(figure: Figure, alt: str) -> str:
@@ -152,9 +152,9 @@ def _shade_incidents(axes: Axes, truth: GroundTruth, found: Sequence[bool]) -> N
             axes.text((first + last) / 2, 1.06, f"{number}", color=colour, ha="center", transform=above)
 
 
-def _mark_alerts(axes: Axes, truth: GroundTruth, judged: RecordingResult) -> None:
+def _mark_alerts(axes: Axes, truth: GroundTruth, result: RecordingResult) -> None:
     """Mark alerts that are judged by the place they name: filled if true, hollow if false."""
-    pages = judged.watch.pages if judged.watch is not None else ()
+    pages = result.run.pages if result.run is not None else ()
     at = np.minimum(np.searchsorted(truth.times, [microseconds(page.begin) for page in pages]), len(truth.times) - 1)
     true = np.array([any(is_true(page, fault, truth.step) for fault in truth.faults) for page in pages], bool)
     for label, colour, face, which in (("true alert", BLUE, BLUE, true), ("false alert", ORANGE, "none", ~true)):

@@ -1,4 +1,4 @@
-"""The results as JSON, with the names of ``model.evaluate.figures``."""
+"""The results as JSON, with the names of ``model.evaluate.metrics``."""
 
 import json
 import math
@@ -7,17 +7,17 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from model.evaluate.figures import Figures
-from model.evaluate.judged import RecordingResult
-from model.evaluate.located import outcomes
+from model.evaluate.located import fault_outcomes
+from model.evaluate.metrics import DetectorMetrics
+from model.evaluate.recording import RecordingResult
 from serve_app.evaluation.run import Pool
 
 
 def document(found: Sequence[Pool], reference: str) -> dict[str, Any]:
     """Return all figures: pooled by form, by recording, by incident, and the differences between detectors."""
     return {
-        "detectors": list(found[0].figures),
-        "pooled": {pool.form.value: _of_detectors(pool.figures) for pool in found},
+        "detectors": list(found[0].metrics),
+        "pooled": {pool.form.value: _of_detectors(pool.metrics) for pool in found},
         "compared": {
             pool.form.value: {f"{reference} - {other}": plain(apart) for other, apart in differences.items()}
             for pool in found
@@ -25,8 +25,8 @@ def document(found: Sequence[Pool], reference: str) -> dict[str, Any]:
         },
         "recordings": {
             sheet.name: {
-                name: {**figures, "per_incident": _incidents(sheet.judged[name])}
-                for name, figures in _of_detectors(sheet.figures).items()
+                name: {**figures, "per_incident": _incidents(sheet.results[name])}
+                for name, figures in _of_detectors(sheet.metrics).items()
             }
             for pool in found
             for sheet in pool.sheets
@@ -58,18 +58,18 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _of_detectors(by_detector: Mapping[str, Figures]) -> dict[str, dict[str, Any]]:
+def _of_detectors(by_detector: Mapping[str, DetectorMetrics]) -> dict[str, dict[str, Any]]:
     return {name: _figures(one) for name, one in by_detector.items()}
 
 
-def _figures(one: Figures) -> dict[str, Any]:
+def _figures(one: DetectorMetrics) -> dict[str, Any]:
     found: dict[str, Any] = plain(one)
     if found["pages"]:
         del found["pages"]["outcomes"]  # they are with their recording
     return found
 
 
-def _incidents(judged: RecordingResult) -> list[dict[str, Any]]:
+def _incidents(result: RecordingResult) -> list[dict[str, Any]]:
     """The outcome of each incident: by time or, for located recordings, by its alert."""
     rows: list[dict[str, Any]] = [
         {
@@ -82,9 +82,9 @@ def _incidents(judged: RecordingResult) -> list[dict[str, Any]]:
             "place": outcome.place,
             "peak": float(outcome.scores.max()) if len(outcome.scores) else None,
         }
-        for outcome in judged.outcomes
+        for outcome in result.outcomes
     ]
-    if judged.watch is not None and judged.watch.faults:
+    if result.run is not None and result.run.faults:
         rows = [
             {
                 "start": outcome.fault.start,
@@ -98,6 +98,6 @@ def _incidents(judged: RecordingResult) -> list[dict[str, Any]]:
                 "place": outcome.place,
                 "blamed": outcome.blamed,
             }
-            for outcome in outcomes(judged.watch)
+            for outcome in fault_outcomes(result.run)
         ]
     return [plain(row) for row in rows]

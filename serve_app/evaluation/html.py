@@ -5,13 +5,13 @@ from datetime import timedelta
 from html import escape
 
 from model.evaluate.intervals import Difference
-from model.evaluate.judged import RecordingResult
-from model.evaluate.located import outcomes
+from model.evaluate.located import fault_outcomes
+from model.evaluate.recording import RecordingResult
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import Form, GroundTruth
 from serve_app.evaluation import charts
-from serve_app.evaluation.measures import Block, blocks, by_kind, difference, headline, headline_words
 from serve_app.evaluation.run import Pool, Sheet
+from serve_app.evaluation.tables import Block, blocks, by_kind, difference, headline, headline_words
 from serve_app.evaluation.words import NOTHING
 from serve_app.web import html
 from serve_app.web.html import figure
@@ -41,7 +41,7 @@ def document(title: str, body: str) -> str:
     return html.document(title, f"<h1>{escape(title)}</h1>{body}", STYLE)
 
 
-def draw_charts(truth: GroundTruth, series: VerdictSeries, judged: RecordingResult) -> str:
+def draw_charts(truth: GroundTruth, series: VerdictSeries, result: RecordingResult) -> str:
     """Return the charts of one detector on one recording, with how to read them."""
     scores = "The highest anomaly score in the mesh at each snapshot, and the threshold. Below, the status of the mesh."
     if truth.form is Form.LOCATED:
@@ -50,8 +50,8 @@ def draw_charts(truth: GroundTruth, series: VerdictSeries, judged: RecordingResu
         "A column is an incident, with time running to the right; a row is a service, culprits on top. The more of a "
         "culprit's frame is dark, the better."
     )
-    figures = [figure(charts.draw_scores(truth, series, judged), scores)]
-    figures += [figure(image, suspects) for image in charts.draw_suspects(truth, series, judged)]
+    figures = [figure(charts.draw_scores(truth, series, result), scores)]
+    figures += [figure(image, suspects) for image in charts.draw_suspects(truth, series, result)]
     return "".join(figures)
 
 
@@ -75,18 +75,18 @@ def _summary(found: Sequence[Pool]) -> str:
         f"<tr><th>{escape(_name(pool))}</th><td>{escape(name)}</td><td>{headline(one)}</td>"
         f"<td>{escape(headline_words(one))}</td></tr>"
         for pool in found
-        for name, one in pool.figures.items()
+        for name, one in pool.metrics.items()
     )
     return _table("summary", "<tr><th>recordings</th><th>detector</th><th></th><th></th></tr>", rows)
 
 
 def _pool(pool: Pool, reference: str) -> str:
-    results, names = list(pool.figures.values()), list(pool.figures)
+    results, names = list(pool.metrics.values()), list(pool.metrics)
     first = results[0]
     mesh = " to ".join(f"{services:,}" for services in dict.fromkeys(first.services))
     about = f"{first.incidents} incidents in {first.snapshots:,} snapshots of {mesh} services: "
     about += ", ".join(sheet.name for sheet in pool.sheets)
-    notes = "".join(f"<p>{escape(f'{name}: {note}')}</p>" for name, one in pool.figures.items() for note in one.notes)
+    notes = "".join(f"<p>{escape(f'{name}: {note}')}</p>" for name, one in pool.metrics.items() for note in one.notes)
     kinds = by_kind(results)
     parts = [
         f'<h2>{escape(_name(pool))}</h2><p class="about">{escape(about)}</p>{notes}{table(blocks(results), names)}',
@@ -121,7 +121,7 @@ def reliabilities(pool: Pool) -> str:
             f"<b>{escape(name)}</b>: Brier score {one.forecast.brier:.3f}; the base rate alone has "
             f"{one.forecast.brier_of_base_rate:.3f}.",
         )
-        for name, one in pool.figures.items()
+        for name, one in pool.metrics.items()
         if one.forecast is not None and one.forecast.base_rate > 0
     ]
     if not images:
@@ -136,33 +136,33 @@ def reliabilities(pool: Pool) -> str:
 
 def _sheet(sheet: Sheet) -> str:
     parts = [f"<h3>{escape(sheet.name)}</h3>"]
-    for name, judged in sheet.judged.items():
+    for name, result in sheet.results.items():
         if sheet.charts[name]:
-            parts.append(f"<h4>{escape(name)}</h4>{sheet.charts[name]}{_incidents(judged)}")
+            parts.append(f"<h4>{escape(name)}</h4>{sheet.charts[name]}{_incidents(result)}")
     return "".join(parts) if any(sheet.charts.values()) else ""
 
 
-def _incidents(judged: RecordingResult) -> str:
+def _incidents(result: RecordingResult) -> str:
     """A table with one row for each incident: its kind, its delay, the rank of its culprit."""
     columns = ("", "start (UTC)", "duration", "kind", "culprit", "found", "rank of the culprit")
     head = "".join(f"<th>{name}</th>" for name in columns)
     rows = ""
-    for i, (begin, length, kind, culprit, found, rank) in enumerate(_rows(judged), 1):
+    for i, (begin, length, kind, culprit, found, rank) in enumerate(_rows(result), 1):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in (begin, length, kind, culprit, found, rank))
         rows += f"<tr{' class=missed' if found == 'no' else ''}><th>{i}</th>{cells}</tr>"
     return _table("incidents", f"<tr>{head}</tr>", rows) if rows else ""
 
 
-def _rows(judged: RecordingResult) -> Iterable[tuple[str, ...]]:
-    if judged.form is Form.LOCATED and judged.watch is not None:
-        for outcome in outcomes(judged.watch):
+def _rows(result: RecordingResult) -> Iterable[tuple[str, ...]]:
+    if result.form is Form.LOCATED and result.run is not None:
+        for outcome in fault_outcomes(result.run):
             fault = outcome.fault
             kind = f"{fault.kind}, {fault.effect:.0f} sigmas" if fault.effect == fault.effect else fault.kind
             found = "no" if outcome.delay is None else f"after {outcome.delay.total_seconds():.0f} s"
             length = _length(fault.end - fault.start)
             yield f"{fault.start:%d %b %H:%M:%S}", length, kind, fault.culprit, found, _rank(outcome.place)
         return
-    for one in judged.outcomes:
+    for one in result.outcomes:
         span = one.span
         found = "no" if one.delay is None else f"in snapshot {one.delay + 1}"
         yield (

@@ -1,20 +1,18 @@
 """Reads labelled recordings and verdict files for ``model.evaluate``."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from model.evaluate.judged import RecordingResult, judge
 from model.evaluate.located import GRACE, LocatedFault
-from model.evaluate.series import MISSING, VerdictSeries, series
+from model.evaluate.series import MISSING, VerdictSeries, align_verdicts
 from model.evaluate.truth import GUARD, TICK, Form, GroundTruth, Span, ground_truth
 from model.verdict import Verdict
 from serve_app.api.codec import decode_verdict_line
 from serve_app.errors import BadRecording, BadVerdicts
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.reader import RecordingReader
-from serve_app.settings import AlertSettings
 
 LOCATED = frozenset({"recovered", "affected", "candidates"})  # columns of labels that name the affected services
 UNMATCHED = 0.5  # share of snapshots without a verdict, above which the file belongs to another recording
@@ -119,40 +117,22 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
         ) from error
 
 
-def match_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth, source: object) -> VerdictSeries:
-    """Match verdicts with the snapshots of a recording.
-
-    Args:
-        verdicts: of one detector.
-        truth: of the recording.
-        source: where the verdicts come from, for errors.
+def read_series(path: Path, truth: GroundTruth) -> VerdictSeries:
+    """Read a file of verdicts and match them with the snapshots of a recording.
 
     Raises:
-        BadVerdicts: most snapshots have no verdict, so the file is incomplete or belongs to another recording.
+        BadVerdicts: the file cannot be read, a line is not a verdict, or most snapshots have no verdict, so the file is
+            incomplete or belongs to another recording.
     """
-    matched = series(verdicts, truth)
+    matched = align_verdicts(read_verdicts(path), truth)
     missing = matched.status.count(MISSING)
     if missing > UNMATCHED * len(truth.times):
         raise BadVerdicts(
-            f"verdicts {source}: expected one for each of the {len(truth.times)} snapshots of {truth.name} "
+            f"verdicts {path}: expected one for each of the {len(truth.times)} snapshots of {truth.name} "
             f"({truth.instant(0).isoformat()} to {truth.instant(-1).isoformat()}), came none for {missing} of them and "
             f"{matched.unplaced} about other times; name the file made from this recording, or score it again"
         )
     return matched
-
-
-def judge_file(truth: GroundTruth, path: Path, alert: AlertSettings | None = None) -> RecordingResult:
-    """Evaluate a file of verdicts on a recording.
-
-    Args:
-        truth, path: recording and verdicts.
-        alert: settings with the budget of false alerts; None: the defaults.
-
-    Raises:
-        BadVerdicts: as :func:`read_verdicts` and :func:`match_verdicts`.
-    """
-    promised = (alert or AlertSettings()).budget(len(truth.services))
-    return judge(truth, match_verdicts(read_verdicts(path), truth, path), promised)
 
 
 def _verdict(path: Path, number: int, line: str) -> Verdict:

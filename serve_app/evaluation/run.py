@@ -1,19 +1,19 @@
 """Runs the evaluation: every detector on every recording."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from model.evaluate.figures import Figures, compare, figures
 from model.evaluate.intervals import Difference
-from model.evaluate.judged import RecordingResult, judge
+from model.evaluate.metrics import DetectorMetrics, compare_detectors, compute_metrics
+from model.evaluate.recording import RecordingResult, evaluate_recording
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import Form, GroundTruth
 from serve_app.errors import BadRecording
 from serve_app.evaluation.inputs import recording_names
-from serve_app.evaluation.load import match_verdicts, read_truth, read_verdicts
+from serve_app.evaluation.load import read_series, read_truth
 from serve_app.settings import AlertSettings
 
 Draw = Callable[[GroundTruth, VerdictSeries, RecordingResult], str]  # HTML of the charts of a detector
@@ -25,15 +25,16 @@ class Sheet:
 
     name: str
     form: Form
-    judged: dict[str, RecordingResult]
+    results: dict[str, RecordingResult]
     charts: dict[str, str]
     controls: dict[str, RecordingResult]
 
     @cached_property
-    def figures(self) -> dict[str, Figures]:
-        """Return the figures of each detector."""
+    def metrics(self) -> dict[str, DetectorMetrics]:
+        """Return the metrics of each detector."""
         return {
-            name: figures([one], [self.controls[name]] if self.controls else []) for name, one in self.judged.items()
+            name: compute_metrics([one], [self.controls[name]] if self.controls else [])
+            for name, one in self.results.items()
         }
 
 
@@ -45,40 +46,49 @@ class Pool:
     sheets: tuple[Sheet, ...]
 
     @cached_property
-    def figures(self) -> dict[str, Figures]:
-        """Return the figures of each detector over all recordings."""
+    def metrics(self) -> dict[str, DetectorMetrics]:
+        """Return the metrics of each detector over all recordings."""
         if len(self.sheets) == 1:
-            return self.sheets[0].figures
+            return self.sheets[0].metrics
         controlled = all(sheet.controls for sheet in self.sheets)
         return {
-            name: figures(
-                [sheet.judged[name] for sheet in self.sheets],
+            name: compute_metrics(
+                [sheet.results[name] for sheet in self.sheets],
                 [sheet.controls[name] for sheet in self.sheets] if controlled else [],
             )
-            for name in self.sheets[0].judged
+            for name in self.sheets[0].results
         }
 
     def compare_with(self, reference: str) -> dict[str, dict[str, Difference]]:
         """Return the reference minus each other detector, by its name; empty if there are no incidents."""
-        results = {name: [sheet.judged[name] for sheet in self.sheets] for name in self.sheets[0].judged}
-        found = {name: compare(results[reference], other) for name, other in results.items() if name != reference}
+        results = {name: [sheet.results[name] for sheet in self.sheets] for name in self.sheets[0].results}
+        found = {
+            name: compare_detectors(results[reference], other) for name, other in results.items() if name != reference
+        }
         return {name: differences for name, differences in found.items() if differences}
 
 
 @dataclass(frozen=True, slots=True)
-class JudgingOptions:
-    """How to evaluate: see :func:`~serve_app.evaluation.load.read_truth`; ``alert`` has the budget of false alerts."""
+class EvaluationOptions:
+    """How to evaluate.
+
+    Attributes:
+        alert: settings with the budget of false alerts.
+        guard, begin_after: see :func:`~serve_app.evaluation.load.read_truth`.
+        own_alerts: settings of the detectors that do not run with ``alert``.
+    """
 
     alert: AlertSettings
     guard: timedelta | None = None
     begin_after: timedelta = timedelta(0)
+    own_alerts: Mapping[str, AlertSettings] = field(default_factory=dict)
 
 
-def judge_sheet(
+def evaluate_sheet(
     name: str,
     recording: Path,
     files: dict[str, Path],
-    rules: JudgingOptions,
+    options: EvaluationOptions,
     draw: Draw | None = None,
     control: tuple[Path, dict[str, Path]] | None = None,
 ) -> Sheet:
@@ -87,37 +97,37 @@ def judge_sheet(
     Args:
         name, recording: its name and its folder.
         files: the verdicts of each detector.
-        rules: how to evaluate.
+        options: how to evaluate.
         draw: draws the charts of a detector; None: no charts.
         control: the muted control's folder and verdicts.
 
     Raises:
         BadRecording, BadVerdicts: a file cannot be read or does not match.
     """
-    truth = read_truth(recording, guard=rules.guard, begin_after=rules.begin_after, name=name)
-    promised = rules.alert.budget(len(truth.services))
-    judged, charts = {}, {}
+    truth = read_truth(recording, guard=options.guard, begin_after=options.begin_after, name=name)
+    results, charts = {}, {}
     for detector, path in files.items():
-        series = match_verdicts(read_verdicts(path), truth, path)
-        judged[detector] = judge(truth, series, promised)
-        charts[detector] = draw(truth, series, judged[detector]) if draw else ""
-    return Sheet(name, truth.form, judged, charts, _control(truth, control, rules) if control else {})
+        series = read_series(path, truth)
+        alert = options.own_alerts.get(detector, options.alert)
+        results[detector] = evaluate_recording(truth, series, alert.budget(len(truth.services)))
+        charts[detector] = draw(truth, series, results[detector]) if draw else ""
+    return Sheet(name, truth.form, results, charts, _control(truth, control, options) if control else {})
 
 
-def judge_all(
+def evaluate_all(
     recordings: Sequence[Path],
     files: Mapping[str, Sequence[Path]],
-    rules: JudgingOptions,
+    options: EvaluationOptions,
     *,
     controls: Sequence[Path] = (),
     draw: Draw | None = None,
 ) -> Iterator[Sheet]:
-    """Evaluate every detector on every recording, one after the other; see :func:`judge_sheet`.
+    """Evaluate every detector on every recording, one after the other; see :func:`evaluate_sheet`.
 
     Args:
         recordings: their folders.
         files: verdicts of each detector, one file for each recording, then one for each control.
-        rules, draw: how to evaluate, and how to draw.
+        options, draw: how to evaluate, and how to draw.
         controls: the muted control of each recording; empty without controls.
     """
     names = recording_names([*recordings, *controls])
@@ -127,7 +137,7 @@ def judge_all(
 
     for i, recording in enumerate(recordings):
         control = (controls[i], files_of(len(recordings) + i)) if controls else None
-        yield judge_sheet(names[i], recording, files_of(i), rules, draw, control)
+        yield evaluate_sheet(names[i], recording, files_of(i), options, draw, control)
 
 
 def pool_by_form(sheets: Sequence[Sheet]) -> list[Pool]:
@@ -137,13 +147,13 @@ def pool_by_form(sheets: Sequence[Sheet]) -> list[Pool]:
 
 
 def _control(
-    truth: GroundTruth, control: tuple[Path, dict[str, Path]], rules: JudgingOptions
+    truth: GroundTruth, control: tuple[Path, dict[str, Path]], options: EvaluationOptions
 ) -> dict[str, RecordingResult]:
     folder, files = control
-    sheet = judge_sheet(f"control of {truth.name}", folder, files, rules)
+    sheet = evaluate_sheet(f"control of {truth.name}", folder, files, options)
     if truth.form is not Form.LOCATED or sheet.form not in (Form.LOCATED, Form.NORMAL):
         raise BadRecording(
             f"control {folder}: expected two recordings whose labels name the affected services, came "
             f"{truth.name} ({truth.form}) and its control ({sheet.form}); leave out --control"
         )
-    return sheet.judged
+    return sheet.results

@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from model.evaluate.intervals import Difference
-from serve_app.evaluation.measures import Block, blocks, by_kind, difference, headline, headline_words
 from serve_app.evaluation.run import Pool
+from serve_app.evaluation.tables import Block, blocks, by_kind, difference, headline, headline_words
 
 MOST_ROWS = 30  # recordings and notes
 
@@ -23,7 +23,7 @@ def print_results(found: Sequence[Pool], reference: str, console: Console) -> No
 
 
 def _print_pool(pool: Pool, console: Console) -> None:
-    results = list(pool.figures.values())
+    results = list(pool.metrics.values())
     first = results[0]
     services = (
         f"{first.services[0]}" if len(set(first.services)) == 1 else f"{first.services[0]} to {first.services[1]}"
@@ -33,13 +33,13 @@ def _print_pool(pool: Pool, console: Console) -> None:
         f"\n[bold]{escape(what)}[/] ({pool.form}): {first.incidents} incidents, {first.snapshots} snapshots, "
         f"{services} services"
     )
-    for name, one in pool.figures.items():
+    for name, one in pool.metrics.items():
         console.print(f"  {escape(name)}: " + ", ".join(f"{n} {status}" for status, n in one.status.items()))
         for note in one.notes[:MOST_ROWS]:
             console.print(f"  [yellow]{escape(name)}: {escape(note)}[/]")
-    console.print(_table(blocks(results), list(pool.figures)))
+    console.print(_table(blocks(results), list(pool.metrics)))
     if kinds := by_kind(results):
-        console.print(_table(kinds, list(pool.figures), "by kind"))
+        console.print(_table(kinds, list(pool.metrics), "by kind"))
     if len(pool.sheets) > 1:
         console.print(_recordings(pool))
         if len(pool.sheets) > MOST_ROWS:
@@ -60,13 +60,13 @@ def _table(content: Sequence[Block], names: Sequence[str], title: str | None = N
 
 
 def _recordings(pool: Pool) -> Table:
-    words = headline_words(next(iter(pool.figures.values())))
+    words = headline_words(next(iter(pool.metrics.values())))
     table = Table(title=f"by recording: {words}", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
-    for name in pool.figures:
+    for name in pool.metrics:
         table.add_column(escape(name), justify="right", no_wrap=True)
     for sheet in pool.sheets[:MOST_ROWS]:
-        table.add_row(f"  {escape(sheet.name)}", *(headline(one) for one in sheet.figures.values()))
+        table.add_row(f"  {escape(sheet.name)}", *(headline(one) for one in sheet.metrics.values()))
     return table
 
 

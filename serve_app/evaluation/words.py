@@ -1,11 +1,11 @@
-"""Figures as text: short, with their intervals."""
+"""DetectorMetrics as text: short, with their intervals."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from model.evaluate.figures import Figures
 from model.evaluate.intervals import Estimate
+from model.evaluate.metrics import DetectorMetrics
 
 NOTHING = "–"
 T = TypeVar("T")
@@ -19,13 +19,13 @@ class Value:
     number: float | None = None
 
 
-Read = Callable[[Figures], Value | None]
+Read = Callable[[DetectorMetrics], Value | None]
 
 
-def via(get: Callable[[Figures], T | None], read: Callable[[T], Value | None]) -> Read:
+def via(get: Callable[[DetectorMetrics], T | None], read: Callable[[T], Value | None]) -> Read:
     """Read a value of a part of the figures; None if there is no such part."""
 
-    def whole(one: Figures) -> Value | None:
+    def whole(one: DetectorMetrics) -> Value | None:
         part = get(one)
         return None if part is None else read(part)
 

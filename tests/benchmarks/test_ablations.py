@@ -13,8 +13,8 @@ from benchmarks import figures
 from benchmarks.ablation.variants import FULL, OF_NEIGHBOURS, VARIANTS, rank_columns
 from benchmarks.ablation.weights import Plan, detector, needs_training, train_variant, weights_path
 from benchmarks.ablations import lines
-from benchmarks.detection.judging import group_parts, judge_recording, judging_tasks
 from benchmarks.detection.lines import score
+from benchmarks.detection.parts import evaluate_task, group_parts, recording_tasks
 from benchmarks.detection.plan import Job
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.incidents.tracking import IncidentMemory
@@ -170,8 +170,8 @@ def test_variants_are_trained_kept_scored_and_told(
     job = Job("shared", names, (recording,))
     shutil.copy(SHIPPED, full)
     score(job, tmp_path / "lines", make=lambda name: detector(name, plan, weights), code_digest=str)
-    asked = judging_tasks([job], tmp_path / "lines", names)
-    told = lines(group_parts(asked, [judge_recording(one) for one in asked]))
+    tasks = recording_tasks([job], tmp_path / "lines", names)
+    told = lines(group_parts(tasks, [evaluate_task(one) for one in tasks]))
     recalls = {row["detector"]: row for row in told if row["measure"] == "recall"}
     assert list(recalls) == list(names)
     assert "full_ahead" not in recalls[FULL]

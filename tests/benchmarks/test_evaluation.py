@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks import figures
 from benchmarks.detection import lines
-from benchmarks.detection.judging import group_parts, judge_recording, judging_tasks
 from benchmarks.detection.lines import code_digest, missing_work, score, verdict_path
-from benchmarks.detection.measures import rows
+from benchmarks.detection.parts import evaluate_task, group_parts, recording_tasks
 from benchmarks.detection.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
 from benchmarks.detection.report import page
-from benchmarks.detection.thresholds import JudgedRun, false_pages_at_recall, recall_within, try_thresholds
+from benchmarks.detection.rows import rows
 from benchmarks.simulated import SEEDS
 from model.evaluate.located import AlertRecord, LocatedFault, LocatedRun
+from model.evaluate.thresholds import LocatedVerdicts, false_pages_at_recall, recall_within, sweep_thresholds
 from model.evaluate.truth import Form
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
 from serve_app.evaluation.load import read_verdicts
@@ -123,8 +123,8 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
     jobs = shared_jobs((OURS, "guarded"), shop)
     for job in jobs:
         score(job, tmp_path)
-    asked = judging_tasks(jobs, tmp_path)
-    found = group_parts(asked, [judge_recording(one) for one in asked])
+    tasks = recording_tasks(jobs, tmp_path)
+    found = group_parts(tasks, [evaluate_task(one) for one in tasks])
     assert {(part.name, part.pool.form) for part in found} == {
         ("shop, stream", Form.STREAM),
         ("shop, normal", Form.NORMAL),
@@ -135,7 +135,7 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
     assert page(found).count("<h2>shop") == 2
 
 
-def told(*scores: dict[str, float]) -> JudgedRun:
+def verdicts_of(*scores: dict[str, float]) -> LocatedVerdicts:
     """Incidents by id; snapshot after snapshot."""
     verdicts = []
     for i, open_now in enumerate(scores):
@@ -150,7 +150,7 @@ def told(*scores: dict[str, float]) -> JudgedRun:
     )
     later = replace(fault, start=START + 60 * STEP, end=START + 62 * STEP, recovered=START + 62 * STEP)
     end = START + 240 * STEP
-    return JudgedRun(
+    return LocatedVerdicts(
         LocatedRun((AlertRecord("a1", START + 2 * STEP, ("a",), frozenset("a")),), (fault, later), STEP, START, end),
         tuple(verdicts),
     )
@@ -158,12 +158,12 @@ def told(*scores: dict[str, float]) -> JudgedRun:
 
 def test_limits_in_hindsight() -> None:
     """An hour, two faults: one found weakly and later strongly, the other weakly; false ones of 2 and 6."""
-    run = told({"b1": 2.0}, {"c1": 6.0}, {"a1": 1.0}, {"a1": 8.0}, *[{}] * 56, {"a2": 3.0})
+    run = verdicts_of({"b1": 2.0}, {"c1": 6.0}, {"a1": 1.0}, {"a1": 8.0}, *[{}] * 56, {"a2": 3.0})
     assert run.with_threshold(5.0).pages == (
         AlertRecord("c1", START + STEP, ("c",), frozenset("c")),
         AlertRecord("a1", START + 3 * STEP, ("a",), frozenset("a")),
     ), "told once it is strong"
-    found = try_thresholds([run])
+    found = sweep_thresholds([run])
     assert (found[0].recall, found[0].false_pages_an_hour) == (1.0, 2.0)
     recalls = [recall_within(found, budget) for budget in (2.0, 1.0, 0.0)]
     assert [one.value if one else None for one in recalls] == [1.0, 1.0, 0.5]
@@ -172,7 +172,7 @@ def test_limits_in_hindsight() -> None:
 
 
 def test_a_run_without_incidents_has_one_limit() -> None:
-    found = try_thresholds([replace(told({}, {}), watch=replace(told({}).watch, pages=()))])
+    found = sweep_thresholds([replace(verdicts_of({}, {}), run=replace(verdicts_of({}).run, pages=()))])
     assert [(one.recall, one.false_pages_an_hour) for one in found] == [(0.0, 0.0)]
     assert false_pages_at_recall(found, 0.5) is None
 

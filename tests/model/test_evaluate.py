@@ -8,10 +8,10 @@ import pytest
 
 from model.evaluate.alarms import runs
 from model.evaluate.curves import auroc, average_precision, forecast, vus_pr
-from model.evaluate.figures import Figures, compare, figures
 from model.evaluate.intervals import bursty_rate, rate, share, wilson
-from model.evaluate.judged import RecordingResult, judge
+from model.evaluate.metrics import DetectorMetrics, compare_detectors, compute_metrics
 from model.evaluate.ranking import component, place_of_twin
+from model.evaluate.recording import RecordingResult, evaluate_recording
 from model.evaluate.series import series
 from model.evaluate.truth import GUARD, Form, GroundTruth, Span, ground_truth
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
@@ -54,11 +54,11 @@ def verdicts(
 
 
 def judged(truth: GroundTruth, lines: Sequence[Verdict]) -> RecordingResult:
-    return judge(truth, series(lines, truth), pages_per_day=1.0)
+    return evaluate_recording(truth, series(lines, truth), pages_per_day=1.0)
 
 
-def of(truth: GroundTruth, lines: Sequence[Verdict]) -> Figures:
-    return figures([judged(truth, lines)])
+def of(truth: GroundTruth, lines: Sequence[Verdict]) -> DetectorMetrics:
+    return compute_metrics([judged(truth, lines)])
 
 
 def test_the_worked_example() -> None:
@@ -261,14 +261,14 @@ def test_recordings_are_pooled_by_incident_and_compared_pair_by_pair() -> None:
     short, long = stream(span(5, 6)), stream(span(5, 6, "shop/web"), span(13, 14))
     good = [judged(short, verdicts(short, [5])), judged(long, verdicts(long, [5, 13]))]
     bad = [judged(short, verdicts(short, [5])), judged(long, verdicts(long, [0]))]
-    found = figures(good)
+    found = compute_metrics(good)
     assert found.recall is not None
     assert found.false_alarms is not None
     assert (found.recall.value, found.recall.n, found.incidents) == (1.0, 3, 3)
     assert found.false_alarms.count.snapshots == 5 + 9
-    apart = compare(good, bad)["recall"]
+    apart = compare_detectors(good, bad)["recall"]
     assert (apart.value, apart.only_first, apart.only_second) == (pytest.approx(2 / 3), 2, 0)
-    assert compare(good, good)["top1"].value == 0.0
+    assert compare_detectors(good, good)["top1"].value == 0.0
 
 
 def test_what_is_listed_several_times_counts_once() -> None:

@@ -10,12 +10,12 @@ from model.evaluate.located import (
     AlertRecord,
     LocatedFault,
     LocatedRun,
+    added_by_churn,
     band,
-    due_to_churn,
     false_pages,
     is_true,
+    located_metrics,
     outcomes,
-    report,
 )
 
 STEP = timedelta(seconds=15)
@@ -88,7 +88,7 @@ def test_the_culprit_counts_where_nothing_was_affected() -> None:
 
 def test_a_worked_example() -> None:
     """Three pages are true for the first fault, of which the first one counts; two are false; the later is missed."""
-    found = report(
+    found = located_metrics(
         [
             watch(
                 page(30, "shop/cart"),
@@ -124,7 +124,9 @@ def test_a_page_a_step_early_is_not_late() -> None:
 
 
 def test_runs_are_pooled() -> None:
-    found = report([watch(page(11, "shop/cart")), watch(page(20, "shop/tax"), page(21, "shop/tax"), faults=(LATER,))])
+    found = located_metrics(
+        [watch(page(11, "shop/cart")), watch(page(20, "shop/tax"), page(21, "shop/tax"), faults=(LATER,))]
+    )
     assert found.overall.recall == share([True, False, False], [1, 2, 2])
     assert found.false_pages_an_hour.n == 2.0
     assert found.false_pages_an_hour.value == 1.0
@@ -134,12 +136,12 @@ def test_a_false_page_that_the_muted_control_has_too_is_not_due_to_churn() -> No
     control = watch(page(21, "shop/tax"), page(30, "shop/tax"), page(41, "bank/ledger"))
     early, late, elsewhere = page(19.5, "shop/tax"), page(23, affected=("shop/tax",)), page(21, "shop/stock")
     beside_a_true_page = page(39, "bank/ledger")
-    assert due_to_churn(watch(early, late, elsewhere, beside_a_true_page), control) == (elsewhere, beside_a_true_page)
+    assert added_by_churn(watch(early, late, elsewhere, beside_a_true_page), control) == (elsewhere, beside_a_true_page)
 
 
 def test_bursts_widen_the_interval_of_the_rate() -> None:
-    burst = report([watch(*(page(20 + i / 10, "shop/tax") for i in range(8)))]).false_pages_an_hour
-    spread = report([watch(*(page(7 * i, "shop/tax") for i in range(8)))]).false_pages_an_hour
+    burst = located_metrics([watch(*(page(20 + i / 10, "shop/tax") for i in range(8)))]).false_pages_an_hour
+    spread = located_metrics([watch(*(page(7 * i, "shop/tax") for i in range(8)))]).false_pages_an_hour
     assert burst.value == spread.value == 8.0
     assert burst.low is not None
     assert spread.low is not None

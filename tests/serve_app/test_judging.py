@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.evaluate.figures import Figures, compare, figures
 from model.evaluate.intervals import Estimate
-from model.evaluate.judged import RecordingResult
+from model.evaluate.metrics import DetectorMetrics, compare_detectors, compute_metrics
 from model.evaluate.ranking import Ranking
+from model.evaluate.recording import RecordingResult, evaluate_recording
 from model.evaluate.truth import Form, GroundTruth
 from serve_app.errors import BadRecording, BadVerdicts
-from serve_app.evaluation.load import judge_file, match_verdicts, read_truth, read_verdicts
+from serve_app.evaluation.load import read_series, read_truth
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.writer import RecordingWriter
+from serve_app.settings import AlertSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
@@ -91,18 +92,23 @@ def test_the_judge_says_the_same(tmp_path: Path) -> None:
     )
     references = [json.loads(line) for line in ran.stdout.splitlines()]
     for truth, (good, poor), reference in zip(truths, files, references, strict=True):
-        ours, theirs = judge_file(truth, good), judge_file(truth, poor)
+        ours, theirs = evaluate_file(truth, good), evaluate_file(truth, poor)
         differ = list(differences(ours, reference))
         for name, said in reference.get("paired", {}).items():
-            apart = compare([ours], [theirs])[name]
+            apart = compare_detectors([ours], [theirs])[name]
             values = (apart.value, apart.low, apart.high, apart.only_first, apart.only_second)
             differ += _apart(name, values, (said["difference"], *said["ci95"], said["only_first"], said["only_second"]))
         assert differ == [], truth.name
 
 
+def evaluate_file(truth: GroundTruth, path: Path) -> RecordingResult:
+    budget = AlertSettings().budget(len(truth.services))
+    return evaluate_recording(truth, read_series(path, truth), budget)
+
+
 def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[str]:
     """Every figure that both have, and no figure that only the reference has."""
-    found = figures([judged])
+    found = compute_metrics([judged])
     plain = {
         "recording": found.recordings[0],
         "form": found.form.value,
@@ -135,7 +141,7 @@ def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[
     yield from _incidents_apart(judged, reference.get("per_incident", []))
 
 
-def _group_apart(key: str, value: dict[str, Any], found: Figures) -> Iterator[str]:
+def _group_apart(key: str, value: dict[str, Any], found: DetectorMetrics) -> Iterator[str]:
     if key in ("budget_recall", "budget_recall_tail_as_normal"):
         ours = found.at_budget if key == "budget_recall" else found.at_budget_with_tail
         for budget, share in value.items():
@@ -231,7 +237,7 @@ def test_verdicts_that_cannot_be_judged(labelled: Path, tmp_path: Path) -> None:
 
     def judged(*lines: str) -> RecordingResult:
         path.write_text("\n".join(lines))
-        return judge_file(truth, path)
+        return evaluate_file(truth, path)
 
     assert judged(*good).status == {"normal": 10}
     assert judged(*good[:5]).notes[0].startswith("5 snapshots have no verdict")
@@ -246,7 +252,7 @@ def test_verdicts_that_cannot_be_judged(labelled: Path, tmp_path: Path) -> None:
     with pytest.raises(BadVerdicts, match=r"line 1: .*'broken' is not a valid Status"):
         judged(good[0].replace("}", ', "status": "broken"}'))
     with pytest.raises(BadVerdicts, match="expected a readable file"):
-        match_verdicts(read_verdicts(tmp_path), truth, tmp_path)
+        read_series(tmp_path, truth)
 
 
 def test_recordings_that_cannot_be_judged(labelled: Path) -> None:

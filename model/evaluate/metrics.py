@@ -10,9 +10,15 @@ import numpy as np
 from model.evaluate.alarms import BUDGETS, AlarmCount
 from model.evaluate.curves import Forecast, auroc, forecast
 from model.evaluate.intervals import Difference, Estimate, differences, rate, share
-from model.evaluate.judged import FaultFree, IncidentOutcome, RecordingResult
-from model.evaluate.located import LocatedRun, Report, due_to_churn, false_pages, report
+from model.evaluate.located import (
+    LocatedMetrics,
+    LocatedRun,
+    added_by_churn,
+    false_pages,
+    located_metrics,
+)
 from model.evaluate.ranking import PLACES, Ranking, component, ranking, within
+from model.evaluate.recording import FaultFree, IncidentOutcome, RecordingResult
 from model.evaluate.truth import Floats, Form
 
 BY_TIME = (Form.STREAM, Form.SEGMENTS)  # in a large mesh an alarm at the right time may be about something else
@@ -39,7 +45,7 @@ class FalseAlarms:
 
 
 @dataclass(frozen=True, slots=True)
-class KindFigures:
+class KindMetrics:
     """Of the incidents of one kind."""
 
     recall: Estimate | None
@@ -80,11 +86,11 @@ class Churn:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DetectorMetrics:
     """What EVALUATION.md names; None or empty where the form does not allow it.
 
     Attributes:
-        recordings, form, snapshots, services, incidents, status, notes: what was judged; ``services`` from, to.
+        recordings, form, snapshots, services, incidents, status, notes: what was evaluated; ``services`` from, to.
         recall, onset: as emitted; incidents found, and those in which an alarm event begins.
         by_chance: recall expected from blind alarms of the share seen in normal time.
         in_warm_up, recall_after_warm_up: incidents that the detector warmed up through, and recall of the others.
@@ -132,77 +138,79 @@ class Figures:
     ranking: Ranking | None
     twins: Ranking | None
     by_symptom: dict[str, Ranking]
-    by_kind: dict[str, KindFigures]
+    by_kind: dict[str, KindMetrics]
     chance: tuple[float, ...]
-    pages: Report | None
+    pages: LocatedMetrics | None
     churn: Churn | None
     forecast: Forecast | None
     promise: Promise | None
 
 
-def figures(judged: Sequence[RecordingResult], controls: Sequence[RecordingResult] = ()) -> Figures:
+def compute_metrics(results: Sequence[RecordingResult], controls: Sequence[RecordingResult] = ()) -> DetectorMetrics:
     """Sum up one recording, or several of one form; incidents count equally, whichever recording they are in.
 
     Args:
-        judged: of one detector.
+        results: of one detector.
         controls: the muted controls of those recordings, in the same order, or none at all.
     """
-    form = judged[0].form
-    outcomes = [outcome for one in judged for outcome in one.outcomes]
+    form = results[0].form
+    outcomes = [outcome for one in results for outcome in one.outcomes]
     emitted = outcomes if form in BY_TIME else []
     stream = outcomes if form is Form.STREAM else []
-    watches = [one.watch for one in judged if one.watch is not None]
-    return Figures(
-        recordings=tuple(one.recording for one in judged),
+    runs = [one.run for one in results if one.run is not None]
+    return DetectorMetrics(
+        recordings=tuple(one.recording for one in results),
         form=form,
-        snapshots=sum(one.snapshots for one in judged),
-        services=(min(one.services for one in judged), max(one.services for one in judged)),
+        snapshots=sum(one.snapshots for one in results),
+        services=(min(one.services for one in results), max(one.services for one in results)),
         incidents=len(outcomes),
-        status=dict(sum((one.status for one in judged), Counter[str]())),
-        notes=_notes(judged),
+        status=dict(sum((one.status for one in results), Counter[str]())),
+        notes=_notes(results),
         recall=_share(emitted, lambda outcome: outcome.found),
         onset=_share(stream, lambda outcome: outcome.onset),
         by_chance=float(np.mean([outcome.by_chance for outcome in stream])) if stream else None,
         in_warm_up=sum(outcome.cold for outcome in outcomes),
         recall_after_warm_up=_share([o for o in stream if not o.cold], lambda outcome: outcome.found),
         delay=_delay(emitted) if emitted else None,
-        false_alarms=_false_alarms([one.labelled for one in judged if one.labelled is not None]),
-        tail=_false_alarms([one.tail for one in judged if one.tail is not None]),
+        false_alarms=_false_alarms([one.labelled for one in results if one.labelled is not None]),
+        tail=_false_alarms([one.tail for one in results if one.tail is not None]),
         at_budget=_budgets([outcome.at_budget for outcome in outcomes], outcomes),
         at_budget_with_tail=_budgets([outcome.at_budget_with_tail for outcome in outcomes], outcomes),
-        first_rows=share(rows) if (rows := [row for one in judged for row in one.first_row_alarms]) else None,
-        first_rows_cold=sum(one.first_rows_cold for one in judged),
-        auroc=_mean([one.auroc for one in judged]),
-        average_precision=_mean([one.average_precision for one in judged]),
-        vus_pr=_mean([one.vus_pr for one in judged]),
-        auroc_against_tail=_mean([one.auroc_against_tail for one in judged]),
+        first_rows=share(rows) if (rows := [row for one in results for row in one.first_row_alarms]) else None,
+        first_rows_cold=sum(one.first_rows_cold for one in results),
+        auroc=_mean([one.auroc for one in results]),
+        average_precision=_mean([one.average_precision for one in results]),
+        vus_pr=_mean([one.vus_pr for one in results]),
+        auroc_against_tail=_mean([one.auroc_against_tail for one in results]),
         faulty=sum(len(outcome.scores) for outcome in outcomes),
-        normal=sum(len(one.normal_scores) for one in judged),
+        normal=sum(len(one.normal_scores) for one in results),
         ranking=_ranking(outcomes) if outcomes else None,
         twins=_twins(outcomes),
         by_symptom=_by_symptom(outcomes),
-        by_kind={kind: _of_kind(kind, judged) for kind in sorted({outcome.span.kind for outcome in outcomes})},
-        chance=tuple(float(np.mean([k / one.services for one in judged])) for k in PLACES) if outcomes else (),
-        pages=report(watches) if form is Form.LOCATED else None,
-        churn=_churn(watches, [one.watch for one in controls if one.watch is not None]),
+        by_kind={kind: _of_kind(kind, results) for kind in sorted({outcome.span.kind for outcome in outcomes})},
+        chance=tuple(float(np.mean([k / one.services for one in results])) for k in PLACES) if outcomes else (),
+        pages=located_metrics(runs) if form is Form.LOCATED else None,
+        churn=_churn(runs, [one.run for one in controls if one.run is not None]),
         forecast=forecast(
-            np.concatenate([one.probabilities for one in judged]), np.concatenate([one.incident for one in judged])
+            np.concatenate([one.probabilities for one in results]), np.concatenate([one.incident for one in results])
         ),
-        promise=_promise([one.fault_free for one in judged if one.fault_free is not None]),
+        promise=_promise([one.fault_free for one in results if one.fault_free is not None]),
     )
 
 
-def compare(first: Sequence[RecordingResult], second: Sequence[RecordingResult]) -> dict[str, Difference]:
+def compare_detectors(first: Sequence[RecordingResult], second: Sequence[RecordingResult]) -> dict[str, Difference]:
     """Two detectors on the same recordings, incident by incident: first minus second, for recall and top-1, 3, 5.
 
     Of located incidents a culprit counts as named if a true page names it.
     """
     if first[0].form is Form.LOCATED:
-        pages, others = (report([one.watch for one in judged if one.watch is not None]) for judged in (first, second))
+        pages, others = (
+            located_metrics([one.run for one in results if one.run is not None]) for results in (first, second)
+        )
         found = [[o.page is not None for o in told.outcomes] for told in (pages, others)]
         places = [[o.place for o in told.outcomes] for told in (pages, others)]
     else:
-        both = [[outcome for one in judged for outcome in one.outcomes] for judged in (first, second)]
+        both = [[outcome for one in results for outcome in one.outcomes] for results in (first, second)]
         found = [[o.found for o in outcomes] for outcomes in both]
         places = [[o.place for o in outcomes] for outcomes in both]
     top = {f"top{k}": tuple([within(p, k) for p in named] for named in places) for k in PLACES}
@@ -247,20 +255,20 @@ def _by_symptom(outcomes: Sequence[IncidentOutcome]) -> dict[str, Ranking]:
     return {symptom: _ranking([o for o in outcomes if o.span.symptom == symptom]) for symptom in symptoms}
 
 
-def _of_kind(kind: str, judged: Sequence[RecordingResult]) -> KindFigures:
-    outcomes = [outcome for one in judged for outcome in one.outcomes if outcome.span.kind == kind]
-    emitted = judged[0].form in BY_TIME
-    return KindFigures(
+def _of_kind(kind: str, results: Sequence[RecordingResult]) -> KindMetrics:
+    outcomes = [outcome for one in results for outcome in one.outcomes if outcome.span.kind == kind]
+    emitted = results[0].form in BY_TIME
+    return KindMetrics(
         recall=_share(outcomes, lambda outcome: outcome.found) if emitted else None,
         delay_median=_delay(outcomes).median if emitted else None,
-        auroc=_mean([_auroc_of_kind(kind, one) for one in judged]),
+        auroc=_mean([_auroc_of_kind(kind, one) for one in results]),
         ranking=_ranking(outcomes),
     )
 
 
-def _auroc_of_kind(kind: str, judged: RecordingResult) -> float | None:
-    scores: list[Floats] = [outcome.scores for outcome in judged.outcomes if outcome.span.kind == kind]
-    return auroc(np.concatenate(scores), judged.normal_scores) if scores else None
+def _auroc_of_kind(kind: str, result: RecordingResult) -> float | None:
+    scores: list[Floats] = [outcome.scores for outcome in result.outcomes if outcome.span.kind == kind]
+    return auroc(np.concatenate(scores), result.normal_scores) if scores else None
 
 
 def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
@@ -272,12 +280,12 @@ def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
     return Promise(days, promised, observed, (observed.value or 0.0) / promised)
 
 
-def _churn(watches: Sequence[LocatedRun], controls: Sequence[LocatedRun]) -> Churn | None:
-    if not controls or not watches:
+def _churn(runs: Sequence[LocatedRun], controls: Sequence[LocatedRun]) -> Churn | None:
+    if not controls or not runs:
         return None
-    due = sum(len(due_to_churn(watch, control)) for watch, control in zip(watches, controls, strict=True))
-    hours = sum((watch.end - watch.begin) / timedelta(hours=1) for watch in watches)
-    false, control = (sum(len(false_pages(watch)) for watch in told) for told in (watches, controls))
+    due = sum(len(added_by_churn(run, control)) for run, control in zip(runs, controls, strict=True))
+    hours = sum((run.end - run.begin) / timedelta(hours=1) for run in runs)
+    false, control = (sum(len(false_pages(run)) for run in told) for told in (runs, controls))
     return Churn(hours, false, control, due, rate(due, hours))
 
 
@@ -286,7 +294,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _notes(judged: Sequence[RecordingResult]) -> tuple[str, ...]:
-    if len(judged) == 1:
-        return judged[0].notes
-    return tuple(f"{one.recording}: {note}" for one in judged for note in one.notes)
+def _notes(results: Sequence[RecordingResult]) -> tuple[str, ...]:
+    if len(results) == 1:
+        return results[0].notes
+    return tuple(f"{one.recording}: {note}" for one in results for note in one.notes)

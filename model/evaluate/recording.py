@@ -87,7 +87,7 @@ class RecordingResult:
         first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many are no evidence.
         probabilities, incident: of the snapshots that are either normal or faulty and were scored, ``[S]``.
         fault_free: pages where nothing was wrong.
-        watch: its pages, where they are judged by place or there is nothing to find.
+        run: its pages, where they are judged by place or there is nothing to find.
     """
 
     recording: str
@@ -109,10 +109,10 @@ class RecordingResult:
     probabilities: Floats
     incident: Flags
     fault_free: FaultFree | None
-    watch: LocatedRun | None
+    run: LocatedRun | None
 
 
-def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> RecordingResult:
+def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> RecordingResult:
     """Judge one detector on one recording.
 
     Args:
@@ -149,11 +149,11 @@ def judge(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> Re
         probabilities=series.probability[scored],
         incident=truth.labels[scored] == FAULT,
         fault_free=_fault_free(truth, series, pages_per_day),
-        watch=watch(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None,
+        run=located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None,
     )
 
 
-def watch(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
+def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
     """The pages of the time that the detector watched: from its first verdict after the warm-up, if there is any."""
     duty = np.flatnonzero(series.on_duty)
     end = truth.instant(len(truth.times) - 1) + truth.step
@@ -175,7 +175,7 @@ def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcom
         budgets = found_in_segments(truth, score)
     outcomes = []
     for i, window in enumerate(truth.windows):
-        suspects = series.suspected(window)
+        suspects = series.suspects_in(window)
         outcomes.append(
             IncidentOutcome(
                 span=window.span,

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from model.evaluate.alarms import BUDGETS
-from model.evaluate.figures import Delay, FalseAlarms, Figures, KindFigures, Promise
 from model.evaluate.intervals import Difference
-from model.evaluate.located import Report, Summary
+from model.evaluate.located import FaultMetrics, LocatedMetrics
+from model.evaluate.metrics import Delay, DetectorMetrics, FalseAlarms, KindMetrics, Promise
 from model.evaluate.ranking import Ranking
 from serve_app.evaluation.words import NOTHING, Read, Value, bare, number, percent, rate, series, share, short, via
 
@@ -39,7 +39,7 @@ class Block:
     rows: tuple[Row, ...]
 
 
-def blocks(results: Sequence[Figures]) -> list[Block]:
+def blocks(results: Sequence[DetectorMetrics]) -> list[Block]:
     """Return all measures of several detectors on the same recordings, without empty rows and blocks."""
     titled = {
         "at the default threshold": _AT_THRESHOLD,
@@ -51,14 +51,14 @@ def blocks(results: Sequence[Figures]) -> list[Block]:
     return [block for title, measures in titled.items() if (block := _block(title, measures, results)).rows]
 
 
-def by_kind(results: Sequence[Figures]) -> list[Block]:
+def by_kind(results: Sequence[DetectorMetrics]) -> list[Block]:
     """Return the measures of each kind of incident."""
     kinds = sorted({kind for one in results for kind in one.by_kind})
     measures = _of_kind if all(one.pages is None for one in results) else _pages_of_kind
     return [block for kind in kinds if (block := _block(kind, measures(kind), results)).rows]
 
 
-def headline(one: Figures) -> str:
+def headline(one: DetectorMetrics) -> str:
     """Return the main figures; :func:`headline_words` names them."""
     if one.pages is not None:
         return f"{bare(one.pages.overall.recall)} at {short(one.pages.false_pages_an_hour.value)}"
@@ -69,7 +69,7 @@ def headline(one: Figures) -> str:
     return short(one.false_alarms.per_day.value) if one.false_alarms else NOTHING
 
 
-def headline_words(one: Figures) -> str:
+def headline_words(one: DetectorMetrics) -> str:
     """Return the names of the figures in :func:`headline`."""
     if one.pages is not None:
         return "recall at false alerts per hour"
@@ -83,11 +83,11 @@ def difference(apart: Difference) -> str:
     return f"{apart.value:+.2f} [{apart.low:+.2f}, {apart.high:+.2f}]"
 
 
-def _block(title: str, measures: Iterable[Measure], results: Sequence[Figures]) -> Block:
+def _block(title: str, measures: Iterable[Measure], results: Sequence[DetectorMetrics]) -> Block:
     return Block(title, tuple(row for measure in measures if (row := _row(*measure, results)) is not None))
 
 
-def _row(name: str, better: int, read: Read, results: Sequence[Figures]) -> Row | None:
+def _row(name: str, better: int, read: Read, results: Sequence[DetectorMetrics]) -> Row | None:
     values = [read(one) for one in results]
     if all(value is None for value in values):
         return None
@@ -113,7 +113,7 @@ def _of_promise(read: Callable[[Promise], Value | None]) -> Read:
     return via(lambda one: one.promise, read)
 
 
-def _of_report(read: Callable[[Report], Value | None]) -> Read:
+def _of_report(read: Callable[[LocatedMetrics], Value | None]) -> Read:
     return via(lambda one: one.pages, read)
 
 
@@ -133,7 +133,7 @@ def _delay(delay: Delay) -> Value | None:
     return None if delay.median is None else Value(f"{delay.median:g}, {delay.p90:g}", delay.median)
 
 
-def _after_warm_up(one: Figures) -> Value | None:
+def _after_warm_up(one: DetectorMetrics) -> Value | None:
     recall = share(one.recall_after_warm_up) if one.in_warm_up else None
     return recall and Value(f"{recall.text} ({one.in_warm_up} during it)", recall.number)
 
@@ -143,11 +143,11 @@ def _against_budget(promise: Promise) -> Value | None:
     return observed and Value(f"{observed.text}, budget {short(promise.promised_per_day)}", observed.number)
 
 
-def _at_budget(budget: int, one: Figures) -> Value | None:
+def _at_budget(budget: int, one: DetectorMetrics) -> Value | None:
     return share(one.at_budget.get(budget))
 
 
-def _at_budget_with_tail(budget: int, one: Figures) -> Value | None:
+def _at_budget_with_tail(budget: int, one: DetectorMetrics) -> Value | None:
     return share(one.at_budget_with_tail.get(budget))
 
 
@@ -187,7 +187,7 @@ _PROBABILITY: list[Measure] = [
 
 
 def _of_kind(kind: str) -> Iterable[Measure]:
-    def read(get: Callable[[KindFigures], Value | None]) -> Read:
+    def read(get: Callable[[KindMetrics], Value | None]) -> Read:
         return via(lambda one: one.by_kind.get(kind), get)
 
     yield "recall", HIGHER, read(lambda found: share(found.recall))
@@ -198,7 +198,7 @@ def _of_kind(kind: str) -> Iterable[Measure]:
 
 
 def _pages_of_kind(kind: str) -> Iterable[Measure]:
-    def read(get: Callable[[Summary], Value | None]) -> Read:
+    def read(get: Callable[[FaultMetrics], Value | None]) -> Read:
         return via(lambda one: one.pages.by_kind.get(kind) if one.pages else None, get)
 
     yield "recall", HIGHER, read(lambda found: share(found.recall))
@@ -207,7 +207,7 @@ def _pages_of_kind(kind: str) -> Iterable[Measure]:
     yield "culprit top-3", HIGHER, read(lambda found: share(found.top3))
 
 
-def _culprits(results: Sequence[Figures]) -> Iterable[Measure]:
+def _culprits(results: Sequence[DetectorMetrics]) -> Iterable[Measure]:
     yield from _places("", lambda one: one.ranking)
     yield "  by chance: top-1 / 3 / 5", NEITHER, lambda one: series(one.chance)
     for symptom in sorted({symptom for one in results for symptom in one.by_symptom}):
@@ -215,18 +215,18 @@ def _culprits(results: Sequence[Figures]) -> Iterable[Measure]:
     yield from _places("  twins merged, ", lambda one: one.twins)
 
 
-def _symptom(symptom: str, one: Figures) -> Ranking | None:
+def _symptom(symptom: str, one: DetectorMetrics) -> Ranking | None:
     return one.by_symptom.get(symptom)
 
 
-def _places(before: str, which: Callable[[Figures], Ranking | None]) -> Iterable[Measure]:
+def _places(before: str, which: Callable[[DetectorMetrics], Ranking | None]) -> Iterable[Measure]:
     yield f"{before}top-1", HIGHER, via(which, lambda ranked: share(ranked.top1))
     yield f"{before}top-3", HIGHER, via(which, lambda ranked: share(ranked.top3))
     yield f"{before}top-5", HIGHER, via(which, lambda ranked: share(ranked.top5))
     yield f"{before}mean of top-1 to top-5", HIGHER, via(which, lambda ranked: share(ranked.avg5))
 
 
-def _pages(results: Sequence[Figures]) -> Iterable[Measure]:
+def _pages(results: Sequence[DetectorMetrics]) -> Iterable[Measure]:
     yield "recall", HIGHER, _of_report(lambda pages: share(pages.overall.recall))
     for severity in sorted(_names(results, lambda pages: pages.by_severity), key=_of_severity):
         yield (
@@ -246,11 +246,13 @@ def _pages(results: Sequence[Figures]) -> Iterable[Measure]:
     yield "  top-3", HIGHER, _of_report(lambda pages: share(pages.overall.blamed3))
 
 
-def _names(results: Sequence[Figures], group: Callable[[Report], dict[str, Summary]]) -> set[str]:
+def _names(results: Sequence[DetectorMetrics], group: Callable[[LocatedMetrics], dict[str, FaultMetrics]]) -> set[str]:
     return {name for one in results if one.pages for name in group(one.pages) if name}
 
 
-def _recall_of(name: str, group: Callable[[Report], dict[str, Summary]], pages: Report) -> Value | None:
+def _recall_of(
+    name: str, group: Callable[[LocatedMetrics], dict[str, FaultMetrics]], pages: LocatedMetrics
+) -> Value | None:
     return share(group(pages)[name].recall) if name in group(pages) else None
 
 

@@ -1,17 +1,17 @@
 """The rows of ``detection.jsonl`` and ``evaluation_set.jsonl``."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from benchmarks.contenders import NAMES, contender
-from benchmarks.detection.judging import Part
-from benchmarks.detection.thresholds import Threshold, false_pages_at_recall, recall_within, try_thresholds
+from benchmarks.detection.parts import Part
 from benchmarks.simulated import LEVELS
-from model.evaluate.figures import Figures, figures
 from model.evaluate.intervals import Estimate
-from model.evaluate.located import FaultOutcome, LocatedFault, Report, report, summarise
+from model.evaluate.located import BANDS, LocatedMetrics, band, fault_metrics, located_metrics
+from model.evaluate.metrics import DetectorMetrics, compute_metrics
+from model.evaluate.thresholds import ThresholdResult, false_pages_at_recall, recall_within, sweep_thresholds
 from model.evaluate.truth import Form
 from serve_app.evaluation.run import Sheet
 
@@ -20,7 +20,6 @@ BUDGETS = (2.0, 15.0, 20.0)  # false alerts per hour
 STATIC = ("guarded", "own_limit")
 GROSS, MODERATE = 100.0, 20.0  # least effect of such faults, in sigmas
 STEP_SECONDS = 15.0  # of the simulated meshes
-EFFECTS = (0.0, 5.0, 20.0, 100.0, math.inf)  # bounds of the bands of effect, sigmas
 
 
 def label(name: str) -> str:
@@ -31,10 +30,10 @@ def label(name: str) -> str:
 def rows(part: Part) -> list[dict[str, Any]]:
     """Return all measures of all detectors on a part."""
     found = []
-    swept = {name: try_thresholds(runs) for name, runs in part.runs.items()}
-    for name, one in part.pool.figures.items():
+    swept = {name: sweep_thresholds(verdicts) for name, verdicts in part.verdicts.items()}
+    for name, one in part.pool.metrics.items():
         measured = list(_by_time(one) if one.form is not Form.LOCATED else _by_place(name, one, swept))
-        if part.controls and name in part.controls[0].judged:
+        if part.controls and name in part.controls[0].results:
             measured += _due_to_churn(name, part)
         found += [
             _row(part.name, measure, label(name), estimate) for measure, estimate in measured if estimate is not None
@@ -45,13 +44,15 @@ def rows(part: Part) -> list[dict[str, Any]]:
 def evaluation_set(services: int, sheets: Sequence[Sheet], churn: str) -> list[dict[str, Any]]:
     """Return one row for each static rule on simulated recordings of one size."""
     return [
-        _of_rule(services, churn, label(name), report([w for sheet in sheets if (w := sheet.judged[name].watch)]))
+        _of_rule(
+            services, churn, label(name), located_metrics([run for sheet in sheets if (run := sheet.results[name].run)])
+        )
         for name in STATIC
-        if all(name in sheet.judged for sheet in sheets)
+        if all(name in sheet.results for sheet in sheets)
     ]
 
 
-def _by_time(one: Figures) -> Iterator[Measured]:
+def _by_time(one: DetectorMetrics) -> Iterator[Measured]:
     if one.ranking is not None:
         yield "top_1", one.ranking.top1
         yield "top_3", one.ranking.top3
@@ -69,12 +70,12 @@ def _by_time(one: Figures) -> Iterator[Measured]:
     yield from _probability(one)
 
 
-def _by_place(name: str, one: Figures, swept: dict[str, list[Threshold]]) -> Iterator[Measured]:
+def _by_place(name: str, one: DetectorMetrics, swept: dict[str, list[ThresholdResult]]) -> Iterator[Measured]:
     pages = one.pages
     if pages is None:
         return
-    strong = summarise([outcome for outcome in pages.outcomes if outcome.fault.effect >= MODERATE])
-    gross = summarise([outcome for outcome in pages.outcomes if outcome.fault.effect >= GROSS])
+    strong = fault_metrics([outcome for outcome in pages.outcomes if outcome.fault.effect >= MODERATE])
+    gross = fault_metrics([outcome for outcome in pages.outcomes if outcome.fault.effect >= GROSS])
     yield "recall", pages.overall.recall
     yield "false_pages_per_hour", pages.false_pages_an_hour
     yield "top_1_of_true_pages", pages.overall.top1
@@ -88,7 +89,7 @@ def _by_place(name: str, one: Figures, swept: dict[str, list[Threshold]]) -> Ite
     yield from _probability(one)
 
 
-def _probability(one: Figures) -> Iterator[Measured]:
+def _probability(one: DetectorMetrics) -> Iterator[Measured]:
     if one.forecast is not None and one.forecast.base_rate > 0:
         yield "brier", _plain(one.forecast.brier)
         yield "brier_of_base_rate", _plain(one.forecast.brier_of_base_rate)
@@ -98,11 +99,11 @@ def _probability(one: Figures) -> Iterator[Measured]:
 
 
 def _due_to_churn(name: str, part: Part) -> Iterator[Measured]:
-    controls = {sheet.name.replace("-muted", "-churn"): sheet.judged[name] for sheet in part.controls}
+    controls = {sheet.name.replace("-muted", "-churn"): sheet.results[name] for sheet in part.controls}
     lively = [sheet for sheet in part.pool.sheets if sheet.name in controls]
-    found = figures([sheet.judged[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
-    if found.churn is not None:
-        yield "false_pages_due_to_churn_per_hour", found.churn.due_an_hour
+    told = compute_metrics([sheet.results[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
+    if told.churn is not None:
+        yield "false_pages_due_to_churn_per_hour", told.churn.due_an_hour
 
 
 def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str, Any]:
@@ -118,17 +119,8 @@ def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str
     }
 
 
-def _of_rule(services: int, churn: str, rule: str, found: Report) -> dict[str, Any]:
+def _of_rule(services: int, churn: str, rule: str, found: LocatedMetrics) -> dict[str, Any]:
     recall = found.overall.recall
-
-    def among(chosen: Callable[[LocatedFault], bool]) -> list[FaultOutcome]:
-        return [outcome for outcome in found.outcomes if chosen(outcome.fault)]
-
-    def of_band(low: float, high: float) -> list[FaultOutcome]:
-        return among(lambda fault: low <= fault.effect < high)
-
-    def of_level(level: str) -> list[FaultOutcome]:
-        return among(lambda fault: fault.severity == level)
 
     return {
         "benchmark": "evaluation_set",
@@ -145,12 +137,13 @@ def _of_rule(services: int, churn: str, rule: str, found: Report) -> dict[str, A
         "top_1": round(found.overall.top1.value or 0.0, 2),
         "top_3": round(found.overall.top3.value or 0.0, 2),
         "recall_by_severity": {
-            level: _rounded(summarise(of_level(level)).recall.value, 2) for level in dict.fromkeys(LEVELS)
+            level: _rounded(found.by_severity[level].recall.value, 2) if level in found.by_severity else None
+            for level in dict.fromkeys(LEVELS)
         },
         "recall_by_effect_sigmas": {
-            f"{low:g} to {high:g}": [len(outcomes), _rounded(summarise(outcomes).recall.value, 2)]
-            for low, high in pairwise(EFFECTS)
-            if (outcomes := of_band(low, high))
+            f"{low:g} to {high:g}": [int(metrics.recall.n), _rounded(metrics.recall.value, 2)]
+            for low, high in pairwise((0.0, *BANDS, math.inf))
+            if (metrics := found.by_effect.get(band(low)))
         },
         "recall_by_kind": {kind: _rounded(summary.recall.value, 2) for kind, summary in found.by_kind.items()},
     }
