@@ -84,7 +84,7 @@ PENDING_NAMES: dict[str, int] = {
     "seen": 1,
     "settled": 1,
     "shown": 3,
-    "suspected": 2,
+    "suspected": 1,
     "taken": 1,
     "told": 7,
     "wanted": 2,

@@ -12,7 +12,7 @@ from model.evaluate.intervals import bursty_rate, rate, share, wilson
 from model.evaluate.metrics import DetectorMetrics, compare_detectors, compute_metrics
 from model.evaluate.ranking import component, place_of_twin
 from model.evaluate.recording import RecordingResult, evaluate_recording
-from model.evaluate.series import series
+from model.evaluate.series import align_verdicts
 from model.evaluate.truth import GUARD, Form, GroundTruth, Span, ground_truth
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
 
@@ -54,7 +54,7 @@ def verdicts(
 
 
 def judged(truth: GroundTruth, lines: Sequence[Verdict]) -> RecordingResult:
-    return evaluate_recording(truth, series(lines, truth), pages_per_day=1.0)
+    return evaluate_recording(truth, align_verdicts(lines, truth), pages_per_day=1.0)
 
 
 def of(truth: GroundTruth, lines: Sequence[Verdict]) -> DetectorMetrics:
@@ -193,7 +193,9 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
             line.observed_at + timedelta(seconds=seconds), 0, line.status, line.mesh_score, 0.0, 0.0, (), line.incidents
         )
 
-    placed = series([moved(lines[1], 20), moved(lines[2], -31), moved(lines[3], 0), moved(lines[2], 1000)], truth)
+    placed = align_verdicts(
+        [moved(lines[1], 20), moved(lines[2], -31), moved(lines[3], 0), moved(lines[2], 1000)], truth
+    )
     assert placed.status == ("missing", "anomalous", "missing", "normal")
     assert placed.unplaced == 2
     assert [page.begin for page in placed.pages] == [at(1)]
@@ -207,7 +209,7 @@ def test_an_incident_is_one_page_as_first_told_and_as_at_its_strongest() -> None
         return Verdict(at(i), i, Status.NORMAL, 1.0, 1.0, 0.5, (), known)
 
     lines = [told(0), told(1, ("x", 2, "a/b")), told(2, ("x", 5, "a/c"), ("y", 1, "b/b")), told(3, ("x", 5, "a/d"))]
-    x, y = series(lines, truth).pages
+    x, y = align_verdicts(lines, truth).pages
     assert (x.id, x.begin, x.suspects, x.affected) == ("x", at(1), ("a/c",), {"a/c"})
     assert (y.id, y.begin) == ("y", at(2))
 

@@ -13,9 +13,9 @@ from model.evaluate.located import (
     added_by_churn,
     band,
     false_pages,
+    fault_outcomes,
     is_true,
     located_metrics,
-    outcomes,
 )
 
 STEP = timedelta(seconds=15)
@@ -114,12 +114,12 @@ def test_a_worked_example() -> None:
 
 def test_one_page_may_be_true_for_two_faults() -> None:
     twin = replace(FAULT, kind="error_burst", start=minute(11))
-    found = outcomes(watch(page(11, "shop/cart"), faults=(FAULT, twin)))
+    found = fault_outcomes(watch(page(11, "shop/cart"), faults=(FAULT, twin)))
     assert [o.delay for o in found] == [timedelta(minutes=1), timedelta(0)]
 
 
 def test_a_page_a_step_early_is_not_late() -> None:
-    (first, _) = outcomes(watch(page(9.8, "shop/tax", "shop/cart")))
+    (first, _) = fault_outcomes(watch(page(9.8, "shop/tax", "shop/cart")))
     assert (first.delay, first.place, first.blamed) == (timedelta(0), 2, 2)
 
 
