@@ -124,10 +124,16 @@ class Admission:
             self._shrunk = now
 
     def retry_after_seconds(self) -> float:
-        """When a refused client should come back: after the clients that were refused lately could be served, spread at
-        random, so that they do not come back all at once."""
-        longest = min(LONGEST_WAIT_SECONDS, 1.0 + 2 * self._refused / max(self._finished, 1.0))
-        return random.uniform(1.0, longest)
+        """When a refused client should come back, at random, so that refused clients do not come back all at once.
+
+        On average it is the time in which every mesh that asked lately can be served once: a client that comes back
+        sooner is most likely refused again, and each refusal takes time from the work. Clients of one mesh count by
+        their refusals.
+        """
+        served_per_second = max(self._finished * math.log(2), 1.0)  # the count halves each second
+        turn = max(len(self._asked) / served_per_second, 0.5 + self._refused / max(self._finished, 1.0))
+        longest = max(1.0, min(LONGEST_WAIT_SECONDS, 1.5 * turn))
+        return random.uniform(max(1.0, longest / 3), longest)
 
     def _fair_share(self, mesh: str, now: float) -> float:
         """Requests of one mesh that may be under way; two, so that the next snapshot is there when one is done."""

@@ -1,6 +1,7 @@
 """The rules of load shedding, on a clock of their own."""
 
 import heapq
+from collections import Counter
 
 import pytest
 
@@ -12,6 +13,7 @@ from serve_app.deployments.admission import (
     TARGET_SHARE,
     Admission,
     RequestKind,
+    Ticket,
 )
 
 DEADLINE = 5.0
@@ -122,6 +124,27 @@ def test_refused_clients_are_asked_to_wait_longer_where_there_are_more() -> None
             assert admission.admit(RequestKind.PUSH, f"other-{i}", 0.0) is None
     waits = [[admission.retry_after_seconds() for _ in range(200)] for admission in (few, many)]
     assert 1.0 <= min(waits[0]) <= max(waits[0]) < max(waits[1]) <= LONGEST_WAIT_SECONDS
-    for share in (0.25, 0.5, 0.75):  # spread over the whole time, so that they do not come back all at once
-        until = 1 + share * (LONGEST_WAIT_SECONDS - 1)
+    for share in (0.25, 0.5, 0.75):  # spread over two thirds of the time, so that they do not come back all at once
+        until = LONGEST_WAIT_SECONDS * (1 + 2 * share) / 3
         assert abs(sum(wait < until for wait in waits[1]) / 200 - share) < 0.2
+
+
+def test_few_clients_are_refused_where_many_wait_for_their_turn() -> None:
+    """A client that comes back after all others could be served is rarely refused a second time."""
+    admission, counts = Admission(DEADLINE), Counter[bool]()
+    clients, pushes_per_second, seconds = 400, 40, 60
+    due = [(i * 0.001, i) for i in range(clients)]
+    under_way: list[tuple[float, Ticket]] = []
+    while due[0][0] < seconds:
+        now, client = heapq.heappop(due)
+        while under_way and under_way[0][0] <= now:
+            admission.finish(under_way[0][1], under_way.pop(0)[0])
+        ticket = admission.admit(RequestKind.PUSH, f"mesh-{client}", now)
+        counts[ticket is not None] += now > seconds / 2
+        if ticket is None:
+            heapq.heappush(due, (now + admission.retry_after_seconds(), client))
+            continue
+        done = max(now, under_way[-1][0] if under_way else 0.0) + 1 / pushes_per_second
+        under_way.append((done, ticket))
+        heapq.heappush(due, (done, client))
+    assert counts[False] < 1.5 * counts[True]
