@@ -55,8 +55,8 @@ bench: .venv/.stamp  ## the figures, into benchmarks/results, README and docs; i
 openapi: .venv/.stamp  ## the kept OpenAPI document, anew
 	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
 
-proto: .venv/.stamp  ## the sidecar's messages from their .proto, anew
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/verdicts.proto
+proto: .venv/.stamp  ## generate the sidecar's code from its .proto, into serve_app/sidecar/generated
+	$(BIN)/python -m grpc_tools.protoc -Iserve_app/sidecar/generated=serve_app/sidecar --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/generated/verdicts.proto
 
 fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a running service; SECONDS=600
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py

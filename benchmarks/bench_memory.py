@@ -2,7 +2,7 @@
 
     python benchmarks/bench_memory.py [--snapshots 10000] [--services 60] [--json FILE] [--picture FILE]
 
-Each snapshot goes the session's way: packed, unpacked, judged by the pipeline, kept in a LocalStore, held in the cache.
+Each snapshot is packed, unpacked and pushed with the steps of a session, into a LocalStore and a cache.
 Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files.
 """
 
@@ -18,15 +18,13 @@ import psutil
 import torch
 
 from model.checkpoint import load
-from model.scoring.score import score
-from model.snapshot import MeshSnapshot
-from model.state.serialization import pack_state
-from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
-from serve_app.pipeline import Mesh, Options, build_meta_input, calibrate, commit, decide, deviations_of, prepare
+from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.pipeline import LocalRunner, Options, run_now
+from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from serve_app.stores.cache import CachedMesh, MeshCache
-from serve_app.stores.record import Record
+from serve_app.stores.cache import MeshCache
+from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 
 EVERY = 100
@@ -38,48 +36,16 @@ def measured(directory: Path, services: int, snapshots: int, every: int = EVERY)
     process, cache = psutil.Process(), MeshCache(512 * 2**20)
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
     with closing(LocalStore(directory)) as store:
-        session = Session(store, cache)
+        checkpoint = load()
+        steps = MeshSteps(MeshRepository(store, cache), checkpoint, fit_adapter=False, keep_details=True)
+        runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):
-            session.push("memory", pack_snapshot(snapshot))
+            packed = pack_snapshot(snapshot)
+            run_now(steps.push(NextSnapshot("memory", unpack_snapshot(packed), packed), Options(), runner))
             if count % every == 0:
                 files = sum(path.stat().st_size for path in directory.iterdir())
                 resident = process.memory_info().rss
                 yield {"snapshots": count, "resident": resident, "cache": cache.bytes, "files": files}
-
-
-class Session:
-    """What ``MeshSession`` does to a snapshot, without Ray between its steps."""
-
-    def __init__(self, store: LocalStore, cache: MeshCache) -> None:
-        self._store, self._cache = store, cache
-        self._checkpoint, self._options = load(), Options()
-
-    def push(self, name: str, packed: bytes) -> None:
-        """Judge and keep one snapshot."""
-        snapshot = unpack_snapshot(packed)
-        known = self._cache.get(name) or CachedMesh(Mesh(), 0)
-        mesh, record = self._judged(known.mesh, snapshot)
-        revision = self._store.append(
-            name,
-            sequence=mesh.state.sequence,
-            observed_at=snapshot.observed_at,
-            snapshot=packed,
-            digest=snapshot.digest,
-            state=pack_state(mesh.state),
-            verdict=record.pack(),
-            keep=self._options.window_size,
-            revision=known.revision,
-        )
-        self._cache.put(name, CachedMesh(mesh, revision))
-
-    def _judged(self, mesh: Mesh, snapshot: MeshSnapshot) -> tuple[Mesh, Record]:
-        laid = prepare(self._checkpoint, mesh, snapshot, self._options)
-        calibrated = calibrate(self._checkpoint, laid, score(self._checkpoint.network, laid.tasks))
-        case = build_meta_input(self._checkpoint, laid, calibrated, snapshot, self._options)
-        verdict, memory = decide(self._checkpoint, case, self._options.policy)
-        document = encode_verdict(verdict).model_dump_json().encode()
-        record = Record(snapshot.num_nodes, document, deviations_of(laid, calibrated, snapshot).pack())
-        return commit(laid.mesh, memory, counted=True), record
 
 
 def draw(rows: list[dict[str, int]], services: int, path: Path) -> None:

@@ -11,16 +11,21 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from kernels import backend
-from model.checkpoint import load
-from model.scoring.score import score
-from serve_app.pipeline import Mesh, Options, advance, commit, decide, prepare, weigh
+from model.checkpoint import Checkpoint, load
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.score import PartitionScore, PartitionTask
+from model.verdict import Verdict
+from serve_app.pipeline import LocalRunner, Mesh, MetaInput, Options, advance, run_now, run_stages
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
@@ -29,24 +34,44 @@ STAGES = ("lay", "score", "weigh", "combine", "total")
 WARM_UP = 20
 
 
+class TimedRunner(LocalRunner):
+    """Measures each stage, in seconds."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__(checkpoint)
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    async def run(self, stage: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self._measure(stage):
+            return function(*args, **kwargs)
+
+    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+        with self._measure("score"):
+            return await super().score(tasks)
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        with self._measure("combine"):
+            return await super().decide(meta_input, policy)
+
+    @contextmanager
+    def _measure(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[stage] += time.perf_counter() - started
+
+
 def times(services: int, calls: float, snapshots: int, device: torch.device) -> dict[str, object]:
     """One row: milliseconds by stage at one size."""
     checkpoint, options, mesh = load(device=device), Options(), Mesh()
     simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=snapshots + WARM_UP)
     rows = []
     for snapshot in simulator.snapshots():
-        clock = [time.perf_counter()]
-        laid = prepare(checkpoint, mesh, snapshot, options)
-        clock.append(time.perf_counter())
-        scores = score(checkpoint.network, laid.tasks)
-        clock.append(time.perf_counter())
-        case = weigh(checkpoint, laid, scores, snapshot, options)
-        clock.append(time.perf_counter())
-        verdict, memory = decide(checkpoint, case, options.policy)
-        mesh = commit(laid.mesh, memory, counted=True)
-        clock.append(time.perf_counter())
+        started, runner = time.perf_counter(), TimedRunner(checkpoint)
+        advanced = run_now(run_stages(runner, checkpoint, mesh, snapshot, options, fit_adapter=False))
+        runner.seconds["total"] = time.perf_counter() - started
+        verdict, mesh = advanced.verdict, advanced.mesh
         assert np.isfinite([verdict.mesh_score, verdict.probability]).all(), verdict
-        rows.append([*np.diff(clock), clock[-1] - clock[0]])
+        rows.append(list(runner.seconds.values()))
     taken = np.array(rows[WARM_UP:]) * 1e3
     row: dict[str, object] = {
         "benchmark": "pipeline",

@@ -23,8 +23,8 @@ import psutil
 from google.protobuf import json_format
 
 from serve_app.api.codec import snapshot_document
-from serve_app.sidecar.verdicts_pb2 import Snapshot
-from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
+from serve_app.sidecar.generated.verdicts_pb2 import Snapshot
+from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 

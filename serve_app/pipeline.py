@@ -1,13 +1,14 @@
-"""The whole path as ordinary function calls in one process, without Ray.
+"""From a snapshot to its verdict, without Ray.
 
-    MeshSnapshot -> lay -> PartitionTask[] -> score -> PartitionScore[] -> weigh -> Evidence -> combine -> Verdict
+    prepare -> score -> calibrate -> build_meta_input -> decide -> explain -> commit
 
-The Ray deployments only spread these steps over replicas: the session lays and weighs, the scorers score, the
-meta-model combines.
+Each stage is a plain function. :func:`run_stages` alone has their order; :func:`advance` runs it in this thread. The
+service and the sidecar run the same stages with other runners: in threads, or on replicas that score and decide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,13 @@ from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopted, fit, unadapted
 from model.state.filters import SLOW_CENTRE
 from model.state.mesh_state import MeshState, Observation, observe
-from model.verdict import Verdict
+from model.verdict import ClusterEvent, Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance, topology_digest
 from serve_app.api.views import Deviations
 from serve_app.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,12 @@ class Options:
 
     Attributes:
         window_size: W, snapshots kept.
-        max_services: core services of a part at most; a mesh up to this size is one part.
+        max_services: the largest number of core services of a part; a mesh up to this size is one part.
         partition_seed: of METIS.
-        policy: when to page.
-        adapt: the mesh's adapter is heeded.
-        adapt_every: snapshots between two fits of it.
-        services: what settings say of the pages of its services.
+        policy: when to alert.
+        adapt: whether the mesh's adapter is used.
+        adapt_every: snapshots between two fits of the adapter.
+        services: alert settings of single services.
     """
 
     window_size: int = 120
@@ -54,7 +58,7 @@ class Options:
 
 
 def options(settings: Settings, mesh: str = "") -> Options:
-    """The settings as the pipeline wants them, for a mesh of this name."""
+    """The pipeline's options for a mesh, from the settings."""
     alert, model = settings.alert, settings.model
     policy = AlertPolicy(
         false_pages_per_day=alert.false_pages_per_day,
@@ -79,7 +83,7 @@ def options(settings: Settings, mesh: str = "") -> Options:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A mesh between two snapshots: its state, and the plan it was last cut by (derived; made again when lost)."""
+    """A mesh between two snapshots: its state, and the plan that it was last cut by, which can be derived again."""
 
     state: MeshState = field(default_factory=MeshState)
     plan: PartitionPlan | None = None
@@ -87,7 +91,13 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSnapshot:
-    """A snapshot laid on its mesh, cut and ready to be scored."""
+    """A snapshot that was observed and cut into tasks for scoring.
+
+    Attributes:
+        mesh: state and plan that include the snapshot.
+        observation: the snapshot against the mesh's past.
+        tasks: one for each part of the plan.
+    """
 
     mesh: Mesh
     observation: Observation
@@ -96,7 +106,7 @@ class PreparedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Scores of the parts that answered, the same laid on the mesh, and the surprise of every series."""
+    """Scores of the parts that answered, the same for the whole mesh, and the surprise of every series."""
 
     scores: tuple[PartitionScore, ...]
     decoded: Decoded
@@ -104,23 +114,8 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
-    """A snapshot's verdict and the mesh after it, with what was laid and how strange each series was."""
-
-    verdict: Verdict
-    mesh: Mesh
-    laid: PreparedSnapshot
-    calibrated: Calibrated
-
-
-def deviations_of(laid: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot) -> Deviations:
-    """How unusual each service and call of the snapshot that was laid is, as its calibrated scores say."""
-    return Deviations.of(laid.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
-
-
-@dataclass(frozen=True, slots=True)
 class MetaInput:
-    """What the meta-model is asked: everything :func:`combine` needs."""
+    """Everything that :func:`decide` needs."""
 
     evidence: Evidence
     crossing: CrossingCalls | None
@@ -129,32 +124,116 @@ class MetaInput:
     level: float
 
 
-def advance(
-    checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
-) -> tuple[Verdict, Mesh]:
-    """One snapshot through the whole path: its verdict and the mesh after it, adapted where a fit is due.
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """A verdict, the mesh after it, and results of the stages before it."""
+
+    verdict: Verdict
+    mesh: Mesh
+    prepared: PreparedSnapshot
+    calibrated: Calibrated
+
+
+class StageRunner(Protocol):
+    """Runs the stages of :func:`run_stages`: in this thread, in another one, or on other replicas."""
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that belongs to a stage; ``stage`` is the name under which its time is measured."""
+        ...
+
+    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+        """Score the parts. Parts that cannot be scored are left out."""
+        ...
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        """Call :func:`decide`."""
+        ...
+
+
+class LocalRunner:
+    """Runs every stage in the calling thread."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return function(*args, **kwargs)
+
+    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+        return score(self._checkpoint.network, tasks)
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        return decide(self._checkpoint, meta_input, policy)
+
+
+async def run_stages(
+    runner: StageRunner,
+    checkpoint: Checkpoint,
+    mesh: Mesh,
+    snapshot: MeshSnapshot,
+    options: Options,
+    *,
+    counted: bool = True,
+    events: Sequence[ClusterEvent] = (),
+    fit_adapter: bool = True,
+) -> Advanced:
+    """Run all stages of one snapshot in their order.
+
+    Args:
+        runner: runs the stages.
+        checkpoint: the weights.
+        mesh: before the snapshot.
+        snapshot: the next one.
+        options: of the mesh.
+        counted: False for a baseline, which moves neither the mesh's clock nor its incidents.
+        events: recent Kubernetes events of the mesh, newest first; shown with incidents.
+        fit_adapter: whether to fit the adapter here when a fit is due.
 
     Raises:
         OutOfOrder: the snapshot is not newer than the last one counted.
     """
-    advanced = advance_shown(checkpoint, mesh, snapshot, options, counted=counted)
+    prepared = await runner.run("lay", prepare, checkpoint, mesh, snapshot, options, counted=counted)
+    scores = await runner.score(prepared.tasks)
+    calibrated = await runner.run("weigh", calibrate, checkpoint, prepared, scores)
+    meta_input = await runner.run("weigh", build_meta_input, checkpoint, prepared, calibrated, snapshot, options)
+    verdict, memory = await runner.decide(meta_input, options.policy)
+    verdict = explained(verdict, prepared.mesh.state.window, events)
+    after = commit(prepared.mesh, memory, counted=counted)
+    if fit_adapter and counted and adapts(after.state.sequence, options):
+        candidate = await runner.run("fit", fit, after.state)
+        after = replace(after, state=adopted(after.state, candidate)) if candidate else after
+    return Advanced(verdict, after, prepared, calibrated)
+
+
+def advance(
+    checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
+) -> tuple[Verdict, Mesh]:
+    """The verdict of a snapshot and the mesh after it; errors as of :func:`run_stages`."""
+    advanced = advance_in_detail(checkpoint, mesh, snapshot, options, counted=counted)
     return advanced.verdict, advanced.mesh
 
 
-def advance_shown(
+def advance_in_detail(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> Advanced:
-    """As :func:`advance`, with what it saw on its way."""
-    laid = prepare(checkpoint, mesh, snapshot, options, counted=counted)
-    calibrated = calibrate(checkpoint, laid, score(checkpoint.network, laid.tasks))
-    case = build_meta_input(checkpoint, laid, calibrated, snapshot, options)
-    verdict, memory = decide(checkpoint, case, options.policy)
-    verdict = explained(verdict, laid.mesh.state.window)
-    after = commit(laid.mesh, memory, counted=counted)
-    if counted and adapts(after.state.sequence, options):
-        candidate = fit(after.state)
-        after = replace(after, state=adopted(after.state, candidate)) if candidate else after
-    return Advanced(verdict, after, laid, calibrated)
+    """As :func:`advance`, with the results of the stages."""
+    stages = run_stages(LocalRunner(checkpoint), checkpoint, mesh, snapshot, options, counted=counted)
+    return run_now(stages)
+
+
+def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits, as the stages of a :class:`LocalRunner` do not."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a stage waited, though all of them run in this thread")
+
+
+def deviations_of(prepared: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot) -> Deviations:
+    """How unusual each service and call of a snapshot is, by its calibrated scores."""
+    return Deviations.of(prepared.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
 
 
 def adapts(sequence: int, options: Options) -> bool:
@@ -169,8 +248,8 @@ def prepare(
     policy = options.policy
     keep = policy.remembered
     memory = mesh.state.memory.aged(snapshot.changes, keep, options.window_size + keep)
-    heeded = active_mutes(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
-    before = replace(mesh.state, memory=replace(memory, heeded=heeded))
+    active = active_mutes(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
+    before = replace(mesh.state, memory=replace(memory, heeded=active))
     if before.adaptation.adapter is not None and not options.adapt:
         before = unadapted(before)
     observation, state = observe(
@@ -184,46 +263,27 @@ def prepare(
     return PreparedSnapshot(Mesh(state, cut), observation, _tasks(state, observation, cut))
 
 
-def weigh(
-    checkpoint: Checkpoint,
-    laid: PreparedSnapshot,
-    scores: Sequence[PartitionScore],
-    snapshot: MeshSnapshot,
-    options: Options,
-) -> MetaInput:
-    """Calibrate what the parts said against each series' own past, and gather the evidence.
-
-    Args:
-        checkpoint: with the shipped tails.
-        laid: what the scores are of.
-        scores: of all parts, or of those that answered.
-        snapshot: the one laid.
-        options: when to page.
-    """
-    return build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, scores), snapshot, options)
-
-
-def calibrate(checkpoint: Checkpoint, laid: PreparedSnapshot, scores: Sequence[PartitionScore]) -> Calibrated:
-    """What the parts said, laid on the mesh, and how strange each series is by its own past."""
-    state, cut = laid.mesh.state, laid.mesh.plan
-    assert cut is not None  # lay made it
+def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> Calibrated:
+    """Join the scores of the parts that answered, and calibrate each series against its own past."""
+    state, cut = prepared.mesh.state, prepared.mesh.plan
+    assert cut is not None  # prepare made it
     decoded = assembled(
         state,
         [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores],
         cut.crossing,
     )
-    surprise = surprises(laid.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
+    surprise = surprises(prepared.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
     return Calibrated(tuple(scores), decoded, surprise)
 
 
 def build_meta_input(
-    checkpoint: Checkpoint, laid: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot, options: Options
+    checkpoint: Checkpoint, prepared: PreparedSnapshot, calibrated: Calibrated, snapshot: MeshSnapshot, options: Options
 ) -> MetaInput:
-    """The evidence in what was calibrated; the rest as :func:`weigh`."""
-    state, cut = laid.mesh.state, laid.mesh.plan
-    assert cut is not None  # lay made it
+    """Gather the evidence for :func:`decide` from calibrated scores."""
+    state, cut = prepared.mesh.state, prepared.mesh.plan
+    assert cut is not None  # prepare made it
     answered = {s.part for s in calibrated.scores}
-    evidence = gather(state, laid.observation, calibrated.decoded, calibrated.surprise, options.policy)
+    evidence = gather(state, prepared.observation, calibrated.decoded, calibrated.surprise, options.policy)
     when = Circumstances(
         snapshot.observed_at,
         state.sequence,
@@ -232,26 +292,28 @@ def build_meta_input(
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
     level = options.policy.page_level(len(state.node_ids), state.interval_seconds) + checkpoint.page_offset
-    return MetaInput(evidence, _crossing(laid, calibrated.scores, evidence), state.memory, when, level)
+    return MetaInput(evidence, _crossing(prepared, calibrated.scores, evidence), state.memory, when, level)
 
 
-def decide(checkpoint: Checkpoint, case: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-    """The cluster's verdict from the parts' evidence; calls between parts are decoded here."""
-    evidence = case.evidence
-    if case.crossing is not None:
-        evidence = with_crossing(evidence, case.crossing, decode_crossing(checkpoint.network, case.crossing))
-    verdict, memory = judge(checkpoint.meta, evidence, case.memory, policy, case.when, case.level)
+def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+    """The verdict of the mesh from the evidence of its parts; calls between parts are decoded here."""
+    evidence = meta_input.evidence
+    if meta_input.crossing is not None:
+        evidence = with_crossing(
+            evidence, meta_input.crossing, decode_crossing(checkpoint.network, meta_input.crossing)
+        )
+    verdict, memory = judge(checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when, meta_input.level)
     return replace(verdict, model_digest=checkpoint.digest), memory
 
 
 def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
-    """The plan that the mesh was last cut by; made anew where it was lost."""
+    """The plan that the mesh was last cut by; made again if it is not known."""
     return mesh.plan or _plan(mesh, mesh.state, options)
 
 
 def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
-    """The mesh after its verdict. A warm-up leaves scores for the threshold, and no incident; mutes end by the mesh's
-    clock, which it does not move."""
+    """The mesh after its verdict. A baseline leaves scores for the threshold but no incident, and ends no mute, since
+    mutes end by the mesh's clock."""
     state = mesh.state
     if not counted:
         before = state.memory
@@ -262,25 +324,25 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
 
 
 def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
-    """The plan of before while the topology stands; else changed locally."""
+    """The same plan if the topology has not changed; else a plan with local changes."""
     if mesh.plan is not None and state.edge_index is mesh.state.edge_index and state.node_ids is mesh.state.node_ids:
         return mesh.plan
     names = {n: i for i, n in enumerate(dict.fromkeys(namespace_of(name) for name in state.node_ids))}
     namespaces = np.fromiter((names[namespace_of(name)] for name in state.node_ids), np.int64, len(state.node_ids))
     topology = (namespaces, state.edge_index)
-    heard = (state.attended_callers, state.attended_callees)
-    if mesh.plan is not None and mesh.plan.digest == topology_digest(*topology, *heard):
+    attended = (state.attended_callers, state.attended_callees)
+    if mesh.plan is not None and mesh.plan.digest == topology_digest(*topology, *attended):
         return mesh.plan
     weight = np.exp(state.edge_filters[SLOW_CENTRE, :, RATE].astype(np.float64))
     if mesh.plan is None or len(state.node_ids) <= options.max_services:
-        return plan(*topology, weight, *heard, options.max_services, options.partition_seed)
+        return plan(*topology, weight, *attended, options.max_services, options.partition_seed)
     row = {name: i for i, name in enumerate(mesh.state.node_ids)}
     kept = np.fromiter((row.get(name, -1) for name in state.node_ids), np.int64, len(state.node_ids))
-    return rebalance(mesh.plan, kept, *topology, weight, *heard, options.max_services, options.partition_seed)
+    return rebalance(mesh.plan, kept, *topology, weight, *attended, options.max_services, options.partition_seed)
 
 
 def _tasks(state: MeshState, observation: Observation, cut: PartitionPlan) -> tuple[PartitionTask, ...]:
-    """One task per part: its rows of the inputs, which were computed over the whole mesh."""
+    """One task for each part: its rows of the inputs, which are computed for the whole mesh."""
     nodes, edges = node_inputs(observation), edge_inputs(observation)
     boundary = np.zeros(len(state.node_ids), bool)
     boundary[state.edge_index[:, cut.crossing]] = True
@@ -307,16 +369,16 @@ def _task(
     )
 
 
-def _crossing(laid: PreparedSnapshot, scores: Sequence[PartitionScore], evidence: Evidence) -> CrossingCalls | None:
-    """The calls between parts that answered, with the embeddings of their ends."""
-    state, cut = laid.mesh.state, laid.mesh.plan
-    assert cut is not None  # lay made it
+def _crossing(prepared: PreparedSnapshot, scores: Sequence[PartitionScore], evidence: Evidence) -> CrossingCalls | None:
+    """Calls between parts that answered, with the embeddings of both ends."""
+    state, cut = prepared.mesh.state, prepared.mesh.plan
+    assert cut is not None  # prepare made it
     if not len(cut.crossing) or not scores:
         return None
     place = np.full(len(state.node_ids), -1)
     offset = 0
     for s in scores:
-        rows: IntArray = cut.parts[s.part].core[laid.tasks[s.part].boundary]
+        rows: IntArray = cut.parts[s.part].core[prepared.tasks[s.part].boundary]
         place[rows] = offset + np.arange(len(rows))
         offset += len(rows)
     ends = place[state.edge_index[:, cut.crossing]]
@@ -328,5 +390,5 @@ def _crossing(laid: PreparedSnapshot, scores: Sequence[PartitionScore], evidence
         np.concatenate([s.embeddings for s in scores]),
         ends[:, known],
         candidate[state.edge_index[:, calls]],
-        young_calls(state, laid.observation)[calls],
+        young_calls(state, prepared.observation)[calls],
     )

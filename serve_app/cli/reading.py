@@ -33,7 +33,7 @@ def judged(
 
     from model.checkpoint import SHIPPED, load
     from serve_app.api.codec import encode_verdict
-    from serve_app.pipeline import Mesh, advance, advance_shown, deviations_of, options
+    from serve_app.pipeline import Mesh, advance, advance_in_detail, deviations_of, options
     from serve_app.web.moments import Moment
 
     torch.set_num_threads(settings.model.threads)
@@ -42,9 +42,9 @@ def judged(
         for snapshot in read(quiet, "warming up"):
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
     for snapshot in read(source, "scoring"):
-        advanced = advance_shown(checkpoint, mesh, snapshot, chosen)
+        advanced = advance_in_detail(checkpoint, mesh, snapshot, chosen)
         mesh = advanced.mesh
-        deviations = deviations_of(advanced.laid, advanced.calibrated, snapshot)
+        deviations = deviations_of(advanced.prepared, advanced.calibrated, snapshot)
         yield Moment(snapshot, deviations, encode_verdict(advanced.verdict))
 
 

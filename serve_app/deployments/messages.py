@@ -1,35 +1,41 @@
-"""What sessions and scorers tell the ingress; apart from them, so that the ingress needs no torch."""
+"""Messages of sessions and scorers to the ingress, in a file of their own because the ingress needs no torch."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SnapshotAnswer:
     """The answer to one snapshot.
 
     Attributes:
         verdict: its JSON document.
-        status: of the verdict; empty for a repeat, which is counted once.
+        status: of the verdict; empty for a repeated snapshot, which was counted before.
         model: digest of the weights.
-        seconds: by stage.
-        scorers: parts scored, by replica.
-        missing: parts without an answer.
-        lost: calls that were repeated since a replica died, by deployment.
+        seconds: duration of each stage.
+        parts: number of parts scored, by replica.
+        missing_parts: number of parts without a score.
+        retries: calls repeated because a replica died, by deployment.
     """
 
     verdict: bytes
     status: str = ""
     model: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-    scorers: dict[str, int] = field(default_factory=dict)
-    missing: int = 0
-    lost: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
+    missing_parts: int = 0
+    retries: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What a replica works with: ``cpu`` or ``cuda``, the kernels' backend, the digest of the weights, and why they are
-    not the configured ones, where they are not."""
+    """What a replica works with.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        kernels: their backend.
+        model: digest of the weights.
+        refused: why the configured weights are not in use; empty if they are.
+    """
 
     device: str
     kernels: str

@@ -126,7 +126,7 @@ def _late() -> DeadlineExceeded:
     return DeadlineExceeded("Scorer: the parts' turn came after their deadline; add replicas or send less")
 
 
-def balanced(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
+def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
     """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
     (Graham's LPT rule, within 4/3 of the best)."""
     groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]

@@ -19,8 +19,8 @@ from serve_app.access.routes import Need
 from serve_app.api.problems import problem
 from serve_app.errors import ServeError, Unauthenticated, answer
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
+from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR
 from serve_app.sidecar.service import abort
-from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR
 
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 METHODS = {"Latest": Scope.READ, "Watch": Scope.READ, "Push": Scope.WRITE}

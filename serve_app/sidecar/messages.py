@@ -6,7 +6,7 @@ So a snapshot that comes as a message is checked as one that comes as JSON, in t
 from google.protobuf import json_format
 
 from serve_app.errors import InvalidDocument
-from serve_app.sidecar.verdicts_pb2 import Snapshot, Verdict
+from serve_app.sidecar.generated.verdicts_pb2 import Snapshot, Verdict
 
 
 def verdict_message(document: bytes) -> Verdict:

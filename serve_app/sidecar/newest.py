@@ -3,7 +3,7 @@
 import asyncio
 
 from serve_app.errors import NoCapacity
-from serve_app.sidecar.verdicts_pb2 import Verdict
+from serve_app.sidecar.generated.verdicts_pb2 import Verdict
 
 
 class Newest:

@@ -24,16 +24,16 @@ from serve_app.errors import BadSettings
 from serve_app.settings import MeshSettings, Settings, SidecarSettings
 from serve_app.settings.access import sidecar_rules
 from serve_app.sidecar.gate import TokenInterceptor, metrics_server
+from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR
+from serve_app.sidecar.generated.verdicts_pb2_grpc import add_VerdictsServicer_to_server
 from serve_app.sidecar.service import Verdicts
 from serve_app.sidecar.session import Session
-from serve_app.sidecar.verdicts_pb2 import DESCRIPTOR
-from serve_app.sidecar.verdicts_pb2_grpc import add_VerdictsServicer_to_server
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 GRACE_SECONDS = 1.0  # for answers under way when it ends
 REQUESTS_AT_ONCE = 64  # beside the watchers
 _SOCKET_MODE = 0o660
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: Callable[[list[str]], None]) -> None:

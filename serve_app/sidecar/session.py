@@ -1,60 +1,79 @@
-"""The one mesh of this process: a snapshot's way to its verdict, as a session of the service goes it, without replicas.
+"""The one mesh of this process: takes each snapshot to its verdict with the steps of the service, without replicas.
 
-State is written through by the same compare-and-set before anybody is told, so that a process that is killed goes on
-where it was.
+State is written before a verdict is sent, so that a process that is killed resumes where it was.
 """
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 import torch
 
-from model.checkpoint import load_or_shipped
+from model.checkpoint import Checkpoint, load_or_shipped
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.score import PartitionScore, PartitionTask, score
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.alerts import notifier
-from serve_app.api.codec import encode_verdict, pack_snapshot
-from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreConflict, StoreGone, UnknownMesh
+from serve_app.api.codec import pack_snapshot
+from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
-from serve_app.pipeline import advance, options
+from serve_app.pipeline import MetaInput, decide, options
+from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
-from serve_app.sidecar import verdicts_pb2
+from serve_app.sidecar.generated import verdicts_pb2
 from serve_app.sidecar.messages import verdict_message
 from serve_app.sidecar.newest import Newest
-from serve_app.stores.cache import CachedMesh, MeshCache
+from serve_app.stores.cache import MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 
 MOST_WAITING = 16  # snapshots that wait for their turn; a mesh has one every few seconds
-log = logging.getLogger("ray.serve")
+P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionAnswer:
-    """JSON of a verdict; ``verdict`` is None where it was made before."""
+class ThreadRunner:
+    """Runs every stage in one thread, so that OpenMP's threads belong to one caller."""
 
-    document: bytes
-    verdict: Verdict | None = None
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._thread = ThreadPoolExecutor(1, "score")
+
+    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args, **kwargs))
+
+    async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
+        return await self.run("score", score, self._checkpoint.network, tasks)
+
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        return await self.run("combine", decide, self._checkpoint, meta_input, policy)
+
+    def close(self) -> None:
+        """Wait for what is running, and end the thread."""
+        self._thread.shutdown()
 
 
 class Session:
-    """Judges snapshots of one mesh, one at a time, off the event loop that it belongs to.
+    """Takes the snapshots of one mesh to their verdicts, one at a time, outside the event loop.
 
     Args:
         mesh: its name.
         settings: all of them.
 
     Raises:
-        BadMeshName: it cannot be stored under this name.
-        BadSettings: it is to score where it cannot, or what is told of alerts cannot be kept.
+        BadMeshName: no mesh can have this name.
+        BadSettings: the device is not available here, or the state of alerts cannot be stored.
         IncompatibleWeights: not even the shipped weights can be read.
-        CorruptState: nor the store.
+        CorruptState: the store cannot be read.
     """
 
     def __init__(self, mesh: str, settings: Settings) -> None:
@@ -73,8 +92,8 @@ class Session:
             log.error("model.weights: refused, and the shipped weights are in use: %s", self._checkpoint.refused)
         self._store = LocalStore(settings.store.path)
         self._meshes = MeshRepository(self._store, MeshCache(settings.serve.session_memory_bytes))
-        # One thread, so that snapshots take their turns, and OpenMP's threads are those of one caller.
-        self._thread = ThreadPoolExecutor(1, "score")
+        self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=True, keep_details=False)
+        self._runner = ThreadRunner(self._checkpoint)
         self._pushes: set[asyncio.Task[bytes]] = set()
         self._closing = False
         self._notifier: notifier.AlertDelivery | None = None
@@ -85,29 +104,29 @@ class Session:
             )
 
     async def begin(self) -> float | None:
-        """Go on where the store says; the Unix time of the newest snapshot, None where there is none."""
+        """Resume from the store. Returns the Unix time of the newest snapshot, or None if there is none."""
         if self._notifier is not None:
             self._delivering = asyncio.create_task(self._notifier.run())
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._found)
+        found = await self._runner.run("lay", self._load)
         if found is None:
-            log.info("mesh %s: nothing is stored, it is learned anew", self.mesh)
+            log.info("mesh %s: nothing is stored; learning starts from zero", self.mesh)
             return None
         verdict = verdict_message(found)
         self.newest.put(verdict)
-        log.info("mesh %s: goes on after %s, snapshot %d", self.mesh, _time(verdict), verdict.sequence)
+        log.info("mesh %s: resumes after %s, snapshot %d", self.mesh, _time(verdict), verdict.sequence)
         return float(verdict.observed_at.ToMicroseconds() / 1e6)
 
     async def push(self, snapshot: MeshSnapshot) -> bytes:
-        """Count a snapshot and judge it: JSON of the verdict. The same again gets the same, and counts once.
+        """Compute and store the verdict of a snapshot; returns it as JSON. A repeated snapshot counts once.
 
-        A caller who leaves meanwhile does not stop it. A failed push changes nothing.
+        The push continues if its caller is cancelled. A failed push changes nothing.
 
         Raises:
-            SameTimeOtherContent: another snapshot of this instant was judged.
+            SameTimeOtherContent: another snapshot of this instant has a verdict.
             StaleSnapshot: it is older than the newest one.
-            Overloaded: too many wait for their turn.
-            NoCapacity: the process ends.
-            ServeError: it could not be judged or kept.
+            Overloaded: too many snapshots wait.
+            NoCapacity: the process is ending.
+            ServeError: it could not be scored or stored.
         """
         if self._closing:
             raise NoCapacity("sidecar: it ends; send the snapshot again when it is back")
@@ -116,74 +135,49 @@ class Session:
                 f"sidecar: {MOST_WAITING} snapshots wait for their turn; send one every few seconds",
                 retry_after_seconds=1.0,
             )
-        push = asyncio.create_task(self._pushed(snapshot))
+        push = asyncio.create_task(self._push(snapshot))
         self._pushes.add(push)
         push.add_done_callback(self._pushes.discard)
         return await asyncio.shield(push)
 
     def gauges(self) -> list[MeshGauges]:
-        """The mesh as its stored verdict shows it, none while the store is gone; from any thread."""
+        """The mesh as in its stored verdict; an empty list while the store is gone. Can be called from any thread."""
         try:
             found = self._meshes.gauges()
-        except StoreGone:  # in the log since it was first found
+        except StoreGone:  # was logged when it was first noticed
             self.instruments.set(STORE_GONE, 1.0)
             return []
         self.instruments.set(STORE_GONE, 0.0)
         return [one for one in found if one.mesh == self.mesh]
 
     async def close(self) -> None:
-        """End what is under way, tell what waits (``notify.drain_seconds``), close the store."""
+        """Finish pushes under way, deliver waiting alerts (``notify.drain_seconds``), close the store."""
         self._closing = True
         self.newest.end()
         await asyncio.gather(*self._pushes, return_exceptions=True)
         if self._notifier is not None:
             await self._notifier.close()
-        self._thread.shutdown()
+        self._runner.close()
         self._store.close()
 
-    async def _pushed(self, snapshot: MeshSnapshot) -> bytes:
+    async def _push(self, snapshot: MeshSnapshot) -> bytes:
         began = time.perf_counter()
-        judged = await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, snapshot)
-        if judged.verdict is None:
-            return judged.document
-        message, before = verdict_message(judged.document), self.newest.verdict
+        push = NextSnapshot(self.mesh, snapshot, pack_snapshot(snapshot))
+        stored = await self._steps.push(push, self._options, self._runner)
+        if stored.advanced is None:
+            return stored.document
+        verdict, message, before = stored.advanced.verdict, verdict_message(stored.document), self.newest.verdict
         if before is None or before.status != message.status:
             log.info("mesh %s: %s as of %s", self.mesh, message.status, _time(message))
         self.newest.put(message)
-        self.instruments.count(PREDICTIONS, model_version=judged.verdict.model_digest, status=message.status)
+        self.instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=message.status)
         self.instruments.observe(STAGE, time.perf_counter() - began, stage="total")
         if self._notifier is not None:
-            self._notifier.accept_verdict(self.mesh, judged.verdict, notifier.utc_now())
-        return judged.document
+            self._notifier.accept_verdict(self.mesh, verdict, notifier.utc_now())
+        return stored.document
 
-    def _counted(self, snapshot: MeshSnapshot) -> SessionAnswer:
-        try:
-            return self._step(snapshot)
-        # Somebody else wrote, or what was damaged has been set aside: what is held here is of the past.
-        except (StoreConflict, CorruptState):
-            self._meshes.evict(self.mesh)
-            return self._step(snapshot)
-
-    def _step(self, snapshot: MeshSnapshot) -> SessionAnswer:
-        known = self._meshes.get(self.mesh)
-        newest = known.mesh.state.observed_at
-        if newest is not None and snapshot.observed_at <= newest:
-            return SessionAnswer(self._meshes.repeat_verdict(self.mesh, snapshot, newest.isoformat()))
-        verdict, after = advance(self._checkpoint, known.mesh, snapshot, self._options)
-        document = encode_verdict(verdict).model_dump_json().encode()
-        kept = self._meshes.append(
-            self.mesh,
-            CachedMesh(after, known.revision),
-            snapshot,
-            pack_snapshot(snapshot),
-            Record(snapshot.num_nodes, document),
-            keep=self._options.window_size,
-        )
-        self._meshes.cache(self.mesh, kept)
-        return SessionAnswer(document, verdict)
-
-    def _found(self) -> bytes | None:
-        """JSON of the newest verdict, with its state in memory; one that is damaged is set aside, as the log says."""
+    def _load(self) -> bytes | None:
+        """Load the state of the mesh. Returns its newest verdict as JSON; None if there is none, or it is damaged."""
         try:
             stored = self._meshes.load_stored(self.mesh)
             known = self._meshes.refresh(stored)

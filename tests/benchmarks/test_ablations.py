@@ -25,7 +25,7 @@ from model.scoring.score import score as score_parts
 from model.snapshot import MeshSnapshot
 from model.training.dataset import LabelledFault, TrainingRun
 from model.training.train import TrainingOptions
-from serve_app.pipeline import Mesh, MetaInput, PreparedSnapshot, advance, options, prepare, weigh
+from serve_app.pipeline import Mesh, MetaInput, PreparedSnapshot, advance, build_meta_input, calibrate, options, prepare
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings
@@ -74,7 +74,7 @@ def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[Prepare
         mesh = advance(checkpoint, mesh, snapshot, OPTIONS)[1]
     laid = prepare(checkpoint, mesh, snapshots[-1], OPTIONS)
     (said,) = score_parts(checkpoint.network, laid.tasks)
-    return laid, said, weigh(checkpoint, laid, [said], snapshots[-1], OPTIONS)
+    return laid, said, build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, [said]), snapshots[-1], OPTIONS)
 
 
 def kinds(evidence: Evidence, *names: str) -> float:

@@ -12,7 +12,7 @@ from model.checkpoint import load
 from model.scoring.score import PartitionTask, score
 from model.state.mesh_state import MeshState
 from serve_app.app import nested
-from serve_app.deployments.scorer import balanced, found, probe, score_groups
+from serve_app.deployments.scorer import balance, found, probe, score_groups
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
@@ -42,7 +42,7 @@ def part(index: int, calls: int) -> PartitionTask:
     ],
 )
 def test_groups_are_balanced_and_hold_each_part_once(calls: list[int], count: int, loads: list[int]) -> None:
-    groups = balanced([part(i, c) for i, c in enumerate(calls)], count)
+    groups = balance([part(i, c) for i, c in enumerate(calls)], count)
     assert sorted(sum(len(t.edges) for t in group) for group in groups) == loads
     assert sorted(t.part for group in groups for t in group) == list(range(len(calls)))
     assert max(map(len, groups)) - min(map(len, groups)) <= len(calls) // 2

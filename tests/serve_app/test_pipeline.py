@@ -20,7 +20,17 @@ from model.state.load_adapter import Adapter
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Status, Verdict
-from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, commit, decide, prepare, weigh
+from serve_app.pipeline import (
+    Mesh,
+    Options,
+    PreparedSnapshot,
+    advance,
+    build_meta_input,
+    calibrate,
+    commit,
+    decide,
+    prepare,
+)
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.topology import MeshSpec
@@ -152,7 +162,7 @@ def advanced(checkpoint: Checkpoint, scored: Scored, snapshot: MeshSnapshot, opt
         replace(s, embeddings=s.embeddings[task.boundary])
         for s, task in zip(scored.scores, scored.laid.tasks, strict=True)
     ]
-    case = weigh(checkpoint, scored.laid, asked, snapshot, options)
+    case = build_meta_input(checkpoint, scored.laid, calibrate(checkpoint, scored.laid, asked), snapshot, options)
     verdict, memory = decide(checkpoint, case, options.policy)
     return verdict, commit(scored.laid.mesh, memory, counted=True)
 
@@ -281,7 +291,11 @@ def test_a_part_that_gives_no_answer_is_named_and_nothing_is_called_normal(check
     _, mesh = run(checkpoint, snapshots[:-1], CUT)
     laid = prepare(checkpoint, mesh, snapshots[-1], CUT)
     answers = [s for s in score(checkpoint.network, laid.tasks) if s.part != 1]
-    verdict, _ = decide(checkpoint, weigh(checkpoint, laid, answers, snapshots[-1], CUT), CUT.policy)
+    verdict, _ = decide(
+        checkpoint,
+        build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, answers), snapshots[-1], CUT),
+        CUT.policy,
+    )
     assert laid.mesh.plan is not None
     missing = len(laid.mesh.plan.parts[1].core)
     assert verdict.status is Status.PARTIAL
@@ -301,7 +315,9 @@ def test_an_open_incident_is_told_though_a_part_is_missing(checkpoint: Checkpoin
     assert verdict is not None
     assert verdict.incidents
     laid = prepare(checkpoint, before, snapshot, CUT)
-    verdict, _ = decide(checkpoint, weigh(checkpoint, laid, [], snapshot, CUT), CUT.policy)
+    verdict, _ = decide(
+        checkpoint, build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, []), snapshot, CUT), CUT.policy
+    )
     assert verdict.status is Status.ANOMALOUS
     assert verdict.coverage == 0
     assert len(verdict.missing_parts) == len(laid.tasks)

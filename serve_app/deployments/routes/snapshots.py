@@ -10,7 +10,7 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.deployments import problems
 from serve_app.deployments.bodies import read_snapshot, read_snapshots
 from serve_app.deployments.http import MeshName, timing
-from serve_app.deployments.messages import Judged
+from serve_app.deployments.messages import SnapshotAnswer
 from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.routes.responses import describe_body, json_response
 from serve_app.deployments.rpc import Caller
@@ -82,15 +82,15 @@ async def score(request: Request, backend: UseBackend) -> Response:
     return json_response(answer.verdict, {"server-timing": timing(seconds)})
 
 
-def _count(instruments: PrometheusInstruments, answer: Judged, seconds: Mapping[str, float]) -> None:
+def _count(instruments: PrometheusInstruments, answer: SnapshotAnswer, seconds: Mapping[str, float]) -> None:
     """Count a snapshot and its stages. A repeated snapshot was counted before."""
-    _count_retries(instruments, answer.lost)
+    _count_retries(instruments, answer.retries)
     if not answer.status:
         return
     instruments.count(PREDICTIONS, model_version=answer.model, status=answer.status)
-    for scorer, parts in answer.scorers.items():
+    for scorer, parts in answer.parts.items():
         instruments.count(PARTS_SCORED, parts, scorer=scorer)
-    instruments.count(PARTS_MISSING, answer.missing)
+    instruments.count(PARTS_MISSING, answer.missing_parts)
     for stage, duration in seconds.items():
         if stage == "inference":
             instruments.observe(INFERENCE, duration, model_version=answer.model)

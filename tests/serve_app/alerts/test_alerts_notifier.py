@@ -223,7 +223,7 @@ async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeyp
 
 
 async def test_secrets_let_us_in_and_stay_out_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "ray.serve")
+    caplog.set_level(logging.DEBUG, "serve_app")
     (tmp_path / "password").write_text("pässword\n")
     (tmp_path / "token").write_text("t0ken\n")
     async with standing_in(401, 403) as (basic, bearer):

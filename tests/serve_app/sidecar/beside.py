@@ -15,8 +15,8 @@ from google.protobuf import json_format
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
-from serve_app.sidecar.verdicts_pb2 import Snapshot
-from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
+from serve_app.sidecar.generated.verdicts_pb2 import Snapshot
+from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from tests.serve_app.running import kill_all
 
 SECONDS = 60  # of one request: the machine may be busy

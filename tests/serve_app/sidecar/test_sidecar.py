@@ -32,9 +32,9 @@ from serve_app.api.codec import encode_verdict
 from serve_app.cli import app
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
+from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Service, Snapshot, Verdict, WatchRequest
+from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.sidecar.process import SERVICE
-from serve_app.sidecar.verdicts_pb2 import LatestRequest, Service, Snapshot, Verdict, WatchRequest
-from serve_app.sidecar.verdicts_pb2_grpc import VerdictsStub
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus import standin

@@ -21,15 +21,16 @@ from serve_app.api.problems import problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, NoCapacity
-from serve_app.sidecar import verdicts_pb2
+from serve_app.sidecar.generated import verdicts_pb2
+from serve_app.sidecar.generated.verdicts_pb2 import Call, Metrics, Service, Snapshot
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 from serve_app.sidecar.newest import Newest
 from serve_app.sidecar.service import STATUS
-from serve_app.sidecar.verdicts_pb2 import Call, Metrics, Service, Snapshot
 
 ROOT = Path(__file__).parents[3]
 PROTO = "serve_app/sidecar/verdicts.proto"
-GENERATED = [f"serve_app/sidecar/verdicts_{name}" for name in ("pb2.py", "pb2.pyi", "pb2_grpc.py")]
+FOLDER = "serve_app/sidecar/generated"
+GENERATED = [f"{FOLDER}/verdicts_{name}" for name in ("pb2.py", "pb2.pyi", "pb2_grpc.py")]
 AT = Timestamp(seconds=1_772_334_720)
 CART = Service(namespace="shop", name="cart")
 
@@ -37,7 +38,12 @@ CART = Service(namespace="shop", name="cart")
 def test_what_is_generated_is_what_the_proto_gives(tmp_path: Path) -> None:
     outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
     known = Path(protoc.__file__).with_name("_proto")  # protobuf's own, such as Timestamp
-    assert protoc.main(["protoc", f"-I{ROOT}", f"-I{known}", *outputs, str(ROOT / PROTO)]) == 0
+    assert (
+        protoc.main(
+            ["protoc", f"-I{FOLDER}={(ROOT / PROTO).parent}", f"-I{known}", *outputs, f"{FOLDER}/verdicts.proto"]
+        )
+        == 0
+    )
     for name in GENERATED:
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), "make proto"
 

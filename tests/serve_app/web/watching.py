@@ -9,7 +9,7 @@ import msgspec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_verdict, pack_snapshot
-from serve_app.pipeline import Options, advance_shown, deviations_of
+from serve_app.pipeline import Options, advance_in_detail, deviations_of
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
@@ -32,9 +32,9 @@ class Watched:
         """Judge and keep snapshots; their verdicts."""
         options, known, verdicts = Options(window_size=window), self.meshes.get(mesh), []
         for snapshot in snapshots:
-            step = advance_shown(self._checkpoint, known.mesh, snapshot, options)
+            step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options)
             document = encode_verdict(step.verdict).model_dump_json().encode()
-            deviations = deviations_of(step.laid, step.calibrated, snapshot)
+            deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             known = self.meshes.append(
                 mesh, CachedMesh(step.mesh, known.revision), snapshot, pack_snapshot(snapshot), record, keep=window

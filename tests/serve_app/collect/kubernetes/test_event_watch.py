@@ -136,7 +136,7 @@ async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_i
 ) -> None:
     api = ApiServer(allowed=False)
     api.tell(event("Unhealthy"))
-    caplog.set_level(logging.INFO, logger="ray.serve")
+    caplog.set_level(logging.INFO, logger="serve_app")
     with running(api):
         async with watching(api.url, tmp_path) as one:
             await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)

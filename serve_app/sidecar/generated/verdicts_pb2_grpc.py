@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from serve_app.sidecar import verdicts_pb2 as serve__app_dot_sidecar_dot_verdicts__pb2
+from serve_app.sidecar.generated import verdicts_pb2 as serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in serve_app/sidecar/verdicts_pb2_grpc.py depends on'
+        + ' but the generated code in serve_app/sidecar/generated/verdicts_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,18 +36,18 @@ class VerdictsStub:
         """
         self.Latest = channel.unary_unary(
                 '/tagae.v1.Verdicts/Latest',
-                request_serializer=serve__app_dot_sidecar_dot_verdicts__pb2.LatestRequest.SerializeToString,
-                response_deserializer=serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.FromString,
+                request_serializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.LatestRequest.SerializeToString,
+                response_deserializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.FromString,
                 _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/tagae.v1.Verdicts/Watch',
-                request_serializer=serve__app_dot_sidecar_dot_verdicts__pb2.WatchRequest.SerializeToString,
-                response_deserializer=serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.FromString,
+                request_serializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.WatchRequest.SerializeToString,
+                response_deserializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.FromString,
                 _registered_method=True)
         self.Push = channel.unary_unary(
                 '/tagae.v1.Verdicts/Push',
-                request_serializer=serve__app_dot_sidecar_dot_verdicts__pb2.Snapshot.SerializeToString,
-                response_deserializer=serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.FromString,
+                request_serializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Snapshot.SerializeToString,
+                response_deserializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.FromString,
                 _registered_method=True)
 
 
@@ -84,18 +84,18 @@ def add_VerdictsServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Latest': grpc.unary_unary_rpc_method_handler(
                     servicer.Latest,
-                    request_deserializer=serve__app_dot_sidecar_dot_verdicts__pb2.LatestRequest.FromString,
-                    response_serializer=serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.SerializeToString,
+                    request_deserializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.LatestRequest.FromString,
+                    response_serializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
-                    request_deserializer=serve__app_dot_sidecar_dot_verdicts__pb2.WatchRequest.FromString,
-                    response_serializer=serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.SerializeToString,
+                    request_deserializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.WatchRequest.FromString,
+                    response_serializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.SerializeToString,
             ),
             'Push': grpc.unary_unary_rpc_method_handler(
                     servicer.Push,
-                    request_deserializer=serve__app_dot_sidecar_dot_verdicts__pb2.Snapshot.FromString,
-                    response_serializer=serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.SerializeToString,
+                    request_deserializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Snapshot.FromString,
+                    response_serializer=serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -123,8 +123,8 @@ class Verdicts:
             request,
             target,
             '/tagae.v1.Verdicts/Latest',
-            serve__app_dot_sidecar_dot_verdicts__pb2.LatestRequest.SerializeToString,
-            serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.FromString,
+            serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.LatestRequest.SerializeToString,
+            serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.FromString,
             options,
             channel_credentials,
             insecure,
@@ -150,8 +150,8 @@ class Verdicts:
             request,
             target,
             '/tagae.v1.Verdicts/Watch',
-            serve__app_dot_sidecar_dot_verdicts__pb2.WatchRequest.SerializeToString,
-            serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.FromString,
+            serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.WatchRequest.SerializeToString,
+            serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.FromString,
             options,
             channel_credentials,
             insecure,
@@ -177,8 +177,8 @@ class Verdicts:
             request,
             target,
             '/tagae.v1.Verdicts/Push',
-            serve__app_dot_sidecar_dot_verdicts__pb2.Snapshot.SerializeToString,
-            serve__app_dot_sidecar_dot_verdicts__pb2.Verdict.FromString,
+            serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Snapshot.SerializeToString,
+            serve__app_dot_sidecar_dot_generated_dot_verdicts__pb2.Verdict.FromString,
             options,
             channel_credentials,
             insecure,

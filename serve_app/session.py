@@ -1,0 +1,169 @@
+"""Steps of stored meshes, without Ray: the sessions of the service and of the sidecar share them.
+
+A step reads the state of a mesh, computes the next one, and writes it with compare-and-set. If another writer was
+first, the step is done once more from what the store has by then.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from model.checkpoint import Checkpoint
+from model.snapshot import MeshSnapshot
+from model.state.mesh_state import MeshState
+from model.verdict import ClusterEvent
+from serve_app.api.codec import encode_verdict
+from serve_app.errors import CorruptState, StoreConflict
+from serve_app.pipeline import Advanced, Options, StageRunner, deviations_of, run_stages
+from serve_app.stores.cache import CachedMesh
+from serve_app.stores.record import Record
+from serve_app.stores.repository import MeshRepository
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NextSnapshot:
+    """A snapshot on its way to its verdict.
+
+    Attributes:
+        mesh: name.
+        snapshot: decoded.
+        packed: the same as the store keeps it.
+        counted: False for a baseline.
+        events: recent Kubernetes events of the mesh, newest first.
+    """
+
+    mesh: str
+    snapshot: MeshSnapshot
+    packed: bytes
+    counted: bool = True
+    events: tuple[ClusterEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """The answer to a snapshot.
+
+    Attributes:
+        document: JSON of the verdict.
+        advanced: what the pipeline computed; None: the snapshot was pushed before, and so was its verdict stored.
+    """
+
+    document: bytes
+    advanced: Advanced | None = None
+
+
+class MeshSteps:
+    """Does the steps of meshes, one at a time for each mesh. Of one event loop.
+
+    Args:
+        meshes: stored meshes, some of them in memory.
+        checkpoint: the weights.
+        fit_adapter: whether a push fits the mesh's adapter when a fit is due.
+        keep_details: whether to store how unusual each service and call was, and the duration, with each verdict.
+    """
+
+    def __init__(
+        self, meshes: MeshRepository, checkpoint: Checkpoint, *, fit_adapter: bool, keep_details: bool
+    ) -> None:
+        self._meshes, self._checkpoint = meshes, checkpoint
+        self._fit_adapter, self._keep_details = fit_adapter, keep_details
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, mesh: str) -> asyncio.Lock:
+        """The lock of a mesh; it lives as long as someone holds or awaits it."""
+        lock = self._locks.get(mesh)
+        if lock is None:
+            lock = self._locks[mesh] = asyncio.Lock()
+        return lock
+
+    async def push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
+        """Compute the verdict of a snapshot and store it. A failed push changes nothing.
+
+        Raises:
+            SameTimeOtherContent: another snapshot of this instant has a verdict.
+            StaleSnapshot: it is older than the newest one.
+            ServeError: it could not be scored or stored.
+        """
+        return await self._step(push.mesh, lambda: self._push(push, options, runner))
+
+    async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
+        """Replace the state of a mesh, and return what else ``change`` returns.
+
+        Raises:
+            UnknownMesh: the mesh has no verdict.
+        """
+
+        async def step() -> T:
+            known, result = await asyncio.to_thread(self._meshes.change_state, mesh, change)
+            self._meshes.cache(mesh, known)
+            return result
+
+        return await self._step(mesh, step)
+
+    async def _step(self, mesh: str, step: Callable[[], Awaitable[T]]) -> T:
+        async with self.lock(mesh):
+            try:
+                return await step()
+            # Another writer was first, or a damaged state was set aside: what is in memory is out of date.
+            except (StoreConflict, CorruptState):
+                self._meshes.evict(mesh)
+                return await step()
+
+    async def _push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
+        started = time.perf_counter()
+        known = await runner.run("lay", self._find, push)
+        if isinstance(known, PushResult):
+            return known
+        advanced = await run_stages(
+            runner,
+            self._checkpoint,
+            known.mesh,
+            push.snapshot,
+            options,
+            counted=push.counted,
+            events=push.events,
+            fit_adapter=self._fit_adapter,
+        )
+        document = encode_verdict(advanced.verdict).model_dump_json().encode()
+        record = Record(push.snapshot.num_nodes, document)
+        if self._keep_details:
+            details = await runner.run("weigh", _pack_deviations, advanced, push.snapshot)
+            record = replace(record, deviations=details, seconds=time.perf_counter() - started)
+        known = await runner.run("store", self._store, push, CachedMesh(advanced.mesh, known.revision), record, options)
+        self._meshes.cache(push.mesh, known)
+        return PushResult(document, advanced)
+
+    def _find(self, push: NextSnapshot) -> CachedMesh | PushResult:
+        """The state before the snapshot, or the verdict if the snapshot was pushed before."""
+        known = self._meshes.get(push.mesh)
+        if not known.revision:
+            self._meshes.check_room(push.mesh)
+        if not push.counted or not _is_repeat(push.snapshot, known):
+            return known
+        # Another session may have deleted or evicted the mesh that is in memory here.
+        known = self._meshes.reload(push.mesh)
+        newest = known.mesh.state.observed_at
+        if newest is None or not _is_repeat(push.snapshot, known):
+            return known
+        return PushResult(self._meshes.repeat_verdict(push.mesh, push.snapshot, newest.isoformat()))
+
+    def _store(self, push: NextSnapshot, known: CachedMesh, record: Record, options: Options) -> CachedMesh:
+        """Write the mesh after the step; ``known`` has the revision before it."""
+        if not push.counted:
+            return self._meshes.replace(push.mesh, known)
+        return self._meshes.append(push.mesh, known, push.snapshot, push.packed, record, keep=options.window_size)
+
+
+def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:
+    """Whether the mesh has counted this snapshot, or a newer one."""
+    newest = known.mesh.state.observed_at
+    return newest is not None and snapshot.observed_at <= newest
+
+
+def _pack_deviations(advanced: Advanced, snapshot: MeshSnapshot) -> bytes:
+    return deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()

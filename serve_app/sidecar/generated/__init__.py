@@ -1,0 +1,1 @@
+"""Code that `make proto` generates from `verdicts.proto`. Do not edit it."""
