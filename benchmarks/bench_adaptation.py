@@ -1,12 +1,12 @@
-"""Whether a mesh that adapts ends pages sooner after a lasting benign change, and still sees a slow leak.
+"""Does adaptation end alerts sooner after a lasting benign change, and does it still detect a slow leak?
 
     python -m benchmarks.bench_adaptation [--meshes 8] [--json FILE] [--picture FILE]
 
-Simulated meshes of 60 services with a flash crowd every hour. After an hour of warm-up one service is deployed in a
-version that needs more time for each request, for good: within capacity, but its latency rises more with its load than
-it did. Three hours later, when it has adapted, it leaks memory for half an hour. Meshes are the first seeds from
-``FIRST`` on where a crowd reaches a service that no autoscaler helps; the factor is what leads to ``FULL`` at the
-highest crowd. Each is scored with and without adaptation; one JSON line for each mesh.
+Simulated meshes have 60 services and a flash crowd every hour. After an hour of warm-up, one service gets a permanently
+slower version. It stays within capacity, but its latency rises more with load than before. Three hours later, after
+adaptation, it leaks memory for half an hour. The meshes have the first seeds from ``FIRST`` in which a crowd reaches a
+service without an autoscaler. The factor of the slower version leads to ``FULL`` in the highest crowd. Each mesh is
+scored with and without adaptation and gives one JSON line.
 """
 
 import argparse
@@ -34,25 +34,25 @@ from serve_app.simulator.simulator import Simulator
 
 FIRST = 720  # seed
 SERVICES = 60
-DEPLOY, LEAK, LEAKS, AFTER = 240, 960, 120, 20  # snapshots of 15 s: from, from, for so many, and so many more
+DEPLOY, LEAK, LEAKS, AFTER = 240, 960, 120, 20  # snapshots of 15 s: two beginnings, a duration, and the rest
 LENGTH = LEAK + LEAKS + AFTER
-FULL = 0.85  # utilisation at the height of a crowd, as the capacity was bought; the day comes on top
-DAY = 1.15  # its load over the mean
+FULL = 0.85  # utilisation at the height of a crowd, without the daily rhythm
+DAY = 1.15  # highest daily load over the mean
 MOST_FACTOR = 1.8  # of the deploy
-LEAST_SHARE, LEAST_RATE = 0.3, 10.0  # of a service's load that comes from the crowd's namespace; requests/s
+LEAST_SHARE, LEAST_RATE = 0.3, 10.0  # share of the load that comes from the crowd's namespace; requests/s
 LEAKED = 0.8  # of the memory
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A mesh, the service that is changed for good, and how much more time its requests take."""
+    """A mesh, the service that becomes slower, and the factor on the duration of its requests."""
 
     spec: MeshSpec
     service: str
     factor: float
 
     def snapshots(self, leak: int = LEAK) -> list[MeshSnapshot]:
-        """From the first of the warm-up; the leak begins at ``leak``."""
+        """Simulate all snapshots, with a leak from snapshot ``leak`` on."""
         change = BenignChange("deploy", self.service, DEPLOY, self.factor)
         fault = Fault("slow_leak", self.service, leak, leak + LEAKS, LEAKED)
         return list(Simulator(self.spec, (fault,), (change,), leak + LEAKS + AFTER).snapshots())
@@ -60,13 +60,13 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Alarms:
-    """What a detector said of a shift.
+    """Results of a detector on a shift.
 
     Attributes:
         pages, alarmed: incidents that began between the deploy and the leak, and snapshots with one open.
-        later_pages, later_alarmed: those of them an hour after the deploy or later: when a load comes back.
-        leak_after: snapshots from the leak's beginning to the first page that names the service; None: there was none.
-        fitted: adapters taken into use.
+        later_pages, later_alarmed: the same from an hour after the deploy on, when the next crowds come.
+        leak_after: snapshots from the beginning of the leak to the first page that names the service, or None.
+        fitted: number of adapters that were adopted.
     """
 
     pages: int
@@ -78,7 +78,7 @@ class Alarms:
 
 
 def shifts(count: int) -> Iterator[Shift]:
-    """The first meshes that have a place for one."""
+    """Return the first suitable meshes."""
     seed = FIRST
     while count:
         assert not any(seed in seeds for seeds in SEEDS.values())
@@ -90,7 +90,7 @@ def shifts(count: int) -> Iterator[Shift]:
 
 
 def shift(spec: MeshSpec) -> Shift | None:
-    """The service that the crowds of the first namespace fill most, and a deploy that fills it to ``FULL``."""
+    """Choose the service with the highest peak and a slower version that fills it to ``FULL``; None if none fits."""
     mesh = build_mesh(spec)
     heights = [c.factor for hour in range(LENGTH // 240 + 1) for c in crowds_of(spec, mesh, hour)]
     share = _share_of_first_namespace(mesh)
@@ -105,7 +105,7 @@ def shift(spec: MeshSpec) -> Shift | None:
 
 
 def _share_of_first_namespace(mesh: Physics) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Of each service's load, what enters there."""
+    """Share of each service's load that enters in the first namespace."""
     topology = mesh.topology
     rate = np.where(topology.namespace == 0, mesh.services.entry, 0.0)
     carried = topology.calls_per_request * ~topology.latent_calls
@@ -118,7 +118,7 @@ def _share_of_first_namespace(mesh: Physics) -> np.ndarray[tuple[int], np.dtype[
 def score_all(
     checkpoint: Checkpoint, snapshots: Sequence[MeshSnapshot], options: Options
 ) -> tuple[list[Verdict], list[int]]:
-    """All verdicts, and the snapshots after which an adapter was taken into use."""
+    """Return all verdicts, and the snapshots after which an adapter was adopted."""
     mesh, verdicts, fitted = Mesh(), [], []
     for i, snapshot in enumerate(snapshots):
         before = mesh.state.adaptation.adapter
@@ -130,7 +130,7 @@ def score_all(
 
 
 def count_alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: str, leak: int = LEAK) -> Alarms:
-    """Counted."""
+    """Count pages and alarmed snapshots."""
     born: dict[str, int] = {}
     for i, verdict in enumerate(verdicts):
         for incident in verdict.incidents:
@@ -153,7 +153,7 @@ def count_alarms(verdicts: Sequence[Verdict], fitted: Sequence[int], service: st
 
 
 def draw(one: Shift, verdicts_by_mode: dict[str, list[Verdict]], snapshots: Sequence[MeshSnapshot], path: Path) -> None:
-    """Load and latency of the changed service, and when there is a page open."""
+    """Draw load and latency of the changed service and the times with an open page."""
     import matplotlib.pyplot as plt
 
     rows = [s.node_features[s.node_ids.index(one.service)] for s in snapshots]
@@ -183,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--meshes", type=int, default=8)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--picture", type=Path, help="of the mesh where it matters most")
+    parser.add_argument("--picture", type=Path, help="picture of the mesh with the largest difference")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     checkpoint, lines, seen = load(), [], []

@@ -2,19 +2,18 @@
 
     python -m benchmarks.bench_collect [--services 2000] [--calls 12000] [--polls 8] [--json FILE]
 
-The mesh is made up: requests by response code, nine buckets and ``+Inf`` of each service and call, cpu, memory,
-kube-state-metrics. One process exports it, a Prometheus scrapes that every 15 s and evaluates the shipped recording
-rules, this process collects: all on the same cores. Three ways: ``rules`` as shipped (a mesh of this size with rules),
-``rules_gzip`` with replies packed, ``buckets`` without rules.
+The mesh is generated: requests by response code, nine buckets and ``+Inf`` of each service and call, cpu, memory,
+kube-state-metrics. One process exports it. A Prometheus scrapes it every 15 s and evaluates the shipped recording
+rules. This process collects. All share the same cores. There are three ways: ``rules`` is the default for a mesh of
+this size, ``rules_gzip`` compresses the answers, ``buckets`` uses no rules.
 
-Correctness first: every snapshot's services, calls, rates, errors, quantiles, cpu and memory are what was generated;
-quantiles are compared with those of the generated buckets, interpolated here by numpy. Per way: wall time of a poll
-and CPU time of this process during it (``time.process_time``: all its threads, user and system; waiting for the
-network counts nothing), median, 10th and 90th percentile and largest. A poll is left out, and counted in ``left_out``,
-where Prometheus itself tells that a scrape it goes back to was lost or came late, or that its rules were behind: a
-machine that had no time for them makes figures of another mesh. What is wrong without such an excuse ends the
-benchmark. ``own_share`` is what a busy process gets of a core before it starts: below .9 the machine had other work,
-and wall times tell of that. Prints JSON lines.
+Correctness first: services, calls, rates, errors, quantiles, cpu and memory of every snapshot equal the generated ones.
+Quantiles are compared with quantiles that numpy interpolates from the generated buckets. For each way the results are
+wall time of a poll and CPU time of this process during the poll (``time.process_time``: all threads, user and system),
+as median, 10th and 90th percentile and maximum. If Prometheus reports that a scrape was lost or late, or that its rules
+were behind, the poll is left out and counted in ``left_out``. Any other difference ends the benchmark. ``own_share`` is
+the share of a core that a busy process gets before the benchmark starts. Below 0.9 other work disturbs the wall times.
+Prints JSON lines.
 """
 
 import argparse
@@ -48,8 +47,8 @@ from tests.live.programs import missing, own_share, where
 RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "recording.rules.yaml"
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 INTERVAL = 15.0
-PAUSE = 3.0  # s: one mesh is asked once an interval, and finds nothing of its last poll
-WITHIN = 60.0  # s: here a slow poll is a figure, not a failure
+PAUSE = 3.0  # s between two polls, so that nothing of the last one is cached
+WITHIN = 60.0  # s; a slow poll is a result here, not a failure
 LATE = 1.1  # intervals between two samples, above which Prometheus extrapolates no rate to the end of its window
 Spent = tuple[float, float]  # s: wall, CPU of this process
 WAYS = {"rules": (2000.0, False), "rules_gzip": (2000.0, True), "buckets": (float("inf"), False)}
@@ -60,7 +59,7 @@ def mesh(services: int, calls: int) -> MeshSnapshot:
     rng = np.random.default_rng(services)
     pairs = rng.choice(services * services, calls, replace=False)
 
-    def measured(rows: int, columns: int) -> np.ndarray:
+    def random_metrics(rows: int, columns: int) -> np.ndarray:
         values = np.full((rows, columns), np.nan)
         values[:, 0] = np.exp(rng.normal(2.0, 1.2, rows))
         values[:, 1] = np.where(rng.random(rows) < 0.2, rng.uniform(0.001, 0.05, rows), 0.0)
@@ -68,7 +67,7 @@ def mesh(services: int, calls: int) -> MeshSnapshot:
         values[:, 3] = values[:, 2] * rng.uniform(1.5, 8.0, rows)
         return values
 
-    nodes, edges = measured(services, len(NODE_METRICS)), measured(calls, 4)
+    nodes, edges = random_metrics(services, len(NODE_METRICS)), random_metrics(calls, 4)
     nodes[:, 4:6] = rng.uniform(0.05, 0.95, (services, 2))
     nodes[:, 6] = nodes[:, 0] * nodes[:, 2]
     return MeshSnapshot.create(
@@ -81,7 +80,7 @@ def mesh(services: int, calls: int) -> MeshSnapshot:
 
 
 class Expected:
-    """What a snapshot of the generated mesh must say, whatever the order of its services and calls."""
+    """The expected snapshot of the generated mesh, for any order of services and calls."""
 
     def __init__(self, made: MeshSnapshot) -> None:
         self.made = made
@@ -99,7 +98,7 @@ class Expected:
         self.nodes[:, 1] = np.maximum(self.nodes[:, 1], of_callers)  # the larger of both views
 
     def check(self, read: MeshSnapshot) -> None:
-        """Fails where anything differs by more than rounding."""
+        """Fail if anything differs by more than rounding."""
         rows = np.array([self._row[name] for name in read.node_ids])
         assert sorted(rows) == list(range(self.made.num_nodes))
         ends = map(tuple, rows[read.edge_index].T.tolist())
@@ -112,19 +111,19 @@ class Expected:
 
 
 def _quantile(shares: np.ndarray, wanted: float) -> float:
-    """Of one row, s: linear within a bucket, the first from 0; the highest bound where it lies beyond."""
+    """Interpolate the quantile of one row, in s: linear within a bucket, at most the highest bound."""
     return float(np.interp(wanted, [0.0, *shares], [0.0, *BOUNDS_MS])) / 1000
 
 
 @contextmanager
-def watched(made: MeshSnapshot, folder: Path) -> Iterator[str]:
-    """A Prometheus that has scraped the mesh for longer than the rate window; its URL."""
+def run_prometheus(made: MeshSnapshot, folder: Path) -> Iterator[str]:
+    """Start a Prometheus, wait until it has scraped the mesh for longer than the rate window, and yield its URL."""
     exporter, address = exporting(made, BOUNDS_MS, folder)
     try:
         monitor = Monitor(folder, [scraping(address, INTERVAL)], rules=[RULES])
         try:
             monitor.wait()
-            time.sleep(QueryOptions().window_seconds + 3 * INTERVAL)  # until rates and rules are of a whole window
+            time.sleep(QueryOptions().window_seconds + 3 * INTERVAL)  # until rates and rules cover a whole window
             yield monitor.url
         finally:
             monitor.program.end()
@@ -133,11 +132,11 @@ def watched(made: MeshSnapshot, folder: Path) -> Iterator[str]:
 
 
 def times(url: str, expected: Expected, polls: int) -> Iterator[dict[str, object]]:
-    """A row for each way."""
+    """Measure each way and yield its row."""
     for way, (recorded_from_calls, compressed) in WAYS.items():
         asking = QueryOptions(INTERVAL, within_seconds=WITHIN, recorded_from_calls=recorded_from_calls)
         with closing(PrometheusSource(Prometheus(Endpoint(url), compressed=compressed), istio(), asking)) as source:
-            timed = _timed(url, source, way != "buckets", expected, polls)
+            timed = _time_polls(url, source, way != "buckets", expected, polls)
         yield _row(way, expected.made, timed) | {"rules_seconds": _evaluation_seconds(url)}
 
 
@@ -146,9 +145,9 @@ class Timed:
     """Polls of one way.
 
     Attributes:
-        taken: what each took, but the first, which reads every name.
-        left_out: how many were not counted, by what came late.
-        poll: the last one.
+        taken: times of the polls, without the first, which reads every name.
+        left_out: polls that were not counted, by what was late.
+        poll: the last poll.
     """
 
     taken: list[Spent] = field(default_factory=list)
@@ -156,14 +155,14 @@ class Timed:
     poll: Poll | None = None
 
 
-def _timed(url: str, source: PrometheusSource, recorded: bool, expected: Expected, polls: int) -> Timed:
+def _time_polls(url: str, source: PrometheusSource, recorded: bool, expected: Expected, polls: int) -> Timed:
     timed = Timed()
     while len(timed.taken) <= polls:
         at = datetime.now(UTC) - timedelta(seconds=INTERVAL)
         began, used = time.perf_counter(), time.process_time()
         poll = source.poll(at)
         spent = time.perf_counter() - began, time.process_time() - used
-        late = "scrapes" if came_late(scrapes(url, at), at.timestamp()) else ""
+        late = "scrapes" if is_late(scrapes(url, at), at.timestamp()) else ""
         if not late:
             assert poll.snapshot is not None, poll.why
             assert not poll.masked, poll.masked
@@ -181,8 +180,10 @@ def _timed(url: str, source: PrometheusSource, recorded: bool, expected: Expecte
 
 
 def scrapes(url: str, at: datetime) -> list[np.ndarray]:
-    """Of each page all that a snapshot of this instant goes back to, by way of rules too: when samples were taken
-    (Unix, s) and whether they were, ``[2, n]``."""
+    """Return the scrapes that a snapshot of this instant depends on, also through rules.
+
+    Each page has an array ``[2, n]`` with the times of samples (Unix, s) and whether the scrape succeeded.
+    """
     reach = round(QueryOptions().window_seconds + 2 * INTERVAL)
     up, took = (_ranges(url, f'{metric}{{job="mesh"}}[{reach}s]', at) for metric in ("up", "scrape_duration_seconds"))
     return [
@@ -190,8 +191,8 @@ def scrapes(url: str, at: datetime) -> list[np.ndarray]:
     ]
 
 
-def came_late(pages: Sequence[np.ndarray], at: float) -> bool:
-    """Whether a scrape was lost, or came so late that rates are of less than their window."""
+def is_late(pages: Sequence[np.ndarray], at: float) -> bool:
+    """Whether a scrape was lost, or so late that rates do not cover their window."""
     if len(pages) < PAGES:
         return True
     began, longest = at - QueryOptions().window_seconds - 2 * INTERVAL, LATE * INTERVAL
@@ -202,7 +203,7 @@ def came_late(pages: Sequence[np.ndarray], at: float) -> bool:
 
 
 def _ranges(url: str, query: str, at: datetime) -> Mapping[str, np.ndarray]:
-    """Samples by page: time (Unix, s) and value, ``[n, 2]``."""
+    """Query the samples of each page: time (Unix, s) and value, ``[n, 2]``."""
     asked = {"query": query, "time": f"{at.timestamp():.3f}"}
     answer = httpx.get(f"{url}/api/v1/query", params=asked, trust_env=False, timeout=30).raise_for_status()
     result = answer.json()["data"]["result"]
@@ -210,7 +211,7 @@ def _ranges(url: str, query: str, at: datetime) -> Mapping[str, np.ndarray]:
 
 
 def _evaluation_seconds(url: str) -> float:
-    """Of all recording rules, the newest time."""
+    """Return the duration of the latest evaluation of all recording rules."""
     groups = httpx.get(f"{url}/api/v1/rules", trust_env=False, timeout=30).json()["data"]["groups"]
     return round(float(sum(group["evaluationTime"] for group in groups)), 2)
 
@@ -231,7 +232,7 @@ def _row(way: str, made: MeshSnapshot, timed: Timed) -> dict[str, object]:
         row[f"{name}_max_ms"] = round(float(values.max()), 1)
     answers = timed.poll.answers.values() if timed.poll else ()
     row["samples"] = sum(len(answer.samples) for answer in answers)
-    row["megabytes"] = round(sum(answer.size for answer in answers) / 1e6, 2)  # unpacked
+    row["megabytes"] = round(sum(answer.size for answer in answers) / 1e6, 2)  # uncompressed
     return row
 
 
@@ -242,8 +243,8 @@ def main() -> None:
     parser.add_argument("--polls", type=int, default=8)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    if gone := missing("prometheus"):
-        parser.error("; ".join(gone))
+    if absent := missing("prometheus"):
+        parser.error("; ".join(absent))
     made = mesh(arguments.services, arguments.calls)
     about = {
         "cores": os.cpu_count(),
@@ -253,7 +254,7 @@ def main() -> None:
         "own_share": round(own_share(), 2),
         "load_before": round(os.getloadavg()[0], 2),
     }
-    with tempfile.TemporaryDirectory() as folder, watched(made, Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as folder, run_prometheus(made, Path(folder)) as url:
         lines = []
         for row in times(url, Expected(made), arguments.polls):
             lines.append(json.dumps(row | about))

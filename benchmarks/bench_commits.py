@@ -1,10 +1,10 @@
-"""A push to this checkout's service beside one to the service of another commit, request by request.
+"""Compares pushes to the service of this checkout and of another commit, request by request.
 
     python -m benchmarks.bench_commits COMMIT [--services 60 500] [--seconds 40] [--json FILE]
 
-Both services run at once with this environment's packages. One client sends each snapshot to both, first to the one and
-then to the other in turn, so both see the same machine: on shared processors two runs one after the other differ by
-more than most changes do. The caches of both are cold, so each is slower than a service that runs alone.
+Both services run at the same time with the packages of this environment. One client sends each snapshot to both, in
+alternating order, so both have the same conditions: on shared processors, two runs one after the other differ by more
+than most changes do. Each service evicts the other's caches, so both are slower than a service that runs alone.
 
 Asserted: every push is answered 200, and both give the same sequence.
 """
@@ -31,7 +31,7 @@ from serve_app.simulator.simulator import Simulator
 ROOT = Path(__file__).parents[1]
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 TIME = "2026-01-01T00:00:00+00:00"
-DIFFERENT = 20  # snapshots, sent again and again
+DIFFERENT = 20  # different snapshots, sent repeatedly
 SERVER = """
 import sys, tempfile
 from serve_app.app import start, stop
@@ -47,8 +47,8 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 @contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
-    """A worktree of a commit."""
+def check_out(commit: str) -> Iterator[Path]:
+    """Check out a commit in a temporary worktree."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), commit], cwd=ROOT, check=True)
@@ -59,8 +59,8 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 @contextmanager
-def running(tree: Path) -> Iterator[str]:
-    """The URL of the service of a checkout."""
+def run_service(tree: Path) -> Iterator[str]:
+    """Run the service of a checkout and yield its URL."""
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER],
         cwd=tree,
@@ -81,7 +81,7 @@ def running(tree: Path) -> Iterator[str]:
 
 
 def compare(urls: list[str], services: int, seconds: float) -> np.ndarray:
-    """Durations of pushes in s, a row for each service, without the first quarter."""
+    """Return durations of pushes in s, a row for each service, without the first quarter."""
     degree = 3.0 if services < 500 else 6.0
     simulator = Simulator(MeshSpec(services=services, calls_per_service=degree, seed=1), snapshots=DIFFERENT)
     bodies = [json.dumps({**snapshot_document(snapshot), "observed_at": TIME}) for snapshot in simulator.snapshots()]
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     lines = []
-    with checked_out(chosen.commit) as tree, running(tree) as other, running(ROOT) as this:
+    with check_out(chosen.commit) as tree, run_service(tree) as other, run_service(ROOT) as this:
         for services in chosen.services:
             before, now = compare([other, this], services, chosen.seconds)
             lines.append(

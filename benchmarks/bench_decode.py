@@ -1,14 +1,12 @@
-"""Time from the bytes of a body to a checked snapshot, by wire form, beside what only parses.
+"""Time from the bytes of a body to a validated snapshot, by format, compared with parsing alone.
 
     python benchmarks/bench_decode.py [--sizes 500x3000 2000x20000] [--repeat 41] [--json FILE]
 
-One JSON line per size. Each form of ``serve_app.api.codec`` ends in a whole ``MeshSnapshot``, every check done;
-``json_columns`` is the JSON document
-turned, ``packed`` the form of stores and hops. The others do less, or the same in another way: ``json_loads`` and
-``msgspec_plain`` parse the JSON body into dicts and lists and check nothing; ``pydantic`` is the exact path that names
-every mistake, from JSON. Before any time is taken all forms must give the same snapshot. Calls alternate, so a noisy
-neighbour meets all, and each finds the caches as another left them; times are medians in milliseconds on one thread,
-the garbage collector on.
+One JSON line per size. Each format of ``serve_app.api.codec`` gives a validated ``MeshSnapshot``. ``json_columns`` is
+JSON in columns, ``packed`` the format of stores and of calls between processes. ``json_loads`` and ``msgspec_plain``
+only parse the JSON body. ``pydantic`` is the slow path from JSON that names every mistake. All formats must give the
+same snapshot before the measurement starts. Calls alternate, so other load on the machine affects all of them. Times
+are medians in milliseconds on one thread, with the garbage collector on.
 """
 
 import argparse
@@ -43,11 +41,11 @@ SIZES = ((500, 3000), (2000, 20_000))
 
 
 def mesh(services: int, calls: int) -> MeshSnapshot:
-    """A made-up snapshot: names as in a cluster, calls in no order, one metric in ten not observed."""
+    """Generate a snapshot with names as in a cluster, unordered calls, and one metric in ten not observed."""
     rng = np.random.default_rng(services)
     pairs = rng.choice(services * services, calls, replace=False)
 
-    def measured(rows: int, columns: int) -> np.ndarray:
+    def random_metrics(rows: int, columns: int) -> np.ndarray:
         values = rng.random((rows, columns), np.float32)
         values[:, 1:][rng.random((rows, columns - 1)) < 0.1] = np.nan
         return values
@@ -55,14 +53,14 @@ def mesh(services: int, calls: int) -> MeshSnapshot:
     return MeshSnapshot.create(
         node_ids=[f"team-{i % 23}/service-{i:05}" for i in range(services)],
         edge_index=np.stack([pairs // services, pairs % services]),
-        node_features=measured(services, len(NODE_METRICS)),
-        edge_features=measured(calls, len(EDGE_METRICS)),
+        node_features=random_metrics(services, len(NODE_METRICS)),
+        edge_features=random_metrics(calls, len(EDGE_METRICS)),
         observed_at=datetime(2026, 3, 1, 3, 12, tzinfo=UTC),
     )
 
 
 def bodies(snapshot: MeshSnapshot) -> dict[str, bytes]:
-    """The snapshot in every form; ``arrow_plain`` is what ``pa.Table.from_pylist`` makes of its document."""
+    """Encode the snapshot in every format; ``arrow_plain`` is made by ``pa.Table.from_pylist``."""
     table = pa.Table.from_pylist([snapshot_document(snapshot)])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -74,7 +72,7 @@ def bodies(snapshot: MeshSnapshot) -> dict[str, bytes]:
 
 
 def columns(snapshot: MeshSnapshot) -> dict[str, object]:
-    """The document turned, with lists, and ends of calls as positions."""
+    """Return the document in columns, with lists, and with positions as ends of calls."""
     rows = snapshot_document(snapshot)
     services, calls = rows["services"], rows["calls"]
     source, destination = snapshot.edge_index.tolist()
@@ -90,7 +88,7 @@ def columns(snapshot: MeshSnapshot) -> dict[str, object]:
 
 
 def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Callable[[], object]]:
-    """What is timed; those that give a snapshot are checked to give this one."""
+    """Return what is measured, after a check that all decoders give this snapshot."""
     decoders: dict[str, Callable[[], MeshSnapshot]] = {
         "json": lambda: decode_snapshot(body["json"], JSON),
         "json_columns": lambda: decode_snapshot(body["json_columns"], JSON),
@@ -111,7 +109,7 @@ def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Call
 
 
 def times(services: int, calls: int, repeat: int) -> dict[str, object]:
-    """One row: median milliseconds of each contender, and the bytes of each body."""
+    """Return one row: median milliseconds of each contender, and the size of each body in bytes."""
     snapshot = mesh(services, calls)
     body = bodies(snapshot)
     timed = contenders(snapshot, body)

@@ -1,14 +1,14 @@
-"""How long the ``tagae::`` ops take, beside PyTorch Geometric's GATv2Conv in eager mode in the same run.
+"""Time of the ``tagae::`` ops, compared with PyTorch Geometric's GATv2Conv in eager mode in the same run.
 
     python benchmarks/bench_kernels.py [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51] [--allocator stock]
 
-One JSON line per size and pass. Both contenders are a whole layer on the same weights: two projections of 128 features,
-then attention of 4 heads of 32 channels over edges with 16 temporal features. GATv2Conv lets those into the logits
-only; ``layer_ms`` has them in the value too, which is work that the other does not do. ``attend_ms`` is the op alone.
-Before any time is taken both are compared with float64, and the larger error is refused. Calls alternate, so
-a noisy neighbour meets both; times are medians in milliseconds. Graphs have power-law in-degrees.
+One JSON line per size and pass. Both contenders are a whole layer with the same weights: two projections of 128
+features, then attention of 4 heads of 32 channels over edges with 16 temporal features. GATv2Conv uses these features
+in the logits only. ``layer_ms`` also uses them in the values, which is additional work. ``attend_ms`` is the op alone.
+Before the measurement, both are compared with float64, and a large error ends the benchmark. Calls alternate, so other
+load on the machine affects both. Times are medians in milliseconds. In-degrees follow a power law.
 
-Doubt it: a median of alternating calls in one process shares the allocator and the caches between the contenders.
+Limitation: the contenders share the allocator and the caches, because they alternate in one process.
 """
 
 import argparse
@@ -32,8 +32,8 @@ import kernels
 
 FEATURES, HEADS, CHANNELS, TIMES = 128, 4, 32, 16
 SLOPE = 0.2
-LARGEST_ERROR = 1e-5  # of values of order 1, against float64
-# Otherwise glibc gives large blocks back to the kernel after each op, which costs plain torch several times its time.
+LARGEST_ERROR = 1e-5  # against float64, for values of order 1
+# By default glibc returns large blocks to the kernel after each op, which makes plain torch several times slower.
 TUNED = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
@@ -42,7 +42,7 @@ TUNED = {
 
 
 class Layer(torch.nn.Module):
-    """What a caller builds around ``attend``, on the weights of a GATv2Conv."""
+    """A layer around ``attend`` with the weights of a GATv2Conv."""
 
     def __init__(self, convolution: GATv2Conv) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
             error = float((result - truth).abs().max())
             if not error <= LARGEST_ERROR:
                 raise SystemExit(
-                    f"{name}: expected at most {LARGEST_ERROR} from float64, came {error}; times mean nothing"
+                    f"{name}: expected at most {LARGEST_ERROR} from float64, got {error}; times would be meaningless"
                 )
         query, key = convolution.lin_r(x), convolution.lin_l(x)
     weight, attention = convolution.lin_edge.weight, convolution.att[0]
@@ -103,7 +103,7 @@ def decoder(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
 
 
 def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
-    """Milliseconds of each call, the calls taking turns."""
+    """Return the median milliseconds of each call; the calls alternate."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(repeat + 3):
         for name, call in calls.items():
@@ -115,7 +115,7 @@ def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str,
 
 
 def rows(nodes: int, edges: int, repeat: int) -> list[dict[str, object]]:
-    """Inference, and forward with backward, on one size."""
+    """Measure inference, and forward with backward, for one size."""
     calls = contenders(nodes, edges)
     with torch.inference_mode():
         inference = medians(calls | decoder(nodes, edges), repeat)
@@ -132,7 +132,7 @@ def _forward_and_backward(forward: Callable[[], Tensor]) -> None:
 
 
 def conditions(allocator: str) -> dict[str, object]:
-    """What the times depend on."""
+    """Return the conditions that times depend on."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     )
@@ -158,7 +158,7 @@ def main() -> None:
     wanted = TUNED if options.allocator == "tuned" else {}
     if {name: os.environ[name] for name in TUNED if name in os.environ} != wanted:
         rest = {name: value for name, value in os.environ.items() if name not in TUNED}
-        os.execve(sys.executable, [sys.executable, *sys.argv], rest | wanted)  # glibc reads them once, at the start
+        os.execve(sys.executable, [sys.executable, *sys.argv], rest | wanted)  # glibc reads them at the start
     torch.set_num_threads(options.threads)
     lines = []
     for size in options.sizes:

@@ -30,8 +30,8 @@ from serve_app.stores.sqlite import LocalStore
 EVERY = 100
 
 
-def measured(directory: Path, services: int, snapshots: int, every: int = EVERY) -> Iterator[dict[str, int]]:
-    """One row per ``every`` snapshots; bytes."""
+def measure(directory: Path, services: int, snapshots: int, every: int = EVERY) -> Iterator[dict[str, int]]:
+    """Yield a row every ``every`` snapshots; sizes in bytes."""
     torch.set_num_threads(1)
     process, cache = psutil.Process(), MeshCache(512 * 2**20)
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
@@ -49,7 +49,7 @@ def measured(directory: Path, services: int, snapshots: int, every: int = EVERY)
 
 
 def draw(rows: list[dict[str, int]], services: int, path: Path) -> None:
-    """Both sizes over the snapshots, from zero, so that a slope is seen as large as it is."""
+    """Draw both sizes over the number of snapshots, on an axis that begins at 0."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 3), dpi=90)
@@ -73,7 +73,7 @@ def main() -> None:
     about = {"benchmark": "memory", "services": arguments.services, "cores": os.cpu_count()}
     rows = []
     with tempfile.TemporaryDirectory() as directory:
-        for row in measured(Path(directory), arguments.services, arguments.snapshots):
+        for row in measure(Path(directory), arguments.services, arguments.snapshots):
             rows.append(row)
             print(json.dumps(about | row), flush=True)
     if arguments.json:

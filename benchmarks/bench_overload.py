@@ -1,10 +1,10 @@
-"""Overload: goodput, latencies and rejections with far more clients than the service can serve.
+"""Goodput, latencies and rejections under overload.
 
     python -m benchmarks.bench_overload [--services 60 500] [--clients 1 8 32 128 400] [--seconds 20] [--json FILE]
 
-Each client pushes snapshots of a mesh of its own (JSON) in a closed loop over one connection, and waits as long as a
-429 asks for. A prober beside them takes a bare hop (Serve's own health route) twice a second. After ``--settle``
-seconds, which let the service adapt, figures are taken for ``--seconds``.
+Each client pushes snapshots of its own mesh (JSON) in a closed loop over one connection, and waits after a 429 as long
+as the answer says. A prober requests Serve's own health route twice a second. Measurement begins after ``--settle``
+seconds, in which the service adapts, and lasts ``--seconds``.
 
 Asserted: no 504, no connection error, no status but 200 and 429.
 """
@@ -34,7 +34,7 @@ TIME = "2026-01-01T00:00:00+00:00"
 
 @dataclass(slots=True)
 class Figures:
-    """What came in the measured time; durations in s."""
+    """Answers in the measured time; durations in s."""
 
     accepted: list[float] = field(default_factory=list)
     rejected: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Figures:
 
 
 class Connection:
-    """One keep-alive connection; as little work as HTTP/1.1 allows, since the load shares the processors."""
+    """One keep-alive connection with little overhead, because the clients share the processors with the service."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -51,7 +51,7 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
 
     async def request(self, head: bytes, body: bytes = b"") -> tuple[int, float]:
-        """Status and ``Retry-After`` (0: none)."""
+        """Send a request and return the status and ``Retry-After`` in s (0 if absent)."""
         if self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
         assert self._reader is not None
@@ -75,7 +75,7 @@ class Connection:
 
 
 async def push(connection: Connection, mesh: str, body: str, figures: Figures, times: tuple[float, float]) -> None:
-    """One client: push until the end."""
+    """Push until the end of the measurement."""
     head = (
         f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
     )
@@ -95,7 +95,7 @@ async def push(connection: Connection, mesh: str, body: str, figures: Figures, t
 
 
 async def probe(connection: Connection, figures: Figures, times: tuple[float, float]) -> None:
-    """Take the bare hop."""
+    """Request Serve's health route until the end of the measurement."""
     while (now := time.monotonic()) < times[1]:
         await connection.request(b"GET /-/healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n")
         if times[0] <= now:
@@ -104,7 +104,7 @@ async def probe(connection: Connection, figures: Figures, times: tuple[float, fl
 
 
 async def load(url: str, clients: int, body: str, name: str, settle: float, seconds: float) -> Figures:
-    """All clients of one level at once."""
+    """Run all clients of one level at once."""
     host, port = url.removeprefix("http://").split(":")
     figures, began = Figures(), time.monotonic() + settle
     times = began, began + seconds

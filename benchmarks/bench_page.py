@@ -1,17 +1,16 @@
-"""What the page costs: to who looks, in a real Chromium, and to the service, with ten pages open.
+"""Speed of the page in a real Chromium, and the cost of ten open pages for the service.
 
     python -m benchmarks.bench_page [--views 7] [--pushes 200] [--json FILE]
 
-Lines of JSON. ``view``: seconds from the address to the verdict and to the drawn graph, 500 services, nothing cached,
-one tab after another. ``interaction``: frames a second while the graph is dragged and zoomed, 5,000 services; WebGL in
-software where there is no GPU, on the same cores as the service. ``payload``: bytes over the wire of the page and all
-its files, compressed. ``cost``: CPU of all the service's processes for ten pages, as a share of one core at a snapshot
-every 15 s: what the same pushes cost with pages less what they cost without, and what waiting costs. ``push``: p50 and
-p99 of a push with ten pages open over without, blocks of both in turn.
+Prints JSON lines. ``view``: seconds from opening the address to the verdict and to the drawn graph, for 500 services
+with an empty cache. ``interaction``: frames per second while the graph of 5,000 services is dragged and zoomed, with
+WebGL in software if there is no GPU. ``payload``: compressed bytes of the page and all its files. ``cost``: CPU of all
+processes of the service for ten pages, as a share of one core at a snapshot every 15 s: the difference between pushes
+with and without pages, and the cost of waiting pages. ``push``: p50 and p99 of a push with ten open pages divided by
+the values without, in alternating blocks.
 
-The ten pages of the last two are clients that ask what the page asks, when it asks it: a browser's own work is not
-the service's. Correctness first: the page says the verdict that the service gives, and each client saw each verdict
-once.
+In the last two, clients replace the ten pages. They send the same requests at the same times without the work of a
+browser. Correctness first: the page shows the verdict of the service, and each client sees each verdict once.
 """
 
 import argparse
@@ -40,8 +39,8 @@ from serve_app.simulator.simulator import Simulator
 from tests.page.browsing import JUDGED, Tab, chromium, missing, tab
 
 MESH, PAGES, INTERVAL = "bench", 10, 15.0
-KNOWN = 30  # snapshots before anything is measured
-BLOCK, PAUSE = 20, 0.5  # pushes of a block, and s between two: pages are done with one before the next
+KNOWN = 30  # snapshots before the measurement
+BLOCK, PAUSE = 20, 0.5  # pushes of a block, and s between two pushes, so that pages finish one before the next
 DRAWN = "#canvas[aria-label*=' and ']"
 MOVES = 3.0  # s of dragging
 
@@ -77,13 +76,13 @@ asyncio.run(main())
 
 
 def snapshots(services: int) -> Iterator[MeshSnapshot]:
-    """Of a quiet simulated mesh, without end."""
+    """Simulate a mesh without faults, endlessly."""
     return Simulator(MeshSpec(services=services, seed=1)).snapshots()
 
 
 @contextmanager
 def service() -> Iterator[str]:
-    """On loopback, and its URL."""
+    """Run the service on loopback and yield its URL."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
             serve={"port": 0, "deadline_seconds": 60},
@@ -98,7 +97,7 @@ def service() -> Iterator[str]:
 
 
 class Pusher:
-    """Pushes one snapshot after another and says how long each took, ms."""
+    """Pushes one snapshot after another and returns the duration of each push in ms."""
 
     def __init__(self, url: str, services: int) -> None:
         self.http = httpx.Client(base_url=url, timeout=60)
@@ -116,7 +115,7 @@ class Pusher:
 
 
 def view(browser: Any, url: str, views: int) -> dict[str, Any]:
-    """First view of 500 services."""
+    """Measure the first view of 500 services."""
     verdicts, graphs = [], []
     said = httpx.get(f"{url}/v1/meshes/{MESH}/verdict").json()["status"]
     for _ in range(views):
@@ -133,7 +132,7 @@ def view(browser: Any, url: str, views: int) -> dict[str, Any]:
 
 
 def payload(browser: Any, url: str) -> dict[str, Any]:
-    """Bytes of the page and its files as they are sent."""
+    """Measure the compressed size of the page and its files."""
     with tab(browser, url) as one:
         sizes: dict[str, int] = {}
         one.page.on("requestfinished", lambda asked: sizes.setdefault(asked.url, asked.sizes()["responseBodySize"]))
@@ -143,7 +142,7 @@ def payload(browser: Any, url: str) -> dict[str, Any]:
 
 
 def interaction(browser: Any, url: str) -> dict[str, Any]:
-    """Frames a second while 5,000 services are dragged, and zoomed."""
+    """Measure frames per second while 5,000 services are dragged and zoomed."""
     with tab(browser, url) as one:
         one.open(f"/#mesh={MESH}&view=all")
         one.page.wait_for_selector(DRAWN)
@@ -155,13 +154,13 @@ def interaction(browser: Any, url: str) -> dict[str, Any]:
                 requestAnimationFrame(tick);
             }"""
         )
-        dragged, zoomed = moved(one, drag), moved(one, zoom)
+        dragged, zoomed = frames_per_second(one, drag), frames_per_second(one, zoom)
         assert one.complaints == []
     return {"drag_fps": dragged, "zoom_fps": zoomed}
 
 
-def moved(one: Tab, move: Any) -> float:
-    """Frames a second while something is moved."""
+def frames_per_second(one: Tab, move: Any) -> float:
+    """Call ``move`` repeatedly and return the frames per second."""
     box = one.page.locator("#stage").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     one.page.mouse.move(x, y)
@@ -189,7 +188,7 @@ def zoom(one: Tab, x: float, y: float, i: int) -> None:
 
 @contextmanager
 def pages(url: str) -> Iterator[subprocess.Popen[str]]:
-    """Ten open pages, each of which saw a verdict."""
+    """Run ten clients and wait until each has received a verdict."""
     command = [sys.executable, "-c", CLIENT, f"{url}/v1/meshes/{MESH}", str(PAGES)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as clients:
         assert clients.stdout is not None
@@ -202,7 +201,7 @@ def pages(url: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def seconds() -> float:
-    """CPU seconds of the service's processes so far: all that this one started but for the pages."""
+    """Return the CPU seconds of all child processes without the clients."""
     total = 0.0
     for child in psutil.Process().children(recursive=True):
         try:
@@ -215,7 +214,7 @@ def seconds() -> float:
 
 
 def block(push: Pusher) -> tuple[list[float], float]:
-    """Times of some pushes, ms, and CPU seconds of the service meanwhile."""
+    """Return durations of pushes in ms, and the CPU seconds of the service meanwhile."""
     before, took = seconds(), []
     for _ in range(BLOCK):
         took.append(push())
@@ -224,14 +223,14 @@ def block(push: Pusher) -> tuple[list[float], float]:
 
 
 def idle() -> float:
-    """Share of a core that the service takes while nobody pushes."""
+    """Return the share of a core that the service uses without pushes."""
     before = seconds()
     time.sleep(INTERVAL)
     return (seconds() - before) / INTERVAL
 
 
 def cost(url: str, push: Pusher, pushes: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What ten pages cost the service, and the pushes beside them."""
+    """Measure the cost of ten pages for the service and for pushes."""
     alone, beside, spent_alone, spent_beside = [], [], [], []
     for _ in range(-(-pushes // BLOCK)):
         took, spent = block(push)
@@ -245,12 +244,12 @@ def cost(url: str, push: Pusher, pushes: int) -> tuple[dict[str, Any], dict[str,
     waiting = idle()
     with pages(url):
         waiting = idle() - waiting
-    told = {"pages": PAGES, "cpu_ms_a_snapshot": round(1000 * (b - a), 1), "waiting": round(waiting, 4)}
-    told["of_a_core"] = round((b - a) / INTERVAL + max(waiting, 0.0), 4)
-    told["pushes_themselves_cpu_ms"] = round(1000 * a, 1)
+    costs = {"pages": PAGES, "cpu_ms_a_snapshot": round(1000 * (b - a), 1), "waiting": round(waiting, 4)}
+    costs["of_a_core"] = round((b - a) / INTERVAL + max(waiting, 0.0), 4)
+    costs["pushes_themselves_cpu_ms"] = round(1000 * a, 1)
     p = {name: (quantile(alone, q), quantile(beside, q)) for name, q in (("p50", 0.5), ("p99", 0.99))}
     ratios = {f"{name}_ratio": round(with_ / without, 3) for name, (without, with_) in p.items()}
-    return told, {"pushes": len(alone), **{f"{n}_ms": [round(v, 1) for v in both] for n, both in p.items()}, **ratios}
+    return costs, {"pushes": len(alone), **{f"{n}_ms": [round(v, 1) for v in both] for n, both in p.items()}, **ratios}
 
 
 def middle(values: list[float]) -> float:
@@ -262,11 +261,11 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--views", type=int, default=7)
-    asked.add_argument("--pushes", type=int, default=200)
-    asked.add_argument("--json", type=Path)
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--views", type=int, default=7)
+    parser.add_argument("--pushes", type=int, default=200)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
     if absent := missing():
         sys.exit(absent)
     about = {"cores": os.cpu_count(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 2)}
@@ -275,10 +274,10 @@ def main() -> None:
         push = Pusher(url, 500)
         for _ in range(KNOWN):
             push()
-        found.append({"measure": "view", "services": 500, **view(browser, url, given.views)})
+        found.append({"measure": "view", "services": 500, **view(browser, url, arguments.views)})
         found.append({"measure": "payload", **payload(browser, url)})
-        told, pushed = cost(url, push, given.pushes)
-        found += [{"measure": "cost", "services": 500, **told}, {"measure": "push", "services": 500, **pushed}]
+        costs, pushed = cost(url, push, arguments.pushes)
+        found += [{"measure": "cost", "services": 500, **costs}, {"measure": "push", "services": 500, **pushed}]
         httpx.delete(f"{url}/v1/meshes/{MESH}").raise_for_status()
         push = Pusher(url, 5000)
         for _ in range(KNOWN):
@@ -286,8 +285,8 @@ def main() -> None:
         found.append({"measure": "interaction", "services": 5000, **interaction(browser, url)})
     lines = [json.dumps({**row, **about}) for row in found]
     print("\n".join(lines))
-    if given.json:
-        given.json.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if arguments.json:
+        arguments.json.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

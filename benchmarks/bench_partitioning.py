@@ -1,13 +1,13 @@
-"""Which halo: one round with an exact two-hop halo, or two rounds that exchange embeddings after the first layer?
+"""Compares one round with an exact two-hop halo and two rounds that exchange embeddings after the first layer.
 
     python benchmarks/bench_partitioning.py [--sizes 6000 20000 100000] [--json results.jsonl]
 
-Meshes come from the project's simulator: 150 services a namespace on average, at least one namespace above the limit,
-four calls a service, and shared services that every namespace calls.
-The two-hop halo is shown uncapped and with neighbourhood caps: K means that a service hears only the K callers and the
-K callees with the most traffic; K+1, the rule that ships, that of a crowd at most one from another namespace is heard.
-Bytes are inputs and exchanged embeddings of one snapshot (results weigh the same either way). Times are medians of
-``--repeat`` plans from scratch; state the thread count with them.
+Simulated meshes have 150 services per namespace on average, at least one namespace above the limit, four calls per
+service, and shared services that every namespace calls. The two-hop halo is measured without and with caps on the
+neighbours. K means that a service uses only the K callers and the K callees with the most traffic. K+1 is the shipped
+rule: if there are more than K, at most one of them is from another namespace. Bytes are the inputs and the exchanged
+embeddings of one snapshot, without results, which are the same in both. Times are medians of ``--repeat`` plans from
+scratch; state the thread count with them.
 """
 
 import argparse
@@ -37,7 +37,7 @@ EMBEDDING_BYTES = 128 * 4  # first layer, float32
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Arguments of ``plan`` but the masks."""
+    """Arguments of ``plan`` without the masks."""
 
     namespaces: NDArray[np.int64]
     edge_index: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How many callers and callees a service hears at most, and whether of a crowd only one foreign one."""
+    """Most callers and callees that a service uses, and whether at most one of them is from another namespace."""
 
     most: int | None = None
     one_foreign: bool = False
@@ -59,7 +59,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; its fields are the columns of the JSON."""
+    """One row of the table and of the JSON."""
 
     services: int
     calls: int
@@ -81,24 +81,24 @@ CAPS = (Cap(), Cap(64), Cap(32), Cap(16), Cap(6), Cap(32, True), Cap(16, True), 
 
 
 def make_mesh(services: int, seed: int) -> Mesh:
-    """A simulated mesh; the traffic is what reaches each call from equal gateways."""
+    """Simulate a mesh. Traffic starts with the same rate at all gateways."""
     spec = MeshSpec(
         services=services, namespaces=services // PER_NAMESPACE, namespace_skew=SKEWS.get(services), seed=seed
     )
     topology = generate_topology(spec, spec.stream(0))
     rate = np.where(topology.layer == 0, 100.0, 0.0)
     weight = np.zeros(len(topology.source))
-    for calls in topology.call_slices:  # calls go to deeper layers only: one sweep settles all rates
+    for calls in topology.call_slices:  # calls go to deeper layers only, so one pass is enough
         weight[calls] = rate[topology.source[calls]] * topology.calls_per_request[calls]
         rate += np.bincount(topology.destination[calls], weight[calls], minlength=services)
     return Mesh(topology.namespace, np.stack([topology.source, topology.destination]), weight)
 
 
-def attended(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
-    """``(attended_callers, attended_callees)`` under a cap."""
-    everyone = np.ones(mesh.edge_index.shape[1], dtype=np.bool_)
+def sampled_neighbours(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
+    """Return ``(attended_callers, attended_callees)`` under a cap."""
+    everything = np.ones(mesh.edge_index.shape[1], dtype=np.bool_)
     if cap.most is None:
-        return everyone, everyone
+        return everything, everything
     source, destination = mesh.edge_index
     foreign = mesh.namespaces[source] != mesh.namespaces[destination]
     traffic = mesh.edge_weight.astype(np.float32)
@@ -110,8 +110,8 @@ def attended(mesh: Mesh, cap: Cap) -> tuple[Mask, Mask]:
 
 
 def measure(mesh: Mesh, cap: Cap, repeat: int) -> Iterator[Row]:
-    """The one-round row and the two-round row of one cap."""
-    callers, callees = attended(mesh, cap)
+    """Yield the rows with one and with two rounds for one cap."""
+    callers, callees = sampled_neighbours(mesh, cap)
     times = []
     for _ in range(repeat):
         begin = time.perf_counter()
@@ -130,7 +130,7 @@ def measure(mesh: Mesh, cap: Cap, repeat: int) -> Iterator[Row]:
 
 
 def _one_hop(mesh: Mesh, made: PartitionPlan, callers: Mask, callees: Mask) -> tuple[list[int], list[int], int]:
-    """Services and calls of each part of the same cut with a halo of one hop, and services in any halo."""
+    """Return services and calls of each part with a halo of one hop, and the number of services in any halo."""
     nodes, edges = [], []
     boundary = np.zeros(len(mesh.namespaces), dtype=np.bool_)
     for part in made.parts:
@@ -146,7 +146,7 @@ def _one_hop(mesh: Mesh, made: PartitionPlan, callers: Mask, callees: Mask) -> t
 
 
 def check(mesh: Mesh, made: PartitionPlan) -> None:
-    """Correct before fast: each service and each call once, no part above the limit."""
+    """Check that each service and each call is in one part, and that no part is above the limit."""
     cores = np.sort(np.concatenate([part.core for part in made.parts]))
     owned = np.sort(np.concatenate([part.owned_edges for part in made.parts]))
     if not (
@@ -185,7 +185,7 @@ def _row(
 
 
 def line(row: Row) -> str:
-    """One line under ``HEADER``."""
+    """Format a row under ``HEADER``."""
     return (
         f"{row.services:8d} {row.calls:7d} {row.parts:6d}  {row.halo:6s} {row.cap:>5} {row.rounds:6d} "
         f"{row.replication:6.2f} {row.largest_part:7d} {row.calls_computed:7.2f} {row.megabytes:6.1f} "
@@ -194,7 +194,7 @@ def line(row: Row) -> str:
 
 
 def main() -> None:
-    """Print the table, and JSON lines to a file if asked."""
+    """Print the table and, with ``--json``, write JSON lines to a file."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--sizes", type=int, nargs="+", default=[6_000, 20_000, 100_000])
     arguments.add_argument("--seed", type=int, default=0)

@@ -1,9 +1,9 @@
-"""Time from snapshot to verdict in process, stage by stage, at the sizes of the README.
+"""Time from snapshot to verdict in one process, by stage, for the sizes in the README.
 
     python benchmarks/bench_pipeline.py [--snapshots 200] [--threads 2] [--device cpu] [--json FILE]
 
-Correctness first: every verdict is finite, and the mesh cut into parts gives the uncut mesh's scores. Then medians and
-99th percentiles over consecutive snapshots of one simulated mesh, after 20 of warm-up. Prints JSON lines.
+Correctness first: every verdict is finite, and a partitioned mesh gets the same scores as the whole one. Results are
+medians and 99th percentiles over consecutive snapshots of one simulated mesh, after 20 of warm-up. Prints JSON lines.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class TimedRunner(LocalRunner):
 
 
 def times(services: int, calls: float, snapshots: int, device: torch.device) -> dict[str, object]:
-    """One row: milliseconds by stage at one size."""
+    """Return one row: milliseconds by stage for one size."""
     checkpoint, options, mesh = load(device=device), Options(), Mesh()
     simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=snapshots + WARM_UP)
     rows = []
@@ -86,7 +86,7 @@ def times(services: int, calls: float, snapshots: int, device: torch.device) -> 
 
 
 def check_cut(device: torch.device) -> None:
-    """A mesh cut into parts scores like the uncut one."""
+    """Check that a partitioned mesh scores like the whole one."""
     checkpoint = load(device=device)
     whole, parts = Mesh(), Mesh()
     for snapshot in Simulator(MeshSpec(services=150, seed=2), snapshots=15).snapshots():

@@ -1,13 +1,13 @@
-"""Random kills of every kind of process under load: what callers see, how long outages are, whether state holds.
+"""Random kills of every kind of process under load: errors of callers, length of outages, and kept state.
 
     python -m benchmarks.bench_recovery [--kills 30] [--seconds 300] [--meshes 5] [--seed 0] [--json FILE]
 
-``tagae serve`` runs under a stand-in for systemd, which starts it again whenever it exits. One client per mesh pushes
-steadily. Every few seconds ``kill -9`` ends a process chosen at random: proxy, ingress, session, scorer, meta-model,
-controller, dashboard agent, raylet or gcs_server.
+``tagae serve`` runs under a stand-in for systemd, which restarts it whenever it exits. One client per mesh pushes
+steadily. Every few seconds ``kill -9`` ends a random process: proxy, ingress, session, scorer, meta-model, controller,
+dashboard agent, raylet or gcs_server.
 
-Asserted: no snapshot is lost or counted twice (the service's sequences equal the verdicts that came). Reported: errors
-that callers saw, the longest time without a verdict after each kill, and whether the service was started anew.
+Asserted: no snapshot is lost or counted twice (the service's sequences equal the received verdicts). Reported: errors
+of callers, the longest time without a verdict after each kill, and whether the whole service was restarted.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from serve_app.errors import ServeError
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
-ROLES = {  # words that the command line or the title of a process begins with or contains
+ROLES = {  # text in the command line or title of a process
     "proxy": "ray::ProxyActor",
     "ingress": "ray::ServeReplica:tagae:Ingress",
     "session": "ray::ServeReplica:tagae:MeshSession",
@@ -44,7 +44,7 @@ ROLES = {  # words that the command line or the title of a process begins with o
     "raylet": "/raylet/raylet ",
     "gcs": "/gcs_server ",
 }
-WHOLE = ("agent", "raylet", "gcs")  # nothing replaces these: the service starts anew
+WHOLE = ("agent", "raylet", "gcs")  # Ray does not replace these, so the whole service restarts
 
 
 @dataclass(slots=True)
@@ -53,12 +53,12 @@ class Caller:
 
     mesh: str
     simulator: Iterator[object]
-    verdicts: list[float] = field(default_factory=list)  # when each came
+    verdicts: list[float] = field(default_factory=list)  # times of arrival
     sequences: list[int] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def run(self, url: str, stop: threading.Event, rate: float, patience_seconds: float) -> None:
-        """Push one snapshot after the other, each until it is answered."""
+        """Push one snapshot after the other and retry each until it succeeds."""
         with Client(url, patience_seconds=patience_seconds) as client:
             for snapshot in self.simulator:
                 if stop.is_set():
@@ -77,7 +77,7 @@ class Caller:
 
 
 class Service:
-    """``tagae serve``, started again whenever it exits."""
+    """``tagae serve``, restarted whenever it exits."""
 
     def __init__(self, port: int, store: Path, settings: list[str]) -> None:
         self._command = [sys.executable, "-c", "from serve_app.cli import main; main()", "serve", "--port", str(port)]
@@ -90,7 +90,7 @@ class Service:
         self._keeper.start()
 
     def processes(self, role: str) -> list[psutil.Process]:
-        """The processes of a role."""
+        """Return the processes of a role."""
         found = []
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -99,7 +99,7 @@ class Service:
         return found
 
     def end(self) -> float:
-        """End it with SIGTERM; how long that took, s."""
+        """End the service with SIGTERM and return the duration in s."""
         self._ending.set()
         below = psutil.Process(self._process.pid).children(recursive=True)
         began = time.monotonic()
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--meshes", type=int, default=5)
     parser.add_argument("--services", type=int, default=30)
-    parser.add_argument("--rate", type=float, default=2.0, help="of each mesh, snapshots a second")
+    parser.add_argument("--rate", type=float, default=2.0, help="snapshots per second of each mesh")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--roles", nargs="+", default=list(ROLES), choices=list(ROLES))
     parser.add_argument("--set", nargs="*", default=[], dest="settings")
@@ -212,7 +212,7 @@ def _await_verdicts(callers: list[Caller], more: int) -> None:
 
 
 def _outage(caller: Caller, since: float) -> float:
-    """The longest time without a verdict, of those that ended after ``since``."""
+    """Return the longest time without a verdict that ended after ``since``."""
     times = [at for at in caller.verdicts if at >= since - 5]
     return max((later - max(earlier, since) for earlier, later in pairwise(times) if later > since), default=0.0)
 

@@ -1,15 +1,15 @@
-"""Time from POST to verdict over HTTP and Ray Serve, beside an application with the same hops and nothing in them.
+"""Time from POST to verdict over HTTP and Ray Serve, compared with an empty application with the same hops.
 
     python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--modes default throughput] [--json FILE]
 
-One client on loopback; each size as JSON and as Arrow, in both modes of Serve: ``default`` through its proxy, and
-``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP straight to the ingress). Serve reads
-its mode as it is imported, so each has a process of its own.
+One client on loopback sends each size as JSON and as Arrow, in both modes of Serve: ``default`` through its proxy, and
+``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP directly to the ingress). Serve reads
+its mode when it is imported, so each mode has its own process.
 
-Correctness first: every push answers 200 and the sequence counts on. Each push is followed by a no-op with the same
-body, so that both see the same neighbours; the pipeline's own time in one process is taken before, on the same
-snapshots. ``above_noop`` is what everything of ours costs, ``above_noop_and_pipeline`` what serving costs beyond Ray's
-hops and the arithmetic: decoding, packing, copies to other processes, the store. Prints JSON lines.
+Correctness first: every push is answered with 200 and the next sequence. Each push is followed by a no-op with the same
+body, so that other load affects both. The time of the pipeline in one process is measured before, on the same
+snapshots. ``above_noop`` is the cost of everything of ours. ``above_noop_and_pipeline`` is the cost of serving without
+Ray's hops and the pipeline: decoding, packing, copies to other processes, the store. Prints JSON lines.
 """
 
 import argparse
@@ -49,7 +49,7 @@ from serve_app.simulator.simulator import Simulator
 SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0))
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")
-PORTS = 20  # of ingress replicas in throughput mode, one each
+PORTS = 20  # one for each ingress replica in throughput mode
 WARM_UP = 20
 
 noop = FastAPI()
@@ -63,7 +63,7 @@ class NoopLeaf:
 
 
 class NoopSession:
-    """Two calls in turn, as a session makes them for a mesh of one part."""
+    """Makes the two calls that a session makes for a mesh of one part."""
 
     def __init__(self, scorer: Any, meta: Any) -> None:
         self._scorer, self._meta = scorer, meta
@@ -74,7 +74,7 @@ class NoopSession:
 
 @serve.ingress(noop)
 class NoopIngress:
-    """One route; it reads the body, which costs Serve a way back to its proxy."""
+    """One route that reads the body, which is a round trip to Serve's proxy."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -86,7 +86,7 @@ class NoopIngress:
 
 
 def deploy_noop(settings: Settings) -> None:
-    """The same deployments with the same numbers of replicas."""
+    """Deploy the same deployments with the same numbers of replicas."""
 
     def light(cls: Any, name: str, replicas: int) -> Any:
         chosen = {"num_cpus": LIGHT_CPUS / 2}
@@ -101,14 +101,14 @@ def deploy_noop(settings: Settings) -> None:
 
 
 def milliseconds(do: Callable[[], Any]) -> tuple[float, Any]:
-    """How long it took, and what came of it."""
+    """Call ``do`` and return its duration in ms and its result."""
     started = time.perf_counter()
-    came = do()
-    return 1e3 * (time.perf_counter() - started), came
+    result = do()
+    return 1e3 * (time.perf_counter() - started), result
 
 
 def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> list[float]:
-    """The arithmetic alone, in this process."""
+    """Measure the pipeline alone, in this process."""
     checkpoint, chosen, mesh = load(), options(settings), Mesh()
     taken = []
     for snapshot in snapshots:
@@ -128,7 +128,7 @@ class Fronts:
 def measure(
     fronts: Fronts, settings: Settings, size: tuple[int, float], count: int, wire: str, label: str
 ) -> dict[str, Any]:
-    """One row."""
+    """Return one row."""
     services, calls = size
     spec = MeshSpec(services=services, calls_per_service=calls, seed=1)
     snapshots = list(Simulator(spec, snapshots=count + WARM_UP).snapshots())
@@ -171,7 +171,7 @@ def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
 
 
 def above(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float]) -> dict[str, float]:
-    """Medians of the differences, push by push: neighbours on the machine touch both sides of each."""
+    """Return medians of the differences of each push and its no-op, which other load affects alike."""
     difference = np.subtract(pushes, noops)
     return {
         "above_noop_p50_ms": round(float(np.median(difference)), 2),
@@ -181,7 +181,7 @@ def above(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float
 
 @contextmanager
 def connections(mode: str, url: str) -> Iterator[Fronts]:
-    """Through the proxy, or to the replicas of the two ingresses themselves."""
+    """Connect to the proxy or, in throughput mode, directly to the replicas of both ingresses."""
     ours = noop = url
     if mode == "throughput":
         first = int(os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"])
@@ -193,7 +193,7 @@ def connections(mode: str, url: str) -> Iterator[Fronts]:
 
 
 def status(url: str, method: str, path: str) -> int:
-    """Of a request, 0 where nobody listens."""
+    """Return the status of a request, or 0 if the connection is refused."""
     try:
         return httpx.request(method, url + path, timeout=10).status_code
     except httpx.ConnectError:
@@ -201,7 +201,7 @@ def status(url: str, method: str, path: str) -> int:
 
 
 def run_mode(mode: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rows of one mode, in this process."""
+    """Measure all rows of one mode in this process."""
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
@@ -237,7 +237,7 @@ def run_mode(mode: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def environment(mode: str) -> dict[str, str]:
-    """What Serve is told before it is imported."""
+    """Return the environment that sets the mode of Serve."""
     if mode == "default":
         return dict(os.environ)
     first = free_port()
@@ -245,27 +245,27 @@ def environment(mode: str) -> dict[str, str]:
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(first + PORTS),
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",  # 30 s of it at the end otherwise
-        "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),  # 4 MiB is less than a large mesh
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",  # by default 30 s
+        "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),  # a large mesh has more than the default of 4 MiB
     }
 
 
 def free_port() -> int:
-    """Below the range that the system hands out by itself, so that the ports after it are likely to be free too."""
+    """Return a free port below the ephemeral range, so that the next ports are likely to be free too."""
     for port in range(20_000, 30_000, 2 * PORTS):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
                 return port
-    raise OSError("expected a free port from 20000 to 30000, came none")
+    raise OSError("expected a free port from 20000 to 30000, found none")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="of those in SIZES")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="numbers of services")
     parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES)
-    parser.add_argument("--here", action="store_true", help="the one mode, in this process")
+    parser.add_argument("--here", action="store_true", help="run one mode in this process")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.here:

@@ -1,11 +1,11 @@
-"""What a sidecar costs beside its workload: time to its first verdict, resident memory, time of a pushed snapshot.
+"""Cost of a sidecar: time to its first verdict, resident memory, and time of a pushed snapshot.
 
     python benchmarks/bench_sidecar.py [--snapshots 150] [--json FILE]
 
-A fresh `tagae sidecar` at each size, to which a simulated mesh is pushed over its Unix socket, more snapshots than its
-window holds. Prints JSON lines. CPU times are those of the process, all threads together, and steadier than the others
-on a machine that has more to do. The allocator is that of the environment: `make` and the image keep freed blocks
-(MALLOC_TOP_PAD_ and its like), which costs memory and saves time.
+For each size a new `tagae sidecar` gets snapshots of a simulated mesh over its Unix socket, more than its window holds.
+Prints JSON lines. CPU times cover all threads of the process. They vary less than the other times on a busy machine.
+The environment sets the allocator: `make` and the image keep freed blocks (``MALLOC_TOP_PAD_`` and others), which needs
+more memory and less time.
 """
 
 import argparse
@@ -34,8 +34,8 @@ COMMAND = [sys.executable, "-c", "from serve_app.cli import main; main()", "side
 MIB = 2**20
 
 
-def measured(services: int, calls: float, snapshots: int, folder: Path) -> dict[str, object]:
-    """One row: s, MiB and ms at one size."""
+def measure(services: int, calls: float, snapshots: int, folder: Path) -> dict[str, object]:
+    """Return one row for one size: s, MiB and ms."""
     simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=snapshots)
     messages = [json_format.ParseDict(snapshot_document(one), Snapshot()) for one in simulator.snapshots()]
     places = ["--socket", str(folder / "verdicts.sock"), "--set", f"store.path={folder / 'state'}"]
@@ -82,7 +82,7 @@ def main() -> None:
     rows = []
     for services, calls in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(measured(services, calls, arguments.snapshots, Path(folder)) | about)
+            rows.append(measure(services, calls, arguments.snapshots, Path(folder)) | about)
         print(json.dumps(rows[-1]), flush=True)
     if arguments.json:
         arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,10 +1,10 @@
-"""Slow clients, open streams and idle connections at once: do pushes and health routes go on?
+"""Do pushes and health routes still work beside slow clients, open streams and idle connections?
 
     python -m benchmarks.bench_slow_clients [--slow 950] [--streams 200] [--idle 64] [--seconds 30] [--json FILE]
 
-A client pushes snapshots of 60 services at a steady pace, first alone, then beside connections that announce a body of
-100,000 bytes and send one byte a second (each is opened again as soon as it is closed), streams of the same mesh's
-verdicts, and idle connections. Two probers take ``/healthz`` and ``/readyz`` each second. The rounds alternate.
+A client pushes snapshots of 60 services at a steady pace, in alternating rounds alone and beside other connections:
+bodies of 100,000 bytes that are sent at one byte per second and reopened when they are closed, streams of verdicts of
+the same mesh, and idle connections. Two probers request ``/healthz`` and ``/readyz`` every second.
 
 Asserted: every push is answered with 200, every health route with 200.
 """
@@ -32,7 +32,7 @@ MESH = "steady"
 
 
 async def slow_body(host: str, port: int, seen: Counter[str]) -> None:
-    """A client that never finishes its body, again and again."""
+    """Repeatedly send a body that never ends."""
     head = f"POST /v1/meshes/{MESH}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\n".encode()
     while True:
         with suppress(OSError):
@@ -52,7 +52,7 @@ async def slow_body(host: str, port: int, seen: Counter[str]) -> None:
 
 
 async def stream(host: str, port: int, seen: Counter[str]) -> None:
-    """A page that reads verdicts."""
+    """Read a stream of verdicts, like a page."""
     head = f"GET /v1/meshes/{MESH}/verdicts/stream HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
     while True:
         with suppress(OSError):
@@ -69,7 +69,7 @@ async def stream(host: str, port: int, seen: Counter[str]) -> None:
 
 
 async def idle(host: str, port: int) -> None:
-    """A connection on which nothing is sent."""
+    """Hold a connection without sending anything."""
     _, writer = await asyncio.open_connection(host, port)
     try:
         await asyncio.sleep(3600)
@@ -78,7 +78,7 @@ async def idle(host: str, port: int) -> None:
 
 
 async def steady(host: str, port: int, body: str, sequence: int, pace: float, seconds: float) -> list[float]:
-    """Durations of pushes, s."""
+    """Push at a steady pace and return the durations in s."""
     taken: list[float] = []
     connection, ends = Connection(host, port), time.monotonic() + seconds
     head = (
@@ -96,7 +96,7 @@ async def steady(host: str, port: int, body: str, sequence: int, pace: float, se
 
 
 async def health(host: str, port: int, path: str, seconds: float) -> list[float]:
-    """Durations of a health route, each time on a new connection, s."""
+    """Request a health route, each time on a new connection, and return the durations in s."""
     taken, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         connection, began = Connection(host, port), time.monotonic()
@@ -109,7 +109,7 @@ async def health(host: str, port: int, path: str, seconds: float) -> list[float]
 
 
 async def compare(url: str, body: str, chosen: argparse.Namespace) -> dict[str, object]:
-    """Alternate quiet and hostile rounds."""
+    """Alternate rounds without and with the other connections."""
     host, _, port_text = url.removeprefix("http://").partition(":")
     port, sequence = int(port_text), 0
     pushes: dict[str, list[float]] = {"alone": [], "beside": []}
@@ -157,9 +157,9 @@ def main() -> None:
     parser.add_argument("--slow", type=int, default=950)
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--idle", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=30, help="of a round")
+    parser.add_argument("--seconds", type=float, default=30, help="duration of a round")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--pace", type=float, default=5.0, help="pushes a second")
+    parser.add_argument("--pace", type=float, default=5.0, help="pushes per second")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     [snapshot] = Simulator(MeshSpec(services=60, seed=1), snapshots=1).snapshots()

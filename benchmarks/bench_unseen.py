@@ -1,11 +1,11 @@
-"""Whether the culprit of a fault is found whose kind training never saw, as every real one's may be.
+"""Does the detector find the root cause of faults whose kind was not in training?
 
     python -m benchmarks.bench_unseen [--meshes 60] [--tests 60] [--json FILE]
 
-For each group of kinds a detector is trained from nothing on simulated meshes that have all the other kinds, and asked
-for the culprits of that group on other meshes, beside the shipped weights, which saw all kinds, and the page score
-alone, which learned from none. A fault counts where the service would page; suspects are read when its page score is
-highest. One JSON line for each kind; a quarter of an hour on two cores.
+For each group of kinds, a detector is trained from scratch on simulated meshes with all other kinds. Then it ranks the
+root causes of that group's faults on other meshes. It is compared with the shipped weights, which were trained on all
+kinds, and with the page score, which is not trained. A fault counts if the service would raise an alert. Suspects are
+read when the page score is highest. Prints one JSON line for each kind; takes a quarter of an hour on two cores.
 """
 
 import argparse
@@ -34,20 +34,20 @@ GROUPS: dict[str, tuple[FaultKind, ...]] = {
     "errors": ("error_burst", "partial_partition", "retry_storm"),
     "resources and topology": ("cpu_saturation", "slow_leak", "misroute", "disappearance"),
 }
-TEST_SEED = 5  # of the plan of the meshes that are asked about
+TEST_SEED = 5  # seed of the plan of the test meshes
 FIRST, THREE = 1, 3
-NOWHERE = 10**6  # the place of who is not even a candidate
+NOWHERE = 10**6  # rank of a service that is not a candidate
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a fault's culprit stands when its mesh is strangest; 0 is first.
+    """Ranks of the root cause of a fault when the page score is highest; 0 is first.
 
     Attributes:
         kind: of the fault.
-        pages: whether that is above the page level.
-        learned: among the suspects.
-        by_page_score: if the page score alone ranked them.
+        pages: whether the page score is above the page level.
+        learned: rank among the suspects.
+        by_page_score: rank by the page score alone.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Place:
 
 
 def places(checkpoint: Checkpoint, run: TrainingRun) -> list[Place]:
-    """Of all faults of a run."""
+    """Return the ranks of all faults of a run."""
     scenes = score_run(checkpoint, run)
     return [_place(checkpoint, scenes, fault) for fault in run.faults]
 
@@ -81,31 +81,31 @@ def _place(checkpoint: Checkpoint, scenes: Sequence[MetaExample], fault: Labelle
 def measure(
     group: str, meshes: TrainingMeshes, tests: TrainingMeshes, options: TrainingOptions, each: ForEach
 ) -> list[dict[str, Any]]:
-    """The lines of one group, a kind each.
+    """Return the result lines of one group, one for each kind.
 
     Args:
-        group: of ``GROUPS``, left out in training.
-        meshes, tests: trained on and asked about; their kinds are chosen here.
-        options: of training.
-        each: reads runs.
+        group: one of ``GROUPS``, left out in training.
+        meshes, tests: meshes for training and for the test, without kinds.
+        options: options of training.
+        each: applies a function to runs, in processes.
     """
     others = tuple(kind for kind in KINDS if kind not in GROUPS[group])
     runs = simulated_runs(replace(meshes, kinds=others))
     asked = [run for run in simulated_runs(replace(tests, kinds=GROUPS[group])) if run.faults]
     with bars() as shown:
         progress = reporter(shown)
-        unseeing, _ = train(runs, options, {"left out": group}, progress, each=each)
+        without_group, _ = train(runs, options, {"left out": group}, progress, each=each)
         answers: dict[str, list[Place]] = {"unseen": [], "seen": []}
-        for (name, told), checkpoint in zip(answers.items(), (unseeing, load()), strict=True):
+        for (name, ranks), checkpoint in zip(answers.items(), (without_group, load()), strict=True):
             for done, found in enumerate(each(partial(places, checkpoint), asked), 1):
-                told += found
-                progress(f"asking, {name}", done, len(asked))
+                ranks += found
+                progress(f"test, {name}", done, len(asked))
     both = [(u, s) for u, s in zip(answers["unseen"], answers["seen"], strict=True) if u.pages and s.pages]
     return [_line(group, kind, [(u, s) for u, s in both if u.kind == kind]) for kind in GROUPS[group]]
 
 
 def _line(group: str, kind: str, asked: Sequence[tuple[Place, Place]]) -> dict[str, Any]:
-    """Of the faults of a kind, as told by who never saw it and by who did."""
+    """Return the line of a kind, from ranks without and with this kind in training."""
     ranked = {
         "unseen": [u.learned for u, _ in asked],
         "seen": [s.learned for _, s in asked],

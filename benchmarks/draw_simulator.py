@@ -1,4 +1,4 @@
-"""Pictures of the simulator for its README: a mesh, and what each kind of fault does beside the same run without it.
+"""Pictures of the simulator for its README: a mesh, and each kind of fault compared with the same run without it.
 
 python benchmarks/draw_simulator.py [--folder serve_app/simulator/pictures]
 """
@@ -22,13 +22,14 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.physics.propagation import MeshPhysics
 from serve_app.simulator.simulator import Simulator
 
+ROOT = Path(__file__).parents[1]
 SPEC = MeshSpec(services=60, seed=3, hiccups_per_hour=0.0, dropout=0.0)
 START, END, LENGTH = 40, 80, 120
 UNITS = {"request_rate": "1/s", "requests_per_second": "1/s", "p50_latency": "ms", "p99_latency": "ms"}
 
 
 def draw_mesh(mesh: MeshPhysics, path: Path) -> None:
-    """Layers from left to right, namespaces by colour, calls by traffic."""
+    """Draw layers from left to right, namespaces by colour, and calls by traffic."""
     topology = mesh.topology
     ordinary = np.flatnonzero(~topology.latent)
     x, y = topology.layer.astype(float), np.zeros(len(topology.layer))
@@ -55,7 +56,7 @@ def draw_mesh(mesh: MeshPhysics, path: Path) -> None:
 
 
 def draw_faults(mesh: MeshPhysics, path: Path) -> None:
-    """One panel a kind: the series that shows it most, with and without."""
+    """Draw one panel for each kind: the series that shows the fault most, with and without it."""
     names = mesh.topology.node_ids
     position = {name: i for i, name in enumerate(names)}
     without = list(Simulator(SPEC, snapshots=LENGTH).snapshots())
@@ -66,7 +67,7 @@ def draw_faults(mesh: MeshPhysics, path: Path) -> None:
         fault = Fault(kind, culprit, START, END, CATALOGUE[kind].sizes[1])
         run = list(Simulator(SPEC, [fault], snapshots=LENGTH).snapshots())
         services = [names[i] for i in involved(mesh, position, fault)]
-        label, ours, theirs = most_telling(run, without, services)
+        label, ours, theirs = most_visible(run, without, services)
         axes.axvspan(START, END, color="tab:red", alpha=0.08)
         axes.plot(theirs, color="0.6", linewidth=1, label="without")
         axes.plot(ours, color="tab:red", linewidth=1.2, label="with")
@@ -80,10 +81,10 @@ def draw_faults(mesh: MeshPhysics, path: Path) -> None:
     plt.close(figure)
 
 
-def most_telling(
+def most_visible(
     run: Sequence[MeshSnapshot], without: Sequence[MeshSnapshot], services: Sequence[str]
 ) -> tuple[str, Any, Any]:
-    """Of all series of the services and of the calls into them, the one that leaves its own past furthest."""
+    """Return the series of the services and of the calls into them that the fault changes most, with and without it."""
     best: tuple[float, str, Any, Any] = (-1.0, "", None, None)
     ours, theirs = ({**_of_services(r, services), **_of_calls(r, services)} for r in (run, without))
     for key in ours:
@@ -134,7 +135,7 @@ def _label(metric: str, where: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path(__file__).parents[1] / "serve_app" / "sources" / "pictures")
+    parser.add_argument("--folder", type=Path, default=ROOT / "serve_app" / "simulator" / "pictures")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     mesh = build_mesh(SPEC)

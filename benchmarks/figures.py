@@ -28,7 +28,7 @@ def table(header: str, body: list[str]) -> str:
 
 
 def numbers() -> str:
-    """The tables, with what they were measured on."""
+    """The tables of speed, with the machine that they were measured on."""
     pipeline, serve = rows("pipeline"), rows("serve")
     about = pipeline[0]
     in_process = table(
@@ -63,7 +63,7 @@ def numbers() -> str:
 
 
 def speed() -> str:
-    """The short table for README: in process, and over HTTP where that was measured too."""
+    """The short table for the README: in process, and over HTTP if there is a result."""
     pipeline = rows("pipeline")
     pushed = {(r["services"], r["calls"]): r for r in rows("serve") if (r["format"], r["mode"]) == ("json", "default")}
     return table(
@@ -177,7 +177,7 @@ WAYS = {
 
 
 def collect() -> str:
-    """Collecting from a Prometheus, by way; nothing where it was not measured: it needs one, and minutes."""
+    """Collecting from a Prometheus, by way; empty if there is no result, because it needs a Prometheus."""
     if not (ROOT / "benchmarks" / "results" / "collect.jsonl").exists():
         return ""
     found = {r["way"]: r for r in rows("collect")}
@@ -365,7 +365,7 @@ def detection(chosen: tuple[Line, ...] = DETECTION) -> str:
 
 
 def ablations() -> str:
-    """What each part is worth: all variants beside the full detector."""
+    """Compare all variants with the full detector."""
     results = rows("ablations")
     found = {(row["part"], row["measure"], row["detector"]): row for row in results}
     present = {row["detector"] for row in results}
@@ -468,7 +468,7 @@ def unseen() -> str:
 
 
 def tables() -> list[tuple[Path, str, str]]:
-    """Every table: its file, the name in its markers, the text. Without those whose results were not made here."""
+    """Return file, name in the markers, and text of every table whose results exist."""
     readme, docs = ROOT / "README.md", ROOT / "docs"
     log = docs / "research-log.md"
     found = [
@@ -493,8 +493,8 @@ def tables() -> list[tuple[Path, str, str]]:
     return found
 
 
-def placed(text: str, name: str, table: str) -> str:
-    """A file's text with a table between the markers of its name."""
+def insert_table(text: str, name: str, table: str) -> str:
+    """Insert a table into the text of a file, between the markers of its name."""
     begin, end = f"<!-- {name}: written by benchmarks/figures.py -->", f"<!-- end of {name} -->"
     before, rest = text.split(begin)
     return f"{before}{begin}\n\n{table}\n\n{end}{rest.split(end)[1]}"
@@ -502,7 +502,7 @@ def placed(text: str, name: str, table: str) -> str:
 
 def main() -> None:
     for path, name, text in tables():
-        path.write_text(placed(path.read_text(), name, text))
+        path.write_text(insert_table(path.read_text(), name, text))
 
 
 if __name__ == "__main__":

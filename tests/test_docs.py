@@ -21,7 +21,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from benchmarks.figures import placed, tables
+from benchmarks.figures import insert_table, tables
 from serve_app.cli import app
 from serve_app.settings import load
 
@@ -208,7 +208,7 @@ def test_settings_of_examples_are_valid(text: str, tmp_path: Path) -> None:
 
 def test_tables_are_those_of_the_results() -> None:
     assert [
-        path for path, name, text in tables() if placed(path.read_text("utf-8"), name, text) != path.read_text()
+        path for path, name, text in tables() if insert_table(path.read_text("utf-8"), name, text) != path.read_text()
     ] == []
 
 

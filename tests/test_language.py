@@ -1,12 +1,17 @@
-"""Plain English in Markdown files and in the names of functions.
+"""Plain English in Markdown files, in the texts of the code, and in the names of functions.
 
-Every Markdown file of the repository keeps sentences and paragraphs short and avoids the phrases in ``BANNED``. No
-function is named with a bare past participle. Names that are not clean yet are in ``PENDING_NAMES``: remove an entry
-when you have cleaned it. The test fails if an entry is clean already.
+Every Markdown file of the repository keeps sentences and paragraphs short and avoids the phrases in ``BANNED``. So do
+comments, docstrings and strings of Python, and the texts of the page. No function is named with a bare past participle.
+
+``PENDING_NAMES`` and ``PENDING_TEXTS`` count what is not clean yet: lower an entry when you have cleaned something.
+``python -m tests.test_language FOLDER`` lists the banned phrases of a folder.
 """
 
 import ast
+import io
 import re
+import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "benchmarks", "deploy", "kernels", "model", "partitioning", "serve_app", "tests")
-PACKAGES = ("serve_app", "model", "partitioning", "kernels")
+PACKAGES = ("serve_app", "model", "partitioning", "kernels", "benchmarks")
 MOST_WORDS_IN_A_SENTENCE = 35
 MOST_WORDS_IN_A_PARAGRAPH = 100
 
@@ -90,6 +95,33 @@ PENDING_NAMES: dict[str, int] = {
     "watched": 2,
 }
 
+# How many banned phrases are left in the code of a folder.
+PENDING_TEXTS: dict[str, int] = {
+    "kernels": 2,
+    "model": 14,
+    "model/evaluate": 23,
+    "model/incidents": 38,
+    "model/network": 3,
+    "model/scoring": 31,
+    "model/state": 16,
+    "model/training": 6,
+    "partitioning": 4,
+    "serve_app": 22,
+    "serve_app/actions": 11,
+    "serve_app/alerts": 1,
+    "serve_app/api": 51,
+    "serve_app/cli": 8,
+    "serve_app/collect": 2,
+    "serve_app/deployments": 46,
+    "serve_app/doctor": 4,
+    "serve_app/sidecar": 16,
+    "serve_app/simulator": 14,
+    "serve_app/stores": 2,
+    "serve_app/web": 62,
+}
+
+# Comments and strings of JavaScript.
+JAVASCRIPT = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`""", re.DOTALL)
 ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|incl|resp|[A-Z])\.(?=\s+\S)|\bno\.(?=\s+\d)")
 FENCE = re.compile(r"^(```|~~~)")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
@@ -192,6 +224,52 @@ def find_problems(name: str, markdown: str) -> Iterator[str]:
                     yield f'{place}: "{found[0]}" in: {sentence}\n    write instead: {instead}'
 
 
+def find_code_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and content of each comment and string of a Python or JavaScript file, or of the text of an HTML file.
+
+    Adjacent strings and comments on consecutive lines are separate. Code in double backticks is left out.
+    """
+    source = path.read_text("utf-8")
+    if path.suffix == ".py":
+        kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        found = [(token.start[0], token.string) for token in tokens if token.type in kinds]
+        is_formatted = re.compile(r"[rR]?[fF]")  # up to Python 3.11 one token with its expressions
+        found = [
+            (line, re.sub(r"\{[^{}]*\}", "{}", text) if is_formatted.match(text) else text) for line, text in found
+        ]
+    elif path.suffix == ".js":
+        found = [(source.count("\n", 0, match.start()) + 1, match[0]) for match in JAVASCRIPT.finditer(source)]
+    else:
+        found = list(enumerate(re.sub(r"<[^>]+>", " ", source).splitlines(), 1))
+    for line, text in found:
+        yield line, re.sub(r"``.*?``|`[^`]*`", "CODE", text) if path.suffix == ".py" else text
+
+
+def find_banned_in_code(folder: Path) -> Iterator[str]:
+    """Banned phrases below a folder, as ``file:line: phrase in: text`` and what to write instead."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in (".py", ".js", ".html") or "vendor" in path.parts or "_pb2" in path.name:
+            continue
+        name = path.relative_to(ROOT).as_posix()
+        for line, text in find_code_texts(path):
+            for phrase, instead in BANNED.items():
+                for found in re.finditer(rf"\b(?:{phrase.replace(' ', chr(92) + 's+')})\b", text, re.IGNORECASE):
+                    at = line + text.count("\n", 0, found.start())
+                    context = " ".join(text[max(0, found.start() - 60) : found.end() + 60].split())
+                    yield f'{name}:{at}: "{found[0]}" in: {context}\n    write instead: {instead}'
+
+
+def find_all_banned_in_code() -> dict[str, list[str]]:
+    """Banned phrases in the code, by the two upper folders."""
+    found: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for problem in find_banned_in_code(ROOT / package):
+            folder = "/".join(Path(problem.split(":")[0]).parent.parts[:2])
+            found.setdefault(folder, []).append(problem)
+    return found
+
+
 def find_files() -> dict[str, Path]:
     """Markdown files by their path in the repository."""
     paths = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
@@ -222,6 +300,31 @@ def test_no_function_is_named_with_a_participle() -> None:
     assert not more, f"more functions than PENDING_NAMES; use a verb for what it does or a noun for its result: {more}"
     fewer = sorted((Counter(PENDING_NAMES) - found).items())
     assert not fewer, f"fewer functions are left than PENDING_NAMES says; lower or remove these entries: {fewer}"
+
+
+def test_code_uses_no_banned_phrase() -> None:
+    found = find_all_banned_in_code()
+    more = [folder for folder, problems in found.items() if len(problems) > PENDING_TEXTS.get(folder, 0)]
+    assert not more, "more than PENDING_TEXTS:\n" + "\n".join(problem for folder in more for problem in found[folder])
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "lines"),
+    [
+        ("x.py", 'x = 1  # told\ny = told("ok")\n', [1]),
+        ("x.py", '"""Ok.\n\nAs it\nis.\n"""', [3]),
+        ("x.py", '"""Calls ``told``."""\nz = f"{told} nobody"', [2]),
+        ("x.js", 'const told = "fine"; // nobody\n', [1]),
+        ("x.js", "const a = 'https://a.b';\nb(`strange ${a}`);\n", [2]),
+        ("x.html", '<p class="told">fine</p>\n<p>Nobody</p>', [2]),
+    ],
+)
+def test_banned_phrases_in_code_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, lines: list[int]
+) -> None:
+    (tmp_path / name).write_text(source)
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert [int(problem.split(":")[1]) for problem in find_banned_in_code(tmp_path)] == lines
 
 
 @pytest.mark.parametrize(
@@ -263,3 +366,7 @@ def test_problems_are_found(markdown: str, problem: str) -> None:
 @pytest.mark.parametrize("markdown", ["word " * 35, "Run `nobody told`.", f"| {'word ' * 40}|", "```\nnobody\n```"])
 def test_what_is_allowed_is_no_problem(markdown: str) -> None:
     assert list(find_problems("x.md", markdown)) == []
+
+
+if __name__ == "__main__":
+    print(*(problem for folder in sys.argv[1:] for problem in find_banned_in_code(ROOT / folder)), sep="\n")

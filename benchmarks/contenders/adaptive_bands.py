@@ -1,9 +1,9 @@
 """The adaptive bands of Grafana's promql-anomaly-detection.
 
-The middle is the mean of an hour. The short-term band is twice the standard deviation of an hour, averaged over those
-of the last 26 hours in which it is more than half of the mean. The long-term band is the hour's band one day before.
-The widest of the two and of the margin counts. Windows are counted in snapshots. The published band of the week before
-is left out because no recording is that long.
+The middle is the mean of an hour. The short-term band is twice the standard deviation of an hour. It is averaged over
+the last 26 hours, without hours in which it is less than half of the mean. The long-term band is the hour's band one
+day before. The widest of the two and of the margin counts. Windows are counted in snapshots. The published band of the
+week before is left out because no recording is that long.
 """
 
 from dataclasses import dataclass, replace

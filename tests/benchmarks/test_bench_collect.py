@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.bench_collect import INTERVAL, Expected, came_late, mesh
+from benchmarks.bench_collect import INTERVAL, Expected, is_late, mesh
 from model.snapshot import MeshSnapshot
 from tests.live.exporter import PAGES
 
@@ -69,8 +69,8 @@ REGULAR = [page(offset) for offset in np.linspace(0.0, INTERVAL, PAGES, endpoint
 
 
 def test_polls_of_regular_scrapes_are_timed() -> None:
-    assert not came_late(REGULAR, AT)
-    assert not came_late([*REGULAR[1:], page(3.0, late=1.0)], AT)
+    assert not is_late(REGULAR, AT)
+    assert not is_late([*REGULAR[1:], page(3.0, late=1.0)], AT)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_polls_of_regular_scrapes_are_timed() -> None:
     ids=["late", "failed", *(f"{i} lost" for i in range(6))],
 )
 def test_polls_that_go_back_to_a_bad_scrape_are_left_out(bad: np.ndarray) -> None:
-    assert came_late([*REGULAR[1:], bad], AT)
+    assert is_late([*REGULAR[1:], bad], AT)
 
 
 def test_polls_without_a_page_are_left_out() -> None:
-    assert came_late(REGULAR[1:], AT)
+    assert is_late(REGULAR[1:], AT)

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from benchmarks.bench_memory import measured
+from benchmarks.bench_memory import measure
 
 
 def test_memory_and_files_are_flat_once_the_window_is_full(tmp_path: Path) -> None:
-    rows = list(measured(tmp_path, services=60, snapshots=700, every=175))
+    rows = list(measure(tmp_path, services=60, snapshots=700, every=175))
     full, last = rows[0], rows[-1]  # the window holds 120 snapshots
     assert last["resident"] - full["resident"] < 3 * 2**20  # 3.9 MB if no snapshot of 7.5 kB is released
     assert last["cache"] < full["cache"] * 1.1
