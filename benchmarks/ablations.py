@@ -23,7 +23,7 @@ from benchmarks.detection.rows import rows
 from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
 from benchmarks.detection.workers import Workers, report_steps, start_workers
 from benchmarks.simulated import runs
-from serve_app.cli.console import for_people
+from serve_app.cli.console import stderr_console
 
 VERDICTS, RESULTS = Path("out/ablations/verdicts"), Path("benchmarks/results/ablations.jsonl")
 SIZE = 300  # services of the simulated meshes
@@ -40,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     variants, plan = [VARIANTS[name] for name in arguments.variants], shipped_plan()
     for difference in plan.differences():
-        for_people().print(
+        stderr_console().print(
             f"the comparison is not fair, because the full detector was trained with {difference}", style="yellow"
         )
     with start_workers(arguments.processes) as workers:

@@ -9,7 +9,7 @@ from benchmarks.detection.parts import Part, RecordingTask, evaluate_task, group
 from benchmarks.detection.plan import DETECTORS, SHARED, Job, shared_jobs
 from benchmarks.detection.workers import Workers, report_steps
 from benchmarks.simulated import FOLDER, JUDGED, WARM_UP, Run, record
-from serve_app.cli.console import for_people
+from serve_app.cli.console import stderr_console
 from serve_app.evaluation.run import Sheet
 
 W = TypeVar("W")
@@ -24,7 +24,7 @@ def plan_shared(detectors: tuple[str, ...]) -> list[Job]:
     """Jobs on the shared recordings; says why there are none if the folder is absent."""
     jobs = shared_jobs(detectors)
     if not jobs and not SHARED.is_dir():
-        for_people().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
+        stderr_console().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
     return jobs
 
 

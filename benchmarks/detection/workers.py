@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rich.progress import Progress
 
-from serve_app.cli.console import bars, for_people
+from serve_app.cli.console import bars, stderr_console
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,7 +41,7 @@ class Workers:
             over.set()
             mover.join()
         if things:
-            for_people().print(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
+            stderr_console().print(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
         return [future.result() for future in futures]
 
     def _move_bar(self, task: Any, over: Event) -> None:

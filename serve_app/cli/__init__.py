@@ -1,4 +1,4 @@
-"""The command line, ``tagae``. Heavy imports (torch, Ray) wait inside the commands, so that help comes at once."""
+"""The command line, ``tagae``. The commands import torch and Ray themselves, so that help is fast."""
 
 import importlib.metadata
 from typing import Annotated, Any
@@ -21,15 +21,15 @@ from serve_app.cli import (
     token,
     train,
 )
-from serve_app.cli.console import explain
+from serve_app.cli.console import print_error
 
 __all__ = ["app", "main"]
 
-FAILED = 1  # 2 is a wrong command line and 130 Ctrl-C, both typer's own
+FAILED = 1  # typer uses 2 for a wrong command line and 130 for Ctrl-C
 
 
 class _Translated(TyperGroup):
-    """Commands whose errors end as one paragraph on stderr."""
+    """A group of commands that prints an error as one paragraph on stderr."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -39,7 +39,7 @@ class _Translated(TyperGroup):
         except Exception as error:
             if ctx.params.get("debug"):
                 raise
-            explain(error)
+            print_error(error)
             raise typer.Exit(FAILED) from None
 
 
@@ -54,8 +54,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"tagae {importlib.metadata.version('tagae')}")
         raise typer.Exit
 
@@ -63,15 +63,15 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _tagae(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Find out when a service mesh stops behaving as it does, and whose doing it is.
+    """Find out when a service mesh stops behaving normally, and which service caused it.
 
-    New here? [bold]tagae demo[/] shows all of it in a minute.
+    New here? [bold]tagae demo[/] shows it in a minute.
 
-    Exit codes: 0 done; 1 failed, one paragraph on stderr says why; 2 wrong command line; 130 stopped by Ctrl-C.
+    Exit codes: 0 success; 1 failure, explained on stderr; 2 wrong command line; 130 stopped by Ctrl-C.
     """
 
 

@@ -1,4 +1,4 @@
-"""Settings on the command line: the flags that every command shares, and ``tagae config show``."""
+"""Settings on the command line: the shared flags, and ``tagae config show``."""
 
 import json
 import math
@@ -21,20 +21,20 @@ Assignments = Annotated[
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any setting, such as model.window_size=60. Repeatable."),
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
+app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 
 
 @app.callback()
 def _config() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @app.command()
 def show(config: ConfigFile = None, settings: Assignments = None) -> None:
-    """Print every setting in force and where it came from.
+    """Print every setting and where its value comes from.
 
-    What is printed is itself a configuration file: keep it, edit it, pass it with --config.
-    Order, last wins: defaults, file, environment (TAGAE_MODEL__WINDOW_SIZE is model.window_size), flags.
+    The output is a configuration file: save it, edit it, and pass it with --config.
+    Later sources win: defaults, file, environment (TAGAE_MODEL__WINDOW_SIZE is model.window_size), flags.
 
     \b
     Example:
@@ -54,14 +54,18 @@ def show(config: ConfigFile = None, settings: Assignments = None) -> None:
 
 
 def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[str, Any]:
-    """Nested values of ``--set NAME=VALUE``, and of own flags as ``(dotted name, value)``; None: not given.
+    """Return nested settings from ``--set NAME=VALUE`` and from flags.
 
-    A value is read as TOML (``60``, ``0.5``, ``true``) and is text where it is none.
+    A value is read as TOML (``60``, ``0.5``, ``true``); anything else is text.
+
+    Args:
+        assignments: of ``--set``.
+        flags: dotted name and value; a value of None is left out.
 
     Raises:
         BadSettings: an assignment is not ``NAME=VALUE``.
     """
-    pairs = [_parsed(assignment) for assignment in assignments or ()]
+    pairs = [_parse(assignment) for assignment in assignments or ()]
     pairs += [pair for pair in flags.values() if pair[1] is not None]
     nested: dict[str, Any] = {}
     for name, value in pairs:
@@ -73,7 +77,7 @@ def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[s
     return nested
 
 
-def _parsed(assignment: str) -> tuple[str, Any]:
+def _parse(assignment: str) -> tuple[str, Any]:
     name, equals, value = assignment.partition("=")
     if not (name and equals):
         raise BadSettings(f"--set: expected NAME=VALUE such as model.window_size=60, came {assignment!r}")
@@ -91,7 +95,7 @@ def _line(name: str, value: Any, origin: str) -> Text:
 
 
 def _toml(value: Any) -> str:
-    """On one line; in a table, what is not set is left out."""
+    """TOML on one line; keys of a table that are not set are left out."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name} = {_toml(one)}' for name, one in value.items() if one is not None)}}}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What every command shows in the same way: progress, errors, the summary of scored snapshots."""
+"""Output that the commands share: progress, errors, the summary of scored snapshots."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,19 +17,19 @@ T = TypeVar("T")
 STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}
 
 
-def for_people() -> Console:
-    """The console on stderr; stdout is for results that programs read."""
+def stderr_console() -> Console:
+    """Return the console on stderr; stdout is for results that programs read."""
     return Console(stderr=True, highlight=False)
 
 
-def explain(error: Exception) -> None:
-    """An error as one clear paragraph on stderr."""
-    for_people().print(f"[bold red]tagae:[/] {escape(_words(error))}", soft_wrap=True)
+def print_error(error: Exception) -> None:
+    """Print an error as one paragraph on stderr."""
+    stderr_console().print(f"[bold red]tagae:[/] {escape(_message(error))}", soft_wrap=True)
 
 
 def bars() -> Progress:
-    """Progress bars on stderr; none where stderr is not a terminal."""
-    console = for_people()
+    """Return progress bars on stderr; they are hidden if stderr is not a terminal."""
+    console = stderr_console()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -41,7 +41,7 @@ def bars() -> Progress:
 
 
 def reporter(shown: Progress) -> Callable[[str, int, int], None]:
-    """Keeps one bar for each thing that training says it is doing."""
+    """Return a function that shows a bar for each phase of training."""
 
     def report(what: str, done: int, total: int) -> None:
         known = {task.description: task.id for task in shown.tasks}
@@ -51,13 +51,13 @@ def reporter(shown: Progress) -> Callable[[str, int, int], None]:
 
 
 def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
-    """``things`` with a bar; ``total`` None is not known."""
+    """Yield ``things`` with a progress bar; a ``total`` of None is unknown."""
     with bars() as shown:
         yield from shown.track(things, total=total, description=what)
 
 
 class Tally:
-    """What a person wants to know after a run: statuses, and each incident as it was at its strongest."""
+    """The summary of a run: counts of statuses, and each incident when its score was highest."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
@@ -73,14 +73,14 @@ class Tally:
 
     def show(self, shown: int = 20) -> None:
         """Print the summary on stderr."""
-        console = for_people()
+        console = stderr_console()
         counts = ", ".join(f"[{STATUS_STYLE.get(s, '')}]{n} {s}[/]" for s, n in self.statuses.most_common())
         console.print(f"{self.statuses.total()} snapshots: {counts or 'nothing to score'}")
         if not self.incidents:
             console.print("no incidents")
             return
         table = Table(title=f"incidents: {len(self.incidents)}", title_justify="left", box=None, pad_edge=False)
-        for name in ("since (UTC)", "severity", "score", "first suspects", "why the first"):
+        for name in ("since (UTC)", "severity", "score", "top suspects", "main reason"):
             table.add_column(name, no_wrap=name == "since (UTC)", justify="right" if name == "score" else "left")
         for incident in list(self.incidents.values())[:shown]:
             table.add_row(*_incident_row(incident))
@@ -89,7 +89,7 @@ class Tally:
             console.print(f"and {len(self.incidents) - shown} more")
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, (ServeError, ModelError)):
         return error.message
     if isinstance(error, OSError) and error.strerror:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from serve_app.cli.asking import TokenFile, token_of
+from serve_app.cli.client_options import TokenFile, read_token
 
 
 def demo(
@@ -54,7 +54,7 @@ def demo(
             once=once,
             speed=pace,
             browser=browser,
-            token=token_of(token_file),
+            token=read_token(token_file),
         )
     except KeyboardInterrupt:
         return

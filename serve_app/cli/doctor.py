@@ -1,4 +1,4 @@
-"""``tagae doctor``: what is installed, what is found, what is missing."""
+"""``tagae doctor``: checks the installation, or the telemetry of a mesh."""
 
 import json
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.live import PrometheusUrl, mesh_of
+from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
 
 if TYPE_CHECKING:
     from serve_app.doctor.installation import Finding
@@ -22,15 +22,16 @@ def doctor(
     config: ConfigFile = None,
     settings: Assignments = None,
     mesh: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Look at this collected mesh's telemetry instead.")
+        str | None,
+        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh of the settings instead."),
     ] = None,
     prometheus: PrometheusUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
-    """Look whether the service can run here: packages, weights, device, store, port. Or which metrics of a mesh are
-    there, which are missing, and what that costs.
+    """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
+    which metrics of a mesh are missing, and what that costs.
 
-    Nothing is started or changed. Exit code 1 where a problem was found; warnings are advice.
+    Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice.
 
     \b
     Example:
@@ -38,12 +39,12 @@ def doctor(
       tagae doctor --set scorer.device=cuda --json
       tagae doctor --prometheus http://127.0.0.1:9090
     """
-    from serve_app.doctor.installation import look
+    from serve_app.doctor.installation import check_installation
 
     if mesh or prometheus:
         findings = _telemetry(config, settings, mesh, prometheus)
     else:
-        findings = look(config, overrides(settings))
+        findings = check_installation(config, overrides(settings))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
@@ -61,10 +62,10 @@ def doctor(
 
 
 def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url: str | None) -> "list[Finding]":
-    from serve_app.doctor.telemetry import look_at
+    from serve_app.doctor.telemetry import check_telemetry
     from serve_app.settings import load
 
     chosen = load(config, overrides(settings))
-    _, asked = mesh_of(chosen, url, mesh)
+    _, selected = select_mesh(chosen, url, mesh)
     at = datetime.now(UTC) - timedelta(seconds=chosen.collector.behind_seconds)
-    return list(look_at(asked, chosen.collector, at))
+    return list(check_telemetry(selected, chosen.collector, at))

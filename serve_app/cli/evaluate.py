@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import for_people, progress
+from serve_app.cli.console import progress, stderr_console
 
 
 def evaluate(
@@ -97,4 +97,4 @@ def _write(path: Path, text: str) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    for_people().print(f"wrote {path}")
+    stderr_console().print(f"wrote {path}")

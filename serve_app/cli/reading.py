@@ -1,4 +1,4 @@
-"""What commands that judge in this process share: reading recordings, judging them one by one, what to say of it."""
+"""Reads recordings and scores them in this process, for ``tagae score`` and ``tagae report``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,18 +17,25 @@ if TYPE_CHECKING:
     Source = RecordingReader | SegmentReader | PastPeriod
 
 
-def recorded(path: Path) -> "RecordingReader | SegmentReader":
-    """A recording, or a folder of them as ``tagae record`` writes it."""
+def open_recording(path: Path) -> "RecordingReader | SegmentReader":
+    """Open a recording, or a folder of segments that ``tagae record`` wrote."""
     from serve_app.recordings.reader import RecordingReader
     from serve_app.recordings.segments import SegmentReader, segments
 
     return SegmentReader(path) if segments(path) else RecordingReader(path)
 
 
-def judged(
+def score_snapshots(
     settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
 ) -> Iterator["Moment"]:
-    """Every snapshot judged in this process, in order, after those that only set baselines."""
+    """Yield every snapshot of a recording with its verdict, in order.
+
+    Args:
+        settings: of the model.
+        name: of the mesh.
+        warmups: recordings that set the baselines first.
+        source: the recording.
+    """
     import torch
 
     from model.checkpoint import SHIPPED, load
@@ -38,8 +45,8 @@ def judged(
 
     torch.set_num_threads(settings.model.threads)
     checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings, name), Mesh()
-    for quiet in warmups:
-        for snapshot in read(quiet, "warming up"):
+    for warmup in warmups:
+        for snapshot in read(warmup, "warming up"):
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
     for snapshot in read(source, "scoring"):
         advanced = advance_in_detail(checkpoint, mesh, snapshot, chosen)
@@ -49,7 +56,7 @@ def judged(
 
 
 def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
-    """The snapshots, with a bar."""
+    """Yield the snapshots with a progress bar."""
     from serve_app.collect.prometheus.history import PastPeriod
 
     if isinstance(source, PastPeriod):
@@ -71,13 +78,13 @@ def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
 
 
 def notes(sources: Sequence["Source"]) -> Iterator[str]:
-    """What people should know of what was read."""
+    """Yield notes on calls and instants that were left out."""
     from serve_app.collect.prometheus.history import PastPeriod
 
     for reader in _readers(sources):
         if reader.dropped_calls or reader.unmeasured_calls:
             yield (
-                f"{reader.path.name}: left out {reader.dropped_calls} calls with an end that has no row and "
+                f"{reader.path.name}: left out {reader.dropped_calls} calls of services without a row and "
                 f"{reader.unmeasured_calls} without a rate"
             )
     for source in sources:

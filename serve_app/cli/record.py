@@ -1,4 +1,4 @@
-"""``tagae record``: a live mesh written down."""
+"""``tagae record``: records a live mesh."""
 
 import asyncio
 from contextlib import suppress
@@ -8,34 +8,36 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import bars, for_people
-from serve_app.cli.live import Collected, PrometheusUrl, mesh_of
+from serve_app.cli.console import bars, stderr_console
+from serve_app.cli.mesh_options import Collected, PrometheusUrl, select_mesh
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
     from serve_app.collect.loop import MeshCollector
     from serve_app.recordings.segments import Recorder
 
-MOST_MISSED = 40_320  # instants: a week at 15 s, what Prometheus may still have
+MOST_MISSED = 40_320  # instants to catch up: a week at 15 s
 
 
 def record(
-    folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Folder of the recording's segments.")],
+    folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Folder for the segments of the recording.")],
     prometheus: PrometheusUrl = None,
     mesh: Collected = None,
     snapshots: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="End after so many; by default at Ctrl-C.")
+        int | None, typer.Option(metavar="N", min=1, help="Stop after N snapshots. By default at Ctrl-C.")
     ] = None,
-    segment: Annotated[int, typer.Option(metavar="N", min=1, help="Snapshots of a segment, each a recording.")] = 240,
+    segment: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Snapshots per segment; each segment is a recording.")
+    ] = 240,
     gigabytes: Annotated[
-        float, typer.Option("--max-gigabytes", metavar="X", help="Of all segments; the oldest are given up.")
+        float, typer.Option("--max-gigabytes", metavar="X", help="Limit for all segments; the oldest are deleted.")
     ] = 10.0,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Record a live mesh, as the collector would see it: a folder of recordings, an hour each.
+    """Record a live mesh as the collector sees it: a folder of recordings, an hour each.
 
-    Run again, it goes on where the last complete segment ends, and asks Prometheus for what came since.
+    Run it again to resume where the last complete segment ends; it reads what is missing from Prometheus.
 
     \b
     Example:
@@ -48,34 +50,34 @@ def record(
     from serve_app.recordings.segments import Bounds, Recorder
     from serve_app.settings import load
 
-    given = load(config, overrides(settings))
-    chosen, (name, asked) = given.collector, mesh_of(given, prometheus, mesh)
+    loaded = load(config, overrides(settings))
+    chosen, (name, selected) = loaded.collector, select_mesh(loaded, prometheus, mesh)
     schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MOST_MISSED)
-    source = MeshSource(asked, chosen)
+    source = MeshSource(selected, chosen)
     with Recorder(folder, chosen.interval_seconds, Bounds(segment, int(gigabytes * 2**30))) as recorder:
         began = recorder.until
 
         async def push(snapshot: "MeshSnapshot") -> None:
             if snapshots is not None and recorder.written >= snapshots:
-                raise Overloaded("as many snapshots as were wanted are written")
+                raise Overloaded(f"expected at most {snapshots} snapshots, all are written")
             await asyncio.to_thread(recorder.write, snapshot)
 
         collecting = MeshCollector(name, source, push, schedule)
         collecting.begin(began.timestamp() if began else None)
         try:
             with suppress(KeyboardInterrupt):
-                asyncio.run(_recorded(collecting, recorder, snapshots))
+                asyncio.run(_follow(collecting, recorder, snapshots))
         finally:
             source.close()
-    for_people().print(f"{folder}: {recorder.written} snapshots written")
+    stderr_console().print(f"{folder}: {recorder.written} snapshots written")
 
 
-async def _recorded(collecting: "MeshCollector", recorder: "Recorder", wanted: int | None) -> None:
-    """Until as many are written as are wanted, with a bar that tells what is wrong."""
+async def _follow(collecting: "MeshCollector", recorder: "Recorder", count: int | None) -> None:
+    """Collect until ``count`` snapshots are written, with a progress bar that shows the last problem."""
     running = asyncio.create_task(collecting.run())
     with bars() as shown:
-        bar = shown.add_task("recording", total=wanted)
-        while wanted is None or recorder.written < wanted:
+        bar = shown.add_task("recording", total=count)
+        while count is None or recorder.written < count:
             state = collecting.state
             about = state.problem or f"{state.services} services, {state.calls} calls"
             shown.update(bar, completed=recorder.written, description=f"recording: {about[:100]}")

@@ -1,4 +1,4 @@
-"""``tagae report``: one incident of a recording as one file of HTML."""
+"""``tagae report``: writes an incident of a recording as one HTML file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import Tally, for_people
-from serve_app.cli.live import instant
-from serve_app.cli.reading import judged, notes, recorded
+from serve_app.cli.console import Tally, stderr_console
+from serve_app.cli.mesh_options import parse_time
+from serve_app.cli.reading import notes, open_recording, score_snapshots
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import IncidentDocument
@@ -20,14 +20,16 @@ def report(
     recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Folder of the recording.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File for the report.")] = Path("report.html"),
     incident: Annotated[
-        str | None, typer.Option(metavar="ID", help="Of this incident; by default of the worst one.")
+        str | None, typer.Option(metavar="ID", help="Id of the incident. Default: the worst one.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of the worst incident that was open then; UTC.")
+        str | None, typer.Option(metavar="TIME", help="Choose the worst incident that was open at this time; UTC.")
     ] = None,
     warmup: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RECORDING", help="Normal traffic that sets baselines first; any time. Repeatable."),
+        typer.Option(
+            metavar="RECORDING", help="Recording of normal traffic that sets the baselines first. Repeatable."
+        ),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint instead of the shipped one.")] = None,
     config: ConfigFile = None,
@@ -35,8 +37,8 @@ def report(
 ) -> None:
     """Write one incident of a recording as a page to read, send or print.
 
-    The graph of who is affected and how it spread, the time around it, the suspects with their reasons and what was
-    measured. The file has no scripts and needs nothing from elsewhere.
+    It shows the affected services and how the incident spread, the time around it, and the suspects with their reasons
+    and metrics. The file has no scripts and needs no other file.
 
     \b
     Example:
@@ -49,32 +51,32 @@ def report(
     from serve_app.web.report import report as page
     from serve_app.web.report.windows import IncidentWindow, worst_window
 
-    when = instant(at) if at else None
+    when = parse_time(at) if at else None
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
-    warmups, source, tally = [RecordingReader(path) for path in warmup or ()], recorded(recording), Tally()
+    warmups, source, tally = [RecordingReader(path) for path in warmup or ()], open_recording(recording), Tally()
 
-    def wanted(window: IncidentWindow) -> bool:
-        known = incident is None or window.incident.id == incident
-        return known and (when is None or window.incident.since <= when <= window.last)
+    def is_selected(window: IncidentWindow) -> bool:
+        matches = incident is None or window.incident.id == incident
+        return matches and (when is None or window.incident.since <= when <= window.last)
 
-    window = worst_window(_told(judged(chosen, "", warmups, source), tally), wanted)
+    window = worst_window(_count(score_snapshots(chosen, "", warmups, source), tally), is_selected)
     for note in notes([*warmups, source]):
-        for_people().print(note)
+        stderr_console().print(note)
     if window is None:
-        asked = " ".join(filter(None, [incident and f"with the id {incident}", at and f"open at {at}"]))
+        choice = " ".join(filter(None, [incident and f"with the id {incident}", at and f"open at {at}"]))
         raise UnknownIncident(
-            f"{recording}: expected an incident{f' {asked}' if asked else ''} in {tally.statuses.total()} snapshots, "
-            f"came {'other ones: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
+            f"{recording}: expected an incident{f' {choice}' if choice else ''} in {tally.statuses.total()} snapshots, "
+            f"came {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
         )
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(page(recording.name, window.moments, window.incident.id), encoding="utf-8")
-    for_people().print(f"{output}: incident {window.incident.id}", soft_wrap=True)
+    stderr_console().print(f"wrote incident {window.incident.id} to {output}", soft_wrap=True)
     for other in tally.incidents.values():
         if other.id != window.incident.id:
-            for_people().print(f"also seen: {_line(other)}", soft_wrap=True)
+            stderr_console().print(f"other incident: {_line(other)}", soft_wrap=True)
 
 
-def _told(moments: "Iterator[Moment]", tally: Tally) -> "Iterator[Moment]":
+def _count(moments: "Iterator[Moment]", tally: Tally) -> "Iterator[Moment]":
     for moment in moments:
         tally.add(moment.verdict)
         yield moment

@@ -13,15 +13,15 @@ def rules(
     source: Annotated[
         list[str] | None,
         typer.Option(
-            "--source", metavar="KIND", help="Kind of mesh, as in the settings. Repeatable; default: all but ambient."
+            "--source", metavar="KIND", help="Kind of mesh, as in the settings. Repeatable. Default: all but ambient."
         ),
     ] = None,
 ) -> None:
-    """Print recording rules for a mesh of thousands of calls: its Prometheus computes once an interval what is asked.
+    """Print recording rules for a mesh with thousands of calls. Prometheus then computes each query once an interval.
 
-    Load them into that Prometheus; the collector finds them, and reads them from collector.recorded_from_calls on.
-    The rate window and the interval are those of the settings. Istio with and without sidecars have the same metrics:
-    take the rules of one of the two.
+    Load the rules into this Prometheus. The collector finds them, and uses them for collector.recorded_from_calls calls
+    and more. The rate window and the interval come from the settings. Istio with and without sidecars uses the same
+    metrics: take the rules of one of the two.
 
     \b
     Example:
@@ -31,9 +31,9 @@ def rules(
     from serve_app.collect.prometheus.rules import render_rules
     from serve_app.settings import load
 
-    asked = source or [name for name in KNOWN if name != "istio-ambient"]
-    if unknown := [name for name in asked if name not in KNOWN]:
+    kinds = source or [name for name in KNOWN if name != "istio-ambient"]
+    if unknown := [name for name in kinds if name not in KNOWN]:
         raise typer.BadParameter(f"expected one of {', '.join(KNOWN)}, came {unknown[0]!r}", param_hint="--source")
     collector = load(config, overrides(settings)).collector
-    chosen = {name: KNOWN[name] for name in asked}
+    chosen = {name: KNOWN[name] for name in kinds}
     typer.echo(render_rules(chosen, collector.interval_seconds, collector.window_seconds), nl=False)

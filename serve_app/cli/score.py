@@ -1,4 +1,4 @@
-"""``tagae score``: verdicts of a recording, in this process or through a running service."""
+"""``tagae score``: scores a recording, in this process or with a running service."""
 
 import sys
 import uuid
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from serve_app.cli.asking import CaFile, TokenFile, token_of
+from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import Tally, for_people
-from serve_app.cli.live import PrometheusUrl, instant, mesh_of
-from serve_app.cli.reading import judged, notes, read, recorded
+from serve_app.cli.console import Tally, stderr_console
+from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
+from serve_app.cli.reading import notes, open_recording, read, score_snapshots
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
@@ -26,33 +26,37 @@ if TYPE_CHECKING:
 
 def score(
     recording: Annotated[
-        Path | None, typer.Argument(metavar="RECORDING", help="Folder of the recording; or give --prometheus.")
+        Path | None, typer.Argument(metavar="RECORDING", help="Folder of the recording, unless --prometheus is given.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File for the verdicts; - is stdout.")] = Path("-"),
     warmup: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RECORDING", help="Normal traffic that sets baselines first; any time. Repeatable."),
+        typer.Option(
+            metavar="RECORDING", help="Recording of normal traffic that sets the baselines first. Repeatable."
+        ),
     ] = None,
-    url: Annotated[str | None, typer.Option(help="A running service; by default all happens in this process.")] = None,
+    url: Annotated[str | None, typer.Option(help="URL of a running service. By default this process scores.")] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     mesh: Annotated[
         str | None,
         typer.Option(
-            help="With --url: a mesh to go on with and keep; by default a new one, deleted after. With --from: a mesh "
-            "of the settings."
+            help="With --url: a mesh to continue and keep; by default a new one, deleted afterwards. With --from: a "
+            "mesh of the settings."
         ),
     ] = None,
     prometheus: PrometheusUrl = None,
-    begin: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Of a past period; UTC.")] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Of a past period; now by default.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Start of a past period; UTC.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="End of a past period; UTC. Default: now.")
+    ] = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint instead of the shipped one; not with --url.")] = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Score a recording, or a past period of a live mesh: one line of JSON for each snapshot, a summary on stderr.
+    """Score a recording, or a past period of a live mesh: one line of JSON per snapshot, a summary on stderr.
 
-    Exit code 0 says that every snapshot was scored, whatever the verdicts are; read those from the lines.
+    Exit code 0 means that every snapshot was scored. The verdicts are in the lines.
 
     \b
     Example:
@@ -65,44 +69,46 @@ def score(
     from serve_app.settings import load
 
     if url and (weights or config or settings):
-        raise typer.BadParameter("--weights, --config and --set are the service's own with --url", param_hint="--url")
+        raise typer.BadParameter(
+            "--url uses the settings of the service; leave out --weights, --config and --set", param_hint="--url"
+        )
     if (recording is None) == (begin is None):
         raise typer.BadParameter(
             "expected a recording, or a past period (--from) of a live mesh", param_hint="RECORDING"
         )
     if mesh and not (url or begin):
         raise typer.BadParameter(
-            "only with --url or --from; in this process a mesh lives as long as the run", param_hint="--mesh"
+            "expected with --url or --from only; in this process a mesh ends with the run", param_hint="--mesh"
         )
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     warmups = [RecordingReader(path) for path in warmup or ()]
-    source: Source = recorded(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
+    source: Source = open_recording(recording) if recording else _past(chosen, prometheus, url, mesh, begin, end)
     with ExitStack() as stack:
         if url:
             verdicts = stack.enter_context(_through_service(url, token_file, ca_file, mesh, warmups, source))
         else:
-            verdicts = (moment.verdict for moment in judged(chosen, mesh or "", warmups, source))
-        lines = stack.enter_context(_opened(output))
+            verdicts = (moment.verdict for moment in score_snapshots(chosen, mesh or "", warmups, source))
+        lines = stack.enter_context(_open(output))
         tally = Tally()
         for verdict in verdicts:
             lines.write(verdict.model_dump_json() + "\n")
             tally.add(verdict)
     for note in notes([*warmups, source]):
-        for_people().print(note)
+        stderr_console().print(note)
     tally.show()
 
 
 def _past(
     settings: "Settings", prometheus: str | None, url: str | None, mesh: str | None, begin: str | None, end: str | None
 ) -> "PastPeriod":
-    """The period that is meant; with a service, a mesh's name is the service's and no configured one."""
+    """The past period to score; with a service, the name of the mesh is the one in the service."""
     from serve_app.collect.prometheus.detect import MeshSource
     from serve_app.collect.prometheus.history import PastPeriod
 
-    _, asked = mesh_of(settings, prometheus, None if url else mesh)
-    last = instant(end) if end else datetime.now(UTC)
+    _, selected = select_mesh(settings, prometheus, None if url else mesh)
+    last = parse_time(end) if end else datetime.now(UTC)
     collector = settings.collector
-    return PastPeriod(MeshSource(asked, collector), instant(begin or ""), last, collector.interval_seconds)
+    return PastPeriod(MeshSource(selected, collector), parse_time(begin or ""), last, collector.interval_seconds)
 
 
 @contextmanager
@@ -114,27 +120,27 @@ def _through_service(
     warmups: Iterable["RecordingReader"],
     source: "Source",
 ) -> Iterator[Iterator["VerdictDocument"]]:
-    """The verdicts of a service; a mesh of this run's own is deleted at the end, also of a run that failed."""
-    from model.snapshot import with_clean_names  # recordings hold names that a service does not take
+    """Yield the verdicts of a service. A mesh that this run created is deleted at the end, even after a failure."""
+    from model.snapshot import with_clean_names  # recordings may hold names that a service rejects
     from serve_app.api.client import Client
     from serve_app.errors import Forbidden, UnknownMesh
 
     name = mesh or f"score-{uuid.uuid4().hex[:12]}"
-    with Client(url, token=token_of(token_file), ca_file=ca_file) as client:
-        client.meshes()  # nobody there: say so before anything else happens
+    with Client(url, token=read_token(token_file), ca_file=ca_file) as client:
+        client.meshes()  # fails early if the service cannot be reached
         try:
-            for quiet in warmups:
-                for snapshot in read(quiet, "warming up"):
+            for warmup in warmups:
+                for snapshot in read(warmup, "warming up"):
                     client.baseline(name, with_clean_names(snapshot))
             yield (client.push(name, with_clean_names(snapshot)) for snapshot in read(source, "scoring"))
         finally:
             if not mesh:
                 try:
-                    with suppress(UnknownMesh):  # nothing was pushed so far
+                    with suppress(UnknownMesh):  # nothing was pushed yet
                         client.delete(name)
                 except Forbidden:
-                    for_people().print(f"the mesh {name} stays: the token has no admin scope to delete it")
+                    stderr_console().print(f"could not delete the mesh {name}: the token has no admin scope")
 
 
-def _opened(output: Path) -> AbstractContextManager[TextIO]:
+def _open(output: Path) -> AbstractContextManager[TextIO]:
     return nullcontext(sys.stdout) if str(output) == "-" else output.open("w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""``tagae serve``: the service on this machine."""
+"""``tagae serve``: runs the service on this machine."""
 
 import os
 import signal
@@ -9,20 +9,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import for_people
+from serve_app.cli.console import stderr_console
 
-END_SECONDS = 8.0  # after a signal, for an orderly end
+END_SECONDS = 8.0  # from a signal to a forced end
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on; loopback by default.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. 8000 by default.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: loopback.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. Default: 8000.")] = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Start the service on this machine and stay until Ctrl-C.
+    """Run the service on this machine until Ctrl-C.
 
-    It needs no cluster: Ray Serve is started and ended with it. On a cluster use
+    It starts and stops Ray Serve itself. On a cluster, use
     [bold]serve run serve_app.app:build[/].
 
     \b
@@ -35,7 +35,7 @@ def serve(
     from serve_app.settings import load
 
     chosen = load(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
-    console = for_people()
+    console = stderr_console()
     adopt_orphans()
     ended = threading.Event()
     # Ray's processes end with the thread that started them (PR_SET_PDEATHSIG), so it lives as long as they do.
@@ -43,15 +43,17 @@ def serve(
     with console.status("starting"):
         starting = beside.submit(start, chosen)
         while not starting.done():
-            _end_on_signals(ended)  # again and again, since Ray installs handlers of its own as it starts
+            _end_on_signals(ended)  # repeatedly, since Ray installs its own handlers while it starts
             wait([starting], 0.1)
             if ended.is_set():
                 _end_by_force()
         url = starting.result()
         _end_on_signals(ended)
-    console.print(f"[bold green]ready[/] at {url}   routes {url}/openapi.json   Ctrl-C ends it")
+    console.print(f"[bold green]ready[/]   Page: {url}/   API: {url}/openapi.json   Stop with Ctrl-C")
     if reason := watch(url, chosen.serve.recovery_seconds, ended):
-        console.print(f"[bold red]ended[/]: {reason}; start the service again, or let systemd do it", soft_wrap=True)
+        console.print(
+            f"[bold red]ended[/]: {reason}; start the service again, or let systemd restart it", soft_wrap=True
+        )
         _end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
     with console.status("stopping"):
         beside.submit(stop).result()
@@ -59,7 +61,7 @@ def serve(
 
 
 def _end_on_signals(ended: threading.Event) -> None:
-    """Let SIGINT and SIGTERM set ``ended``. Soon after, the process ends in any state, since Ray's calls may hang."""
+    """Make SIGINT and SIGTERM set ``ended``. The process is killed soon after, since calls of Ray may hang."""
 
     def end(*_: object) -> None:
         if not ended.is_set():
@@ -73,7 +75,7 @@ def _end_on_signals(ended: threading.Event) -> None:
 
 
 def _end_by_force(status: int = 0) -> NoReturn:
-    """End this process and all below it. What was acknowledged is stored."""
+    """Kill this process and its descendants. Acknowledged data is stored."""
     from serve_app.deployments.local import remove_token
     from serve_app.deployments.supervisor import kill_all_below
 

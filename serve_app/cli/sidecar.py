@@ -1,4 +1,4 @@
-"""``tagae sidecar``: one mesh judged in one small process beside a workload."""
+"""``tagae sidecar``: scores one mesh in one small process beside a workload."""
 
 import asyncio
 import logging
@@ -10,26 +10,26 @@ from typing import Annotated
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import for_people
-from serve_app.cli.live import UNNAMED, Collected, PrometheusUrl, mesh_of
+from serve_app.cli.console import stderr_console
+from serve_app.cli.mesh_options import UNNAMED, Collected, PrometheusUrl, select_mesh
 
 
 def sidecar(
     prometheus: PrometheusUrl = None,
     mesh: Collected = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; loopback by default.")] = None,
-    port: Annotated[int | None, typer.Option(help="gRPC port; 0 takes a free one. 9091 by default.")] = None,
-    socket: Annotated[Path | None, typer.Option(metavar="PATH", help="A Unix socket for the same.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: loopback.")] = None,
+    port: Annotated[int | None, typer.Option(help="gRPC port; 0 takes a free one. Default: 9091.")] = None,
+    socket: Annotated[Path | None, typer.Option(metavar="PATH", help="Unix socket for gRPC, in addition.")] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics for Prometheus; 0 takes a free one. None by default.")
+        int | None, typer.Option(help="Port of /metrics for Prometheus; 0 takes a free one. Default: no port.")
     ] = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Judge one mesh in this process, without Ray, and tell verdicts over gRPC until Ctrl-C.
+    """Score one mesh in this process, without Ray, and serve the verdicts over gRPC until Ctrl-C.
 
-    It polls the mesh's Prometheus; where the settings have none and none is given, snapshots are pushed to it
-    (serve_app/sidecar/verdicts.proto). Started again, it goes on where it was (store.path).
+    It polls the Prometheus of the mesh. Without one, clients push snapshots (serve_app/sidecar/verdicts.proto). After
+    a restart it resumes from the stored state (store.path).
 
     \b
     Example:
@@ -40,18 +40,20 @@ def sidecar(
     from serve_app.sidecar.process import run
 
     flags = {"host": host, "port": port, "socket": socket, "metrics_port": metrics_port}
-    given = load(config, overrides(settings, **{name: (f"sidecar.{name}", flag) for name, flag in flags.items()}))
-    polled = prometheus or given.collector.meshes
-    name, asked = mesh_of(given, prometheus, mesh) if polled else (mesh or UNNAMED, None)
+    loaded = load(config, overrides(settings, **{name: (f"sidecar.{name}", flag) for name, flag in flags.items()}))
+    polled = prometheus or loaded.collector.meshes
+    name, selected = select_mesh(loaded, prometheus, mesh) if polled else (mesh or UNNAMED, None)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("ray.serve").setLevel(logging.INFO)
 
-    def ready(addresses: list[str]) -> None:
-        whence = f"polls {asked.prometheus}" if asked else "waits for snapshots"
-        for_people().print(f"[bold green]ready[/] at {' and '.join(addresses)}   mesh {name} {whence}", soft_wrap=True)
+    def print_ready(addresses: list[str]) -> None:
+        source = f"polls {selected.prometheus}" if selected else "waits for snapshots"
+        stderr_console().print(
+            f"[bold green]ready[/] at {' and '.join(addresses)}   mesh {name} {source}", soft_wrap=True
+        )
 
-    with closing(asyncio.new_event_loop()) as loop:  # and not asyncio.run, which would wait for a poll under way
-        loop.run_until_complete(run(given, name, asked, ready))
-    # All is saved and said. Queries that hang in a Prometheus would hold the interpreter up for as long as they may.
+    with closing(asyncio.new_event_loop()) as loop:  # asyncio.run would wait for a poll under way
+        loop.run_until_complete(run(loaded, name, selected, print_ready))
+    # All state is saved. A query that hangs would delay the end of the interpreter.
     logging.shutdown()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""``tagae simulate``: a recording of a mesh that never was."""
+"""``tagae simulate``: records a simulated mesh."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from serve_app.cli.console import for_people, progress
+from serve_app.cli.console import progress, stderr_console
 from serve_app.simulator.events.faults import CATALOGUE, KINDS, LEVELS
 from serve_app.simulator.events.operations import ChangeKind
 from serve_app.simulator.labels import Comparison, compared, incidents
@@ -14,36 +14,36 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
 
-BENIGN, LOSSES = "What is benign", "What telemetry loses"
+BENIGN, LOSSES = "Benign events", "Gaps in the telemetry"
 CHANGES: dict[ChangeKind, str] = {
     "deploy": "a new image, replica by replica, with cold starts; some are rolled back",
-    "scale_out": "more replicas, by hand; the autoscaler acts unannounced",
+    "scale_out": "more replicas, by hand",
     "scale_in": "fewer replicas, by hand",
-    "new_service": "a service joins and is wired up to its callers bit by bit",
+    "new_service": "a service joins; its callers start using it one by one",
     "deletion": "a retirement: announced, drained, then gone",
     "canary": "a second version takes 10, 25, 50 and 100% of the traffic",
     "node_drain": "every service on a host restarts a replica",
 }
 
 
-def _listed(kinds: Mapping[Any, str]) -> str:
-    """For the help: one kind a line."""
+def _format_kinds(kinds: Mapping[Any, str]) -> str:
+    """One kind per line, for the help."""
     return "\n".join(f"  {kind}: {words}" for kind, words in kinds.items())
 
 
-HELP = f"""Record a simulated mesh, with labelled faults amid benign changes.
+HELP = f"""Record a simulated mesh with labelled faults and benign changes.
 
 Latency and errors emerge from load, queues, timeouts and retries; a fault changes one thing at one place and spreads.
-incidents.parquet labels each fault by its effect: the mesh runs a second time without any, and what differs by so many
-sigmas is the fault's doing. events.parquet has the benign changes, as their owners announced them.
+incidents.parquet labels each fault by its effect, measured against a second run of the same mesh without faults.
+events.parquet has the benign changes as they were announced.
 
 \b
 Faults (--fault), at three severities:
-{_listed({kind: known.words for kind, known in CATALOGUE.items()})}
+{_format_kinds({kind: known.words for kind, known in CATALOGUE.items()})}
 
 \b
 Benign changes (--churn-per-hour):
-{_listed(CHANGES)}
+{_format_kinds(CHANGES)}
 
 \b
 Example:
@@ -56,16 +56,14 @@ Example:
 
 def simulate(
     folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="New folder for the recording.")],
-    services: Annotated[
-        int, typer.Option(metavar="N", help="Services of the mesh; 20 to 100,000 are what it is made for.")
-    ] = 60,
+    services: Annotated[int, typer.Option(metavar="N", help="Services in the mesh, 20 to 100,000.")] = 60,
     namespaces: Annotated[
         int | None, typer.Option(metavar="N", help="Namespaces; drawn from the seed by default.")
     ] = None,
-    calls_per_service: Annotated[float, typer.Option(metavar="X", help="Mean calls of a service.")] = 4.0,
-    snapshots: Annotated[int, typer.Option(metavar="N", min=1, help="How many to record.")] = 480,
+    calls_per_service: Annotated[float, typer.Option(metavar="X", help="Mean number of calls per service.")] = 4.0,
+    snapshots: Annotated[int, typer.Option(metavar="N", min=1, help="Number of snapshots.")] = 480,
     interval: Annotated[float, typer.Option(metavar="S", help="Seconds between two snapshots.")] = 15.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of everything random: same seed, same recording.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed; the same seed makes the same recording.")] = 0,
     fault: Annotated[
         list[str] | None,
         typer.Option("--fault", metavar="KIND", help=f"{', '.join(KINDS)}. Repeatable; all by default."),
@@ -74,44 +72,49 @@ def simulate(
         list[str] | None,
         typer.Option("--severity", metavar="LEVEL", help=f"{', '.join(LEVELS)}. Repeatable; all by default."),
     ] = None,
-    faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Inject faults at all.")] = True,
+    faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Inject faults.")] = True,
     first_fault: Annotated[int, typer.Option(metavar="N", min=0, help="No fault before this snapshot.")] = 160,
     churn_per_hour: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="Benign changes an hour in the whole mesh.", rich_help_panel=BENIGN),
+        typer.Option(metavar="X", min=0, help="Benign changes per hour in the whole mesh.", rich_help_panel=BENIGN),
     ] = 6.0,
     crowds_per_day: Annotated[
         float, typer.Option(metavar="X", min=0, help="Flash crowds within capacity.", rich_help_panel=BENIGN)
     ] = 0.0,
     batches: Annotated[
         float,
-        typer.Option(metavar="X", min=0, max=1, help="Cron batches: calls over services.", rich_help_panel=BENIGN),
+        typer.Option(metavar="X", min=0, max=1, help="Batch calls by cron jobs per service.", rich_help_panel=BENIGN),
     ] = 0.0,
     hiccups_per_hour: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="Short slowdowns an hour and service.", rich_help_panel=BENIGN),
+        typer.Option(metavar="X", min=0, help="Short slowdowns per hour and service.", rich_help_panel=BENIGN),
     ] = 0.05,
     cold_strength: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="Extra own time of a fresh process, over it.", rich_help_panel=BENIGN),
+        typer.Option(metavar="X", min=0, help="Extra self time of a new process, as a share.", rich_help_panel=BENIGN),
     ] = 0.5,
     cold_seconds: Annotated[
-        float, typer.Option(metavar="S", min=0, help="For how long it is slow.", rich_help_panel=BENIGN)
+        float, typer.Option(metavar="S", min=0, help="Seconds for which a new process is slow.", rich_help_panel=BENIGN)
     ] = 15.0,
     mute_churn: Annotated[
         bool,
         typer.Option(
             "--mute-churn",
-            help="Same mesh, plan and faults with every benign change, crowd and batch left out.",
+            help="Same mesh and faults without benign changes, crowds and batches.",
             rich_help_panel=BENIGN,
         ),
     ] = False,
     scrape_gaps_per_day: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Spells without any snapshot.", rich_help_panel=LOSSES)
+        float, typer.Option(metavar="X", min=0, help="Periods without any snapshot, per day.", rich_help_panel=LOSSES)
     ] = 0.0,
     blackouts_per_day: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="Spells, for each service, without its metrics.", rich_help_panel=LOSSES),
+        typer.Option(
+            metavar="X",
+            min=0,
+            help="Periods without the metrics of a service, per day and service.",
+            rich_help_panel=LOSSES,
+        ),
     ] = 0.0,
     missing_metric: Annotated[
         list[str] | None,
@@ -123,9 +126,7 @@ def simulate(
     ] = None,
     counter_resets: Annotated[
         bool,
-        typer.Option(
-            "--counter-resets", help="Rates are undercounted where processes restart.", rich_help_panel=LOSSES
-        ),
+        typer.Option("--counter-resets", help="Undercount rates when processes restart.", rich_help_panel=LOSSES),
     ] = False,
 ) -> None:
     from serve_app.recordings.format import LabelledIncident
@@ -168,7 +169,7 @@ def simulate(
     simulator = Simulator(spec, injected, changes, snapshots, mute_churn=mute_churn)
     comparison = Comparison(spec, simulator.mesh, injected)
     source = simulator.snapshots()
-    if injected:  # labels tell what a fault did, so the same mesh runs a second time without any
+    if injected:  # the labels compare with a second run without faults
         without = Simulator(spec, (), changes, snapshots, mute_churn=mute_churn)
         source = compared(source, without.snapshots(), comparison)
     meta = {"source": "tagae simulate", "services": services, "seed": seed, "mute_churn": mute_churn}
@@ -178,7 +179,7 @@ def simulate(
         for row in incidents(injected, spec, simulator.mesh, comparison.effects()):
             columns = {name: row.pop(name) for name in LabelledIncident.__dataclass_fields__ if name in row}
             writer.add_incident(LabelledIncident(**columns, details=row))
-    for_people().print(
+    stderr_console().print(
         f"{folder}: {services} services, {simulator.calls.shape[1]} calls, {snapshots} snapshots, "
         f"faults: {len(injected)}, benign changes: {len(changes)}"
     )

@@ -1,4 +1,4 @@
-"""``tagae token``: access tokens of a service."""
+"""``tagae token``: manages the access tokens of a service."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,23 +16,26 @@ app = typer.Typer(no_args_is_help=True, help="Create, list and remove access tok
 def _token() -> None:
     """Create, list and remove access tokens.
 
-    A running service reads the file again within a second or two after a change, on every replica.
+    A running service notices changes of the file within two seconds, on every replica.
     """
 
 
 @app.command()
 def create(
     file: File,
-    name: Annotated[str, typer.Option(help="Of the token: letters, digits and . _ @ -.")],
-    scope: Annotated[list[Scope], typer.Option(help="What it permits; admin includes the others. Repeatable.")],
+    name: Annotated[str, typer.Option(help="Name of the token: letters, digits and . _ @ -.")],
+    scope: Annotated[list[Scope], typer.Option(help="What the token permits; admin includes the others. Repeatable.")],
     mesh: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A mesh that it opens; by default all. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A mesh that the token gives access to. Repeatable. Default: all."),
     ] = None,
-    expires: Annotated[str | None, typer.Option(metavar="TIME", help="When it ends; UTC. By default never.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When the token expires; UTC. Default: never.")
+    ] = None,
 ) -> None:
     """Create a token, print it once, and add its hash to FILE.
 
-    Only stdout gets the token. Nothing can show it again, since the file holds only its hash.
+    The token is printed on stdout only. It cannot be shown again, since the file holds only its hash.
 
     \b
     Example:
@@ -40,12 +43,12 @@ def create(
       tagae token create --name shop-ci --scope write --mesh shop --expires 2027-01-01 tokens.toml > shop-ci.token
     """
     from serve_app.access.editing import create as add
-    from serve_app.cli.console import for_people
-    from serve_app.cli.live import instant
+    from serve_app.cli.console import stderr_console
+    from serve_app.cli.mesh_options import parse_time
 
-    token = add(file, name, scope, mesh or (), instant(expires) if expires else None)
+    token = add(file, name, scope, mesh or (), parse_time(expires) if expires else None)
     typer.echo(token)
-    for_people().print(f"added {name} to {file}; keep the token, nothing can show it again", soft_wrap=True)
+    stderr_console().print(f"added {name} to {file}; keep the token, it cannot be shown again", soft_wrap=True)
 
 
 @app.command("list")
@@ -65,8 +68,8 @@ def show(file: File) -> None:
 
 
 @app.command()
-def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="Of the token.")], file: File) -> None:
-    """Remove a token from FILE: it ends at once, with every session of the page that uses it.
+def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")], file: File) -> None:
+    """Remove a token from FILE. It stops working at once, also in open sessions of the page.
 
     \b
     Example:

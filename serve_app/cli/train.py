@@ -1,4 +1,4 @@
-"""``tagae train``: a new checkpoint from simulated and recorded traffic."""
+"""``tagae train``: trains a checkpoint on simulated and recorded traffic."""
 
 import time
 from pathlib import Path
@@ -6,25 +6,27 @@ from typing import Annotated
 
 import typer
 
-from serve_app.cli.console import bars, for_people, reporter
+from serve_app.cli.console import bars, reporter, stderr_console
 
 
 def train(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="Checkpoint to write; OUT.png shows the losses.")],
     recording: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RECORDING", help="Normal traffic to learn from beside the simulated. Repeatable."),
+        typer.Option(metavar="RECORDING", help="Recording of normal traffic to learn from, in addition. Repeatable."),
     ] = None,
     meshes: Annotated[int, typer.Option(metavar="N", min=6, help="Simulated meshes; every third has no fault.")] = 96,
-    snapshots: Annotated[int, typer.Option(metavar="N", min=200, help="Of each simulated mesh.")] = 400,
-    steps: Annotated[int, typer.Option(metavar="N", min=10, help="Of the autoencoder.")] = 1800,
-    meta_steps: Annotated[int, typer.Option(metavar="N", min=10, help="Of the meta-model.")] = 2000,
-    seed: Annotated[int, typer.Option(metavar="N", help="Same seed, same machine: same weights.")] = 0,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that read meshes at the same time.")] = 2,
+    snapshots: Annotated[int, typer.Option(metavar="N", min=200, help="Snapshots of each simulated mesh.")] = 400,
+    steps: Annotated[int, typer.Option(metavar="N", min=10, help="Training steps of the autoencoder.")] = 1800,
+    meta_steps: Annotated[int, typer.Option(metavar="N", min=10, help="Training steps of the meta-model.")] = 2000,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Random seed; on the same machine it gives the same weights.")
+    ] = 0,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Parallel processes that prepare meshes.")] = 2,
 ) -> None:
     """Train the autoencoder on normal traffic, and the meta-model on injected faults.
 
-    Half an hour on two cores. Use the result with --weights or as model.weights in the settings.
+    This takes half an hour on two cores. Use the result with --weights or as model.weights in the settings.
 
     \b
     Example:
@@ -46,7 +48,7 @@ def train(
         simulated_runs,
     )
 
-    torch.set_num_threads(1)  # and the same sums in the same order
+    torch.set_num_threads(1)  # for reproducible sums
     output.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     plan = TrainingMeshes(meshes, snapshots, seed)
@@ -61,8 +63,8 @@ def train(
     save(checkpoint, output)
     picture = output.with_suffix(".png")
     draw_report(report, picture)
-    for_people().print(
-        f"{output}: trained in {time.monotonic() - began:.0f} s; losses in {picture}\n"
-        f"false pages a day on normal training traffic: promised {report.pages_promised_per_day:.1f}, observed "
-        f"{report.pages_observed_per_day:.1f}; culprit first in {report.culprit_first:.0%} of snapshots of faults"
+    stderr_console().print(
+        f"wrote {output}, trained in {time.monotonic() - began:.0f} s; losses in {picture}\n"
+        f"false alerts per day on normal training traffic: budget {report.pages_promised_per_day:.1f}, observed "
+        f"{report.pages_observed_per_day:.1f}; culprit ranked first in {report.culprit_first:.0%} of faulty snapshots"
     )

@@ -1,4 +1,4 @@
-"""What this installation has, what it lacks, and what to do about it. Looks; starts and changes nothing."""
+"""Checks whether the service can run here. It starts and changes nothing."""
 
 import importlib.util
 import os
@@ -27,7 +27,7 @@ from serve_app.stores.sqlite import FILE_NAME
 Outcome = Literal["ok", "warning", "problem"]
 PACKAGES = ("serve_app", "model", "partitioning", "kernels")
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
-EXTRAS = {"torch-geometric": "only for to_pyg()", "metis": "only where METIS is to come from the system"}
+EXTRAS = {"torch-geometric": "only for to_pyg()", "metis": "only if METIS comes from the system"}
 LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
 LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
 
@@ -37,10 +37,10 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        subject: what was looked at.
-        outcome: a ``problem`` keeps the service from working as told, a ``warning`` does not.
-        found: what is there.
-        remedy: what to do; empty where all is well.
+        subject: what was checked.
+        outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
+        found: the result.
+        remedy: what to do; empty if all is well.
     """
 
     subject: str
@@ -49,16 +49,16 @@ class Finding:
     remedy: str = ""
 
 
-def look(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
-    """The whole report; settings as of :func:`serve_app.settings.load`."""
+def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
+    """Return all findings; the arguments are those of :func:`serve_app.settings.load`."""
     try:
         settings = load_settings(config, overrides)
-        given = [o for o in sources(config, overrides) if o.origin != "default"]
-        where = ", ".join(f"{o.name} from {o.origin}" for o in given) or "all defaults"
+        changed = [o for o in sources(config, overrides) if o.origin != "default"]
+        where = ", ".join(f"{o.name} from {o.origin}" for o in changed) or "all defaults"
         about = Finding("settings", "ok", where)
     except BadSettings as error:
         settings = Settings.model_construct()
-        about = Finding("settings", "problem", str(error), "correct the setting; what follows assumes the defaults")
+        about = Finding("settings", "problem", str(error), "correct the setting; the other checks assume the defaults")
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
         _libraries,
@@ -81,7 +81,7 @@ def _python(_: Settings) -> Iterator[Finding]:
         "python",
         "ok" if known else "warning",
         f"{platform.python_version()} on {platform.platform()}",
-        "" if known else "3.11 and 3.12 are what is tested",
+        "" if known else "use Python 3.11 or 3.12; others are not tested",
     )
 
 
@@ -100,7 +100,7 @@ def _libraries(_: Settings) -> Iterator[Finding]:
 
 
 def _names(_: Settings) -> Iterator[Finding]:
-    """Plain names can be taken by others: Hugging Face has a package ``kernels`` too."""
+    """Other projects may have packages of the same name: Hugging Face has ``kernels``."""
     owners = metadata.packages_distributions()
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -120,14 +120,16 @@ def _network(settings: Settings) -> Iterator[Finding]:
     try:
         checkpoint = load(path)
     except IncompatibleWeights as error:
-        yield Finding("weights", "problem", str(error), "the service would use the shipped weights, and say so")
+        yield Finding(
+            "weights", "problem", str(error), "correct model.weights; the service would use the shipped weights"
+        )
     else:
         yield Finding("weights", "ok", f"{path}, digest {checkpoint.digest}")
 
 
 def _device(settings: Settings) -> Iterator[Finding]:
     there = torch.cuda.is_available()
-    found = torch.cuda.get_device_name() if there else "no CUDA device here"
+    found = torch.cuda.get_device_name() if there else "no CUDA device"
     missing = settings.scorer.device == "cuda" and not there
     yield Finding(
         "device",
@@ -144,7 +146,7 @@ def _machine(settings: Settings) -> Iterator[Finding]:
         "cores",
         "warning" if crowded else "ok",
         f"{cores}; model.threads is {settings.model.threads}",
-        "lower model.threads: threads without a core of their own wait for each other" if crowded else "",
+        "lower model.threads to the number of cores" if crowded else "",
     )
     shared = Path("/dev/shm")
     if shared.exists():
@@ -154,7 +156,7 @@ def _machine(settings: Settings) -> Iterator[Finding]:
             "shared memory",
             "warning" if small else "ok",
             f"{free / 2**20:,.0f} MiB free",
-            "Ray will use files instead, which is slower; in a container: --shm-size=1g" if small else "",
+            "Ray uses slower files instead; in a container, set --shm-size=1g" if small else "",
         )
 
 
@@ -164,11 +166,14 @@ def _store(settings: Settings) -> Iterator[Finding]:
     writable = above.is_dir() and os.access(above, os.W_OK)
     free = shutil.disk_usage(above).free
     outcome: Outcome = "problem" if not writable else "warning" if free < LEAST_FREE_BYTES else "ok"
-    remedy = {"problem": "choose another with store.path", "warning": "make room: a full disk stops verdicts (507)"}
+    remedy = {
+        "problem": "set store.path to another folder",
+        "warning": "free some space: a full disk stops verdicts (507)",
+    }
     yield Finding(
         "store",
         outcome,
-        f"{place}{'' if place.exists() else ' (not made yet)'}, {free / 2**30:,.1f} GiB free"
+        f"{place}{'' if place.exists() else ' (does not exist yet)'}, {free / 2**30:,.1f} GiB free"
         f"{'' if writable else ', not writable'}",
         remedy.get(outcome, ""),
     )
@@ -181,7 +186,7 @@ def _state(path: Path) -> Finding:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
             (meshes,) = db.execute("SELECT COUNT(*) FROM meshes").fetchone()
     except sqlite3.Error as error:
-        return Finding("state", "warning", f"{path}: {error}", "the service will set it aside and start a new one")
+        return Finding("state", "warning", f"{path}: {error}", "the service will move it away and start with a new one")
     return Finding("state", "ok", f"{meshes} mesh{'' if meshes == 1 else 'es'}, {path.stat().st_size / 2**20:,.1f} MiB")
 
 
@@ -193,15 +198,15 @@ def _port(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "port",
         "warning" if taken else "ok",
-        f"{host}:{port} {'is taken' if taken else 'is free'}",
-        "a service runs there already, or choose another with serve.port" if taken else "",
+        f"{host}:{port} {'is in use' if taken else 'is free'}",
+        "stop the service that uses it, or set serve.port" if taken else "",
     )
 
 
 def _login(settings: Settings) -> Iterator[Finding]:
     rules = serve_rules(settings)
     if rules.has_login:
-        yield Finding("login", "ok", "callers need a token, or come through a trusted proxy")
+        yield Finding("login", "ok", "requests need a token or a trusted proxy")
     elif is_loopback(rules.host):
         yield Finding("login", "ok", "none; only this machine can reach the service")
     elif rules.allow_anonymous:
@@ -223,9 +228,9 @@ def _login(settings: Settings) -> Iterator[Finding]:
 def _ray(_: Settings) -> Iterator[Finding]:
     address = os.environ.get("RAY_ADDRESS")
     if address is None:
-        yield Finding("ray ports", "ok", "the service starts a Ray of its own: on loopback, with a token for each run")
+        yield Finding("ray ports", "ok", "the service starts its own Ray on loopback, with a token for each run")
     elif os.environ.get("RAY_AUTH_MODE") == "token":
-        yield Finding("ray ports", "ok", f"Ray at {address} asks for a token (RAY_AUTH_MODE)")
+        yield Finding("ray ports", "ok", f"Ray at {address} requires a token (RAY_AUTH_MODE)")
     else:
         yield Finding(
             "ray ports",

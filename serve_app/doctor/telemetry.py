@@ -1,4 +1,4 @@
-"""What a mesh's Prometheus has, what it lacks, and what that costs."""
+"""Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,31 +9,34 @@ from serve_app.doctor.installation import Finding
 from serve_app.settings import CollectorSettings, MeshSettings
 
 COSTS: dict[Role, str] = {
-    (SERVICES, "requests"): "there is no mesh without them",
-    (SERVICES, "failures"): "errors show only in calls, if there",
-    (SERVICES, "buckets"): "how slow a service is shows only in calls into it, if there",
-    (SERVICES, "p50"): "how slow a service is shows only in calls into it, if there",
+    (SERVICES, "requests"): "without them there is no mesh",
+    (SERVICES, "failures"): "errors show only in calls",
+    (SERVICES, "buckets"): "latency of a service shows only in calls to it",
+    (SERVICES, "p50"): "latency of a service shows only in calls to it",
     (SERVICES, "p99"): "rare slow requests do not show",
-    (SERVICES, "connections"): "requests in flight stand for them, if there",
-    (SERVICES, "in_flight"): "queues that build up do not show",
-    (CALLS, "requests"): "there is no graph without them",
-    (CALLS, "failures"): "a dead service is not seen by its callers",
-    (CALLS, "buckets"): "who slows whom is guessed from services alone: the culprit is found less often",
-    (CALLS, "p50"): "who slows whom is guessed from services alone: the culprit is found less often",
+    (SERVICES, "connections"): "requests in flight are used instead, if available",
+    (SERVICES, "in_flight"): "growing queues do not show",
+    (CALLS, "requests"): "without them there is no graph",
+    (CALLS, "failures"): "a dead service does not show at its callers",
+    (CALLS, "buckets"): "slowness is traced through services alone: the root cause is found less often",
+    (CALLS, "p50"): "slowness is traced through services alone: the root cause is found less often",
     (CALLS, "p99"): "rare slow calls do not show",
-    (KUBERNETES, "cpu_usage"): "cpu is not watched; cAdvisor and kube_pod_owner give it",
-    (KUBERNETES, "cpu_capacity"): "cpu is not watched; kube-state-metrics gives limits, requests and nodes",
-    (KUBERNETES, "memory_usage"): "memory is not watched; cAdvisor and kube_pod_owner give it",
-    (KUBERNETES, "memory_capacity"): "memory is not watched; kube-state-metrics gives limits, requests and nodes",
-    (KUBERNETES, "desired"): "scaling and retirements are not known as planned, and may page; kube-state-metrics tells",
-    (KUBERNETES, "generation"): "deploys are not known as planned, and page more often; kube-state-metrics tells",
-    (KUBERNETES, "annotations"): "mutes and sensitivity by annotation are not known; kube-state-metrics tells them",
-    (KUBERNETES, "autoscaled"): "whether an autoscaler or somebody else has scaled is not told",
-    (KUBERNETES, "cordoned"): "nodes that are drained are not known as planned; kube-state-metrics tells",
-    (KUBERNETES, "serves"): "a workload counts for the service of its own name",
+    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor and kube_pod_owner provide it",
+    (KUBERNETES, "cpu_capacity"): "CPU is not monitored; kube-state-metrics provides limits, requests and nodes",
+    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor and kube_pod_owner provide it",
+    (KUBERNETES, "memory_capacity"): "memory is not monitored; kube-state-metrics provides limits, requests and nodes",
+    (
+        KUBERNETES,
+        "desired",
+    ): "planned scaling and removal are unknown and may raise alerts; kube-state-metrics provides them",
+    (KUBERNETES, "generation"): "planned deploys are unknown and raise more alerts; kube-state-metrics provides them",
+    (KUBERNETES, "annotations"): "annotations for mutes and sensitivity are unknown; kube-state-metrics provides them",
+    (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
+    (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
+    (KUBERNETES, "serves"): "each workload counts for the service of the same name",
 }
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {  # where nothing fails, nobody annotated or autoscales anything, no node is drained
+MAY_BE_EMPTY = {  # no failures, annotations, autoscalers or drained nodes
     (SERVICES, "failures"),
     (CALLS, "failures"),
     (KUBERNETES, "autoscaled"),
@@ -42,14 +45,14 @@ MAY_BE_EMPTY = {  # where nothing fails, nobody annotated or autoscales anything
 }
 
 
-def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> Iterator[Finding]:
-    """Ask once, as the collector would."""
+def check_telemetry(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> Iterator[Finding]:
+    """Poll once, as the collector does, and yield the findings."""
     source = MeshSource(mesh, collector)
     try:
         poll = source.poll(at)
     finally:
         source.close()
-    yield _reached(poll, mesh)
+    yield _connection(poll, mesh)
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0]:
             continue
@@ -62,7 +65,7 @@ def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> I
             yield Finding(subject, "problem" if role in NEEDED else "warning", "no series", COSTS[role])
     if poll.ignored_annotations:
         yield Finding(
-            "annotations", "warning", "; ".join(poll.ignored_annotations), "correct or remove them: they do nothing"
+            "annotations", "warning", "; ".join(poll.ignored_annotations), "correct or remove them: they have no effect"
         )
     if poll.snapshot is not None:
         found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at.isoformat()}"
@@ -71,18 +74,18 @@ def look_at(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> I
 
 
 def _rules(poll: Poll, mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:
-    """Of a mesh that is large enough for them."""
+    """Recording rules, for a mesh that is large enough."""
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
         yield Finding("recording rules", "ok", "read")
     elif calls >= collector.recorded_from_calls and mesh.source != "generic":
-        remedy = "load what `tagae rules` prints into this Prometheus: a third of the work for both, and of the bytes"
-        yield Finding("recording rules", "warning", f"not there, or behind, for {calls} calls", remedy)
+        remedy = "load the output of `tagae rules` into this Prometheus: it cuts the work and the traffic to a third"
+        yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 
 
-def _reached(poll: Poll, mesh: MeshSettings) -> Finding:
+def _connection(poll: Poll, mesh: MeshSettings) -> Finding:
     if poll.snapshot is None:
-        return Finding("mesh", "problem", poll.why, f"look at {mesh.prometheus} and at what it scrapes")
+        return Finding("mesh", "problem", poll.why, f"check {mesh.prometheus} and what it scrapes")
     warned = {text for answer in poll.answers.values() for text in answer.warnings}
     if warned:
         return Finding("mesh", "warning", mesh.prometheus, f"Prometheus warns: {'; '.join(sorted(warned))}")

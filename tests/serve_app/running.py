@@ -162,7 +162,7 @@ def refuses_what_is_no_document(service: Service, path: str) -> None:
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
     """``tagae serve`` in a process of its own, and its URL; whatever becomes of it, no process is left."""
-    with telling(["serve", *arguments], r"at (http://\S+)") as (process, found):
+    with telling(["serve", *arguments], r"Page: (http://\S+)/\s") as (process, found):
         yield process, found[1]
 
 

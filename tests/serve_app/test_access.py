@@ -441,7 +441,9 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     token = editing.create(file, "a", [Scope.READ, Scope.WRITE])
     given = {"certificate_file": made, "key_file": key, "tokens_file": file}
     settings = [part for name, value in given.items() for part in ("--set", f"serve.{name}={value}")]
-    with telling(["serve", "--port", "0", *settings, "--set", f"store.path={tmp_path}"], r"at (https://\S+)") as found:
+    with telling(
+        ["serve", "--port", "0", *settings, "--set", f"store.path={tmp_path}"], r"Page: (https://\S+)/\s"
+    ) as found:
         url = found[1][1]
         with Client(url, token=token, ca_file=made) as client:
             assert client.push("shop", SNAPSHOTS[0]).sequence == 1

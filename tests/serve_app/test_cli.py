@@ -221,8 +221,8 @@ def test_weights_can_be_given(recording: Path, tmp_path: Path) -> None:
         (("RECORDING", "--config", "nowhere.toml"), 1, "expected a readable TOML file"),
         (("RECORDING", "--set", "model.windw_size=3"), 1, "no such setting"),
         (("RECORDING", "--set", "model.window_size"), 1, "expected NAME=VALUE"),
-        (("RECORDING", "--mesh", "prod"), 2, "only with --url"),
-        (("RECORDING", "--url", "http://127.0.0.1:9", "--weights", "w"), 2, "the service's own"),
+        (("RECORDING", "--mesh", "prod"), 2, "expected with --url or --from only"),
+        (("RECORDING", "--url", "http://127.0.0.1:9", "--weights", "w"), 2, "uses the settings of the service"),
         (("RECORDING", "--url", "http://127.0.0.1:9"), 1, "start it with `tagae serve`"),
         (("RECORDING", "--url", "localhost"), 1, "expected http://HOST:PORT"),
     ],
@@ -250,7 +250,7 @@ def test_train_makes_weights_that_score(recording: Path, tmp_path: Path) -> None
     out = tmp_path / "new" / "mine.safetensors"
     result = tagae("train", out, "--meshes", 6, "--snapshots", 200, "--steps", 10, "--meta-steps", 10, "--jobs", 2)
     assert result.exit_code == 0, result.stderr
-    assert "false pages a day" in result.stderr
+    assert "false alerts per day" in result.stderr
     assert load(out).provenance["simulated"] == "6 meshes of 200 snapshots"
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert len(tagae("score", recording, "--weights", out).stdout.splitlines()) == SNAPSHOTS

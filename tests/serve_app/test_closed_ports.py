@@ -163,7 +163,7 @@ def tagae(*arguments: str) -> list[str]:
 
 
 def test_tagae_serve_is_closed_and_its_token_is_its_owners_alone(tmp_path: Path) -> None:
-    with running(tagae("serve", "--port", "0"), r"ready at http") as process:
+    with running(tagae("serve", "--port", "0"), r"Page: http") as process:
         assert_ray_refuses(process, tmp_path)
         assert_replicas_refuse(process, tmp_path)
         [raylet] = [one for one in process.children() if one.name() == "raylet"]
@@ -184,7 +184,7 @@ def test_serve_run_is_closed(tmp_path: Path) -> None:
 
 
 def test_the_demo_is_closed(tmp_path: Path) -> None:
-    with running(tagae("demo", "--no-browser"), r"Serve is ready at") as process:
+    with running(tagae("demo", "--no-browser"), r"TAGAE is ready at") as process:
         assert_ray_refuses(process, tmp_path)
 
 

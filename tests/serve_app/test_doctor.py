@@ -69,7 +69,7 @@ def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> No
         code, found = doctor("--set", f"store.path={tmp_path}", "--set", f"serve.port={port}")
     assert code == 0
     assert found["port"]["outcome"] == found["state"]["outcome"] == "warning"
-    assert "set it aside" in found["state"]["remedy"]
+    assert "move it away" in found["state"]["remedy"]
     assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "it only looks"
 
 

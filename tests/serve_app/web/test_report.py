@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from model.snapshot import PlannedChange
 from serve_app.cli import app
-from serve_app.cli.reading import judged
+from serve_app.cli.reading import score_snapshots
 from serve_app.errors import UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
@@ -47,13 +47,13 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def moments(recording: Path) -> list[Moment]:
-    return list(judged(Settings(), "", [], RecordingReader(recording)))
+    return list(score_snapshots(Settings(), "", [], RecordingReader(recording)))
 
 
 @pytest.fixture(scope="module")
 def vanished(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
     folder = simulated(tmp_path_factory.mktemp("vanished"), "disappearance")
-    return list(judged(Settings(), "", [], RecordingReader(folder)))
+    return list(score_snapshots(Settings(), "", [], RecordingReader(folder)))
 
 
 class Checked(HTMLParser):

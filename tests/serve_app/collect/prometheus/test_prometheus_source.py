@@ -13,7 +13,7 @@ from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.frames import Column, KeyIndex
 from serve_app.collect.prometheus.kubernetes import Serving, read_annotations
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES
-from serve_app.doctor.telemetry import look_at
+from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -265,7 +265,7 @@ def test_annotations_of_the_workloads_of_a_service(
 def test_the_doctor_tells_of_annotations_that_do_nothing() -> None:
     workload = f"{SNAPSHOTS[0].node_ids[0]}-v1"
     with standin.running(IstioMesh(of(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})) as server:
-        found = list(look_at(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+        found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
     by = {finding.subject: finding for finding in found}
     assert by["annotations"].outcome == "warning"
     assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, came 'loud'" in by["annotations"].found
@@ -323,7 +323,7 @@ def test_a_mesh_of_another_kind_is_told_by_its_queries() -> None:
 def test_the_doctor_says_what_is_missing_and_what_that_costs() -> None:
     mesh = IstioMesh(of(SNAPSHOTS), broken={(CALLS, "buckets")})
     with standin.running(mesh) as server:
-        found = list(look_at(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
+        found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
     by = {finding.subject: finding for finding in found}
     assert by["mesh"].outcome == "ok"
     assert by["calls buckets"].outcome == "warning"

@@ -13,7 +13,7 @@ from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects import KNOWN
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
-from serve_app.doctor.telemetry import look_at
+from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -143,7 +143,7 @@ def test_the_doctor_tells_a_large_mesh_of_them() -> None:
     def found(mesh: IstioMesh, calls: float) -> list[tuple[str, str]]:
         collector = LARGE.model_copy(update={"recorded_from_calls": calls})
         with standin.running(mesh) as server:
-            told = look_at(MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at)
+            told = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at)
             return [(one.outcome, one.remedy) for one in told if one.subject == "recording rules"]
 
     assert found(IstioMesh(of(SNAPSHOTS)), 2000) == []

@@ -1,6 +1,6 @@
-"""Options of the commands that ask a running service: its token and the certificates to trust.
+"""Options of the commands that call a running service: its token and the certificates to trust.
 
-A token is never on the command line, where every user of the machine could read it.
+Tokens come from files, because every user of the machine can read the command line.
 """
 
 from pathlib import Path
@@ -10,9 +10,7 @@ import typer
 
 TokenFile = Annotated[
     Path | None,
-    typer.Option(
-        "--token-file", metavar="FILE", envvar="TAGAE_TOKEN_FILE", help="File with a token of the running service."
-    ),
+    typer.Option("--token-file", metavar="FILE", envvar="TAGAE_TOKEN_FILE", help="File with a token for the service."),
 ]
 CaFile = Annotated[
     Path | None,
@@ -22,11 +20,11 @@ CaFile = Annotated[
 ]
 
 
-def token_of(file: Path | None) -> str | None:
-    """The token in a file; None: no file.
+def read_token(file: Path | None) -> str | None:
+    """Read the token in a file; None without a file.
 
     Raises:
-        BadSettings: the file cannot be read, or holds something else. The message never holds its content.
+        BadSettings: the file cannot be read, or holds no single token. The message never contains the content.
     """
     from serve_app.errors import BadSettings
     from serve_app.net.endpoint import SecretUnreadable, read_secret
@@ -38,5 +36,5 @@ def token_of(file: Path | None) -> str | None:
     except SecretUnreadable as error:
         raise BadSettings(f"--token-file: {error}") from None
     if not token.isascii() or " " in token:
-        raise BadSettings(f"--token-file: expected one token in {file}, and nothing else")
+        raise BadSettings(f"--token-file: expected one token in {file} and nothing else")
     return token
