@@ -15,7 +15,7 @@ from ray.serve.context import _get_global_client
 
 from model.checkpoint import load_or_shipped
 from serve_app.access import Access, require_certificate, require_protection
-from serve_app.deployments import local
+from serve_app.deployments import local, logs
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.ingress import Ingress
 from serve_app.deployments.meta import MetaModel
@@ -30,7 +30,7 @@ from serve_app.settings.access import serve_rules
 
 __all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 NAME = "tagae"  # of the application in Serve
 LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the whole house fits two cores
 FITS_WAITING = 16  # meshes that wait for the trainer
@@ -53,6 +53,7 @@ class Arguments(Settings):
 
 def build(args: Arguments) -> Application:
     """What Ray is given to run; it validates ``args`` into the type named here. Errors as of :func:`application`."""
+    logs.install()
     settings = Settings.model_construct(**dict(args))
     local.connect(settings)
     return application(settings)
@@ -120,6 +121,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
         IncompatibleWeights: not even the shipped weights can be read.
         NoCapacity: told ``cuda`` on a machine without, or a replica could not start; the text says why.
     """
+    logs.install()
     refused = load_or_shipped(settings.model.weights).refused  # told here, since replicas' logs are in files
     if refused:
         log.error("model.weights: refused, and the shipped weights are in use: %s", refused)

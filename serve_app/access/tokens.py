@@ -34,7 +34,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 MESH = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 HASH = re.compile(r"[0-9a-f]{64}")
 FIELDS = ("name", "sha256", "scopes", "meshes", "expires")
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 class Scope(StrEnum):

@@ -25,7 +25,7 @@ MAX_BYTES = 1 << 16  # of one alert's texts
 BATCH = 1000  # alerts in one post; 2,000 took Alertmanager 0.07 s
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _REJECTED = (400, 413, 422)  # one alert of the batch is not acceptable
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ DIRECTORY = "notify"
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
 MEASURE_SECONDS = 2.0  # Ray drops a gauge that was not set for two of its reports, 20 s
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:

@@ -8,7 +8,7 @@ from serve_app.metrics import NOTICES_FAILED, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.http import HttpSender, Reply
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 _PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the longest interval
 
 

@@ -19,7 +19,7 @@ from serve_app.metrics import NOTICES_FAILED, Instruments
 
 FILE_NAME = "notifications.json"
 PATIENCE_SECONDS = 2.0  # for a disk that hangs; then notifications are sent without being saved first
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 def read(directory: Path) -> AlertState:

@@ -22,7 +22,7 @@ from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 
 KIND = "webhook"
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

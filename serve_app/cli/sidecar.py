@@ -44,7 +44,8 @@ def sidecar(
     polled = prometheus or loaded.collector.meshes
     name, selected = select_mesh(loaded, prometheus, mesh) if polled else (mesh or UNNAMED, None)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("ray.serve").setLevel(logging.INFO)
+    for package in ("serve_app", "model"):
+        logging.getLogger(package).setLevel(logging.INFO)
 
     def print_ready(addresses: list[str]) -> None:
         source = f"polls {selected.prometheus}" if selected else "waits for snapshots"

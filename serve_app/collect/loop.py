@@ -20,7 +20,7 @@ from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded, SameTimeOtherContent, ServeError, StaleSnapshot
 from serve_app.settings import CollectorSettings
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded)  # errors of a push after which the same push may succeed
 ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 

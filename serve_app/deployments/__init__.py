@@ -1,12 +1,22 @@
 """The Ray Serve deployments.
 
-Each replica of Serve opens a port for calls from other replicas, on all interfaces even where Ray is on loopback. It
-asks for Ray's token, but a port that cannot be reached is safer. Replicas import this package before they open it.
+Replicas and proxies import this package before anything else of ours. In these processes only:
+
+* Their log goes to Serve's log.
+* Each replica opens a port for calls from other replicas, on all interfaces even if Ray is on loopback. The port asks
+  for Ray's token, but a port that cannot be reached is safer. So it is bound to loopback if Ray is.
 """
 
 import os
 
-if os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == "0" and "RAY_JOB_ID" in os.environ:
+from serve_app.deployments import logs
+
+IS_RAY_PROCESS = "RAY_JOB_ID" in os.environ
+
+if IS_RAY_PROCESS:
+    logs.install()
+
+if IS_RAY_PROCESS and os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == "0":
     from ray.serve._private import replica
 
     _add_port = replica.add_port_to_grpc_server

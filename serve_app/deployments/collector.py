@@ -22,7 +22,7 @@ from serve_app.settings import CollectorSettings, MeshSettings, Settings
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session import MeshSession
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 class Collector:

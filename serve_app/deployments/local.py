@@ -34,7 +34,7 @@ from ray.serve.schema import LoggingConfig
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 LEAST_CPUS = (
     16  # that replicas may claim together: a replica without its claim never starts; real ones share their time

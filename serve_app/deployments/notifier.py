@@ -9,7 +9,7 @@ from serve_app.alerts import notifier
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.settings import Settings
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 class Notifier:

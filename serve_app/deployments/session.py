@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from serve_app.deployments.scorer import Scorer
     from serve_app.deployments.trainer import Trainer
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
 DECIDING_SHARE = 0.8  # of the time left then
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

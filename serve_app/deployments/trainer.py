@@ -15,7 +15,7 @@ from serve_app.api.codec import unpack_snapshot
 from serve_app.deployments.storage import open_store
 from serve_app.settings import Settings
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 class Trainer:

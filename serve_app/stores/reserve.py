@@ -15,7 +15,7 @@ FILE_NAME = "reserve"
 RESERVE_BYTES = 4 * 2**20
 _STEP_BYTES = 2**18
 _RETRY_SECONDS = 10.0
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 
 class Reserve:

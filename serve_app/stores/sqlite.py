@@ -53,7 +53,7 @@ _FULL = {
     sqlite3.SQLITE_IOERR_SHMSIZE,
 }
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}  # the last: a table is missing
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 _VACUUM_PAGES = 64  # moved in one transaction when the file shrinks: 1 MiB, whose log fits into the reserve
 _RETRY_GONE_SECONDS = 5.0

@@ -25,7 +25,7 @@ from serve_app.net.backoff import Backoff, parse_retry_after
 from serve_app.net.endpoint import Endpoint, SecretUnreadable, ssl_context
 from serve_app.net.http import first_line
 
-log = logging.getLogger("ray.serve")
+log = logging.getLogger(__name__)
 
 PAGE = 500  # events in one page of a list
 MOST_BYTES = 32 << 20  # in one page
