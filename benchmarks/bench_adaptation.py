@@ -26,7 +26,7 @@ from model.verdict import Verdict
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.simulator.events.faults import Fault
 from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.surges import crowds_of
+from serve_app.simulator.events.surges import draw_crowds
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.physics.propagation import MeshPhysics as Physics
@@ -92,7 +92,7 @@ def shifts(count: int) -> Iterator[Shift]:
 def shift(spec: MeshSpec) -> Shift | None:
     """Choose the service with the highest peak and a slower version that fills it to ``FULL``; None if none fits."""
     mesh = build_mesh(spec)
-    heights = [c.factor for hour in range(LENGTH // 240 + 1) for c in crowds_of(spec, mesh, hour)]
+    heights = [c.factor for hour in range(LENGTH // 240 + 1) for c in draw_crowds(spec, mesh, hour)]
     share = _share_of_first_namespace(mesh)
     able = (share > LEAST_SHARE) & (mesh.usual_rate > LEAST_RATE) & (mesh.topology.layer > 0)
     able &= mesh.services.max_replicas <= mesh.services.replicas

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.simulator.events.faults import CATALOGUE, KINDS, Fault, candidates, involved
+from serve_app.simulator.events.faults import CATALOGUE, KINDS, Fault, candidates, possible_culprits
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.physics.propagation import MeshPhysics
@@ -66,7 +66,7 @@ def draw_faults(mesh: MeshPhysics, path: Path) -> None:
         culprit = names[int(able[np.argmax(mesh.usual_rate[able])])] if kind != "retry_storm" else names[int(able[0])]
         fault = Fault(kind, culprit, START, END, CATALOGUE[kind].sizes[1])
         run = list(Simulator(SPEC, [fault], snapshots=LENGTH).snapshots())
-        services = [names[i] for i in involved(mesh, position, fault)]
+        services = [names[i] for i in possible_culprits(mesh, position, fault)]
         label, ours, theirs = most_visible(run, without, services)
         axes.axvspan(START, END, color="tab:red", alpha=0.08)
         axes.plot(theirs, color="0.6", linewidth=1, label="without")

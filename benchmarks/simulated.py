@@ -18,7 +18,7 @@ from serve_app import simulator
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.events.faults import KINDS, Level
-from serve_app.simulator.labels import Comparison, compared, incidents
+from serve_app.simulator.labels import Comparison, compare_runs, incidents
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
@@ -87,7 +87,7 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
     comparison = Comparison(spec, simulator.mesh, faults)
     (path / "meta.json").unlink(missing_ok=True)
     with RecordingWriter(path, spec.interval_seconds, meta) as writer:
-        for snapshot in compared(simulator.snapshots(), reference.snapshots(), comparison):
+        for snapshot in compare_runs(simulator.snapshots(), reference.snapshots(), comparison):
             writer.write(snapshot)
             tick()
         for row in incidents(faults, spec, simulator.mesh, comparison.effects()):

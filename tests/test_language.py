@@ -66,9 +66,8 @@ PARTICIPLES = re.compile(
 PENDING_NAMES: dict[str, int] = {
     "called": 1,
     "given": 1,
-    "gone": 1,
     "hushed": 1,
-    "involved": 3,
+    "involved": 2,
     "joined": 2,
     "kept": 1,
     "laid": 1,
@@ -84,10 +83,9 @@ PENDING_NAMES: dict[str, int] = {
     "scored": 1,
     "seen": 1,
     "settled": 1,
-    "shown": 3,
+    "shown": 1,
     "suspected": 1,
     "told": 6,
-    "wanted": 1,
     "warmed": 1,
     "watched": 2,
 }

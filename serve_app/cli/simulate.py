@@ -9,7 +9,7 @@ import typer
 from serve_app.cli.console import progress, stderr_console
 from serve_app.simulator.events.faults import CATALOGUE, KINDS, LEVELS
 from serve_app.simulator.events.operations import ChangeKind
-from serve_app.simulator.labels import Comparison, compared, incidents
+from serve_app.simulator.labels import Comparison, compare_runs, incidents
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
@@ -171,7 +171,7 @@ def simulate(
     source = simulator.snapshots()
     if injected:  # the labels compare with a second run without faults
         without = Simulator(spec, (), changes, snapshots, mute_churn=mute_churn)
-        source = compared(source, without.snapshots(), comparison)
+        source = compare_runs(source, without.snapshots(), comparison)
     meta = {"source": "tagae simulate", "services": services, "seed": seed, "mute_churn": mute_churn}
     with RecordingWriter(folder, interval, meta) as writer:
         for snapshot in progress(source, "simulating", snapshots):

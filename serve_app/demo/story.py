@@ -9,7 +9,7 @@ import numpy as np
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.simulator.events.faults import KINDS, Fault, FaultKind, candidates
 from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
-from serve_app.simulator.events.wiring import possible
+from serve_app.simulator.events.wiring import eligible_services
 from serve_app.simulator.mesh.topology import Ints
 from serve_app.simulator.physics.propagation import MeshPhysics
 
@@ -113,7 +113,7 @@ def find_candidates(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mappin
     out."""
     faults = {kind: candidates(mesh, kind) for kind in KINDS}
     busy = candidates(mesh, "error_burst")
-    changes = {kind: possible(mesh, kind) for kind in get_args(ChangeKind)}
+    changes = {kind: eligible_services(mesh, kind) for kind in get_args(ChangeKind)}
     changes = {kind: at if kind == "new_service" else np.intersect1d(at, busy) for kind, at in changes.items()}
     return {kind: at for kind, at in faults.items() if len(at)}, {kind: at for kind, at in changes.items() if len(at)}
 

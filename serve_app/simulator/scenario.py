@@ -1,4 +1,4 @@
-"""Plans: which faults strike when, amid which benign changes."""
+"""Plan the faults and the benign changes of a run."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import Ints, MeshSpec
 from serve_app.simulator.physics.propagation import MeshPhysics
 
-AFTER_A_CHANGE = 0.4  # share of the faults that begin within minutes of a benign change next to the culprit
-SOON = 12  # snapshots after a change that count as within minutes
+AFTER_A_CHANGE = 0.4  # share of faults that begin within minutes of a benign change next to the culprit
+SOON = 12  # how many snapshots count as "within minutes"
 
 
 def plan_scenario(
@@ -28,22 +28,25 @@ def plan_scenario(
     minimum_rate: float = 5.0,
     levels: Sequence[Level] = LEVELS,
 ) -> tuple[tuple[Fault, ...], tuple[BenignChange, ...]]:
-    """Random faults with quiet spells between them, and benign churn that knows nothing of them.
+    """Plan random faults with quiet periods between them, and benign changes that are independent of the faults.
 
-    Incidents often begin with a rollout, so faults look for changes: where one happens about when a fault is due, the
-    fault often strikes there. That a change was near therefore tells little, and what it says of itself nothing.
+    Real incidents often begin with a rollout. So if a benign change happens when a fault is due, the fault often hits
+    a service next to it. A nearby change is therefore weak evidence of a fault.
 
     Args:
-        spec: of the mesh.
-        kinds: of the faults, in shuffled rounds; empty for churn alone. Kinds that the mesh has no place for, or that
-            have none of the ``levels``, are left out.
-        seed: of the plan; the mesh has its own.
+        spec: the mesh.
+        kinds: kinds of faults, in shuffled rounds; empty for benign changes only. Kinds that do not fit the mesh or
+            have none of the ``levels`` are left out.
+        seed: seed of the plan; the mesh has its own.
         snapshots: length of the run.
-        first: earliest start of a fault.
-        duration, quiet: least and most snapshots of a fault and of the spell after it.
-        churn_per_hour: benign actions an hour in the whole mesh.
-        minimum_rate: least usual traffic of a culprit, 1/s.
-        levels: severities to draw from; one named twice is drawn twice as often.
+        first: earliest start of a fault, snapshot index.
+        duration, quiet: fewest and most snapshots of a fault, and of the quiet period after it.
+        churn_per_hour: benign changes per hour in the whole mesh.
+        minimum_rate: lowest usual request rate of a culprit, 1/s.
+        levels: severities to draw from; a level that occurs twice is drawn twice as often.
+
+    Returns:
+        The faults and the benign changes.
     """
     mesh = build_mesh(spec)
     faults_seed, churn_seed = np.random.SeedSequence(seed, spawn_key=(9,)).spawn(2)
@@ -85,10 +88,10 @@ def _plan_faults(
     if not able:
         return ()
     faults: list[Fault] = []
-    waiting: list[FaultKind] = []
+    remaining: list[FaultKind] = []
     for start, end in spells:
-        waiting = waiting or [able[i] for i in rng.permutation(len(able))]
-        kind = waiting.pop()
+        remaining = remaining or [able[i] for i in rng.permutation(len(able))]
+        kind = remaining.pop()
         size = sizes[kind][int(rng.integers(len(sizes[kind])))]
         beside = _beside_changes(mesh, position, changes, start)
         near = np.intersect1d(choices[kind], beside) if rng.random() < AFTER_A_CHANGE else beside[:0]
@@ -98,7 +101,7 @@ def _plan_faults(
 
 
 def _beside_changes(mesh: MeshPhysics, position: dict[str, int], changes: Sequence[BenignChange], start: int) -> Ints:
-    """Services that changed shortly before, and whom they call and are called by."""
+    """Services that changed shortly before, their callees and their callers."""
     changed = [position[c.service] for c in changes if start - SOON <= c.at < start]
     source, destination = mesh.topology.source, mesh.topology.destination
     callees, callers = destination[np.isin(source, changed)], source[np.isin(destination, changed)]

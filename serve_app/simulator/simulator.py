@@ -1,4 +1,4 @@
-"""A simulated service mesh as a source of snapshots. Latency and errors emerge from load, queues and calls."""
+"""Simulate a service mesh and yield its snapshots. Latency and errors follow from load, queues and calls."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ from serve_app.simulator.events.operations import (
     ColdStart,
     Fleet,
     advance,
-    begin,
+    begin_changes,
+    effective_capacity,
     first_fleet,
-    serving,
 )
-from serve_app.simulator.events.surges import Crowd, crowds_of, draw_batches, slot_ticks, surge
+from serve_app.simulator.events.surges import Crowd, draw_batches, draw_crowds, slot_ticks, surge
 from serve_app.simulator.events.wiring import Calls, check, rewire
 from serve_app.simulator.mesh.parameters import build_mesh, usual_conditions
 from serve_app.simulator.mesh.topology import Ints, MeshSpec
@@ -34,17 +34,17 @@ from serve_app.simulator.physics.load import (
 )
 from serve_app.simulator.physics.propagation import Conditions, MeshPhysics, Response, respond
 from serve_app.simulator.physics.queueing import Floats
-from serve_app.simulator.telemetry.gaps import Losses, losses_of, restarted, undercounted
+from serve_app.simulator.telemetry.gaps import Losses, draw_losses, restarted_share, undercount
 from serve_app.simulator.telemetry.gaps import slot_ticks as losses_ticks
 from serve_app.simulator.telemetry.measurement import Coverage, draw_coverage, measure, memory_now
 
-RESETS = 8  # stream of the moments at which counters begin again
+RESETS = 8  # random stream for the times at which counters restart
 BURN_IN = 20  # ticks before the first snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class MeshRun:
-    """Where a run stands: passed into each tick and returned from it."""
+    """The state of a run, passed to each tick and returned from it."""
 
     fleet: Fleet
     noise: Noise
@@ -54,17 +54,17 @@ class MeshRun:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A snapshot, and what nobody announces: how many replicas the controllers of its services want."""
+    """A snapshot, and the desired replicas of its services, which are not announced."""
 
     snapshot: MeshSnapshot
-    wanted: dict[str, int]
+    desired_replicas: dict[str, int]
 
 
 class Simulator:
-    """A mesh that can be watched: a :class:`~serve_app.collect.base.SnapshotSource`.
+    """Simulates one mesh; a :class:`~serve_app.collect.base.SnapshotSource`.
 
-    Equal specs give equal runs. A fault or a change alters what follows from it and no random draw: services it
-    does not reach show the same values with and without it.
+    Equal specs give equal runs. Faults and changes alter no random draw: services that they do not affect have the
+    same values with and without them.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Simulator:
         """
         Args:
             spec: the mesh.
-            faults, changes: by snapshot index.
-            snapshots: after how many it ends; None never ends.
-            mute_churn: same mesh, noise and faults with no change, flash crowd or batch; the autoscaler stays.
+            faults, changes: events, by snapshot index.
+            snapshots: length of the run; None for an endless run.
+            mute_churn: leave out changes, flash crowds and batches; mesh, noise, faults and autoscaler stay the same.
 
         Raises:
-            ValueError: if a fault or change names a service that the mesh does not have.
+            ValueError: if the mesh does not have the service of a fault or change.
         """
         self.spec = spec
         self.mesh: MeshPhysics = build_mesh(spec)
@@ -95,11 +95,11 @@ class Simulator:
             spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
         )
         self._mute = mute_churn
-        self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the hour last asked for
+        self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the latest hour
         self._batches = draw_batches(spec, self.mesh, spec.stream(9))
         self._calls = Calls.of(self.mesh.topology)
         self._wiring: tuple[BenignChange, ...] = ()
-        self._losses = losses_of(spec, len(self.mesh.topology.node_ids), 0)
+        self._losses = draw_losses(spec, len(self.mesh.topology.node_ids), 0)
         self._faults: tuple[Fault, ...] = ()
         self._changes: dict[int, tuple[BenignChange, ...]] = {}
         self.schedule(*faults, *changes)
@@ -111,19 +111,19 @@ class Simulator:
 
     @property
     def node_ids(self) -> tuple[str, ...]:
-        """Ids ``namespace/service``, of services that may come later too."""
+        """Ids ``namespace/service``, including services that may appear later."""
         return self.mesh.topology.node_ids
 
     @property
     def calls(self) -> Ints:
-        """int64 ``[2, E]``, source and destination in ``node_ids`` of each call, latent ones too."""
+        """int64 ``[2, E]``, source and destination of each call in ``node_ids``, including latent calls."""
         return self._edge_index
 
     def schedule(self, *events: Fault | BenignChange) -> None:
-        """Add faults and changes, also while snapshots are being drawn; those of the past have no effect.
+        """Add faults and changes, even during a run; past ones have no effect.
 
         Raises:
-            ValueError: if one names a service that the mesh does not have.
+            ValueError: if the mesh does not have the service of an event.
         """
         for event in events:
             if event.service not in self._position:
@@ -139,11 +139,11 @@ class Simulator:
             self._changes[change.at] = (*self._changes.get(change.at, ()), change)
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """The snapshots from the first one on; each call begins the run anew."""
+        """Yield the snapshots; each call starts a new run."""
         return (instant.snapshot for instant in self.instants())
 
     def instants(self) -> Iterator[Instant]:
-        """Likewise, with what the controllers want."""
+        """Yield the snapshots with the desired replicas; each call starts a new run."""
         noise_rng, measurement_rng = self.spec.stream(4), self.spec.stream(5)
         run = MeshRun(
             first_fleet(self.mesh, noise_rng),
@@ -159,20 +159,20 @@ class Simulator:
             run, now, truth, replicas = self._tick(run, index, changes, noise_rng)
             if index >= 0:
                 snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
-                if not self._lost_at(index).lost[index - self._losses.first]:
-                    yield Instant(snapshot, self._wanted(run.fleet, snapshot))
+                if not self._losses_at(index).lost[index - self._losses.first]:
+                    yield Instant(snapshot, self._desired_replicas(run.fleet, snapshot))
                     announced = ()
             index += 1
 
-    def _wanted(self, fleet: Fleet, snapshot: MeshSnapshot) -> dict[str, int]:
-        wanted = np.where(fleet.due > 0, fleet.ordered, fleet.replicas)
-        return {name: round(float(wanted[self._position[name]])) for name in snapshot.node_ids}
+    def _desired_replicas(self, fleet: Fleet, snapshot: MeshSnapshot) -> dict[str, int]:
+        desired = np.where(fleet.due > 0, fleet.ordered, fleet.replicas)
+        return {name: round(float(desired[self._position[name]])) for name in snapshot.node_ids}
 
-    def _lost_at(self, index: int) -> Losses:
-        """What is lost in the hour of a snapshot."""
+    def _losses_at(self, index: int) -> Losses:
+        """Losses of telemetry in the hour of a snapshot."""
         slot = index // losses_ticks(self.spec)
         if self._losses.first != slot * losses_ticks(self.spec):
-            self._losses = losses_of(self.spec, len(self.node_ids), slot)
+            self._losses = draw_losses(self.spec, len(self.node_ids), slot)
         return self._losses
 
     def _time(self, index: int) -> datetime:
@@ -181,17 +181,17 @@ class Simulator:
     def _tick(
         self, run: MeshRun, index: int, changes: Sequence[BenignChange], rng: np.random.Generator
     ) -> tuple[MeshRun, Conditions, Response, Floats]:
-        """One interval: noise moves, people act, the mesh responds, the controllers see it."""
+        """Simulate one interval: noise, changes, the response of the mesh, then the autoscaler."""
         noise = next_noise(self._variation, run.noise, rng)
         load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
-        fleet = begin(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
-        replicas, speed, stall = serving(
+        fleet = begin_changes(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
+        replicas, speed, stall = effective_capacity(
             fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
         )
-        began = restarted(fleet)
+        began = restarted_share(fleet)
         usual = usual_conditions(self.mesh)
         pace = speed * np.exp(self._variation.service * noise.service)
-        # Cold starts and hiccups are waiting, not work: they take time and no capacity.
+        # Cold starts and hiccups add time but use no capacity.
         stalled = (stall * noise.hiccup - 1.0) * (usual.cpu_time + usual.delay)
         now = replace(
             usual,
@@ -205,7 +205,7 @@ class Simulator:
         if not self._mute:
             slot = index // slot_ticks(self.spec)
             if slot not in self._crowds:
-                self._crowds = {slot: crowds_of(self.spec, self.mesh, slot)}
+                self._crowds = {slot: draw_crowds(self.spec, self.mesh, slot)}
             now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
         now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
         now = apply_faults(self._faults, index, self.mesh, self._position, now)
@@ -225,14 +225,14 @@ class Simulator:
     ) -> MeshSnapshot:
         memory = np.minimum(memory_now(self.mesh, run.fleet, self._variation, run.noise) + now.leak, 0.995)
         nodes, edges = measure(self.mesh, now, truth, replicas, memory, self._coverage, self.spec, rng)
-        losses = self._lost_at(index)
+        losses = self._losses_at(index)
         nodes[losses.dark[index - losses.first]] = np.nan
         if self.spec.counter_resets:
             share, u = run.restarted, self.spec.stream_of(RESETS, index).random(len(nodes))
-            nodes[:, 0] = undercounted(nodes[:, 0], share, u)
+            nodes[:, 0] = undercount(nodes[:, 0], share, u)
             source = self.mesh.topology.source
-            counted = undercounted(edges[:, 0], share[source], u[source])
-            edges[:, 0] = np.where(np.isnan(counted), 0.0, counted)  # of a call the rate is always known
+            counted = undercount(edges[:, 0], share[source], u[source])
+            edges[:, 0] = np.where(np.isnan(counted), 0.0, counted)  # the rate of a call is always known
         source, destination = self._edge_index
         present = now.alive[source] & now.alive[destination] & (now.carried > 0)
         row = np.cumsum(now.alive) - 1

@@ -1,4 +1,4 @@
-"""What the shipped weights are trained on: simulated meshes of many kinds, and recorded normal traffic."""
+"""Training data of the shipped weights: varied simulated meshes, and recordings of normal traffic."""
 
 import importlib.metadata
 from collections.abc import Callable, Iterator, Sequence
@@ -22,24 +22,24 @@ from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.telemetry.instrumentation import Instrumentation, shown
+from serve_app.simulator.telemetry.instrumentation import Instrumentation, instrument
 
-FIRST_SEED = 10_000  # training meshes have seeds from here on; evaluation and tests use others
+FIRST_SEED = 10_000  # training meshes use seeds from here up; evaluation and tests use lower ones
 INTERVALS = (15.0, 15.0, 15.0, 30.0, 60.0, 60.0, 300.0, 5.0)  # s; mostly the default
-# How often a whole mesh lacks a metric: few real ones have them all.
+# Probability that a mesh lacks a metric, because few real meshes have all of them.
 NODE_METRIC_MISSING = {"error_rate": 0.15, "p50_latency": 0.1, "p99_latency": 0.15, "memory_utilization": 0.1}
 EDGE_METRIC_MISSING = {"error_rate": 0.4, "p50_latency": 0.15, "p99_latency": 0.4}
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingMeshes:
-    """How many simulated meshes, and how long each is watched.
+    """Number and length of the simulated meshes.
 
     Attributes:
-        count: meshes; every third has no fault at all.
-        snapshots: of each.
-        seed: the plan's; another seed gives other meshes.
-        kinds: of faults in the others.
+        count: number of meshes; every third has no faults.
+        snapshots: snapshots of each mesh.
+        seed: another seed gives other meshes.
+        kinds: kinds of faults in the meshes with faults.
     """
 
     count: int = 96
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _SimulatedMesh:
-    """All that a run is made from, again and again and in any process."""
+    """The recipe of a run; it gives the same run each time and in any process."""
 
     spec: MeshSpec
     faults: tuple[Fault, ...]
@@ -65,13 +65,13 @@ class _SimulatedMesh:
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
         simulated = Simulator(self.spec, self.faults, self.changes, self.length).snapshots()
-        for snapshot in shown(simulated, self.instrumentation, self.faults):
-            yield _without(snapshot, self.blind_nodes, self.blind_edges)
+        for snapshot in instrument(simulated, self.instrumentation, self.faults):
+            yield _remove_metrics(snapshot, self.blind_nodes, self.blind_edges)
 
 
 @contextmanager
 def processes(count: int) -> Iterator[ForEach]:
-    """Reads runs in so many processes; a single one is this."""
+    """Read runs in ``count`` processes; one process is the current one."""
     if count == 1:
         yield in_turn
         return
@@ -84,17 +84,17 @@ def processes(count: int) -> Iterator[ForEach]:
 
 
 def simulated_runs(meshes: TrainingMeshes) -> list[TrainingRun]:
-    """Meshes varied in size, density, interval, missing metrics, noise and churn; most with faults."""
+    """Meshes of varied size, density, interval, missing metrics, noise and churn; two thirds have faults."""
     rng = np.random.default_rng(np.random.SeedSequence(meshes.seed, spawn_key=(77,)))
     return [_simulated_run(i, meshes, rng) for i in range(meshes.count)]
 
 
 def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
-    """Recordings taken as normal from end to end.
+    """Recordings that count as normal throughout.
 
     Raises:
-        BadRecording: a folder is no recording.
-        ValueError: a recording has labelled incidents: labels are for reporting, never for training.
+        BadRecording: if a folder is not a recording.
+        ValueError: if a recording has labelled incidents, because labels are for evaluation only.
     """
     runs = []
     for path in paths:
@@ -102,7 +102,7 @@ def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
         if reader.incidents():
             raise ValueError(
                 f"{path}: expected a recording without incidents, came one with {len(reader.incidents())}; "
-                "labelled parts are for evaluation"
+                "use recordings with labels for evaluation only"
             )
         runs.append(TrainingRun(path.name, reader.snapshots))
     return runs
@@ -139,15 +139,15 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
 
     mesh = _SimulatedMesh(spec, faults, tuple(changes), meshes.snapshots, how, tuple(blind_nodes), tuple(blind_edges))
 
-    def moment(at: int) -> datetime:
+    def time_of(at: int) -> datetime:
         return spec.start + timedelta(seconds=at * spec.interval_seconds)
 
-    labels = tuple(LabelledFault(moment(f.start), moment(f.end), f.service, f.kind) for f in faults)
+    labels = tuple(LabelledFault(time_of(f.start), time_of(f.end), f.service, f.kind) for f in faults)
     return TrainingRun(f"{services} services, seed {spec.seed}", mesh.snapshots, labels)
 
 
 def _instrumentation(seed: int, rng: np.random.Generator) -> Instrumentation:
-    """A third of the meshes are measured where everything runs."""
+    """A random instrumentation; a third of the meshes are measured completely."""
     fronts, remotes, outside = rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.4, 1.0])
     if rng.random() < 1 / 3:
         return Instrumentation()
@@ -155,15 +155,15 @@ def _instrumentation(seed: int, rng: np.random.Generator) -> Instrumentation:
 
 
 def _severity(fault: Fault, rng: np.random.Generator) -> float:
-    """From a fifth of what was planned up to all of it: the culprit should not always be plain."""
+    """A fifth of the planned severity or more, so that the culprit is not always obvious."""
     severity = fault.size * float(np.exp(rng.uniform(-1.6, 0.0)))
     return (
         min(severity, 1.0) if fault.kind == "error_burst" else max(severity, 1.0 if fault.kind == "retry_storm" else 0)
     )
 
 
-def _without(snapshot: MeshSnapshot, nodes: tuple[int, ...], edges: tuple[int, ...]) -> MeshSnapshot:
-    """The snapshot of a mesh that does not measure these metrics."""
+def _remove_metrics(snapshot: MeshSnapshot, nodes: tuple[int, ...], edges: tuple[int, ...]) -> MeshSnapshot:
+    """The snapshot without these metrics."""
     node_observed, edge_observed = snapshot.node_observed.copy(), snapshot.edge_observed.copy()
     node_observed[:, nodes] = False
     edge_observed[:, edges] = False
@@ -177,7 +177,7 @@ def _without(snapshot: MeshSnapshot, nodes: tuple[int, ...], edges: tuple[int, .
 
 
 def provenance(meshes: TrainingMeshes, options: TrainingOptions, recordings: Sequence[Path]) -> dict[str, str]:
-    """What a checkpoint says of how it was made."""
+    """How a checkpoint was made, for its metadata."""
     return {
         "seed": str(options.seed),
         "simulated": f"{meshes.count} meshes of {meshes.snapshots} snapshots",
@@ -188,7 +188,7 @@ def provenance(meshes: TrainingMeshes, options: TrainingOptions, recordings: Seq
 
 
 def draw_report(report: TrainingReport, path: Path) -> None:
-    """Loss curves as a picture (PNG), smoothed over a fiftieth of the steps, beside the raw ones."""
+    """Draw loss curves as PNG: raw, and smoothed over 2% of the steps."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -204,7 +204,7 @@ def draw_report(report: TrainingReport, path: Path) -> None:
         axis.set(title=name, xlabel="step", ylim=(0, np.percentile(losses, 99) * 1.1))
         axis.grid(alpha=0.3)
     figure.suptitle(
-        f"false pages a day on normal training traffic: promised {report.pages_promised_per_day:.1f}, observed "
+        f"false alerts per day on normal training traffic: budget {report.pages_promised_per_day:.1f}, observed "
         f"{report.pages_observed_per_day:.1f}; culprit first in {report.culprit_first:.0%} of training faults",
         fontsize=9,
     )

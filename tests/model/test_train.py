@@ -98,5 +98,5 @@ def test_labelled_recordings_are_for_evaluation_only() -> None:
     labelled = sorted(p.parent for p in RECORDINGS.rglob("incidents.parquet"))
     if not labelled:
         pytest.skip("no labelled recording in ../shared/recordings")
-    with pytest.raises(ValueError, match="labelled parts are for evaluation"):
+    with pytest.raises(ValueError, match="use recordings with labels for evaluation only"):
         recorded_runs(labelled[:1])

@@ -1,4 +1,4 @@
-"""What people and controllers do to a healthy mesh: rolling deploys, scaling by hand, autoscaling."""
+"""Operations on a healthy mesh: rolling deploys, manual scaling, node drains, autoscaling."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,27 +32,28 @@ REASONS: dict[ChangeKind, str] = {
     "node_drain": "node drained for maintenance",
 }
 
-RESTART_SECONDS = 40.0  # one batch of a rollout
+RESTART_SECONDS = 40.0  # duration of one batch of a rollout
 BATCHES = 4  # a rollout restarts at most a quarter of the replicas at a time, as Kubernetes does by default
-START_SECONDS = 45.0  # until replicas that were ordered serve
-REACTION_SECONDS = 60.0  # over which the autoscaler averages
-QUIET_SECONDS = 300.0  # of low load before it takes a replica away
-TARGET = 0.6  # utilisation the autoscaler aims at
-SAFE = 0.55  # utilisation above which nobody scales in
+START_SECONDS = 45.0  # from scaling out until the new replicas serve
+REACTION_SECONDS = 60.0  # averaging time of the autoscaler
+QUIET_SECONDS = 300.0  # low load before the autoscaler removes a replica
+TARGET = 0.6  # target utilisation of the autoscaler
+SAFE = 0.55  # utilisation above which operators do not scale in
 
 
 @dataclass(frozen=True, slots=True)
 class BenignChange:
-    """A benign action.
+    """A benign change.
 
     Attributes:
-        kind: ``deploy``, ``scale_out``, ``scale_in``; ``new_service``: joins and is wired up; ``deletion``: announced,
-            drained, and gone two snapshots later; ``canary``: ``name-canary`` takes 10, 25, 50, 100% of the traffic
-            and gives it back; ``node_drain``: every service with a replica on this one's host restarts that replica.
+        kind: ``deploy``, ``scale_out``, ``scale_in``; ``new_service``: a service appears and callers start to use it;
+            ``deletion``: announced, drained, and removed two snapshots later; ``canary``: ``name-canary`` takes 10, 25,
+            50 and 100% of the traffic and returns it; ``node_drain``: services with a replica on the host of this
+            service restart that replica.
         service: node id.
         at: index of the snapshot in which it begins.
-        factor: deploy: on the service time afterwards; scaling: on the replicas. None takes the kind's default.
-        reason: of the planned change that announces it.
+        factor: for a deploy, factor on the service time afterwards; for scaling, on the replicas. None for the default.
+        reason: reason of the planned change that announces it.
     """
 
     kind: ChangeKind
@@ -71,26 +72,33 @@ class BenignChange:
 
     @property
     def size(self) -> float:
-        """The factor in force."""
+        """The effective factor."""
         return DEFAULT_FACTOR[self.kind] if self.factor is None else self.factor
 
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """What a process that has just started adds to its own time, as a factor of it, and for how long, s."""
+    """Slowdown of new processes: extra service time as a factor, and its duration, s."""
 
     strength: float
     seconds: float
 
     def stall(self, batches: int, ticks: int, interval: float) -> float:
-        """Factor on the own time of a service of which one of ``batches`` started so many ticks ago."""
+        """Factor on the service time if one of ``batches`` started so many ticks ago."""
         return 1.0 + self.strength / batches if ticks < max(1, round(self.seconds / interval)) else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A deploy under way: ``service`` (position), ticks done, batches, ticks per batch, own time afterwards;
-    it ends after ``restarts`` batches if that comes first."""
+    """A deploy in progress.
+
+    Attributes:
+        service: position of the service.
+        done: ticks since the start.
+        batches, batch_ticks: number of batches, and ticks per batch.
+        factor: factor on the service time afterwards.
+        restarts: batches after which it ends, if fewer than ``batches``.
+    """
 
     service: int
     done: int
@@ -102,17 +110,17 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What runs, ``[N]`` each.
+    """Replicas and their state, ``[N]`` each.
 
     Attributes:
-        replicas: that serve.
-        fewest: lower limit of the autoscaler; scaling by hand moves it.
-        ordered, due: replicas asked for and ticks until they serve; ``due`` 0 is nothing asked.
-        busy: utilisation, averaged.
+        replicas: replicas that serve.
+        fewest: lower limit of the autoscaler; manual scaling changes it.
+        ordered, due: requested replicas, and ticks until they serve; 0 if none are requested.
+        busy: average utilisation.
         quiet: ticks of low load in a row.
-        age_hours: since the process started, replica average.
-        speed: own time over that at the start, as deploys left it.
-        rollouts: deploys under way.
+        age_hours: time since the processes started, average over replicas.
+        speed: service time relative to the start of the run, changed by deploys.
+        rollouts: deploys in progress.
     """
 
     replicas: Floats
@@ -127,17 +135,17 @@ class Fleet:
 
 
 def first_fleet(mesh: MeshPhysics, rng: np.random.Generator) -> Fleet:
-    """The fleet as bought, its processes of mixed age."""
+    """The fleet at the start of a run, with processes of random age."""
     replicas = mesh.services.replicas
     zeros = np.zeros_like(replicas)
     age = rng.exponential(30.0, len(replicas))
     return Fleet(replicas, replicas, replicas, zeros, mesh.usual_utilisation, zeros, age, np.ones_like(replicas))
 
 
-def begin(
+def begin_changes(
     fleet: Fleet, changes: Sequence[BenignChange], position: Mapping[str, int], host: Ints, interval: float
 ) -> Fleet:
-    """Start the changes of this tick. A deploy of a service that is rolling already waits for nobody and restarts."""
+    """Start the changes of this tick. A new deploy does not wait for a rollout in progress."""
     if not changes:
         return fleet
     replicas, fewest, ordered, due = (a.copy() for a in (fleet.replicas, fleet.fewest, fleet.ordered, fleet.due))
@@ -161,10 +169,10 @@ def begin(
     return replace(fleet, fewest=fewest, ordered=ordered, due=due, rollouts=tuple(rollouts))
 
 
-def serving(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[Floats, Floats, Floats]:
-    """Replicas that serve, the factor on own time and the factor by which cold replicas stall, ``[N]`` each.
+def effective_capacity(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[Floats, Floats, Floats]:
+    """Serving replicas, factor on the service time, and factor of cold starts, ``[N]`` each.
 
-    A new replica comes before an old one goes (maxSurge), so capacity dips by part of one replica only.
+    A new replica starts before an old one stops (maxSurge), so capacity drops by less than one replica.
     """
     replicas, speed, stall = fleet.replicas.copy(), fleet.speed.copy(), np.ones_like(fleet.speed)
     for rollout in fleet.rollouts:
@@ -176,7 +184,7 @@ def serving(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[Floats, Flo
 
 
 def advance(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:
-    """One tick of rollouts, processes and the autoscaler (Kubernetes' HPA rule, ceil(replicas x load / target))."""
+    """One tick of rollouts, process ages and the autoscaler (Kubernetes' rule: ceil(replicas x load / target))."""
     speed, age = fleet.speed.copy(), fleet.age_hours + interval / 3600.0
     rollouts = []
     for rollout in fleet.rollouts:

@@ -1,4 +1,4 @@
-"""Benign load beyond the day's course: flash crowds within capacity, and batches that run by the clock."""
+"""Benign load on top of the daily pattern: flash crowds within capacity, and scheduled batches."""
 
 from dataclasses import dataclass, replace
 
@@ -8,19 +8,19 @@ from serve_app.simulator.mesh.topology import Ints, MeshSpec
 from serve_app.simulator.physics.propagation import Conditions, MeshPhysics
 from serve_app.simulator.physics.queueing import Floats
 
-SLOT_SECONDS = 3600.0  # in each of which a namespace may see one crowd
-CROWD = (1.5, 2.5)  # load at its height over the usual
-CROWD_MINUTES = (10.0, 30.0)  # from first to last; rises in a quarter of it, falls in half
-FULL = 0.7  # utilisation that neither crowd nor batch leads to
-AT_PEAK = 1.35  # load of a busy hour over the mean
-BATCH = (3.0, 8.0)  # calls of a batch over the usual
+SLOT_SECONDS = 3600.0  # a namespace has at most one crowd in each slot
+CROWD = (1.5, 2.5)  # peak load over the usual load
+CROWD_MINUTES = (10.0, 30.0)  # duration; the load rises in the first quarter and falls in the second half
+FULL = 0.7  # limit on the utilisation that crowds and batches cause
+AT_PEAK = 1.35  # load of the busiest hour over the mean
+BATCH = (3.0, 8.0)  # calls during a batch over the usual
 BATCH_MINUTES = (5.0, 10.0, 15.0, 30.0, 60.0)
 BATCH_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Calls that multiply by the clock: call, factor, period and offset in ticks, ``[B]``; ``ticks`` each lasts."""
+    """Calls that multiply on a schedule: call, factor, period and offset in ticks, ``[B]``; each lasts ``ticks``."""
 
     call: Ints
     factor: Floats
@@ -31,7 +31,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """More requests at the gateways of a namespace, from tick ``start`` for ``ticks``, up to ``factor``."""
+    """Extra requests at the gateways of a namespace, from tick ``start`` for ``ticks``, up to ``factor``."""
 
     namespace: int
     start: int
@@ -39,21 +39,21 @@ class Crowd:
     factor: float
 
     def load(self, index: int) -> float:
-        """Factor on the entry: up in the first quarter, down in the second half."""
+        """Factor on the requests from outside: rises in the first quarter, falls in the second half."""
         done = (index - self.start) / self.ticks
         return 1.0 + (self.factor - 1.0) * float(np.clip(min(done * 4.0, (1.0 - done) * 2.0), 0.0, 1.0))
 
 
 def draw_batches(spec: MeshSpec, mesh: MeshPhysics, rng: np.random.Generator) -> Batches:
-    """Calls to services that call nobody, as many times the usual as their capacity allows."""
+    """Choose calls to services without calls of their own; the factor stays within their capacity."""
     topology = mesh.topology
     to = topology.destination
-    calls_nobody = np.bincount(topology.source[~topology.latent_calls], minlength=len(mesh.usual_rate)) == 0
+    is_leaf = np.bincount(topology.source[~topology.latent_calls], minlength=len(mesh.usual_rate)) == 0
     flow = mesh.usual_rate[topology.source] * topology.calls_per_request
     room = FULL / np.maximum(mesh.usual_utilisation[to], 1e-9) - AT_PEAK
     most = 1.0 + room * mesh.usual_rate[to] / np.maximum(flow, 1e-9)
-    able = np.flatnonzero(calls_nobody[to] & ~topology.latent_calls & ~topology.shared[to] & (most > BATCH[0]))
-    _, one_each = np.unique(to[able], return_index=True)  # two batches never meet at one service
+    able = np.flatnonzero(is_leaf[to] & ~topology.latent_calls & ~topology.shared[to] & (most > BATCH[0]))
+    _, one_each = np.unique(to[able], return_index=True)  # at most one batch per service
     able = able[one_each]
     chosen = rng.permutation(able)[: round(spec.batches * spec.services)]
     period = np.maximum(np.round(rng.choice(BATCH_MINUTES, len(chosen)) * 60.0 / spec.interval_seconds), 2)
@@ -67,19 +67,19 @@ def draw_batches(spec: MeshSpec, mesh: MeshPhysics, rng: np.random.Generator) ->
 
 
 def slot_ticks(spec: MeshSpec) -> int:
-    """Ticks of an hour."""
+    """Ticks in an hour."""
     return max(4, round(SLOT_SECONDS / spec.interval_seconds))
 
 
-def crowds_of(spec: MeshSpec, mesh: MeshPhysics, slot: int) -> tuple[Crowd, ...]:
-    """The crowds that begin in an hour of the run; equal however often and in which order it is asked."""
+def draw_crowds(spec: MeshSpec, mesh: MeshPhysics, slot: int) -> tuple[Crowd, ...]:
+    """The crowds that begin in an hour of the run; the same for each call."""
     rng = np.random.default_rng(np.random.SeedSequence(spec.seed, spawn_key=(8, slot + (1 << 20))))
     hour = slot_ticks(spec)
     namespaces = int(mesh.topology.namespace.max()) + 1
     comes = rng.random(namespaces) < spec.crowds_per_day * SLOT_SECONDS / 86_400.0
     start, length, height = rng.random((3, namespaces))
     crowds = []
-    for namespace in np.flatnonzero(comes)[:1]:  # one at a time: two could add up to more than there is room for
+    for namespace in np.flatnonzero(comes)[:1]:  # one at a time, because two together could exceed the capacity
         minutes = CROWD_MINUTES[0] + length[namespace] * (CROWD_MINUTES[1] - CROWD_MINUTES[0])
         ticks = min(max(4, round(minutes * 60.0 / spec.interval_seconds)), hour)
         wanted = CROWD[0] + height[namespace] * (CROWD[1] - CROWD[0])
@@ -91,7 +91,7 @@ def crowds_of(spec: MeshSpec, mesh: MeshPhysics, slot: int) -> tuple[Crowd, ...]
 
 
 def surge(mesh: MeshPhysics, crowds: tuple[Crowd, ...], batches: Batches, index: int, now: Conditions) -> Conditions:
-    """The conditions of one tick with what is on."""
+    """Apply active crowds and batches to the conditions of one tick."""
     entry = now.entry
     for crowd in crowds:
         entry = np.where(mesh.topology.namespace == crowd.namespace, entry * crowd.load(index), entry)
@@ -104,7 +104,7 @@ def surge(mesh: MeshPhysics, crowds: tuple[Crowd, ...], batches: Batches, index:
 
 
 def _most(mesh: MeshPhysics, namespace: int) -> float:
-    """How many times its usual load the mesh can take from one namespace: load flows down as it does usually."""
+    """Largest factor on the load from one namespace that keeps all services within capacity."""
     topology = mesh.topology
     rate = np.where(topology.namespace == namespace, mesh.services.entry, 0.0)
     carried = topology.calls_per_request * ~topology.latent_calls

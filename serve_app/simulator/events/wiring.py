@@ -1,4 +1,4 @@
-"""Changes of who is there and who calls whom: new services, planned retirements, canaries."""
+"""Changes of services and calls: new services, planned retirements, canaries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, Ch
 from serve_app.simulator.mesh.topology import Ints, Topology
 from serve_app.simulator.physics.propagation import Conditions, MeshPhysics
 
-JOIN_TICKS = 8  # over which callers turn to a new service
+JOIN_TICKS = 8  # over which callers start to use a new service
 DRAIN_TICKS = 2  # from the announcement of a retirement until the service is gone
 CANARY_SHARES = (0.1, 0.25, 0.5, 1.0)
 STAGE_TICKS = 12  # of each share
-RETURN_TICKS = 4  # in which the traffic moves from the canary to the service, then of the new version
+RETURN_TICKS = 4  # in which traffic returns from the canary to the service, which has the new version then
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Calls:
 
     @classmethod
     def of(cls, topology: Topology) -> "Calls":
-        """Sorted once; finding the calls of a service is then a search."""
+        """Sort the calls once, so that the calls of a service are found by binary search."""
         return cls(topology, np.argsort(topology.destination, kind="stable"))
 
     def into(self, service: int) -> Ints:
@@ -39,8 +39,8 @@ class Calls:
         return np.arange(*np.searchsorted(self.topology.source, [service, service + 1]))
 
 
-def possible(mesh: MeshPhysics, kind: ChangeKind) -> Ints:
-    """Positions of the services of which a change of this kind can be asked."""
+def eligible_services(mesh: MeshPhysics, kind: ChangeKind) -> Ints:
+    """Positions of services that a change of this kind can affect."""
     topology = mesh.topology
     if kind == "new_service":
         return mesh.newcomers
@@ -54,22 +54,22 @@ def possible(mesh: MeshPhysics, kind: ChangeKind) -> Ints:
 
 
 def check(mesh: MeshPhysics, change: BenignChange, service: int, earlier: Sequence[BenignChange]) -> None:
-    """Refuse what a mesh has no room for.
+    """Check that a change is possible.
 
     Raises:
-        ValueError: the service is not one for this kind, has joined, or has been retired.
+        ValueError: if the service does not suit this kind of change, or the change is scheduled already.
     """
     if change.kind not in WIRING_KINDS:
         return
-    able = possible(mesh, change.kind)
+    able = eligible_services(mesh, change.kind)
     if service not in able:
         example = mesh.topology.node_ids[able[0]] if len(able) else "none; raise MeshSpec.latent"
         raise ValueError(
-            f"{change.kind}: {change.service!r} is none of the {len(able)} services it is possible for, "
-            f"such as {example}; see wiring.possible"
+            f"{change.kind}: {change.service!r} is not one of the {len(able)} eligible services, "
+            f"such as {example}; see wiring.eligible_services"
         )
     if change.kind != "canary" and any(c.kind == change.kind and c.service == change.service for c in earlier):
-        raise ValueError(f"{change.kind}: {change.service!r} has it scheduled already; choose another service")
+        raise ValueError(f"{change.kind}: {change.service!r} is already scheduled; choose another service")
 
 
 def rewire(
@@ -80,7 +80,7 @@ def rewire(
     position: Mapping[str, int],
     now: Conditions,
 ) -> Conditions:
-    """The conditions of one tick with the changes of kinds ``WIRING_KINDS`` that have begun."""
+    """Apply the changes of kinds ``WIRING_KINDS`` that have begun to the conditions of one tick."""
     begun = [(change, index - change.at) for change in changes if change.at <= index]
     if not begun:
         return now
@@ -104,7 +104,7 @@ def rewire(
 
 
 def canary_share(age: int) -> float:
-    """Traffic of the canary so many snapshots after it began; 0 before and after."""
+    """Share of traffic that the canary takes ``age`` snapshots after its start; 0 before and afterwards."""
     if not 0 <= age < STAGE_TICKS * len(CANARY_SHARES) + RETURN_TICKS:
         return 0.0
     stage = age // STAGE_TICKS
@@ -116,7 +116,7 @@ def canary_share(age: int) -> float:
 def _shift(
     mesh: MeshPhysics, calls: Calls, service: int, canary: int, age: int, alive: np.ndarray, carried: np.ndarray
 ) -> None:
-    """Move the canary's share of each caller's calls (arrays are changed in place)."""
+    """Move the canary's share of each caller's calls; changes the arrays in place."""
     share = canary_share(age)
     if share == 0.0:
         return

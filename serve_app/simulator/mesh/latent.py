@@ -1,6 +1,6 @@
-"""Services and calls that a mesh may come to have: newcomers, canaries, and calls that a wrong route would take.
+"""Services and calls that can appear later: newcomers, canaries, and the calls of misroutes.
 
-They are part of the mesh from the start and carry nothing, so whatever wakes them up alters no random draw.
+They exist from the start without traffic, so that activating them alters no random draw.
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ from serve_app.simulator.physics.propagation import (
 from serve_app.simulator.physics.queueing import Floats
 
 MOST_LATENT = 2000  # services; a mesh of 100,000 needs no more
-MOST_CALLS = 60  # of a service that may get a twin: hubs would double the mesh's calls
+MOST_CALLS = 60  # of a service that can get a twin; twins of hubs would double the mesh's calls
 CANARIES = 0.6  # share of the latent services that are canaries, the rest are newcomers
 SIMILAR_FLOW = 1.1  # calls may be swapped if neither destination's rate moves by more than this factor
 
 
 @dataclass(frozen=True, slots=True)
 class _Twins:
-    """Latent services like existing ones: whom each resembles, its name, whether it is a canary, ``[K]``."""
+    """Latent copies of services: the original, the name, whether it is a canary, ``[K]``."""
 
     like: Ints
     name: tuple[str, ...]
@@ -38,7 +38,7 @@ class _Twins:
 
 @dataclass(frozen=True, slots=True)
 class _CallIndex:
-    """Latent calls: source, destination, the call each resembles, calls per request, ``[M]``."""
+    """Latent calls: source, destination, the original call, calls per request, ``[M]``."""
 
     source: Ints
     destination: Ints
@@ -47,7 +47,7 @@ class _CallIndex:
 
 
 def add_latent(mesh: MeshPhysics, spec: MeshSpec, rng: np.random.Generator) -> MeshPhysics:
-    """The mesh with room for newcomers, canaries and misroutes; what is ordinary keeps every parameter."""
+    """Add newcomers, canaries and misroutes; existing services and calls keep all parameters."""
     if spec.latent <= 0:
         return mesh
     twins = _draw_twins(mesh, spec, rng)
@@ -79,7 +79,7 @@ def _draw_twins(mesh: MeshPhysics, spec: MeshSpec, rng: np.random.Generator) -> 
 
 
 def _calls_of_twins(topology: Topology, twins: _Twins, rng: np.random.Generator) -> _CallIndex:
-    """A canary has all the calls of the service it stands for; a newcomer some, and a little traffic."""
+    """A canary has all calls of its original; a newcomer has some of them, with less traffic."""
     count = len(topology.node_ids)
     twin = np.full(count, -1)
     twin[twins.like] = np.arange(len(twins.like))
@@ -100,7 +100,7 @@ def _calls_of_twins(topology: Topology, twins: _Twins, rng: np.random.Generator)
 
 
 def _draw_swaps(mesh: MeshPhysics, wanted: int) -> Ints:
-    """Pairs of calls ``[P, 2]`` whose destinations can be swapped with every service's rate and latency as usual."""
+    """Pairs of calls ``[P, 2]`` whose destinations can be swapped without changing any rate or latency much."""
     topology = mesh.topology
     count = len(topology.node_ids)
     source, to = topology.source, topology.destination
@@ -130,7 +130,7 @@ def _draw_swaps(mesh: MeshPhysics, wanted: int) -> Ints:
 
 
 def _calls_of_swaps(topology: Topology, pairs: Ints) -> _CallIndex:
-    """The first caller's call to the second's destination, then the other way round; as patient as the rightful one."""
+    """The first caller's calls to the second's destination, then the reverse; timeouts as in the original calls."""
     one, two = pairs.T
     return _CallIndex(
         np.concatenate([topology.source[one], topology.source[two]]),
@@ -208,7 +208,7 @@ def _extend_traces(
     parallelism: Floats,
     rng: np.random.Generator,
 ) -> tuple[LayerTraces, ...]:
-    """The old traces at their new places, and those of the latent calls."""
+    """The existing traces at their new positions, and the traces of latent calls."""
     latent = draw_traces(topology, parallelism, rng, latent=True)
     traces = []
     for nodes, calls, before, before_calls, old, new in zip(

@@ -1,4 +1,4 @@
-"""Draws the physics of a mesh: how fast, how busy and how patient its services are."""
+"""Draw the parameters of services and calls: times, capacity, timeouts."""
 
 from dataclasses import replace
 from statistics import NormalDist
@@ -20,15 +20,15 @@ from serve_app.simulator.physics.propagation import (
 )
 from serve_app.simulator.physics.queueing import Floats
 
-TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, what people configure
-LONGEST_WAIT = 2.0  # s, queues are no longer than servers are willing to work off
-ON_ONE_HOST = 6  # services with a replica there, on average
-PEAK = 1.4  # load at the busiest hour over the mean: capacity is bought for it
+TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, values that people configure
+LONGEST_WAIT = 2.0  # s, longest queueing time
+ON_ONE_HOST = 6  # services with a replica on one host, on average
+PEAK = 1.4  # load of the busiest hour over the mean; capacity is sized for it
 _Z = np.array([NormalDist().inv_cdf((s + 0.5) / SCENARIOS) for s in range(SCENARIOS)])
 
 
 def build_mesh(spec: MeshSpec) -> MeshPhysics:
-    """The mesh of a spec: topology, parameters, and the equilibrium they lead to at mean load."""
+    """Build the mesh of a spec: topology, parameters, and its equilibrium at mean load."""
     topology = generate_topology(spec, spec.stream(0))
     rng = spec.stream(1)
     count = spec.services
@@ -49,7 +49,7 @@ def build_mesh(spec: MeshSpec) -> MeshPhysics:
         canaries=none.reshape(0, 2),
         misroutes=none.reshape(0, 4),
     )
-    mesh = replace(mesh, services=_buy_capacity(services, _settle(mesh).rate, rng))
+    mesh = replace(mesh, services=_size_capacity(services, _settle(mesh).rate, rng))
     patient = _settle(mesh)
     mesh = replace(mesh, calls=_set_timeouts(topology, calls, patient, rng))
     usual = _settle(mesh)
@@ -61,7 +61,7 @@ def build_mesh(spec: MeshSpec) -> MeshPhysics:
 
 
 def usual_conditions(mesh: MeshPhysics) -> Conditions:
-    """Mean load, no noise, no fault, first attempts only, nothing latent."""
+    """Mean load without noise, faults, retries and latent services."""
     services, calls = len(mesh.topology.node_ids), len(mesh.topology.source)
     return Conditions(
         entry=mesh.services.entry,
@@ -93,7 +93,7 @@ def _settle(mesh: MeshPhysics) -> Response:
 
 
 def _draw_services(topology: Topology, rng: np.random.Generator) -> ServiceParameters:
-    """Everything but capacity, which needs the load; workers are plenty until then."""
+    """Draw all parameters except capacity, which depends on the load; until then, workers are unlimited."""
     count = len(topology.node_ids)
     depth = int(topology.layer[-1]) + 1
     own = _draw_own_time(topology, depth, rng)
@@ -121,7 +121,7 @@ def _draw_services(topology: Topology, rng: np.random.Generator) -> ServiceParam
 
 
 def _draw_own_time(topology: Topology, depth: int, rng: np.random.Generator) -> Floats:
-    """Median own time, s: gateways and stores are quick, the middle of the mesh computes."""
+    """Median service time, s: short for gateways and stores, longer in the middle layers."""
     centre = np.full(depth, 0.008)
     centre[0], centre[1], centre[-1] = 0.002, 0.005, 0.003
     count = len(topology.node_ids)
@@ -129,7 +129,7 @@ def _draw_own_time(topology: Topology, depth: int, rng: np.random.Generator) -> 
 
 
 def _draw_entry(topology: Topology, rng: np.random.Generator) -> Floats:
-    """Mean requests into each gateway, 1/s; the bigger its namespace the more, over orders of magnitude."""
+    """Mean requests into each gateway, 1/s; they grow with its namespace and span orders of magnitude."""
     gateway = topology.layer == 0
     gateways = np.bincount(topology.namespace, gateway, topology.namespace.max() + 1)
     members = np.bincount(topology.namespace)
@@ -150,8 +150,8 @@ def _draw_calls(topology: Topology, rng: np.random.Generator) -> CallParameters:
     )
 
 
-def _buy_capacity(services: ServiceParameters, rate: Floats, rng: np.random.Generator) -> ServiceParameters:
-    """Workers and replicas for the peak. Most services of low traffic idle, as they do in real clusters."""
+def _size_capacity(services: ServiceParameters, rate: Floats, rng: np.random.Generator) -> ServiceParameters:
+    """Draw workers and replicas for the peak load. Most services with low traffic are idle, as in real clusters."""
     count = len(rate)
     centre = rng.uniform(0.2, 0.45)
     at_peak = np.clip(centre * rng.lognormal(0, 0.4, count), 0.06, 0.6)
@@ -168,7 +168,7 @@ def _buy_capacity(services: ServiceParameters, rate: Floats, rng: np.random.Gene
 def _set_timeouts(
     topology: Topology, calls: CallParameters, patient: Response, rng: np.random.Generator
 ) -> CallParameters:
-    """The next round figure above a few times the usual 99th percentile."""
+    """Draw timeouts: the next round value above a few times the usual 99th percentile."""
     wanted = patient.p99[topology.destination] * 3.0 * np.exp(rng.uniform(0.0, 1.6, len(calls.timeout)))
     place = np.minimum(np.searchsorted(TIMEOUTS, wanted), len(TIMEOUTS) - 1)
     return replace(calls, timeout=TIMEOUTS[place])

@@ -26,33 +26,33 @@ PLATFORM = "platform"
 
 @dataclass(frozen=True, slots=True)
 class MeshSpec:
-    """What a simulated mesh is like. Equal specs give equal meshes and equal snapshots.
+    """Specification of a simulated mesh. Equal specs give equal meshes and equal snapshots.
 
     Attributes:
-        services: N, 20 to 100,000 are what it is made for.
-        namespaces: how many, ``platform`` with the shared services included; drawn from the seed if None.
+        services: N, meant for 20 to 100,000.
+        namespaces: number of namespaces, including ``platform`` with the shared services; drawn from the seed if None.
         calls_per_service: mean out-degree, E / N.
-        namespace_skew: Zipf exponent of the sizes of namespaces; drawn from 0.9 to 1.5 if None.
+        namespace_skew: Zipf exponent of the namespace sizes; drawn from 0.9 to 1.5 if None.
         interval_seconds: time between two snapshots, s.
-        seed: of everything random.
-        start: time of the first snapshot, with a zone.
+        seed: seed of all random draws.
+        start: time of the first snapshot, with a time zone.
         without_resources: share of services without cpu and memory metrics.
         without_connections: share of services without active connections.
         without_call_latency: share of calls without latencies.
         dropout: probability that one value of one snapshot is missing.
-        missing_metrics: of services, that nobody in the mesh reports.
-        missing_call_metrics: of calls, likewise.
-        scrape_gaps_per_day: spells of one to four snapshots that are missing altogether.
-        blackouts_per_day: spells, for each service, in which it reports no metric.
-        counter_resets: rates are undercounted, or missing, where a deploy restarts processes.
-        latent: services that may come later (newcomers, canaries) over N; 0 for none.
-        crowds_per_day: flash crowds a day and namespace, within capacity; benign.
-        batches: calls over N that multiply by the clock for half a minute; benign.
-        hiccups_per_hour: short slowdowns (collections, noisy neighbours) an hour and service; benign.
-        hiccup_seconds: mean length of one.
-        hiccup_strength: most that one adds to a service's own time, as a factor of it.
-        cold_strength: what a process that has just started adds to its own time, as a factor of it; benign.
-        cold_seconds: for how long.
+        missing_metrics: metrics of services that no service in the mesh reports.
+        missing_call_metrics: metrics of calls that no call in the mesh reports.
+        scrape_gaps_per_day: gaps per day of one to four missing snapshots.
+        blackouts_per_day: periods per day and service without any metric.
+        counter_resets: whether rates are too low, or missing, when a deploy restarts processes.
+        latent: services that can appear later (newcomers, canaries) over N; 0 for none.
+        crowds_per_day: flash crowds per day and namespace, within capacity; benign.
+        batches: calls over N that multiply on a schedule for half a minute; benign.
+        hiccups_per_hour: short slowdowns (garbage collection, noisy neighbours) per hour and service; benign.
+        hiccup_seconds: mean duration of a slowdown.
+        hiccup_strength: largest extra service time of a slowdown, as a factor.
+        cold_strength: extra service time of a new process, as a factor; benign.
+        cold_seconds: duration of that extra time.
     """
 
     services: int = 60
@@ -102,28 +102,28 @@ class MeshSpec:
             raise ValueError(f"start: expected a time with a zone, came {self.start.isoformat()}; add tzinfo=UTC")
 
     def stream(self, purpose: int) -> np.random.Generator:
-        """The generator of one purpose; streams of different purposes do not touch each other."""
+        """The random generator for one purpose; different purposes have independent streams."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose,)))
 
     def stream_of(self, purpose: int, index: int) -> np.random.Generator:
-        """A generator of its own for one snapshot, where what is drawn must not depend on what was drawn before."""
+        """The random generator for one purpose and one snapshot, independent of earlier draws."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose, index)))
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Who calls whom. Services are sorted by layer, calls by their source: a layer is a slice of both.
+    """Services and calls. Services are sorted by layer, calls by source, so a layer is a slice of both.
 
     Attributes:
-        node_ids: N ids ``namespace/service``; the service's name alone is unique too.
-        namespace: int64 ``[N]``, number of the namespace.
+        node_ids: N ids ``namespace/service``; the name of the service alone is unique too.
+        namespace: int64 ``[N]``, index of the namespace.
         layer: int64 ``[N]``, ascending; a call goes to a deeper layer, so the graph is a DAG.
         shared: bool ``[N]``, services and stores of the platform, called from everywhere.
         source, destination: int64 ``[E]``, positions in ``node_ids``.
-        calls_per_request: float64 ``[E]``, mean calls for each request the source answers.
+        calls_per_request: float64 ``[E]``, mean calls per request of the source.
         node_slices, call_slices: one slice per layer, of services and of the calls they make.
-        latent: bool ``[N]``, services that are not there yet; N counts them here.
-        latent_calls: bool ``[E]``, calls that carry nothing yet; their ``calls_per_request`` is what they would carry.
+        latent: bool ``[N]``, services that do not exist yet; N includes them.
+        latent_calls: bool ``[E]``, calls without traffic yet; ``calls_per_request`` applies once they are active.
     """
 
     node_ids: tuple[str, ...]
@@ -141,7 +141,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Services before they are named, sorted by (namespace, layer): candidates of a call are then a range."""
+    """Services without names, sorted by (namespace, layer), so that the candidates of a call are a range."""
 
     namespace: Ints
     layer: Ints
@@ -155,10 +155,10 @@ class _Plan:
 
 
 def generate_topology(spec: MeshSpec, rng: np.random.Generator) -> Topology:
-    """Draw a mesh.
+    """Draw a topology.
 
-    Every service below the gateways has a caller of its own namespace; further calls are drawn with heavy-tailed
-    popularity, a drawn share of them to the platform's shared services and a few percent across namespaces.
+    Each service below the gateways has a caller in its own namespace. Further calls have heavy-tailed popularity; a
+    random share goes to the shared services of the platform, and a few percent go to other namespaces.
     """
     plan = _draw_services(spec, rng)
     source, destination = _draw_calls(plan, round(spec.services * spec.calls_per_service), rng)
@@ -204,7 +204,7 @@ def _draw_services(spec: MeshSpec, rng: np.random.Generator) -> _Plan:
 
 
 def _draw_namespace_sizes(spec: MeshSpec, rng: np.random.Generator) -> tuple[Ints, int]:
-    """Zipf sizes, the platform (if there is a second namespace) last; and the number of shared services."""
+    """Zipf sizes, with the platform last if there is a second namespace; and the number of shared services."""
     shared = max(2, round(spec.services * rng.uniform(0.004, 0.012)))
     wanted = spec.namespaces or max(2, round(spec.services / rng.uniform(15, 60)))
     skew = spec.namespace_skew if spec.namespace_skew is not None else rng.uniform(0.9, 1.5)
@@ -220,7 +220,7 @@ def _draw_namespace_sizes(spec: MeshSpec, rng: np.random.Generator) -> tuple[Int
 
 
 def _draw_calls(plan: _Plan, wanted: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """E distinct calls: first one caller for each service, then heavy-tailed extra ones until there are enough."""
+    """E distinct calls: first one caller for each service, then heavy-tailed extra calls."""
     count = len(plan.layer)
     keys = np.unique(np.concatenate([_backbone(plan, rng), _calls_to_shared(plan, rng)]))
     to_shared, across = rng.uniform(0.10, 0.22), rng.uniform(0.01, 0.07)
@@ -250,13 +250,13 @@ def _backbone(plan: _Plan, rng: np.random.Generator) -> Ints:
     end = plan.first(namespace, layer)
     above = plan.first(namespace, layer - 1)
     start = np.where(above < end, above, plan.first(namespace, np.zeros_like(layer)))
-    # Squaring the uniform favours the first of the range: a few callers fan out to many.
+    # Squaring favours the start of the range, so that a few callers have many callees.
     caller = start + np.floor(rng.random(len(callee)) ** 2 * (end - start)).astype(np.int64)
     return caller * len(plan.layer) + callee
 
 
 def _calls_to_shared(plan: _Plan, rng: np.random.Generator) -> Ints:
-    """At least two callers for each shared service, so that none is idle; and a store behind each that has none."""
+    """Two callers for each shared service, so that none is idle; and a store for each shared service."""
     hub = np.repeat(np.flatnonzero(plan.shared), 2)
     callers = np.flatnonzero(~plan.shared & (plan.layer < plan.depth - 2))
     into = rng.choice(callers, size=len(hub)) * len(plan.layer) + hub
@@ -281,7 +281,7 @@ def _draw_shared(plan: _Plan, size: int, rng: np.random.Generator) -> Ints:
 
 
 def _draw_calls_per_request(source: Ints, count: int, rng: np.random.Generator) -> Floats:
-    """Uneven shares of a source's fan-out, whose sum does not depend on its out-degree: load stays finite."""
+    """Uneven shares of a source's fan-out. Their sum does not depend on the out-degree, so load stays finite."""
     share = rng.lognormal(0, 1.1, len(source))
     share /= np.bincount(source, share, count)[source]
     fan_out = rng.lognormal(np.log(rng.uniform(1.2, 2.2)), 0.35, count)

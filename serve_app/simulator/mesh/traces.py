@@ -1,4 +1,4 @@
-"""Which calls the traced requests make."""
+"""Draw the calls of the traced requests."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ _STRIDES = np.array([s for s in range(1, SCENARIOS) if s % 2 and s % 5])  # copr
 def draw_traces(
     topology: Topology, parallelism: Floats, rng: np.random.Generator, latent: bool = False
 ) -> tuple[LayerTraces, ...]:
-    """The traces of the ordinary calls, or of the latent ones.
+    """Traces of the calls from the start, or of the latent calls.
 
-    c calls per request are floor(c) or ceil(c) calls in the right share, spread over the scenarios by the golden
-    ratio, and meet the callee's scenarios in a random order.
+    A request makes floor(c) or ceil(c) calls, for c calls per request on average. The golden ratio spreads them over
+    the scenarios; the callee's scenarios are in random order.
     """
     chosen = np.flatnonzero(topology.latent_calls == latent)
     scenario = np.arange(SCENARIOS)

@@ -1,4 +1,4 @@
-"""What varies without anybody doing anything: load over the day, the mix of calls, speed, short hiccups."""
+"""Natural variation: daily load, mix of calls, speed, short slowdowns."""
 
 import math
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ DAY = 86_400.0  # s
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How strongly things vary.
+    """Amplitudes of the variation.
 
     Attributes:
         day_amplitude, day_phase: of the load of each namespace, seen by its gateways, ``[N]``.
         entry, service, call, memory: standard deviations of the slow noise of the load, the speed, the calls per
             request (in logarithms) and the memory, ``[N]``, ``[N]``, ``[E]``, ``[N]``.
-        entry_fast: of the load from one tick to the next, in logarithms.
+        entry_fast: standard deviation of the load from one tick to the next, in logarithms.
         memory_of_noise: correlation of the slow noise with its value one tick before.
-        hiccup: probability that a service begins one in a tick.
-        hiccup_ends: probability that it ends.
-        hiccup_strength: most that it adds to the own time, as a factor of it.
+        hiccup: probability per tick that a slowdown of a service begins.
+        hiccup_ends: probability per tick that it ends.
+        hiccup_strength: largest extra service time, as a factor.
     """
 
     day_amplitude: Floats
@@ -41,7 +41,7 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Slow noise now, in standard deviations, and the factor on the own time of services in a hiccup."""
+    """Current slow noise, in standard deviations, and the factor of slowdowns on the service time."""
 
     entry: Floats
     service: Floats
@@ -51,7 +51,7 @@ class Noise:
 
 
 def draw_variation(spec: MeshSpec, topology: Topology, rng: np.random.Generator) -> Variation:
-    """The variation of one mesh: some are calm, some are not."""
+    """Draw the variation of one mesh; some meshes vary more than others."""
     services, calls = len(topology.node_ids), len(topology.source)
     restless = rng.lognormal(0.0, 0.4)
     namespace = topology.namespace
@@ -81,7 +81,7 @@ def first_noise(topology: Topology, rng: np.random.Generator) -> Noise:
 
 
 def next_noise(variation: Variation, noise: Noise, rng: np.random.Generator) -> Noise:
-    """One step of the Ornstein-Uhlenbeck processes; takes the same number of draws whatever happens."""
+    """One step of the Ornstein-Uhlenbeck processes; the number of random draws is always the same."""
     services, calls = len(noise.service), len(noise.call)
     keep = variation.memory_of_noise
     new = math.sqrt(1.0 - keep * keep)

@@ -1,4 +1,4 @@
-"""What a mesh does under given conditions: load flows down the calls, latency and errors climb back up."""
+"""The response of a mesh to given conditions: load flows down the calls, latency and errors propagate up."""
 
 from dataclasses import dataclass
 
@@ -8,33 +8,33 @@ from numpy.typing import NDArray
 from serve_app.simulator.mesh.topology import Ints, Topology
 from serve_app.simulator.physics.queueing import Floats, retry, share_above, wait_and_blocking
 
-SCENARIOS = 50  # requests traced per service and tick; the highest of 50 strata stands at the 99th percentile
+SCENARIOS = 50  # requests traced per service and tick; the highest of 50 strata is at the 99th percentile
 MEDIAN = SCENARIOS // 2
-WORK_OF_FAILED = 0.5  # share of its calls that a request makes before it fails
-REFUSED = 1e-4  # s until a connection to a service that is not there is refused
-NEVER = 1e9  # s, a timeout that does not strike
+WORK_OF_FAILED = 0.5  # share of its calls that a failing request makes first
+REFUSED = 1e-4  # s until a connection to a missing service is refused
+NEVER = 1e9  # s, no timeout
 # Quantiles of the unit exponential in an order (23 and 50 are coprime) that keeps them apart from own_shape's.
 EXPONENTIAL = -np.log1p(-((np.arange(SCENARIOS) * 23 % SCENARIOS) + 0.5) / SCENARIOS)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceParameters:
-    """Properties of the services, float64 ``[N]`` unless said.
+    """Parameters of the services, float64 ``[N]`` unless noted.
 
     Attributes:
         entry: mean requests from outside the mesh, 1/s; 0 below the gateways.
         cpu_time: work per request that queues for a worker, s.
-        delay: time per request that does not (disk, locks, the outside), s.
-        own_shape: ``[N, S]`` own time of each scenario over the median.
+        delay: time per request that does not queue (disk, locks, external services), s.
+        own_shape: ``[N, S]`` service time of each scenario over the median.
         parallelism: share of the callees' time that a request waits for; below 1 where calls run side by side.
-        workers: per replica; below 1 it is a limit on cpu, that is, a worker which is throttled.
-        places: of one replica's queue.
-        replicas: at the start.
-        max_replicas: the autoscaler's upper limit; equal to ``replicas`` where there is no autoscaler.
-        base_errors: share of requests that fail for the service's own reasons.
-        cpu_idle, cpu_busy: cpu utilisation at rest, and what full workers add.
-        memory_base, memory_growth, memory_hours: a fresh process, what it grows by, and how fast.
-        pool: connections kept open per replica.
+        workers: workers per replica; below 1 for a throttled worker (CPU limit).
+        places: length of one replica's queue.
+        replicas: replicas at the start.
+        max_replicas: the autoscaler's upper limit; equal to ``replicas`` without an autoscaler.
+        base_errors: share of requests that fail without a fault.
+        cpu_idle, cpu_busy: CPU utilisation without load, and its increase at full load.
+        memory_base, memory_growth, memory_hours: memory of a new process, its growth, and the time constant of that.
+        pool: open connections per replica.
     """
 
     entry: Floats
@@ -57,14 +57,14 @@ class ServiceParameters:
 
 @dataclass(frozen=True, slots=True)
 class CallParameters:
-    """Properties of the calls, float64 ``[E]``.
+    """Parameters of the calls, float64 ``[E]``.
 
     Attributes:
-        network: both ways, s.
-        timeout: of one attempt, s.
+        network: round-trip time, s.
+        timeout: timeout of one attempt, s.
         retries: most retries of one call.
         budget: most retries per call on average.
-        propagation: probability that a call that failed for good fails the request that made it.
+        propagation: probability that a call that failed after all retries fails its request.
     """
 
     network: Floats
@@ -76,8 +76,8 @@ class CallParameters:
 
 @dataclass(frozen=True, slots=True)
 class LayerTraces:
-    """The calls that the traced requests of one layer make: scenario ``row`` of the layer waits for ``count`` calls
-    that take as long as scenario ``column`` of the mesh, over call ``call`` of the layer; int64 and float64 ``[T]``."""
+    """Calls of the traced requests of one layer, int64 and float64 ``[T]``: scenario ``row`` of the layer waits for
+    ``count`` times scenario ``column`` of the mesh, over call ``call`` of the layer."""
 
     row: Ints
     column: Ints
@@ -90,11 +90,11 @@ class MeshPhysics:
     """A topology with its physics; ``usual_*`` is the equilibrium at mean load without noise, ``[N]``.
 
     Attributes:
-        host: int64 ``[N]``, node of the cluster on which one replica runs; services share it.
-        newcomers: int64 ``[K]``, latent services that may join; ``usual_rate`` of a latent one is 0.
-        canaries: int64 ``[C, 2]``, a service and the latent one that a second version of it would be.
-        misroutes: int64 ``[P, 4]``, calls a->x and b->y, and the latent ones a->y and b->x. With ``carried`` of the
-            first two at 0 and of the last two at 1 every service sees its usual rate.
+        host: int64 ``[N]``, cluster node on which one replica runs; services share nodes.
+        newcomers: int64 ``[K]``, latent services that can join; their ``usual_rate`` is 0.
+        canaries: int64 ``[C, 2]``, a service and the latent service that is its canary.
+        misroutes: int64 ``[P, 4]``, calls a->x and b->y, and the latent calls a->y and b->x. If ``carried`` is 0 for
+            the first two and 1 for the last two, each service still has its usual rate.
     """
 
     topology: Topology
@@ -112,23 +112,23 @@ class MeshPhysics:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What holds during one tick, after noise, operations and faults.
+    """Conditions during one tick, after noise, operations and faults.
 
     Attributes:
         entry: requests from outside, 1/s, ``[N]``.
         calls_per_request: first attempts per request, ``[E]``.
-        cpu_time, delay: s, ``[N]``.
-        injected_delay: that a fault adds to every request, s, ``[N]``.
-        replicas: that serve, may be fractional while some restart, ``[N]``.
+        cpu_time, delay: as in :class:`ServiceParameters`, s, ``[N]``.
+        injected_delay: time that a fault adds to each request, s, ``[N]``.
+        replicas: serving replicas; can be fractional during a rollout, ``[N]``.
         injected_errors: share of requests failed by a fault, ``[N]``.
-        timeout, retries, budget: of the calls, ``[E]``.
-        attempts: per call, as the failures of the tick before ask for, ``[E]``.
-        alive: bool ``[N]``; calls to a service that is not there are attempts that are refused at once.
-        carried: share of ``calls_per_request`` that takes this call, ``[E]``; 0 is a call that is not there.
-        call_delay: added on the way, s, ``[E]``.
+        timeout, retries, budget: as in :class:`CallParameters`, ``[E]``.
+        attempts: attempts per call, given the failures of the previous tick, ``[E]``.
+        alive: bool ``[N]``; calls to a missing service are refused at once.
+        carried: share of ``calls_per_request`` that uses this call, ``[E]``; 0 for an inactive call.
+        call_delay: extra time of a call, s, ``[E]``.
         lost: share of attempts that never arrive, ``[E]``.
         capacity: factor on the workers, ``[N]``.
-        leak: memory added, 0..1, ``[N]``.
+        leak: extra memory, 0..1, ``[N]``.
     """
 
     entry: Floats
@@ -152,7 +152,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What the mesh does, before anybody measures it.
+    """The true state of the mesh, before measurement.
 
     Attributes:
         rate: requests arriving, 1/s, ``[N]``.
@@ -160,9 +160,9 @@ class Response:
         utilisation: offered load over capacity, ``[N]``; above 1 requests are refused.
         p50, p99, mean: time to answer, s, ``[N]``.
         errors: share of requests answered with an error, ``[N]``.
-        call_p50, call_p99: of an attempt as its caller sees it, s, ``[E]``.
+        call_p50, call_p99: time of an attempt, measured by the caller, s, ``[E]``.
         call_errors: share of attempts that fail, time out or are refused, ``[E]``.
-        attempts: per call, for the next tick, ``[E]``.
+        attempts: attempts per call in the next tick, ``[E]``.
     """
 
     rate: Floats
@@ -179,13 +179,13 @@ class Response:
 
 
 def respond(mesh: MeshPhysics, now: Conditions) -> Response:
-    """One tick of the mesh: rates layer by layer downwards, then latencies and errors upwards.
+    """Compute one tick: rates from the top layer down, then latencies and errors from the bottom layer up.
 
-    Retries follow the failures of the tick before, so a storm builds up over a few ticks.
+    Retries follow the failures of the previous tick, so a retry storm builds up over a few ticks.
     """
     rate, call_rate, utilisation, wait, blocked = _flow_down(mesh, now)
     errors = 1.0 - (1.0 - mesh.services.base_errors) * (1.0 - now.injected_errors) * (1.0 - blocked)
-    return _climb_up(mesh, now, rate, call_rate, utilisation, wait, errors)
+    return _propagate_up(mesh, now, rate, call_rate, utilisation, wait, errors)
 
 
 def _flow_down(mesh: MeshPhysics, now: Conditions) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -206,7 +206,7 @@ def _flow_down(mesh: MeshPhysics, now: Conditions) -> tuple[Floats, Floats, Floa
     return rate, call_rate, utilisation, wait, blocked
 
 
-def _climb_up(
+def _propagate_up(
     mesh: MeshPhysics,
     now: Conditions,
     rate: Floats,
@@ -263,7 +263,7 @@ def _time_of_calls(
 ) -> Floats:
     """Seconds that each traced request of one layer waits for its calls, ``[rows]``.
 
-    A trace that meets the timeout waits for it in each attempt; one that meets an error waits once more a retry.
+    A trace above the timeout waits for the timeout in each attempt. A trace with an error repeats its wait per retry.
     """
     call = traces.call
     repeated = 1.0 + again
@@ -274,7 +274,7 @@ def _time_of_calls(
 
 
 def _phase(column: Ints) -> Floats:
-    """Spread over 0..1 by the golden ratio: which traced attempts are lost, the same ones each tick."""
+    """A fixed value in 0..1 per trace, spread by the golden ratio; it decides which traced attempts are lost."""
     phase: Floats = np.mod(column * 0.6180339887498949, 1.0)
     return phase
 

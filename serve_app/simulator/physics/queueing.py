@@ -1,4 +1,4 @@
-"""The laws behind the simulator: waiting, retries, quantiles. Pure functions on arrays."""
+"""Formulas of the simulator: waiting, retries, quantiles. Pure functions on arrays."""
 
 from statistics import NormalDist
 
@@ -14,14 +14,14 @@ _Z_OF_MAXIMUM = np.array([0.0] + [NormalDist().inv_cdf(min(0.99, n / (n + 1))) f
 def wait_and_blocking(utilisation: Floats, workers: Floats, places: Floats) -> tuple[Floats, Floats]:
     """Mean wait of one replica's queue, in units of (service time / workers), and the share of requests it refuses.
 
-    The M/M/1/K queue gives both, smoothly through overload: L = x/(1-x) - (K+1) x^(K+1) / (1-x^(K+1)) and
+    The M/M/1/K queue gives both, also in overload: L = x/(1-x) - (K+1) x^(K+1) / (1-x^(K+1)) and
     P = (1-x) x^K / (1-x^(K+1)) (Kleinrock, Queueing Systems I, 3.6). For m workers the wait below saturation is
     multiplied by x^(sqrt(2(m+1))-2), which turns M/M/1 into Sakasegawa's approximation of M/M/m (1977).
 
     Args:
         utilisation: offered load over capacity, 0 or more, any shape.
-        workers: m of one replica; fewer than one wait like one.
-        places: K of one replica, waiting and served.
+        workers: m of one replica; fewer than one counts as one.
+        places: K of one replica, including the request in service.
     """
     x = np.clip(utilisation, 1e-4, 20.0)
     x = np.where(np.abs(x - 1.0) < 1e-4, 1.0 - 1e-4, x)
@@ -41,12 +41,12 @@ def normal_cdf(z: Floats) -> Floats:
 
 
 def log_spread(p50: Floats, p99: Floats) -> Floats:
-    """Sigma of the lognormal with these two quantiles."""
+    """Sigma of the lognormal distribution with these quantiles."""
     return np.maximum(np.log(p99 / p50) / Z99, 0.02)
 
 
 def share_above(limit: Floats, p50: Floats, p99: Floats) -> Floats:
-    """Share of a lognormal with these quantiles above ``limit`` (calls that time out)."""
+    """Share of a lognormal distribution above ``limit``: calls that time out."""
     return normal_cdf(-np.log(limit / p50) / log_spread(p50, p99))
 
 
@@ -54,7 +54,7 @@ def retry(failing: Floats, retries: Floats, budget: Floats) -> tuple[Floats, Flo
     """Attempts for each call, and the share of calls that still fail, when attempts fail with ``failing``.
 
     Without a budget r retries make 1 + f + ... + f^r attempts and leave f^(r+1) failing. A budget of b grants at
-    most b retries for each call (Envoy's and Linkerd's retry budgets); what it refuses keeps its first failure.
+    most b retries for each call (retry budgets of Envoy and Linkerd); a refused retry leaves the call failed.
     """
     f = np.minimum(failing, 1.0 - 1e-9)
     left = f**retries
@@ -67,9 +67,9 @@ def retry(failing: Floats, retries: Floats, budget: Floats) -> tuple[Floats, Flo
 def draw_poisson(mean: Floats, z: Floats, u: Floats) -> Floats:
     """Poisson counts from one normal and one uniform each.
 
-    A fixed number of draws each (numpy's own sampler takes as many as it needs), so two runs that differ in one
-    service get the same noise everywhere else. Small means by inverse transform, large ones by the normal with
-    its first Cornish-Fisher correction.
+    The number of draws is fixed, unlike in numpy's sampler, so two runs that differ in one service have the same noise
+    everywhere else. Small means use the inverse transform, large means the normal distribution with the first
+    Cornish-Fisher correction.
     """
     counts = np.maximum(np.rint(mean + np.sqrt(mean) * z + (z * z - 1.0) / 6.0), 0.0)
     small = np.flatnonzero(mean < 10.0)
@@ -89,9 +89,9 @@ def draw_poisson(mean: Floats, z: Floats, u: Floats) -> Floats:
 
 
 def draw_binomial(count: Floats, share: Floats, z: Floats, u: Floats) -> Floats:
-    """How many of ``count`` fail, each with probability ``share``; same economy of draws as :func:`draw_poisson`.
+    """How many of ``count`` fail, each with probability ``share``; a fixed number of draws, as in :func:`draw_poisson`.
 
-    Rare or frequent outcomes are Poisson (Le Cam), the rest normal with the binomial's variance.
+    Rare or frequent outcomes use the Poisson distribution (Le Cam), others the normal with the same variance.
     """
     rare = np.minimum(share, 1.0 - share)
     mean = count * rare
@@ -101,10 +101,10 @@ def draw_binomial(count: Floats, share: Floats, z: Floats, u: Floats) -> Floats:
 
 
 def measure_quantiles(p50: Floats, p99: Floats, count: Floats, z50: Floats, z99: Floats) -> tuple[Floats, Floats]:
-    """The quantiles that ``count`` requests would show; NaN where there was none.
+    """The measured quantiles of ``count`` requests; NaN without requests.
 
-    Order statistics of a lognormal: sd of a log quantile is sigma sqrt(q(1-q)/n) / phi(z_q). Fewer than a hundred
-    requests have no 99th percentile, their maximum stands for it.
+    Order statistics of a lognormal: sd of a log quantile is sigma sqrt(q(1-q)/n) / phi(z_q). For fewer than a
+    hundred requests, the maximum stands in for the 99th percentile.
     """
     n = np.maximum(count, 1.0)
     sigma = log_spread(p50, p99)

@@ -1,6 +1,6 @@
-"""What telemetry loses on its way: scrapes, services that report nothing for a while, counters that start again.
+"""Losses of telemetry: missed scrapes, services that report nothing for a while, counters that restart.
 
-All of it is a function of the spec and the time, so that two runs of one mesh lose the same.
+Losses depend only on the spec and the time, so that two runs of one mesh have the same losses.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _STREAM = 7
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Of one slot: index of its first snapshot, whether each is lost ``[T]``, who is dark ``[T, N]``."""
+    """Losses of one slot: index of its first snapshot, lost snapshots ``[T]``, services without metrics ``[T, N]``."""
 
     first: int
     lost: NDArray[np.bool_]
     dark: NDArray[np.bool_]
 
 
-def losses_of(spec: MeshSpec, services: int, slot: int) -> Losses:
+def draw_losses(spec: MeshSpec, services: int, slot: int) -> Losses:
     """Draw one hour's losses; a gap or blackout ends with its slot."""
     rng = np.random.default_rng(np.random.SeedSequence(spec.seed, spawn_key=(_STREAM, slot)))
     ticks = slot_ticks(spec)
@@ -42,12 +42,12 @@ def losses_of(spec: MeshSpec, services: int, slot: int) -> Losses:
 
 
 def slot_ticks(spec: MeshSpec) -> int:
-    """Snapshots of a slot."""
+    """Snapshots in a slot."""
     return max(1, round(SLOT_SECONDS / spec.interval_seconds))
 
 
-def restarted(fleet: Fleet) -> Floats:
-    """Share of each service's replicas whose counters begin again in this tick, ``[N]``."""
+def restarted_share(fleet: Fleet) -> Floats:
+    """Share of each service's replicas whose counters restart in this tick, ``[N]``."""
     share = np.zeros_like(fleet.replicas)
     for rollout in fleet.rollouts:
         if rollout.done % rollout.batch_ticks == 0:
@@ -55,13 +55,13 @@ def restarted(fleet: Fleet) -> Floats:
     return np.minimum(share, 1.0)
 
 
-def undercounted(rates: Floats, share: Floats, u: Floats) -> Floats:
-    """What a rate over one interval shows of counters that began again: Prometheus' ``rate`` never sees what the old
-    process counted after its last scrape; of a service whose only replica restarted nothing is known.
+def undercount(rates: Floats, share: Floats, u: Floats) -> Floats:
+    """Rates as Prometheus computes them when counters restart: what the old process counted after its last scrape is
+    lost. If all replicas restarted, the rate is NaN.
 
     Args:
-        rates: 1/s.
-        share: of the replicas behind each that restarted.
-        u: when in the interval, 0 to 1.
+        rates: true rates, 1/s.
+        share: share of replicas that restarted.
+        u: time of the restart within the interval, 0 to 1.
     """
     return np.where(share >= 1.0, np.nan, rates * (1.0 - share * u))

@@ -1,4 +1,4 @@
-"""From what a mesh does to what its telemetry shows: counts, quantiles of samples, gaps."""
+"""Measure the mesh: counts, quantiles of samples, missing values."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Coverage:
 
 
 def draw_coverage(spec: MeshSpec, services: int, calls: int, rng: np.random.Generator) -> Coverage:
-    """Some services report no cpu and memory or no connections, some calls no latencies."""
+    """Choose services without CPU and memory or connections, and calls without latencies."""
     nodes = np.ones((services, len(NODE_METRICS)), dtype=np.bool_)
     nodes[rng.random(services) < spec.without_resources, 4:6] = False
     nodes[rng.random(services) < spec.without_connections, 6] = False
@@ -47,8 +47,8 @@ def measure(
 ) -> tuple[Floats, Floats]:
     """Node features ``[N, 7]`` and edge features ``[E, 4]``, NaN where not observed.
 
-    The requests of a service are the very calls counted on its edges and at the entry. Takes the same number of
-    draws whatever the mesh does.
+    The requests of a service equal the calls counted on its edges and at the entry. The number of random draws is
+    always the same.
     """
     services, calls = len(truth.rate), len(truth.call_rate)
     z, u = rng.standard_normal((6, services)), rng.random((3, services))
@@ -76,14 +76,14 @@ def measure(
 
 
 def memory_now(mesh: MeshPhysics, fleet: Fleet, variation: Variation, noise: Noise) -> Floats:
-    """A process grows towards its plateau and starts again when it is restarted; 0..1."""
+    """Memory use, 0..1: it grows towards a plateau and drops when a process restarts."""
     grown = 1.0 - np.exp(-fleet.age_hours / mesh.services.memory_hours)
     used = mesh.services.memory_base + mesh.services.memory_growth * grown + variation.memory * noise.memory
     return np.clip(used, 0.01, 0.99)
 
 
 def _cpu(mesh: MeshPhysics, truth: Response, measured: Floats, z: Floats) -> Floats:
-    """Idle share plus work; the work follows the requests that really came in the interval."""
+    """CPU use, 0..1: idle share plus work for the requests that arrived in the interval."""
     came = np.clip(measured / np.maximum(truth.rate, 1e-9), 0.0, 3.0)
     busy = np.minimum(truth.utilisation * came, 1.0)
     return np.clip((mesh.services.cpu_idle + mesh.services.cpu_busy * busy) * (1.0 + 0.02 * z), 0.0, 1.0)

@@ -12,7 +12,7 @@ import pytest
 
 from serve_app.simulator.events.faults import Fault
 from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.wiring import possible
+from serve_app.simulator.events.wiring import eligible_services
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
@@ -52,7 +52,7 @@ def test_who_is_gone_unplanned_pages_within_two_intervals_and_who_is_retired_nev
 ) -> None:
     spec = replace(SPEC, seed=seed)
     mesh = build_mesh(spec)
-    able = possible(mesh, "deletion")
+    able = eligible_services(mesh, "deletion")
     busiest = [mesh.topology.node_ids[i] for i in able[np.argsort(-mesh.usual_rate[able])][:4]]
     retired, gone = busiest[seed % 2], busiest[2 + seed % 2]
     faults = [Fault("disappearance", gone, GONE, GONE + 20)]
@@ -69,7 +69,7 @@ def test_a_page_beside_a_change_names_it() -> None:
     """Kind, service and what exactly somebody decided."""
     spec = replace(SPEC, seed=5)
     mesh = build_mesh(spec)
-    able = possible(mesh, "deletion")
+    able = eligible_services(mesh, "deletion")
     busiest = mesh.topology.node_ids[able[int(np.argmax(mesh.usual_rate[able]))]]
     faults = [Fault("latency_injection", busiest, 63, 80, 10.0)]
     day = lived(spec, [BenignChange("deploy", busiest, 60)], 80, faults=faults)

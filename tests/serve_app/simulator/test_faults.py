@@ -17,9 +17,9 @@ from serve_app.simulator.events.faults import (
     FaultKind,
     apply_faults,
     candidates,
-    involved,
+    possible_culprits,
 )
-from serve_app.simulator.labels import AFFECTED, Comparison, Effect, compared, incidents
+from serve_app.simulator.labels import AFFECTED, Comparison, Effect, compare_runs, incidents
 from serve_app.simulator.mesh.parameters import build_mesh, usual_conditions
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.physics.propagation import respond
@@ -48,7 +48,7 @@ def run(spec: MeshSpec, faults: list[Fault]) -> tuple[list[MeshSnapshot], list[M
     length = max(fault.end for fault in faults) + 2 * TICKS
     comparison = Comparison(spec, build_mesh(spec), faults)
     without = list(Simulator(spec, snapshots=length).snapshots())
-    with_faults = list(compared(Simulator(spec, faults, snapshots=length).snapshots(), without, comparison))
+    with_faults = list(compare_runs(Simulator(spec, faults, snapshots=length).snapshots(), without, comparison))
     return with_faults, without, comparison
 
 
@@ -77,7 +77,7 @@ def test_a_fault_shows_and_ends_and_is_worse_at_a_higher_level(
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
     for fault in (f for f in faults if f.kind == kind):
         found = effects[fault]
-        may_be_named = {mesh.topology.node_ids[i] for i in involved(mesh, position, fault)}
+        may_be_named = {mesh.topology.node_ids[i] for i in possible_culprits(mesh, position, fault)}
         assert fault.service in may_be_named
         assert may_be_named & set(found.affected), "nobody who may be named is affected"
         assert found.sigmas >= AFFECTED
@@ -207,5 +207,5 @@ def test_a_fault_that_the_mesh_has_no_place_for_is_refused() -> None:
     mesh = build_mesh(SPEC)
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
     gateway = mesh.topology.node_ids[0]
-    with pytest.raises(ValueError, match="is not called by anybody"):
+    with pytest.raises(ValueError, match="is not called by any service"):
         apply_faults([Fault("grey_edge", gateway, 0, 1)], 0, mesh, position, usual_conditions(mesh))

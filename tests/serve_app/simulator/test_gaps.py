@@ -9,7 +9,7 @@ import pytest
 from model.snapshot import EDGE_METRICS, NODE_METRICS
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.labels import Comparison, compared
+from serve_app.simulator.labels import Comparison, compare_runs
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -84,7 +84,7 @@ def test_labels_are_the_same_with_gaps() -> None:
     fault = Fault("error_burst", mesh.topology.node_ids[int(candidates(mesh, "error_burst")[0])], 60, 90, 0.8)
     comparison = Comparison(spec, mesh, [fault])
     with_fault, without = (Simulator(spec, faults, snapshots=130).snapshots() for faults in ([fault], []))
-    assert len(list(compared(with_fault, without, comparison))) < 130
+    assert len(list(compare_runs(with_fault, without, comparison))) < 130
     effect = comparison.effects()[fault]
     assert fault.service in effect.affected
     assert 90 <= effect.recovered < 100

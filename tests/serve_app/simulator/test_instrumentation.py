@@ -7,7 +7,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.simulator.events.faults import Fault
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.telemetry.instrumentation import Instrumentation, shown
+from serve_app.simulator.telemetry.instrumentation import Instrumentation, instrument
 
 SPEC = MeshSpec(services=40, seed=77)
 LENGTH = 12
@@ -19,7 +19,7 @@ def simulator() -> Simulator:
 
 
 def seen(simulator: Simulator, how: Instrumentation, *faults: Fault) -> list[MeshSnapshot]:
-    return list(shown(Simulator(simulator.spec, faults, snapshots=LENGTH).snapshots(), how, faults))
+    return list(instrument(Simulator(simulator.spec, faults, snapshots=LENGTH).snapshots(), how, faults))
 
 
 def traffic(snapshot: MeshSnapshot, rows: np.ndarray) -> np.ndarray:
@@ -76,8 +76,8 @@ def test_a_caller_in_trouble_sees_it_in_what_only_it_measures(simulator: Simulat
 def test_who_is_measured_how_does_not_depend_on_who_else_is_there() -> None:
     how, other = Instrumentation(fronts=0.3, seed=9), Instrumentation(fronts=0.3, seed=10)
     names = [f"a/s{i}" for i in range(200)]
-    draws = [how.drawn(name, 5) for name in names]
-    assert draws == [how.drawn(name, 5) for name in reversed(names)][::-1]
-    assert draws != [other.drawn(name, 5) for name in names]
-    assert draws != [replace(how).drawn(name, 3) for name in names]
+    draws = [how.draw(name, 5) for name in names]
+    assert draws == [how.draw(name, 5) for name in reversed(names)][::-1]
+    assert draws != [other.draw(name, 5) for name in names]
+    assert draws != [replace(how).draw(name, 3) for name in names]
     assert 0.2 < np.mean(np.array(draws) < 0.3) < 0.4

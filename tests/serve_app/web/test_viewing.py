@@ -22,7 +22,7 @@ from serve_app.errors import UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.events.operations import BenignChange
-from serve_app.simulator.events.wiring import possible
+from serve_app.simulator.events.wiring import eligible_services
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from serve_app.web import queries as viewing
@@ -102,7 +102,9 @@ def test_what_is_not_kept_is_not_shown(watched: Watched) -> None:
 
 def test_who_was_there_stays_when_others_come_and_go(watched: Watched) -> None:
     mesh = Simulator(SPEC).mesh
-    newcomer, leaver = (mesh.topology.node_ids[possible(mesh, kind)[0]] for kind in ("new_service", "deletion"))
+    newcomer, leaver = (
+        mesh.topology.node_ids[eligible_services(mesh, kind)[0]] for kind in ("new_service", "deletion")
+    )
     changes = (BenignChange("new_service", newcomer, 14), BenignChange("deletion", leaver, 20))
     snapshots = recording(30, changes=changes)
     watched.see(MESH, snapshots[:13])

@@ -121,7 +121,7 @@ def lived(
     for index, instant in enumerate(simulator.instants()):
         sent = instant.snapshot
         day.made += [(index, change) for change in sent.changes]
-        wanted = cluster.after(sent, instant.wanted)
+        wanted = cluster.after(sent, instant.desired_replicas)
         seen.append({"/".join(key): (one.desired, one.generation) for key, one in wanted.items()})
         now.clear()
         now[sent.observed_at.timestamp()] = sent
