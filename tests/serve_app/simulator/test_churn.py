@@ -101,7 +101,7 @@ def test_what_a_mesh_has_no_room_for_is_refused() -> None:
     assert name in list(islice(stream, 3))[-1].node_ids
     with pytest.raises(ValueError, match="is already scheduled"):
         simulator.schedule(BenignChange("new_service", name, 9))
-    with pytest.raises(ValueError, match="is none of the"):
+    with pytest.raises(ValueError, match="is not one of the"):
         simulator.schedule(BenignChange("canary", name, 9))
 
 
