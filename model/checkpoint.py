@@ -87,10 +87,12 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), f"weights {path}")
         network = Autoencoder(AutoencoderConfig(**document["config"]))
-        network.load_state_dict(_prefixed(tensors, "network."))
+        network.load_state_dict(_with_prefix(tensors, "network."))
         meta = MetaModel()
-        meta.load_state_dict(_prefixed(tensors, "meta."))
-        tails = [Tail(**{k: v.numpy() for k, v in _prefixed(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")]
+        meta.load_state_dict(_with_prefix(tensors, "meta."))
+        tails = [
+            Tail(**{k: v.numpy() for k, v in _with_prefix(tensors, f"{n}_tail.").items()}) for n in ("node", "edge")
+        ]
         offset, provenance = float(document["page_offset"]), dict(document["provenance"])
     except IncompatibleWeights:
         raise
@@ -120,5 +122,5 @@ def load_or_shipped(path: Path | None, device: torch.device | None = None) -> Ch
         return replace(load(SHIPPED, device), refused=str(error))
 
 
-def _prefixed(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -194,10 +194,10 @@ def channel_values(
     share = edge[:, WEIGHT]
     edge_noise[:, WEIGHT] = share * (1 - share) / total / (share + np.float32(EDGE_CHANNELS[WEIGHT].offset)) ** 2
     return ChannelValues(
-        _transformed(node, observed, NODE_CHANNELS),
+        _transform(node, observed, NODE_CHANNELS),
         observed,
         node_noise,
-        _transformed(edge, edge_seen, EDGE_CHANNELS),
+        _transform(edge, edge_seen, EDGE_CHANNELS),
         edge_seen,
         edge_noise,
     )
@@ -223,7 +223,7 @@ def _own_time(
     return np.maximum(own, 0.05 * latency).astype(np.float32), known
 
 
-def _transformed(values: Array, observed: BoolArray, channels: tuple[Channel, ...]) -> Array:
+def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]) -> Array:
     columns = [c.forward(values[:, i]) for i, c in enumerate(channels)]
     return np.where(observed, np.stack(columns, axis=1), np.float32(0)).astype(np.float32)
 

@@ -49,7 +49,7 @@ FAILED_LOGINS = Metric(
 RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("callee",))
 ADAPTERS = Metric(
     "tagae_adapters_total",
-    "Fits of meshes' adapters, by outcome: adopted, refused (no better than the one in use), too_early (too few quiet "
+    "Fits of meshes' adapters, by outcome: adopt, refused (no better than the one in use), too_early (too few quiet "
     "snapshots), failed; and rolled_back.",
     ("outcome",),
 )

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
 from model.features import RATE, Array
-from model.incidents.context import explained
+from model.incidents.context import add_context
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.evidence import Decoded, Evidence, Surprises, assembled, gather, surprises, young_calls
-from model.scoring.meta_model import Circumstances, CrossingCalls, decode_crossing, judge, with_crossing
+from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
+from model.scoring.meta_model import CrossingCalls, VerdictContext, decode_crossing, judge, with_crossing
 from model.scoring.score import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
-from model.state.adapter_fit import adopted, fit, unadapted
+from model.state.adapter_fit import adopt, fit, remove_adapter
 from model.state.filters import SLOW_CENTRE
 from model.state.mesh_state import MeshState, Observation, observe
 from model.verdict import ClusterEvent, Verdict
@@ -120,7 +120,7 @@ class MetaInput:
     evidence: Evidence
     crossing: CrossingCalls | None
     memory: IncidentMemory
-    when: Circumstances
+    when: VerdictContext
     level: float
 
 
@@ -197,11 +197,11 @@ async def run_stages(
     calibrated = await runner.run("weigh", calibrate, checkpoint, prepared, scores)
     meta_input = await runner.run("weigh", build_meta_input, checkpoint, prepared, calibrated, snapshot, options)
     verdict, memory = await runner.decide(meta_input, options.policy)
-    verdict = explained(verdict, prepared.mesh.state.window, events)
+    verdict = add_context(verdict, prepared.mesh.state.window, events)
     after = commit(prepared.mesh, memory, counted=counted)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)
-        after = replace(after, state=adopted(after.state, candidate)) if candidate else after
+        after = replace(after, state=adopt(after.state, candidate)) if candidate else after
     return Advanced(verdict, after, prepared, calibrated)
 
 
@@ -246,12 +246,12 @@ def prepare(
 ) -> PreparedSnapshot:
     """Deviations of the whole mesh, its plan, and one task per part."""
     policy = options.policy
-    keep = policy.remembered
-    memory = mesh.state.memory.aged(snapshot.changes, keep, options.window_size + keep)
+    keep = policy.change_memory
+    memory = mesh.state.memory.advance_changes(snapshot.changes, keep, options.window_size + keep)
     active = active_mutes(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
-    before = replace(mesh.state, memory=replace(memory, heeded=active))
+    before = replace(mesh.state, memory=replace(memory, active_mutes=active))
     if before.adaptation.adapter is not None and not options.adapt:
-        before = unadapted(before)
+        before = remove_adapter(before)
     observation, state = observe(
         before,
         snapshot,
@@ -267,7 +267,7 @@ def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequen
     """Join the scores of the parts that answered, and calibrate each series against its own past."""
     state, cut = prepared.mesh.state, prepared.mesh.plan
     assert cut is not None  # prepare made it
-    decoded = assembled(
+    decoded = assemble_scores(
         state,
         [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores],
         cut.crossing,
@@ -284,7 +284,7 @@ def build_meta_input(
     assert cut is not None  # prepare made it
     answered = {s.part for s in calibrated.scores}
     evidence = gather(state, prepared.observation, calibrated.decoded, calibrated.surprise, options.policy)
-    when = Circumstances(
+    when = VerdictContext(
         snapshot.observed_at,
         state.sequence,
         state.learned,
@@ -317,9 +317,16 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
     state = mesh.state
     if not counted:
         before = state.memory
-        memory = replace(memory, hot={}, open=(), withheld=before.withheld, past=before.past, heeded=ActiveMutes())
+        memory = replace(
+            memory,
+            above_level={},
+            open=(),
+            alerted_scores=before.alerted_scores,
+            past=before.past,
+            active_mutes=ActiveMutes(),
+        )
     elif state.observed_at is not None:
-        memory = memory.outlived(state.observed_at, state.window[0].observed_at)
+        memory = memory.drop_expired(state.observed_at, state.window[0].observed_at)
     return replace(mesh, state=replace(state, memory=memory))
 
 

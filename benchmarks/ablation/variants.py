@@ -168,7 +168,7 @@ def _expect_nothing(_: Any, __: Any, said: Decoding) -> Decoding:
         node_expected=torch.zeros_like(said.node_expected),
         edge_expected=torch.zeros_like(said.edge_expected),
         structure=torch.full_like(said.structure, CERTAIN),
-        blame=torch.zeros_like(said.blame),
+        root_cause_logit=torch.zeros_like(said.root_cause_logit),
     )
 
 

@@ -93,7 +93,7 @@ class DetectorMetrics:
         recordings, form, snapshots, services, incidents, status, notes: what was evaluated; ``services`` from, to.
         recall, onset: as emitted; incidents found, and those in which an alarm event begins.
         by_chance: recall expected from blind alarms of the share seen in normal time.
-        in_warm_up, recall_after_warm_up: incidents that the detector warmed up through, and recall of the others.
+        in_warm_up, recall_after_warm_up: incidents during which the detector warmed up, and recall of the others.
         delay: see :class:`Delay`.
         false_alarms, tail: in labelled normal time; after the last incident, which is not labelled.
         at_budget, at_budget_with_tail: recall with at most so many strict false-alarm events in each recording, the

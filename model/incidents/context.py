@@ -16,7 +16,7 @@ SUSPECTS = 3  # of an incident, whose changes are told though they deviate in no
 MOST = 10  # changes told of one incident, and events
 
 
-def explained(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequence[ClusterEvent] = ()) -> Verdict:
+def add_context(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequence[ClusterEvent] = ()) -> Verdict:
     """The verdict with what is near its incidents; nothing else of it changes.
 
     Args:
@@ -27,10 +27,10 @@ def explained(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequence
     if not verdict.incidents:
         return verdict
     decided = [NearbyChange(change, snapshot.observed_at) for snapshot in window for change in snapshot.changes]
-    return replace(verdict, incidents=tuple(_explained(one, decided, events) for one in verdict.incidents))
+    return replace(verdict, incidents=tuple(_add_context(one, decided, events) for one in verdict.incidents))
 
 
-def _explained(incident: Incident, decided: Sequence[NearbyChange], events: Sequence[ClusterEvent]) -> Incident:
+def _add_context(incident: Incident, decided: Sequence[NearbyChange], events: Sequence[ClusterEvent]) -> Incident:
     services = {*incident.affected, *(suspect.service for suspect in incident.suspects[:SUSPECTS])}
     since, known = incident.since - BEFORE, {near.change for near in incident.changes}
     more = [

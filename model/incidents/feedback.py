@@ -70,7 +70,7 @@ class Feedback:
     note: str = ""
 
 
-def of_past(
+def feedback_on_past(
     incident: PastIncident, *, was_incident: bool, given_at: datetime, culprit: str = "", note: str = ""
 ) -> Feedback:
     """What is said of an incident that paged. One that was none raises the levels of those that paged."""
@@ -87,7 +87,7 @@ def of_past(
     )
 
 
-def of_missed(
+def feedback_on_missed(
     incident: str,
     services: tuple[str, ...],
     since: datetime,
@@ -102,7 +102,7 @@ def of_missed(
     return Feedback(incident, True, services, since, until, given_at, moves, True, culprit, note)
 
 
-def raised(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
+def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
     """``[N, 4]`` decades by which page levels are raised, by ``SYMPTOMS``; below 0: lowered.
 
     What is said later counts more: a missed incident first gives up what was raised before.
@@ -137,7 +137,7 @@ def preference(feedback: Iterable[Feedback], names: Sequence[str], groups: Seque
 def normal_scores(
     scores: Sequence[float],
     times: Sequence[float],
-    withheld: Sequence[tuple[float, float]],
+    alerted_scores: Sequence[tuple[float, float]],
     past: Iterable[PastIncident],
     feedback: Iterable[Feedback],
 ) -> Times:
@@ -146,19 +146,19 @@ def normal_scores(
 
     Args:
         scores, times: without alerts, and when (Unix, s).
-        withheld: time and score of snapshots that alerted.
+        alerted_scores: time and score of snapshots that alerted.
         past: what they alerted of.
         feedback: what is said of it.
     """
-    quiet, alerted = np.array([times, scores], np.float64), np.array(withheld, np.float64).reshape(-1, 2).T
+    quiet, alerted = np.array([times, scores], np.float64), np.array(alerted_scores, np.float64).reshape(-1, 2).T
     denied = [one for one in feedback if not one.was_incident]
     ids = {one.incident for one in denied}
-    normal = ~_during((one for one in feedback if one.missed), quiet[0])
-    cleared = _during(denied, alerted[0]) & ~_during((one for one in past if one.id not in ids), alerted[0])
+    normal = ~_is_within((one for one in feedback if one.missed), quiet[0])
+    cleared = _is_within(denied, alerted[0]) & ~_is_within((one for one in past if one.id not in ids), alerted[0])
     return np.concatenate([quiet[1, normal], alerted[1, cleared]])
 
 
-def _during(spans: Iterable[PastIncident | Feedback], times: Times) -> BoolArray:
+def _is_within(spans: Iterable[PastIncident | Feedback], times: Times) -> BoolArray:
     """Which times lie in one of these spans."""
     inside = np.zeros(len(times), bool)
     for one in spans:

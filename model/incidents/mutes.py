@@ -53,13 +53,13 @@ class ActiveMutes:
     mutes: tuple[MuteInForce, ...] = ()
     levels: dict[str, float] = field(default_factory=dict)
 
-    def muted(self, names: Sequence[str]) -> BoolArray:
+    def is_muted(self, names: Sequence[str]) -> BoolArray:
         """``[N]``: which of these services page nobody."""
         if not self.mutes:
             return np.zeros(len(names), bool)
-        return covered((pattern for mute in self.mutes for pattern in patterns(mute)), names)
+        return matches((pattern for mute in self.mutes for pattern in patterns(mute)), names)
 
-    def raised(self, names: Sequence[str]) -> Array:
+    def level_shifts(self, names: Sequence[str]) -> Array:
         """``[N]`` decades by which page levels rise; below 0: fall."""
         if not self.levels:
             return np.zeros(len(names), np.float32)
@@ -68,11 +68,11 @@ class ActiveMutes:
         found = (levels.get(name, of_namespace.get(namespace_of(name), 0.0)) for name in names)
         return np.fromiter(found, np.float32, len(names))
 
-    def hiding(self, hidden: Sequence[str]) -> tuple[MuteInForce, ...]:
+    def with_hidden(self, hidden: Sequence[str]) -> tuple[MuteInForce, ...]:
         """The mutes, each with those of these services that it hides."""
         if not hidden:
             return self.mutes
-        which = [covered(patterns(mute), hidden).tolist() for mute in self.mutes]
+        which = [matches(patterns(mute), hidden).tolist() for mute in self.mutes]
         return tuple(
             replace(mute, hides=tuple(sorted(name for name, hides in zip(hidden, by, strict=True) if hides)))
             for mute, by in zip(self.mutes, which, strict=True)
@@ -103,7 +103,9 @@ def active_mutes(
         for mute in mutes
         if mute.start <= at < mute.end
     )
-    return ActiveMutes((*given, *(mute for origin, policies in told.items() for mute in _of(origin, policies))), levels)
+    return ActiveMutes(
+        (*given, *(mute for origin, policies in told.items() for mute in _mutes_of(origin, policies))), levels
+    )
 
 
 def patterns(mute: Mute | MuteInForce) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ def patterns(mute: Mute | MuteInForce) -> tuple[str, ...]:
     return mute.services or (EVERY,)
 
 
-def covered(names_and_patterns: Iterable[str], names: Sequence[str]) -> BoolArray:
+def matches(names_and_patterns: Iterable[str], names: Sequence[str]) -> BoolArray:
     """``[N]``: which of these services are named, by themselves, by ``namespace/*`` or by ``EVERY``."""
     wanted = set(names_and_patterns)
     if EVERY in wanted:
@@ -122,7 +124,7 @@ def covered(names_and_patterns: Iterable[str], names: Sequence[str]) -> BoolArra
     return np.fromiter((name in wanted or namespace_of(name) in namespaces for name in names), bool, len(names))
 
 
-def _of(origin: MuteOrigin, policies: Iterable[ServicePolicy]) -> list[MuteInForce]:
+def _mutes_of(origin: MuteOrigin, policies: Iterable[ServicePolicy]) -> list[MuteInForce]:
     """One mute for each reason."""
     services: dict[str, list[str]] = {}
     for one in policies:

@@ -58,7 +58,7 @@ class AlertPolicy:
         return max(1.0, services / 50)
 
     @property
-    def remembered(self) -> int:
+    def change_memory(self) -> int:
         """Snapshots that a planned change is remembered for."""
         return max(self.change_intervals, self.mute_intervals) + 1
 
@@ -100,36 +100,36 @@ class IncidentMemory:
         mutes: that people gave, in force and to come; in the order in which they were given.
         hidden: whom mutes named that hid something, and the last snapshot in which they did: what those services showed
             until then is no past to adapt to.
-        heeded: with the snapshot at hand, made anew for each; see ``muting.py``.
+        active_mutes: with the snapshot at hand, made anew for each; see ``muting.py``.
     """
 
     scores: tuple[float, ...] = ()
     times: tuple[float, ...] = ()
-    withheld: tuple[tuple[float, float], ...] = ()
-    hot: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    alerted_scores: tuple[tuple[float, float], ...] = ()
+    above_level: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     open: tuple[OpenIncident, ...] = ()
     changes: tuple[tuple[PlannedChange, int], ...] = ()
     past: tuple[PastIncident, ...] = ()
     feedback: tuple[Feedback, ...] = ()
     mutes: tuple[Mute, ...] = ()
-    hidden: dict[str, datetime] = field(default_factory=dict)
-    heeded: ActiveMutes = field(default_factory=ActiveMutes)
+    last_hidden: dict[str, datetime] = field(default_factory=dict)
+    active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
 
-    def involved(self, node_ids: Sequence[str]) -> BoolArray:
+    def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
         """Which of these services belong to an open incident: what they show is no past to learn from."""
         members = {name for incident in self.open for name in incident.members}
         if not members:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
 
-    def changing(self, node_ids: Sequence[str]) -> BoolArray:
+    def has_planned_change(self, node_ids: Sequence[str]) -> BoolArray:
         """Which of these services a planned change was announced for, deletions apart, as long as it is remembered."""
         names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
         if not names:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in names for name in node_ids), bool, len(node_ids))
 
-    def aged(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
+    def advance_changes(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
         """One snapshot later, with the changes announced in it; those older than ``keep`` snapshots are dropped.
 
         Deletions stay for ``keep_deletions`` if that is more: whoever was retired stays in view as absent until it is
@@ -142,28 +142,28 @@ class IncidentMemory:
         )
         return replace(self, changes=(*older, *((change, 0) for change in changes)))
 
-    def explained(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
+    def attach_changes(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
         """With what was planned at the services of each open incident: the page tells it for as long as it is open,
         which is longer than changes are remembered."""
         if not self.changes or not self.open:
             return self
         told = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
-        return replace(self, open=tuple(_explained(incident, told) for incident in self.open))
+        return replace(self, open=tuple(_attach_changes(incident, told) for incident in self.open))
 
     def threshold(self, percentile: float) -> float:
         """Percentile of the scores that were normal, by what is known now; 0 while there are none."""
         scores: Sequence[float] | NDArray[np.float64] = self.scores
         if self.feedback:
-            scores = normal_scores(self.scores, self.times, self.withheld, self.past, self.feedback)
+            scores = normal_scores(self.scores, self.times, self.alerted_scores, self.past, self.feedback)
         return float(np.percentile(scores, percentile)) if len(scores) else 0.0
 
-    def scored(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
+    def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
         """With one more mesh score; at most ``keep`` without and as many with an alert."""
         if alerted:
-            return replace(self, withheld=(*self.withheld, (at.timestamp(), score))[-keep:])
+            return replace(self, alerted_scores=(*self.alerted_scores, (at.timestamp(), score))[-keep:])
         return replace(self, scores=(*self.scores, score)[-keep:], times=(*self.times, at.timestamp())[-keep:])
 
-    def noted(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":
+    def record_open(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":
         """With what is open now among the incidents that feedback may name.
 
         Args:
@@ -181,50 +181,52 @@ class IncidentMemory:
             past[i.id] = PastIncident(i.id, i.since, now, i.members, highest)
         return replace(self, past=tuple(past.values())[-REMEMBERED:])
 
-    def told(self, feedback: Feedback) -> "IncidentMemory":
+    def add_feedback(self, feedback: Feedback) -> "IncidentMemory":
         """With what somebody says of an incident instead of what was said of it before; one that is none has ended."""
-        memory = replace(self, feedback=(*self.taken_back(feedback.incident).feedback, feedback))
+        memory = replace(self, feedback=(*self.remove_feedback(feedback.incident).feedback, feedback))
         if feedback.was_incident:
             return memory
-        hot = {name: bits for name, bits in self.hot.items() if name not in feedback.services}
-        return replace(memory, open=tuple(i for i in self.open if i.id != feedback.incident), hot=hot)
+        hot = {name: bits for name, bits in self.above_level.items() if name not in feedback.services}
+        return replace(memory, open=tuple(i for i in self.open if i.id != feedback.incident), above_level=hot)
 
-    def taken_back(self, incident: str) -> "IncidentMemory":
+    def remove_feedback(self, incident: str) -> "IncidentMemory":
         """As if nothing had been said of this incident."""
         return replace(self, feedback=tuple(one for one in self.feedback if one.incident != incident))
 
-    def lifted(self, mute: str) -> "IncidentMemory":
+    def remove_mute(self, mute: str) -> "IncidentMemory":
         """As if there were no such mute."""
         return replace(self, mutes=tuple(one for one in self.mutes if one.id != mute))
 
-    def hushed(self) -> "IncidentMemory":
+    def without_muted(self) -> "IncidentMemory":
         """Without muted members of open incidents; one that loses some ends if nobody left was hot of late."""
-        if not self.heeded.mutes or not self.open:
+        if not self.active_mutes.mutes or not self.open:
             return self
-        heard = [~self.heeded.muted(incident.members) for incident in self.open]
+        heard = [~self.active_mutes.is_muted(incident.members) for incident in self.open]
         left = [
             replace(incident, members=tuple(np.array(incident.members, object)[kept]))
             for incident, kept in zip(self.open, heard, strict=True)
         ]
-        goes_on = [kept.all() or not self.hot.keys().isdisjoint(i.members) for i, kept in zip(left, heard, strict=True)]
+        goes_on = [
+            kept.all() or not self.above_level.keys().isdisjoint(i.members) for i, kept in zip(left, heard, strict=True)
+        ]
         return replace(self, open=tuple(incident for incident, on in zip(left, goes_on, strict=True) if on))
 
-    def hiding(self, mutes: Iterable[MuteInForce], now: datetime) -> "IncidentMemory":
+    def record_hidden(self, mutes: Iterable[MuteInForce], now: datetime) -> "IncidentMemory":
         """With whom the mutes name that hide something now."""
         found = {pattern: now for mute in mutes if mute.hides for pattern in patterns(mute)}
-        return replace(self, hidden=self.hidden | found) if found else self
+        return replace(self, last_hidden=self.last_hidden | found) if found else self
 
-    def outlived(self, now: datetime, oldest: datetime) -> "IncidentMemory":
+    def drop_expired(self, now: datetime, oldest: datetime) -> "IncidentMemory":
         """Without the mutes that hold for no snapshot after ``now``, and what they hid before the ``oldest`` kept."""
         return replace(
             self,
             mutes=tuple(mute for mute in self.mutes if mute.end > now),
-            hidden={service: last for service, last in self.hidden.items() if last >= oldest},
-            heeded=ActiveMutes(),
+            last_hidden={service: last for service, last in self.last_hidden.items() if last >= oldest},
+            active_mutes=ActiveMutes(),
         )
 
 
-def _explained(incident: OpenIncident, told: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
+def _attach_changes(incident: OpenIncident, told: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
     """The incident with those of the changes at its services that it does not know yet."""
     known = {near.change for near in incident.changes}
     new = [
@@ -244,12 +246,12 @@ class Group:
     confirmed: bool
 
 
-def warmed(
+def confirm_services(
     memory: IncidentMemory, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
 ) -> tuple[dict[str, tuple[int, datetime]], BoolArray]:
     """Which candidates are confirmed, and the hot services' bits one snapshot later."""
     mask = (1 << policy.confirm_of) - 1
-    bits = {name: ((b << 1) & mask, since) for name, (b, since) in memory.hot.items()}
+    bits = {name: ((b << 1) & mask, since) for name, (b, since) in memory.above_level.items()}
     for name, score in zip(names, scores, strict=True):
         if score > level:
             before, since = bits.get(name, (0, at))
@@ -285,7 +287,7 @@ def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Gro
     return sorted(found, key=lambda g: not g.confirmed)
 
 
-def audible(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
+def split_muted(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
     """The groups without their muted services, and the muted rows of those that page or would.
 
     Whoever is muted still holds a group together, so that one trouble is one incident.
@@ -328,7 +330,7 @@ def follow(
         touched = sorted((i for i in open_now.values() if members & set(i.members)), key=lambda i: (i.since, i.id))
         if not touched and not group.confirmed:
             continue
-        home = touched[0] if touched else _born(names, group, began, severity)
+        home = touched[0] if touched else _start_incident(names, group, began, severity)
         for merged in touched[1:]:
             members |= set(merged.members)
             severity = max(severity, merged.severity, key=list(Severity).index)
@@ -350,7 +352,7 @@ def follow(
     return alive, {i: group for i, group in seen.items() if i not in ended}
 
 
-def _born(names: Sequence[str], group: Group, began: datetime, severity: Severity) -> OpenIncident:
+def _start_incident(names: Sequence[str], group: Group, began: datetime, severity: Severity) -> OpenIncident:
     members = tuple(sorted(names[i] for i in group.rows))
     return OpenIncident(incident_id(began, members), began, severity, members)
 

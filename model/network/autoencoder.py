@@ -84,7 +84,7 @@ class Decoding:
     node_expected: Tensor
     edge_expected: Tensor
     structure: Tensor
-    blame: Tensor
+    root_cause_logit: Tensor
 
 
 class Autoencoder(nn.Module):

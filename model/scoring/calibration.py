@@ -1,9 +1,10 @@
 """From deviations to improbabilities.
 
-Two steps. The network's expectation takes away the share of a deviation that the neighbours explain. What is left is
-compared with the tail of the series' own past: above ``TAIL_START`` a generalised Pareto (Pickands 1975; Siffer et al.,
-KDD 2017), whose shape ships with the weights per channel and whose rate and scale lean from the shipped ones to the
-series' own as its history grows. The result is *surprise*, ``-log10 p``: 3 is one in a thousand, for any series.
+There are two steps. The network's expectation takes away the share of a deviation that the neighbours explain. The rest
+is compared with the tail of the series' own past: above ``TAIL_START`` a generalised Pareto distribution (Pickands
+1975; Siffer et al., KDD 2017). Its shape ships with the weights per channel. Its rate and scale move from the shipped
+values to the series' own as history grows. The result is *surprise*, ``-log10 p``: 3 is one in a thousand, for any
+series.
 """
 
 from collections.abc import Sequence
@@ -13,43 +14,59 @@ import numpy as np
 
 from model.features import Array
 from model.snapshot import BoolArray, IntArray
-from model.state.change_impact import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact, tallied
+from model.state.change_impact import (
+    ABOVE,
+    BEGUN,
+    BESIDE,
+    EXCESS,
+    EXPOSURES,
+    OWN,
+    SEEN,
+    UNEXPOSED,
+    no_impact,
+    tally_snapshot,
+)
 from model.state.filters import TAIL_MEMORY, TAIL_START, Deviation
 
-RATE_WEIGHT = 1000.0  # snapshots that the shipped rate of exceedances counts for
-SCALE_WEIGHT = 60.0  # exceedances that the shipped mean excess counts for
+RATE_WEIGHT = 1000.0  # weight of the shipped rate of exceedances, snapshots
+SCALE_WEIGHT = 60.0  # weight of the shipped mean excess, exceedances
 EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
 EVERY = slice(None)  # channel
-LEAST_EXCESSES, LEAST_OF_MESH = 50, 10  # what a tail can be fitted to, and what a mesh counts from
+LEAST_EXCESSES, LEAST_OF_MESH = 50, 10  # excesses needed to fit a tail, and needed from each mesh
 
 
 class TailCounts:
-    """What exceeded the start of the tail in the normal traffic of one mesh, by exposure, time scale and channel."""
+    """Exceedances of the start of the tail in the normal traffic of one mesh, by exposure, time scale and channel."""
 
     def __init__(self, channels: int) -> None:
         self.tally = no_impact(channels)
         self._excesses: dict[tuple[int, ...], list[Array]] = {}
 
     def add(self, deviation: Deviation, exposure: IntArray, settled: BoolArray) -> None:
-        """One snapshot, of the rows that are ``settled`` ``[N]``."""
+        """Count one snapshot, for the rows that are ``settled`` ``[N]``."""
         for kind in range(EXPOSURES):
             rows = np.flatnonzero(settled & (exposure == kind))
-            self.tally[:, kind] += tallied(deviation, rows)
+            self.tally[:, kind] += tally_snapshot(deviation, rows)
             excess = np.where(deviation.observed[rows], deviation.excess[:, rows], 0)
             for scale, channel in np.argwhere((excess > 0).any(axis=1)).tolist():
                 found = excess[scale, :, channel]
                 self._excesses.setdefault((kind, scale, channel), []).append(found[found > 0])
 
     def excess(self, which: tuple[int, ...]) -> Array:
-        """How far it was above in each snapshot of each spell, by exposure, scale and channel."""
+        """Return the excesses of all snapshots, for an exposure, scale and channel."""
         return np.concatenate([np.zeros(0, np.float32), *self._excesses.get(which, [])])
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Shipped tails ``[EXPOSURES, SCALES, C]``: share of snapshots in which a spell above ``TAIL_START`` begins, mean
-    excess in one, Pareto shape."""
+    """Shipped tails ``[EXPOSURES, SCALES, C]``.
+
+    Attributes:
+        rate: share of snapshots in which a spell above ``TAIL_START`` begins.
+        mean_excess: mean excess in such a spell, sigmas.
+        shape: Pareto shape.
+    """
 
     rate: Array
     mean_excess: Array
@@ -57,12 +74,13 @@ class Tail:
 
     @classmethod
     def of_meshes(cls, meshes: "Sequence[TailCounts]") -> "Tail":
-        """Fit to what normal traffic of many meshes exceeded.
+        """Fit tails to the exceedances of normal traffic in many meshes.
 
-        How often is counted over all of them. How far is the typical mesh's: the median of the meshes' mean excesses,
-        and the shape of excesses over their mesh's mean, by probability-weighted moments (Hosking and Wallis 1987),
-        kept within 0 and .4: thinner tails than exponential are not believed, and heavier ones have no usable
-        quantiles. All excesses in one heap look heavy, as meshes differ, and hang on which meshes happen to be in it.
+        The rate is counted over all meshes. The excess is that of a typical mesh: the median of the meshes' mean
+        excesses, and the shape of excesses relative to their mesh's mean, by probability-weighted moments (Hosking and
+        Wallis 1987). The shape is kept between 0 and 0.4: thinner tails than exponential are not plausible, and heavier
+        ones have no usable quantiles. Pooling all excesses without scaling would look heavy-tailed because meshes
+        differ, and would depend on the choice of meshes.
         """
         tally = np.sum([mesh.tally for mesh in meshes], axis=0)
         rate = (tally[BEGUN] + 1) / (tally[SEEN] + 100)
@@ -77,15 +95,13 @@ class Tail:
         return cls(rate.astype(np.float32), mean.astype(np.float32), shape)
 
     def of(self, past: Deviation, exposure: IntArray, impact: Array) -> "SeriesTail":
-        """The tail of each series.
+        """Return the tail of each series: the shipped one, moved towards the series' own past or, near changes, towards
+        earlier changes.
 
         Args:
             past: of N rows.
-            exposure: ``[N]``; near a planned change a series' own past says nothing.
+            exposure: ``[N]``; near a planned change a series' own past does not apply.
             impact: ``[4, EXPOSURES, SCALES, C]``, what planned changes did in this mesh.
-
-        Returns:
-            The shipped tail, leaning to what the series did before, or services near changes.
         """
         seen = np.minimum(past.seen, TAIL_MEMORY)
         begun = self.rate[UNEXPOSED][:, None] * np.float32(RATE_WEIGHT) + past.exceed_count
@@ -101,7 +117,7 @@ class SeriesTail:
     """Tails of N x C series at each time scale.
 
     Attributes:
-        shipped, past, exposure, impact: what they are made of, see :meth:`Tail.of`.
+        shipped, past, exposure, impact: as in :meth:`Tail.of`.
         start: ``[SCALES, N, C]`` surprise of a level at ``TAIL_START``.
     """
 
@@ -112,16 +128,20 @@ class SeriesTail:
     start: Array
 
     def surprise(self, level: Array, channels: slice = EVERY) -> Array:
-        """``-log10 p`` of levels ``[SCALES, N, c]`` of these channels, from 0 to 15: ``[N, c]``, the strangest scale's,
-        less ``log10`` of their number for having looked so often. Nothing is surprising that was not measured.
+        """Return the surprise ``-log10 p`` of levels, from 0 to 15: ``[N, c]``.
 
-        Below the start of the tail it rises linearly from 0 to the surprise of the start: ranks in the body carry
-        little, and only the tail decides.
+        It is the strongest time scale's surprise, less ``log10`` of the number of scales (Bonferroni). Series without a
+        measurement have surprise 0. Below the start of the tail, surprise rises linearly from 0 to the surprise of the
+        start: ranks in the body carry little information, and only the tail decides.
+
+        Args:
+            level: ``[SCALES, N, c]`` of these channels.
+            channels: which channels.
         """
         observed = self.past.observed[:, channels]
         surprise: Array = (level * np.float32(1 / TAIL_START)).clip(0, 1) * self.start[..., channels]
         surprise *= observed
-        # Few are far, and logarithms are dear.
+        # Logarithms are slow, and few levels are in the tail.
         far = np.unravel_index(np.flatnonzero((level > TAIL_START) & observed), level.shape)
         scale, row, place = far
         channel = np.arange(self.start.shape[-1])[channels][place]
@@ -130,7 +150,7 @@ class SeriesTail:
         return strangest.clip(0, SURPRISE_LIMIT)
 
     def _beyond(self, over: Array, scale: IntArray, row: IntArray, channel: IntArray) -> Array:
-        """``[F]`` further surprise of F levels that are ``over`` the start of their tails."""
+        """Return the additional surprise ``[F]`` of F levels that exceed the start of their tails by ``over``."""
         kind = self.exposure[row]
         which = kind, scale, channel
         calm = kind == UNEXPOSED
@@ -148,17 +168,19 @@ class SeriesTail:
 
 
 def explained_share(deviation: Array, expected: Array) -> Array:
-    """Share of each deviation that its expectation explains, 0 to .7: the expectation's projection on it.
+    """Return the share of each deviation that its expectation explains, 0 to 0.7: the projection of the expectation on
+    it.
 
     Args:
-        deviation, expected: ``[N, C]`` sigmas. Deviations of about one sigma are noise: nothing is explained of them.
+        deviation, expected: ``[N, C]`` sigmas. Deviations of about one sigma are noise, so nothing of them is
+            explained.
     """
     share = deviation * expected / (deviation * deviation + 1)
     return np.clip(share, 0, EXPLAINED_AT_MOST).astype(np.float32)
 
 
 def _pareto_shape(x: Array) -> float:
-    """Generalised Pareto shape of sorted excesses by probability-weighted moments."""
+    """Return the generalised Pareto shape of sorted excesses, by probability-weighted moments."""
     n = len(x)
     first = float(x.mean())
     second = float((x * (1 - (np.arange(n) + 0.65) / n)).mean())

@@ -1,6 +1,7 @@
-"""What speaks for and against each service: its own series, the calls into it, the calls out of it, its neighbours.
+"""Evidence for and against each service: its own series, calls into and out of it, and its neighbours.
 
-Computed over the whole mesh from calibrated surprises; only the services worth a look travel on to the meta-model.
+It is computed over the whole mesh from calibrated surprises. Only the services with the most evidence go on to the
+meta-model.
 """
 
 from collections.abc import Sequence
@@ -23,11 +24,10 @@ from model.features import (
     RATE,
     Array,
 )
-from model.incidents.feedback import raised
+from model.incidents.feedback import level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.calibration import Tail, explained_share
-from model.scoring.explanations import SYMPTOMS, Explanation, Strength
-from model.scoring.explanations import told as told_of
+from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray
 from model.state.change_impact import OWN
@@ -64,11 +64,11 @@ _SHOWN_BY = (
     (EvidenceKind.VANISHED,),
     (EvidenceKind.RESOURCES,),
 )
-SYMPTOM = np.array(  # index into ``feedback.SYMPTOMS``; -1: context
+SYMPTOM = np.array(  # column of ``feedback.SYMPTOMS`` for each kind; -1: context only
     [next((symptom for symptom, kinds in enumerate(_SHOWN_BY) if kind in kinds), -1) for kind in EvidenceKind]
 )
-RESOURCES = 0.6  # what a surprise in resources counts for beside one in latency or errors
-MARGIN = 0.3  # decades: what is twice as improbable as what was no incident, and like it, is none either
+RESOURCES = 0.6  # weight of a surprise in resources relative to one in latency or errors
+MARGIN = 0.3  # decades: after a false alarm, a similar deviation up to twice as improbable raises no alert either
 # What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
 # starts a storm of calls may show nothing else, and is what its victims have in common.
 AFFECTED = [
@@ -81,11 +81,12 @@ AFFECTED = [
 ]
 _CALLED_SYMPTOMS = AFFECTED[:4]  # what a caller sees of the services it calls
 MOST_CANDIDATES = 256
-WORTH_A_LOOK = 2.0  # surprise: one in a hundred
-UNHEARD_OF = 6.0  # surprise of what normal traffic does not show: a service is gone and missed, calls go elsewhere
-LEAST_REQUESTS = 50  # of new calls in a snapshot, to be believed
+WORTH_A_LOOK = 2.0  # surprise from which a service is a candidate: one in a hundred
+# Surprise of events that normal traffic never shows: callers miss a service, or calls go elsewhere.
+DISAPPEARANCE_SURPRISE = 6.0
+LEAST_REQUESTS = 50  # requests on new calls in a snapshot that count in full
 TRAFFIC = slice(RATE, RATE + 1)
-YOUNG = 10  # snapshots; a call seen less often is judged by the structure
+YOUNG = 10  # snapshots; the learned structure judges calls that were seen less often
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,10 @@ class Surprises:
     """Calibrated surprise of every series of a mesh, ``-log10 p`` from 0 to 15.
 
     Attributes:
-        node, edge: ``[N, 9]``, ``[E, 5]``: what the neighbours do not explain.
-        node_raw: explained or not.
-        edge_rate_raw: ``[E]``, of calls' traffic, explained or not.
-        node_expected, edge_expected: transformed units: where each series should have been.
+        node, edge: ``[N, 9]``, ``[E, 5]``: after subtracting what the neighbours explain.
+        node_raw: ``[N, 9]``: without that subtraction.
+        edge_rate_raw: ``[E]``: traffic of calls, without that subtraction.
+        node_expected, edge_expected: expected value of each series, transformed units.
     """
 
     node: Array
@@ -109,30 +110,30 @@ class Surprises:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The services worth a look, M of them, worst first, and what the meta-model needs of the rest.
+    """The M candidates with the most evidence, and what the meta-model needs to know about the other services.
 
     Attributes:
-        names: their ids.
+        names: ids of the candidates, worst first.
         kinds: float32 ``[M, K]``, surprises by :class:`EvidenceKind`.
-        remote: bool ``[M]``: known from its callers alone, as far as one can tell.
-        blame: ``[M]`` the network's logits.
+        remote: bool ``[M]``: see :func:`remotes`.
+        root_cause_logit: ``[M]`` logits of the network.
         page: ``[M]`` page scores.
         affected: ``[M]`` the strongest of ``AFFECTED``.
-        calls: int64 ``[2, C]`` calls among them, rows of the candidates.
-        told: what there is to say of them.
-        counts: how many services have a page score above 2, 3 and 5.
-        services: scored services.
-        total: all services present.
+        calls: int64 ``[2, C]`` calls among the candidates, as rows.
+        explanation: the reasons for each candidate.
+        counts: number of services with a page score above 2, 3 and 5.
+        services: number of scored services.
+        total: number of services present.
     """
 
     names: tuple[str, ...]
     kinds: Array
     remote: BoolArray
-    blame: Array
+    root_cause_logit: Array
     page: Array
     affected: Array
     calls: IntArray
-    told: Explanation
+    explanation: Explanation
     counts: tuple[int, int, int]
     services: int
     total: int
@@ -140,18 +141,24 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Scores of all parts put together: expectations ``[N, 9]``, ``[E, 5]``, structure ``[E]`` (NaN between parts),
-    blame ``[N]``, and which services were scored ``[N]``."""
+    """The scores of all parts as arrays of the whole mesh.
+
+    Attributes:
+        node_expected, edge_expected: ``[N, 9]``, ``[E, 5]``: expected deviations, sigmas.
+        structure: ``[E]`` logits; NaN for calls between parts.
+        root_cause_logit: ``[N]``.
+        scored: bool ``[N]``: whether a part with this service in its core answered.
+    """
 
     node_expected: Array
     edge_expected: Array
     structure: Array
-    blame: Array
+    root_cause_logit: Array
     scored: BoolArray
 
 
 def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_tail: Tail) -> Surprises:
-    """Surprise of every series, before and after what the neighbours explain is taken away."""
+    """Compute the surprise of every series, with and without the share that neighbours explain."""
     o = observation
     node_series = node_tail.of(o.node, o.node_exposure, o.node_impact)
     edge_series = edge_tail.of(o.edge, o.edge_exposure, o.edge_impact)
@@ -167,13 +174,15 @@ def surprises(observation: Observation, decoded: Decoded, node_tail: Tail, edge_
     )
 
 
-def assembled(state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray) -> Decoded:
-    """Parts' scores laid on the mesh.
+def assemble_scores(
+    state: MeshState, scores: list[tuple[IntArray, IntArray, PartitionScore]], crossing: IntArray
+) -> Decoded:
+    """Merge the scores of the parts into arrays of the whole mesh.
 
     Args:
-        state: whose rows they are laid on.
-        scores: each part's core services and owned calls, as rows of the state, and its score.
-        crossing: calls between parts, whose structure no part can know.
+        state: whose rows the arrays have.
+        scores: for each part, the rows of its core services and of its owned calls, and its score.
+        crossing: calls between parts. No part knows their structure.
     """
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
     decoded = Decoded(
@@ -185,7 +194,7 @@ def assembled(state: MeshState, scores: list[tuple[IntArray, IntArray, Partition
     )
     for core, owned, score in scores:
         decoded.node_expected[core], decoded.edge_expected[owned] = score.node_expected, score.edge_expected
-        decoded.structure[owned], decoded.blame[core] = score.structure, score.blame
+        decoded.structure[owned], decoded.root_cause_logit[core] = score.structure, score.root_cause_logit
         decoded.scored[core] = True
     decoded.structure[crossing] = np.nan
     return decoded
@@ -194,15 +203,15 @@ def assembled(state: MeshState, scores: list[tuple[IntArray, IntArray, Partition
 def gather(
     state: MeshState, observation: Observation, decoded: Decoded, surprise: Surprises, policy: AlertPolicy
 ) -> Evidence:
-    """Evidence of every service, and the candidates among them."""
+    """Compute the evidence of every service and select the candidates."""
     remote = remotes(state)
     kinds = _kinds(state, observation, decoded, surprise, remote)
-    told = eased(kinds, state.memory, state.node_ids)
+    told = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(told) * _leniency(state, policy) * decoded.scored
     affected = told[:, AFFECTED].max(axis=1) * decoded.scored
     interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
-    interest += WORTH_A_LOOK * state.memory.involved(state.node_ids)  # an open incident keeps its suspects
-    worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.heeded.muted(state.node_ids))
+    interest += WORTH_A_LOOK * state.memory.is_in_incident(state.node_ids)  # services of open incidents stay candidates
+    worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.active_mutes.is_muted(state.node_ids))
     keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
     row = np.full(len(page), -1)
     row[keep] = np.arange(len(keep))
@@ -213,11 +222,11 @@ def gather(
         tuple(state.node_ids[i] for i in keep),
         kinds[keep],
         remote[keep],
-        decoded.blame[keep],
+        decoded.root_cause_logit[keep],
         page[keep].astype(np.float32),
         affected[keep].astype(np.float32),
         calls[:, (calls >= 0).all(axis=0) & (calls[0] != calls[1])],
-        told_of(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep),
+        explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep),
         (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
         int((decoded.scored & present).sum()),
         int(present.sum()),
@@ -225,8 +234,13 @@ def gather(
 
 
 def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
-    """The first of ``order`` ``[N]``; whoever is muted takes nobody's place, so that a namespace in maintenance hides
-    nobody else."""
+    """Select the first ``MOST_CANDIDATES`` of ``order``, and as many that are not muted, so that a muted namespace does
+    not displace other services.
+
+    Args:
+        order: ``[N]`` rows, the most interesting first.
+        muted: ``[N]``.
+    """
     first = order[:MOST_CANDIDATES]
     if not muted.any():
         return first
@@ -235,10 +249,10 @@ def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
 
 
 def page_score(kinds: Array) -> Array:
-    """``[N]``: the strongest of latency and errors, own or of the calls in, a disappearance and, at a discount,
-    resources; and .3 of the second.
+    """Return the page score ``[N]``: the strongest symptom plus 0.3 of the second.
 
-    Load is context: it pages nobody, whatever it does.
+    Symptoms are latency and errors (own, or of calls into the service), disappearance and, with a lower weight,
+    resources. Load is context and never raises an alert.
     """
     strong = np.sort(symptoms(kinds), axis=1)
     score: Array = strong[:, -1] + np.float32(0.3) * strong[:, -2]
@@ -246,7 +260,7 @@ def page_score(kinds: Array) -> Array:
 
 
 def symptoms(kinds: Array) -> Array:
-    """``[N, 4]``: latency, errors, disappearance and, at a discount, resources, which page."""
+    """Return ``[N, 4]``: latency, errors, disappearance and weighted resources. These can raise alerts."""
     latency = np.maximum(kinds[:, EvidenceKind.LATENCY], kinds[:, EvidenceKind.CALLS_IN_LATENCY])
     error = np.maximum(kinds[:, EvidenceKind.ERROR], kinds[:, EvidenceKind.CALLS_IN_ERROR])
     return np.stack(
@@ -255,33 +269,38 @@ def symptoms(kinds: Array) -> Array:
     )
 
 
-def eased(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
-    """``[N, K]`` the evidence less what people's feedback and services' sensitivity raise page levels by."""
-    if not memory.feedback and not memory.heeded.levels:
+def apply_level_shifts(kinds: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
+    """Return the evidence ``[N, K]`` less the shifts of page levels from feedback and sensitivity."""
+    if not memory.feedback and not memory.active_mutes.levels:
         return kinds
-    return lessened(kinds, raised(memory.feedback, names) + memory.heeded.raised(names)[:, None])
+    return lower_evidence(
+        kinds, level_shifts(memory.feedback, names) + memory.active_mutes.level_shifts(names)[:, None]
+    )
 
 
-def lessened(kinds: Array, levels: Array) -> Array:
-    """``[N, K]`` the evidence less what page levels are raised by, symptom by symptom (``[N, 4]``, or ``[N, 1]``)."""
+def lower_evidence(kinds: Array, levels: Array) -> Array:
+    """Return the evidence ``[N, K]`` less ``levels``, ``[N, 4]`` by symptom or ``[N, 1]``."""
     moves = np.broadcast_to(levels, (len(kinds), len(_SHOWN_BY)))[:, SYMPTOM] * (SYMPTOM >= 0)
     moves[:, EvidenceKind.RESOURCES] /= RESOURCES
     return np.where(kinds > 0, np.maximum(kinds - moves, 0), 0).astype(np.float32)
 
 
 def excess(kinds: Array, level: float) -> Array:
-    """``[N, 4]`` decades by which page levels would have to be raised, symptom by symptom, for this to page nobody.
+    """Return by how many decades ``[N, 4]`` the page levels must rise, by symptom, so that this evidence raises no
+    alert.
 
-    The page score of symptoms scaled down is the page score scaled down, so that all are cut by one share.
+    All symptoms are reduced by the same share, because the page score of scaled symptoms is the scaled page score.
     """
     share = 1 - (level - MARGIN) / np.maximum(page_score(kinds), level - MARGIN)
     return symptoms(kinds) * share[:, None].astype(np.float32)
 
 
 def remotes(state: MeshState) -> BoolArray:
-    """``[N]``: services that make no calls and never showed cpu, memory or connections: databases, queues and clouds
-    measured by those who call them, load balancers, names that nobody could resolve. In what they show a caller's own
-    trouble is seen as well."""
+    """Return which services ``[N]`` are known only from their callers.
+
+    Such a service makes no calls and never reported cpu, memory or connections: a database, queue or cloud service, a
+    load balancer, or an unresolved name. A fault of the caller also shows in its metrics.
+    """
     silent = np.bincount(state.edge_index[0], minlength=len(state.node_ids)) == 0
     resources = state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]].max(axis=1) > 0
     remote: BoolArray = silent & ~resources
@@ -289,7 +308,7 @@ def remotes(state: MeshState) -> BoolArray:
 
 
 def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surprises, remote: BoolArray) -> Array:
-    """``[N, K]`` evidence by kind."""
+    """Return the evidence ``[N, K]`` by kind."""
     node, edge = observation.node, observation.edge
     source, destination = state.edge_index
     count = len(state.node_ids)
@@ -311,7 +330,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, EvidenceKind.FALL] = s.node_raw[:, RATE] * ~rising
     kinds[:, EvidenceKind.RESOURCES] = s.node[:, [CPU, CPU_PER_REQUEST]].max(
         axis=1
-    )  # memory stays high when trouble is over
+    )  # memory stays high after an incident
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = _either(s.edge[:, P50] * call_material[0], s.edge[:, P99] * call_material[1])
     kinds[:, EvidenceKind.CALLS_IN_LATENCY] = _worst(call_latency, destination, count)
@@ -323,15 +342,18 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, EvidenceKind.REMOTES] = _worst(symptom[destination] * from_afar, source, count)
     kinds[:, EvidenceKind.CALLERS] = _worst(symptom[source], destination, count)
     kinds[:, EvidenceKind.VANISHED] = np.maximum(
-        _vanished(state, observation, s.node_raw[:, RATE]), _rerouted(state, observation, s)
+        _disappearance(state, observation, s.node_raw[:, RATE]), _reroute(state, observation, s)
     )
     kinds[:, EvidenceKind.STRUCTURE] = _unlikely_calls(state, observation, decoded, count)
     return kinds
 
 
 def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
-    """How much p50, p99 and errors matter, 0 to 1: rare is not enough. Latency counts fully 35% above expectation,
-    errors two percentage points and 60% above it: what fails most of the time fails more now and then."""
+    """Return how much p50, p99 and errors matter, 0 to 1, because rare alone is not enough.
+
+    Latency counts in full from 35% above expectation. Errors count in full from two percentage points and 60% above it:
+    where most requests fail anyway, the error rate varies more.
+    """
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
     p50, p99 = (_slower(value[:, c] - expected[:, c]) for c in (P50, P99))
@@ -340,8 +362,11 @@ def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
 
 
 def _matters(value: Array, expected: Array) -> Array:
-    """``[M, 9]``: how much each deviation of a service's own series matters, 0 to 1: latency and errors as for paging,
-    counts and times as latency, shares of a resource from one percentage point up."""
+    """Return how much each deviation of a service's own series matters, ``[M, 9]``, 0 to 1.
+
+    Latency and errors count as for alerts, counts and times like latency, and shares of a resource from one percentage
+    point.
+    """
     over = value - expected
     over[:, RATE] = np.abs(over[:, RATE])
     matters = _slower(over)
@@ -352,30 +377,31 @@ def _matters(value: Array, expected: Array) -> Array:
 
 
 def _slower(over: Array) -> Array:
-    """How much times matter that are so far above expectation, in logarithms."""
+    """Return how much times matter that exceed expectation by ``over``, in logarithms."""
     share: Array = np.clip((over - 0.05) / 0.25, 0, 1)
     return share
 
 
 def _either(*tests: Array) -> Array:
-    """The worst of several tests of one thing, paying for having looked so often."""
+    """Return the strongest of several tests of one symptom, less ``log10`` of their number (Bonferroni)."""
     worst: Array = np.maximum(np.maximum.reduce(tests) - np.float32(np.log10(len(tests))), 0)
     return worst
 
 
 def _worst(values: Array, group: IntArray, count: int) -> Array:
-    """Largest value of each group less ``log10`` of its size (Bonferroni): a hub is looked at many times."""
+    """Return the largest value of each group, less ``log10`` of the group's size (Bonferroni): a hub has many chances
+    to deviate."""
     worst = np.zeros(count, np.float32)
     np.maximum.at(worst, group, values)
     sizes = np.bincount(group, minlength=count)
     return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)
 
 
-def _vanished(state: MeshState, observation: Observation, surprise: Array) -> Array:
-    """Disappearance of a busy service that somebody misses, unless it was planned.
+def _disappearance(state: MeshState, observation: Observation, surprise: Array) -> Array:
+    """Return the surprise ``[N]`` of busy services that disappeared and are missed, unless the deletion was planned.
 
-    A canary that ends or a service that was replaced is gone too, but whoever called it makes as many calls as ever:
-    what counts is the share of its calls that nobody makes any more.
+    A canary that ended or a service that was replaced is gone too, but its callers make as many calls as before. So the
+    share of its calls that were not redirected counts.
     """
     node, edge = observation.node, observation.edge
     gone = (state.node_absent > 0) & (node.expected[:, RATE] > np.log(1.05))
@@ -388,23 +414,23 @@ def _vanished(state: MeshState, observation: Observation, surprise: Array) -> Ar
     lost = np.maximum(_rate_of(edge.expected[:, RATE]), 0)
     shortfall = lost - _rate_of(edge.value[:, RATE]) * observation.edge_present
     count = len(gone)
-    short_of = np.bincount(source, shortfall, count)  # what each caller makes less, all its calls together
+    short_of = np.bincount(source, shortfall, count)  # drop in the traffic of each caller, over all its calls
     missed = lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1)
-    part = lost / np.maximum(np.bincount(source, lost, count)[source], 1e-6)  # of all that the caller makes
-    plain = missed * np.clip((part - 0.05) / 0.15, 0, 1)  # a small part is lost in the noise of the others
+    part = lost / np.maximum(np.bincount(source, lost, count)[source], 1e-6)  # share of the caller's traffic
+    plain = missed * np.clip((part - 0.05) / 0.15, 0, 1)  # a small share is lost in the noise of the other calls
     called, missed, plain = (np.bincount(destination, v, count) for v in (lost, missed, plain))
     share, sure = (np.where(called > 0, v / np.maximum(called, 1e-6), 1.0) for v in (missed, plain))
-    worth = np.maximum(surprise, UNHEARD_OF * sure * np.minimum(surprise, 1))
+    worth = np.maximum(surprise, DISAPPEARANCE_SURPRISE * sure * np.minimum(surprise, 1))
     vanished: Array = (worth * gone * np.clip(2 * share - 0.5, 0, 1)).astype(np.float32)
     return vanished
 
 
-def _rerouted(state: MeshState, observation: Observation, s: Surprises) -> Array:
-    """Calls that a settled service suddenly makes to another settled one instead of those it made before, unless it was
-    just changed: at the caller and at both destinations.
+def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
+    """Return the surprise ``[N]`` of traffic that an established service moves from its usual callees to another
+    established service, unless it was just changed. It counts for the caller and both destinations.
 
-    Such a thing has no past to be compared with. ``UNHEARD_OF`` is what it is worth when it takes a tenth of the
-    caller's calls and another call falls beyond its usual variation.
+    There is no past to compare with. The surprise is ``DISAPPEARANCE_SURPRISE`` if a tenth of the caller's traffic
+    moves and one of its usual calls falls beyond its usual variation.
     """
     edge, (source, destination) = observation.edge, state.edge_index
     young = young_calls(state, observation) & (observation.node_exposure[source] != OWN)
@@ -419,20 +445,20 @@ def _rerouted(state: MeshState, observation: Observation, s: Surprises) -> Array
     fallen = (missing > 0) & (gained[source] > 0)
     fall = np.minimum(_worst(s.edge_rate_raw * fallen, source, count), 1)
     counted = np.clip(gained * state.interval_seconds / LEAST_REQUESTS, 0, 1)
-    strength = (UNHEARD_OF * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
+    strength = (DISAPPEARANCE_SURPRISE * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
         np.maximum.at(rerouted, ends[calls], strength[source[calls]])
     return rerouted
 
 
 def _rate_of(transformed: Array) -> Array:
-    """Traffic in 1/s from its channel."""
+    """Return traffic in 1/s from its channel."""
     rate: Array = np.exp(transformed) - np.float32(EDGE_CHANNELS[RATE].offset)
     return rate
 
 
 def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded, count: int) -> Array:
-    """Young calls between settled services that the structure does not expect, at both ends."""
+    """Return, for both ends, how unlikely the learned structure finds young calls between established services."""
     young = young_calls(state, observation) & np.isfinite(decoded.structure)
     unlikely = unlikelihood(decoded.structure[young])
     worst = np.zeros(count, np.float32)
@@ -442,7 +468,7 @@ def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded
 
 
 def young_calls(state: MeshState, observation: Observation) -> BoolArray:
-    """``[E]``: calls new between services that are not: those that the structure has something to say about."""
+    """Return which calls ``[E]`` are new between services that are not. The learned structure judges these."""
     young: BoolArray = observation.edge_present & (state.edge_filters[SEEN, :, RATE] < YOUNG)
     settled = state.node_filters[SEEN, :, RATE] >= YOUNG
     young[young] = settled[state.edge_index[:, young]].all(axis=0)
@@ -450,13 +476,13 @@ def young_calls(state: MeshState, observation: Observation) -> BoolArray:
 
 
 def unlikelihood(logits: Array) -> Array:
-    """``-log10 sigmoid(logit)``: how little a call was to be expected."""
+    """Return ``-log10 sigmoid(logit)``: how unexpected a call is."""
     decades: Array = np.log10(1 + np.exp(-logits.clip(-30, 30)))
     return decades
 
 
 def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
-    """Factor on page scores: 0 around a planned deletion for two intervals."""
+    """Return a factor on page scores: 0 near a planned deletion for two intervals, else 1."""
     factor = np.ones(len(state.node_ids), np.float32)
     if not state.memory.changes:
         return factor
@@ -470,7 +496,7 @@ def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
 
 
 def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: Array, keep: IntArray) -> Strength:
-    """How strong each thing is that could be told of the candidates."""
+    """Return how strong each possible reason for the candidates is."""
     node, edge = observation.node, observation.edge
     candidate = np.zeros(len(state.node_ids), bool)
     candidate[keep] = True

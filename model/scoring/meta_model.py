@@ -10,10 +10,18 @@ from torch.nn import functional
 
 from model.features import Array
 from model.incidents.feedback import preference
-from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, audible, follow, groups, warmed
+from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, confirm_services, follow, groups, split_muted
 from model.network.autoencoder import Autoencoder
 from model.network.layers import perceptron
-from model.scoring.evidence import UNHEARD_OF, Evidence, EvidenceKind, K, excess, lessened, unlikelihood
+from model.scoring.evidence import (
+    DISAPPEARANCE_SURPRISE,
+    Evidence,
+    EvidenceKind,
+    K,
+    excess,
+    lower_evidence,
+    unlikelihood,
+)
 from model.scoring.explanations import SERIES
 from model.snapshot import BoolArray, IntArray
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
@@ -31,7 +39,7 @@ MOST_SUSPECTS = 10
 AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
 # In the ranking: nats for each decade of page score, since what is strange by itself needs no lesson, up to what a
 # disappearance is worth: beyond, more decades say how much is suffered, not whose doing it is.
-PAGE_NATS, MOST_DECADES = 1.0, UNHEARD_OF
+PAGE_NATS, MOST_DECADES = 1.0, DISAPPEARANCE_SURPRISE
 # Kinds of evidence that say of latency what others say of errors: in training they may change places.
 COUNTERPARTS = {
     EvidenceKind.LATENCY: EvidenceKind.ERROR,
@@ -93,7 +101,7 @@ class CrossingCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class VerdictContext:
     """What the verdict needs to know beside the evidence.
 
     Attributes:
@@ -132,7 +140,7 @@ def with_crossing(evidence: Evidence, crossing: CrossingCalls, logits: Array) ->
 
 
 def judge(
-    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: Circumstances, level: float
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext, level: float
 ) -> tuple[Verdict, IncidentMemory]:
     """The verdict of one snapshot.
 
@@ -150,29 +158,29 @@ def judge(
     mesh_score = float(evidence.page.max(initial=0.0))
     warming = when.learned < policy.warm_up
     score = np.zeros_like(evidence.page) if warming else evidence.page
-    hot, confirmed = warmed(memory, evidence.names, score, level, policy, when.observed_at)
-    memory = replace(memory, hot=hot).hushed()
+    hot, confirmed = confirm_services(memory, evidence.names, score, level, policy, when.observed_at)
+    memory = replace(memory, above_level=hot).without_muted()
     member = (score > level) | confirmed | ((evidence.affected > AFFECTED_SHARE * level) & (not warming))
-    muted = memory.heeded.muted(evidence.names)
-    found, hidden = audible(groups(member, confirmed, evidence.calls), confirmed, muted)
-    mutes = memory.heeded.hiding([evidence.names[i] for i in hidden])
+    muted = memory.active_mutes.is_muted(evidence.names)
+    found, hidden = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
+    mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
     since = [_began(memory, evidence, g, when.observed_at) for g in found]
     severities = [_severity(evidence, g, level) for g in found]
     open_incidents, groups_now = follow(
         memory, found, evidence.names, since, severities, policy.clear_after(when.interval_seconds)
     )
-    memory = replace(memory, open=open_incidents).explained(when.observed_at, when.interval_seconds)
+    memory = replace(memory, open=open_incidents).attach_changes(when.observed_at, when.interval_seconds)
     incidents = tuple(
-        _described(meta, evidence, memory, i, groups_now.get(open_incident.id), when)
+        _describe(meta, evidence, memory, i, groups_now.get(open_incident.id), when)
         for i, open_incident in enumerate(memory.open)
     )
     threshold = memory.threshold(policy.percentile)
     heard = float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score  # trouble is not ordinary
-    memory = memory.scored(heard, when.observed_at, alerted=bool(incidents), keep=policy.history)
-    memory = memory.hiding(mutes, when.observed_at)
+    memory = memory.add_score(heard, when.observed_at, alerted=bool(incidents), keep=policy.history)
+    memory = memory.record_hidden(mutes, when.observed_at)
     if memory.open:
-        shown = lessened(evidence.kinds, memory.heeded.raised(evidence.names)[:, None])
-        memory = memory.noted(evidence.names, excess(shown, level), when.observed_at)
+        shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
+        memory = memory.record_open(evidence.names, excess(shown, level), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
     preferred = preference(memory.feedback, evidence.names, [i.members for i in open_incidents])
     verdict = Verdict(
@@ -200,7 +208,7 @@ def _status(anomalous: bool, warming: bool, coverage: float) -> Status:
 
 
 def _began(memory: IncidentMemory, evidence: Evidence, group: Group, now: datetime) -> datetime:
-    starts = [memory.hot[evidence.names[i]][1] for i in group.rows if evidence.names[i] in memory.hot]
+    starts = [memory.above_level[evidence.names[i]][1] for i in group.rows if evidence.names[i] in memory.above_level]
     return min(starts, default=now)
 
 
@@ -211,8 +219,8 @@ def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
     return Severity.CRITICAL if strong and wide else Severity.MAJOR if strong or wide else Severity.MINOR
 
 
-def _described(
-    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, index: int, group: Group | None, when: Circumstances
+def _describe(
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, index: int, group: Group | None, when: VerdictContext
 ) -> Incident:
     """An open incident as the verdict tells it; one that is quiet now keeps its services."""
     open_incident = memory.open[index]
@@ -243,7 +251,7 @@ def suspects(
     evidence: Evidence,
     rows: IntArray,
     memory: IncidentMemory,
-    when: Circumstances,
+    when: VerdictContext,
     preferred: Array,
 ) -> tuple[Suspect, ...]:
     """Of these candidates, those whose doing it may be, best first, with reasons; ``preferred`` ``[M]`` nats speak for
@@ -251,7 +259,7 @@ def suspects(
     if not len(rows):
         return ()
     with torch.inference_mode():
-        scores = meta.root_cause_score(rank_inputs(evidence, rows), strangeness(evidence, rows))
+        scores = meta.root_cause_score(rank_inputs(evidence, rows), page_nats(evidence, rows))
         share = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
     return tuple(
@@ -259,9 +267,9 @@ def suspects(
     )
 
 
-def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Circumstances) -> tuple[Reason, ...]:
-    now, told = when.observed_at, evidence.told
-    since = memory.hot.get(evidence.names[row], (0, now))[1]
+def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
+    now, told = when.observed_at, evidence.explanation
+    since = memory.above_level.get(evidence.names[row], (0, now))[1]
     if told.gone[row]:
         since = min(since, now - timedelta(seconds=(int(told.gone[row]) - 1) * when.interval_seconds))
     reasons: list[Reason] = []
@@ -276,7 +284,7 @@ def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Circums
     return tuple(reasons)
 
 
-def strangeness(evidence: Evidence, rows: IntArray) -> Tensor:
+def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
     """``[R]`` nats that each candidate's own page score speaks for it, whatever was learned."""
     return torch.from_numpy(PAGE_NATS * np.minimum(evidence.page[rows], np.float32(MOST_DECADES)))
 
@@ -290,7 +298,7 @@ def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
     for table in (kinds / 5, beside):
         signed += [table, -table[:, EITHER_WAY]]
         table[:, EvidenceKind.CALLEES] *= -1
-    blame = evidence.blame[rows] - evidence.blame[rows].max(initial=0)
+    blame = evidence.root_cause_logit[rows] - evidence.root_cause_logit[rows].max(initial=0)
     signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(blame, -10, 10)[:, None] / 5]
     table = np.concatenate(signed, axis=1)
     return torch.from_numpy(table.astype(np.float32))
@@ -322,7 +330,7 @@ def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, lev
 def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> Tensor:
     """``[DETECT_INPUTS]``: the three worst page scores beside the page level, how many deviate, and for how long."""
     top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
-    streak = max((bits.bit_count() for bits, _ in memory.hot.values()), default=0)
+    streak = max((bits.bit_count() for bits, _ in memory.above_level.values()), default=0)
     symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)
     counts = np.log1p(np.array(evidence.counts[1:]))
     return torch.from_numpy(np.concatenate([top, symptoms, counts, [streak]]).astype(np.float32))

@@ -1,7 +1,7 @@
-"""Scoring one part of a mesh: a pure function of its arguments, so that any replica may score any part.
+"""Scoring of one part of a mesh: a pure function of its arguments, so that any replica can score any part.
 
-What is computed over the whole mesh (deviations from the past, standing among the others) was computed before the cut
-and arrives as inputs; what needs a series' memory (tails) stays where the state is. So no state travels.
+Deviations from the past and the standing among other services are computed over the whole mesh before the cut and
+arrive as inputs. Tails need the memory of a series and stay with the state. So no state travels.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from model.state.mesh_state import MeshState, Observation
 
 @dataclass(frozen=True, slots=True)
 class PartitionTask:
-    """One part of one snapshot, ready to be scored.
+    """One part of one snapshot, ready for scoring.
 
     Attributes:
         nodes: float32 ``[n, NODE_INPUTS]``; core services first, then the halo.
         edges: float32 ``[e, EDGE_INPUTS]``; owned calls first.
         edge_index: int32 ``[2, e]`` rows of ``nodes``.
         attended_callers, attended_callees: bool ``[e]``.
-        core: how many rows of ``nodes`` are core.
-        owned: how many rows of ``edges`` are owned.
-        boundary: int64 rows of core services whose embeddings are asked for.
+        core: number of rows of ``nodes`` that are core.
+        owned: number of rows of ``edges`` that are owned.
+        boundary: int64 rows of core services whose embeddings are returned.
         part: index in the plan.
     """
 
@@ -45,15 +45,15 @@ class PartitionTask:
 
 @dataclass(frozen=True, slots=True)
 class PartitionScore:
-    """What one part's core services and owned calls should have been.
+    """Expectations and logits for the core services and owned calls of one part.
 
     Attributes:
         part: index in the plan.
         node_expected: float32 ``[core, 9]`` expected deviation, sigmas.
         edge_expected: float32 ``[owned, 5]`` likewise.
-        structure: float32 ``[owned]`` logits; of a call from another part it means nothing here: both ends' embeddings
-            meet in the combining step only.
-        blame: float32 ``[core]`` logits: does trouble start here.
+        structure: float32 ``[owned]`` logits. They are meaningless for calls into another part, because the embeddings
+            of both ends meet only in the meta-model.
+        root_cause_logit: float32 ``[core]``: whether the fault starts at this service.
         embeddings: float32 ``[boundary, D]``.
     """
 
@@ -61,12 +61,13 @@ class PartitionScore:
     node_expected: Array
     edge_expected: Array
     structure: Array
-    blame: Array
+    root_cause_logit: Array
     embeddings: Array
 
 
 def node_inputs(observation: Observation) -> Array:
-    """``[N, NODE_INPUTS]``; deviations in asinh of sigmas, so that gross ones stay apart without dwarfing the rest."""
+    """Return ``[N, NODE_INPUTS]``. Deviations are asinh of sigmas, so that gross ones differ without dwarfing the
+    rest."""
     d = observation.node
     past = np.arcsinh(d.past_short), np.arcsinh(d.past_long)
     now = np.arcsinh(d.now), d.observed, np.arcsinh(observation.standing)
@@ -74,7 +75,7 @@ def node_inputs(observation: Observation) -> Array:
 
 
 def edge_inputs(observation: Observation) -> Array:
-    """``[E, EDGE_INPUTS]``."""
+    """Return ``[E, EDGE_INPUTS]``."""
     d = observation.edge
     past = np.arcsinh(d.past_short), np.arcsinh(d.past_long)
     now = np.arcsinh(d.now), d.observed
@@ -82,7 +83,7 @@ def edge_inputs(observation: Observation) -> Array:
 
 
 def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
-    """The task of a mesh that was not cut."""
+    """Return the task of a mesh that is not cut."""
     count = len(state.node_ids)
     return PartitionTask(
         node_inputs(observation),
@@ -97,17 +98,17 @@ def whole_mesh(state: MeshState, observation: Observation) -> PartitionTask:
 
 
 def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
-    """Score parts of any meshes in one block-diagonal pass, on the device the network is on.
+    """Score parts of any meshes in one block-diagonal pass, on the network's device.
 
     Returns:
-        One score per task, in order. Batching does not change a score.
+        One score per task, in order. A score does not depend on the batch.
     """
-    graph = batched(tasks, next(network.parameters()).device)
+    graph = batch_tasks(tasks, next(network.parameters()).device)
     with torch.inference_mode():
         said = network(graph)
         node_expected = torch.sinh(said.node_expected).cpu().numpy()
         edge_expected = torch.sinh(said.edge_expected).cpu().numpy()
-        structure, blame = said.structure.cpu().numpy(), said.blame.cpu().numpy()
+        structure, blame = said.structure.cpu().numpy(), said.root_cause_logit.cpu().numpy()
         embeddings = said.embeddings.cpu().numpy()
     scores, node, edge = [], 0, 0
     for task in tasks:
@@ -126,8 +127,8 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
     return scores
 
 
-def batched(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGraph:
-    """Parts side by side as one graph without calls between them."""
+def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGraph:
+    """Combine parts into one graph without calls between them."""
     offsets = np.cumsum([0, *(len(task.nodes) for task in tasks)])
     index = np.concatenate([t.edge_index.astype(np.int64) + o for t, o in zip(tasks, offsets, strict=False)], axis=1)
     edge_index = torch.from_numpy(index).to(device)

@@ -1,10 +1,11 @@
-"""Fitting a mesh's adapter to its last snapshots, taking it into use, and taking it back.
+"""Fits a mesh's adapter to its last snapshots, puts it into use, and rolls it back.
 
-What teaches: snapshots of the ring in which nothing alerted, nor in the ``AFTERMATH`` snapshots before, that are later
-than any rollback; of each, the services that no planned change was announced for within ``CHANGING`` snapshots, and
-whose troubles no mute hid then, later, or in the ``AFTERMATH`` snapshots before.
-A candidate is fitted on the older part of them and must beat the adapter in use on the newer part, service by service;
-a service where it does not keeps what it has. Everything here is deterministic.
+The fit uses the snapshots of the ring that raised no alert, that follow no alert within ``AFTERMATH`` snapshots, and
+that are later than any rollback. Of each it uses the services without a planned change in the last ``CHANGING``
+snapshots whose incidents no mute hid in that snapshot, later, or in the ``AFTERMATH`` snapshots before.
+
+A candidate is fitted on the older part of these snapshots. It must beat the adapter in use on the newer part, service
+by service; the other services keep their curves. Everything here is deterministic.
 """
 
 from dataclasses import dataclass, replace
@@ -14,49 +15,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import RATE, channel_values
-from model.incidents.mutes import covered
+from model.incidents.mutes import matches
 from model.snapshot import BoolArray, IntArray, MeshSnapshot
 from model.state.filters import CENTRE, FAST, SLOW_CENTRE
-from model.state.load_adapter import BEND, LATENCIES, LEAST, MOST, SLOPE, USUAL, Adaptation, Adapter, due_to_load
+from model.state.load_adapter import BEND, LATENCIES, LEAST, MOST, SLOPE, USUAL, Adaptation, Adapter, load_effect
 from model.state.mesh_state import MeshState
 
-AFTERMATH = 8  # snapshots after an alert that teach nothing
-CHANGING = 12  # snapshots after a planned change in which its service teaches nothing
-FEWEST = 40  # snapshots that a fit takes
-HELD_OUT = 0.25  # share of them, the newest, that a candidate is tested on
-MARGIN = 0.1  # of the loss, by which it must be better
-PRECISION = 10.0  # of the curve in use beside what is seen: a change of a slope by .3 is one sigma
-ROUNDS = 3  # of the fit: spread of the noise and curve by turns
-CUT = 3.0  # sigmas; no deviation counts for more, in the fit and in the test
+AFTERMATH = 8  # snapshots after an alert that are not used
+CHANGING = 12  # snapshots after a planned change in which its service is not used
+FEWEST = 40  # snapshots that a fit needs
+HELD_OUT = 0.25  # share of them, the newest, that test the candidate
+MARGIN = 0.1  # share of the loss by which the candidate must be better
+PRECISION = 10.0  # of the prior on the curve in use: a change of the slope by 0.3 is one sigma
+ROUNDS = 3  # of the fit, which alternates between the spread of the noise and the curve
+CUT = 3.0  # sigmas; larger deviations are clipped, in the fit and in the test
 NOISE_FLOOR = 0.02  # of a latency, logarithms
-OUTLIER = 1.5  # logarithms of load from its median, beyond which a count is not believed
+OUTLIER = 1.5  # distance of load from its median, logarithms, beyond which it is ignored
 STEEPEST = 3.0  # slope and bend at most
-LEAST_RISE = 0.05  # from least to most load; a curve that is flatter is not worth keeping
-MOST_SERVICES = 64  # that have curves: 4 KB with their names
+LEAST_RISE = 0.05  # from lowest to highest load; flatter curves are dropped
+MOST_SERVICES = 64  # with curves: 4 KB with their names
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a fit proposes.
+    """The result of a fit.
 
     Attributes:
-        adapter: to be taken into use; None: it is not better anywhere.
-        beaten: when the adapter that it was compared with was fitted; None: there was none.
+        adapter: to put into use; None: it is not better anywhere.
+        compared_with: fitting time of the adapter it was compared with; None: there was none.
     """
 
     adapter: Adapter | None
-    beaten: datetime | None
+    compared_with: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
-    """Latencies of N services in T snapshots, and which of them teach.
+class FitData:
+    """Latencies of N services in T snapshots, and which of them are used.
 
     Attributes:
-        load: ``[T, N]`` request rate, latency: ``[T, N, 3]``, as the channels have them.
-        teaches: bool ``[T, N]``, observed: bool ``[T, N, 3]``.
+        load: ``[T, N]`` request rate, as the channel has it.
+        latency: ``[T, N, 3]``, likewise.
+        teaches: bool ``[T, N]``: whether the snapshot is used for this service.
+        observed: bool ``[T, N, 3]``.
     """
 
     load: Floats
@@ -66,24 +69,27 @@ class Lessons:
 
     @property
     def known(self) -> BoolArray:
-        """``[T, N, 3]``: observed, and teaches."""
+        """``[T, N, 3]``: observed and used."""
         known: BoolArray = self.observed & self.teaches[..., None]
         return known
 
 
 def fit(state: MeshState) -> Candidate | None:
-    """An adapter for what the mesh has shown of late; None where it has not shown enough.
+    """Fit an adapter to the last snapshots of a mesh.
 
-    A ridge regression of latency on load, each less its running mean, towards the curve in use: a window in which the
-    load stood still changes nothing, however long ago the peaks were.
+    The fit is a ridge regression of latency on load, each less its running mean, towards the curve in use. A window
+    with constant load changes nothing, however long ago the peaks were.
+
+    Returns:
+        The candidate. None if there are too few usable snapshots.
     """
-    quiet = teaching(state)
+    quiet = quiet_snapshots(state)
     if len(quiet) < FEWEST or state.observed_at is None:
         return None
-    lessons = _lessons(state, set(quiet))
-    present = _present(state, lessons)
+    lessons = _read_fit_data(state, set(quiet))
+    present = _current_curves(state, lessons)
     held_out = quiet[len(quiet) - int(HELD_OUT * len(quiet))]
-    proposed, before, after = _fitted(lessons, present, held_out)
+    proposed, before, after = _fit_curves(lessons, present, held_out)
     better = after < (1 - MARGIN) * before
     adapter = state.adaptation.adapter
     beaten = adapter.fitted_at if adapter else None
@@ -91,9 +97,9 @@ def fit(state: MeshState) -> Candidate | None:
         return Candidate(None, beaten)
     tested = max(float(lessons.known[held_out:, better].sum()), 1.0)
     loss = float(before[better].sum()) / tested, float(after[better].sum()) / tested
-    load = np.where(better[:, None], _seen(lessons, present.load), present.load)
+    load = np.where(better[:, None], _widen_load(lessons, present.load), present.load)
     curve = np.where(better[:, None, None], proposed, present.curve)
-    kept = _worth_keeping(load, curve)
+    kept = _strongest_rows(load, curve)
     if not len(kept):
         return Candidate(None, beaten)
     services = tuple(state.node_ids[i] for i in kept)
@@ -103,29 +109,32 @@ def fit(state: MeshState) -> Candidate | None:
     return Candidate(fitted, beaten)
 
 
-def adopted(state: MeshState, candidate: Candidate) -> MeshState:
-    """The mesh with the candidate's adapter in use; the very same where it is no better, or was compared with another
-    adapter than the one in use now."""
+def adopt(state: MeshState, candidate: Candidate) -> MeshState:
+    """Return the mesh with the candidate's adapter in use.
+
+    Returns ``state`` itself if the candidate is no better, or was compared with another adapter than the one in use
+    now.
+    """
     present = state.adaptation.adapter
-    if candidate.adapter is None or candidate.beaten != (present.fitted_at if present else None):
+    if candidate.adapter is None or candidate.compared_with != (present.fitted_at if present else None):
         return state
-    return _with(state, replace(state.adaptation, adapter=candidate.adapter, former=present))
+    return _replace_adaptation(state, replace(state.adaptation, adapter=candidate.adapter, former=present))
 
 
-def rolled_back(state: MeshState) -> MeshState:
-    """The mesh with the adapter before the one in use, or none; what taught it teaches nothing any more."""
-    return _with(state, Adaptation(state.adaptation.former, None, state.observed_at))
+def restore_former(state: MeshState) -> MeshState:
+    """Return the mesh with the former adapter, or none. The snapshots behind the present one are not used again."""
+    return _replace_adaptation(state, Adaptation(state.adaptation.former, None, state.observed_at))
 
 
-def unadapted(state: MeshState) -> MeshState:
-    """The mesh as if it had never adapted."""
-    return _with(state, Adaptation())
+def remove_adapter(state: MeshState) -> MeshState:
+    """Return the mesh as if it had never adapted."""
+    return _replace_adaptation(state, Adaptation())
 
 
-def teaching(state: MeshState) -> list[int]:
-    """Positions in the ring of the snapshots that teach."""
-    alerted = {at for at, _ in state.memory.withheld}
-    after = state.adaptation.taught_after
+def quiet_snapshots(state: MeshState) -> list[int]:
+    """Return the positions in the ring of the snapshots that a fit can use."""
+    alerted = {at for at, _ in state.memory.alerted_scores}
+    after = state.adaptation.rolled_back_at
     quiet, since = [], AFTERMATH + 1
     for i, snapshot in enumerate(state.window):
         since = 0 if snapshot.observed_at.timestamp() in alerted else since + 1
@@ -135,21 +144,21 @@ def teaching(state: MeshState) -> list[int]:
     return quiet
 
 
-def _with(state: MeshState, adaptation: Adaptation) -> MeshState:
-    """With another adapter: what the filters hold of latency at usual load becomes what it is by the new curves."""
+def _replace_adaptation(state: MeshState, adaptation: Adaptation) -> MeshState:
+    """Replace the adapter, and convert the filters from latency at usual load by the old curves to the new ones."""
     node, edge = state.node_filters.copy(), state.edge_filters.copy()
     for slot in (CENTRE, SLOW_CENTRE):
         load = state.node_filters[slot, :, RATE]
         for adapter, sign in ((state.adaptation.adapter, 1), (adaptation.adapter, -1)):
             if adapter is not None:
-                of_services, of_calls = due_to_load(adapter, state.node_ids, state.edge_index, load)
+                of_services, of_calls = load_effect(adapter, state.node_ids, state.edge_index, load)
                 node[slot] += sign * of_services
                 edge[slot] += sign * of_calls
     return replace(state, node_filters=node, edge_filters=edge, adaptation=adaptation)
 
 
-def _lessons(state: MeshState, quiet: set[int]) -> Lessons:
-    """The ring on the rows of the mesh's services."""
+def _read_fit_data(state: MeshState, quiet: set[int]) -> FitData:
+    """Return the ring on the rows of the mesh's services."""
     row = {name: i for i, name in enumerate(state.node_ids)}
     shape = (len(state.window), len(row))
     load, latency = np.zeros(shape), np.zeros((*shape, len(LATENCIES)))
@@ -163,11 +172,11 @@ def _lessons(state: MeshState, quiet: set[int]) -> Lessons:
         load[t, rows[known]], latency[t, rows[known]] = values[0][known], values[1][known]
         observed[t, rows[known]] = values[2][known]
         teaches[t] = (t - changed > CHANGING) & (t in quiet)
-    for service, last in state.memory.hidden.items():
+    for service, last in state.memory.last_hidden.items():
         until = sum(snapshot.observed_at <= last for snapshot in state.window)
-        teaches[: until + AFTERMATH, covered((service,), state.node_ids)] = False
+        teaches[: until + AFTERMATH, matches((service,), state.node_ids)] = False
     usual = np.array([np.median(load[teaches[:, n], n]) if teaches[:, n].any() else 0.0 for n in range(shape[1])])
-    return Lessons(load, latency, teaches & (np.abs(load - usual) < OUTLIER), observed)
+    return FitData(load, latency, teaches & (np.abs(load - usual) < OUTLIER), observed)
 
 
 def _values(snapshot: MeshSnapshot, interval_seconds: float) -> tuple[Floats, Floats, BoolArray]:
@@ -185,14 +194,14 @@ def _values(snapshot: MeshSnapshot, interval_seconds: float) -> tuple[Floats, Fl
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Of all N services: ``load`` ``[N, 3]`` and ``curve`` ``[N, 3, 2]`` as an adapter has them."""
+    """Curves of all N services: ``load`` ``[N, 3]`` and ``curve`` ``[N, 3, 2]`` as in an adapter."""
 
     load: Floats
     curve: Floats
 
 
-def _present(state: MeshState, lessons: Lessons) -> Curves:
-    """The curves in use; flat ones around the usual load of services that have none."""
+def _current_curves(state: MeshState, lessons: FitData) -> Curves:
+    """Return the curves in use; flat ones around the usual load for services without one."""
     load = np.zeros((len(state.node_ids), 3))
     for n in range(len(load)):
         seen = lessons.load[lessons.teaches[:, n], n]
@@ -206,17 +215,21 @@ def _present(state: MeshState, lessons: Lessons) -> Curves:
     return Curves(load, curve)
 
 
-def _fitted(lessons: Lessons, present: Curves, test: int) -> tuple[Floats, Floats, Floats]:
-    """Curves ``[N, 3, 2]`` fitted to the snapshots before number ``test``; the squared deviations ``[N]`` in sigmas,
-    summed over those from it on, of the present curves and of these."""
+def _fit_curves(lessons: FitData, present: Curves, test: int) -> tuple[Floats, Floats, Floats]:
+    """Fit curves to the snapshots before number ``test``.
+
+    Returns:
+        The curves ``[N, 3, 2]``, and the squared deviations ``[N]`` in sigmas, summed over the snapshots from ``test``
+        on, of the present curves and of the fitted ones.
+    """
     u = lessons.load - present.load[:, USUAL]
     shape = np.stack([u, np.maximum(u, 0) ** 2], axis=-1)[:, :, None]  # [T, N, 1, 2]
     known = lessons.known
     table = np.concatenate([np.broadcast_to(shape, (*known.shape, 2)), lessons.latency[..., None]], axis=-1)
-    table = detrended(table, lessons.teaches, known)
+    table = detrend(table, lessons.teaches, known)
     x, y, old, new = table[..., :2], table[..., 2], known[:test], known[test:]
     curve = present.curve
-    for _ in range(ROUNDS):  # what was taken for noise at first is relation
+    for _ in range(ROUNDS):  # the first spread also contains the relation
         residual = y[:test] - np.einsum("tnci,nci->tnc", x[:test], curve)
         sigma = _spread(residual, old)
         believed = np.einsum("tnci,nci->tnc", x[:test], curve - present.curve)
@@ -233,9 +246,9 @@ def _fitted(lessons: Lessons, present: Curves, test: int) -> tuple[Floats, Float
 
 
 def _convex(start: Floats, gram: Floats, moment: Floats) -> Floats:
-    """The ridge's solution where it bends up, else the best straight line; never falling, never too steep."""
+    """Return the ridge's solution if it bends up, else the best straight line; never falling, never too steep."""
     free = start + np.linalg.solve(gram, moment[..., None])[..., 0]
-    # A bend of 0 is a given step; the slope makes the best of it.
+    # With the bend fixed at 0, the slope is optimal again.
     straight = (
         start[..., SLOPE] + (moment[..., SLOPE] + gram[..., SLOPE, BEND] * start[..., BEND]) / gram[..., SLOPE, SLOPE]
     )
@@ -245,16 +258,16 @@ def _convex(start: Floats, gram: Floats, moment: Floats) -> Floats:
     return clipped
 
 
-def detrended(table: Floats, teaches: BoolArray, known: BoolArray) -> Floats:
-    """Each series less its running mean, which begins anew after what does not teach; 0 where it is not known.
+def detrend(table: Floats, teaches: BoolArray, known: BoolArray) -> Floats:
+    """Subtract the running mean from each series; the mean restarts after a row that is not used. 0 where unknown.
 
-    Load and latency go through the same filter, so that a straight relation between them stays what it is, and levels
-    and slow drifts (a leak) are gone.
+    Load and latency pass through the same filter, so a linear relation between them is preserved, and levels and slow
+    drifts (a leak) disappear.
 
     Args:
         table: ``[T, N, C, K]``.
         teaches: ``[T, N]``.
-        known: ``[T, N, C]``; what is missing leaves the mean where it is.
+        known: ``[T, N, C]``; a missing value leaves the mean unchanged.
     """
     out, mean, seen = np.zeros_like(table), np.zeros_like(table[0]), np.zeros(known.shape[1:])
     for t in range(len(table)):
@@ -266,7 +279,7 @@ def detrended(table: Floats, teaches: BoolArray, known: BoolArray) -> Floats:
 
 
 def _spread(residual: Floats, known: BoolArray) -> Floats:
-    """``[N, 3]`` one sigma by the median absolute deviation, with a floor."""
+    """Return one sigma ``[N, 3]`` by the median absolute deviation, with a floor."""
     magnitude = np.where(known, np.abs(residual), np.inf)
     magnitude.sort(axis=0)
     middle = np.take_along_axis(magnitude, (known.sum(axis=0) // 2).clip(0, len(known) - 1)[None], axis=0)[0]
@@ -274,8 +287,8 @@ def _spread(residual: Floats, known: BoolArray) -> Floats:
     return spread
 
 
-def _seen(lessons: Lessons, present: Floats) -> Floats:
-    """``[N, 3]`` usual load as it is, least and most wider by what was seen."""
+def _widen_load(lessons: FitData, present: Floats) -> Floats:
+    """Return the load range ``[N, 3]``: usual load as before, lowest and highest extended to the load seen."""
     least = np.where(lessons.teaches, lessons.load, np.inf).min(axis=0)
     most = np.where(lessons.teaches, lessons.load, -np.inf).max(axis=0)
     return np.stack(
@@ -283,8 +296,8 @@ def _seen(lessons: Lessons, present: Floats) -> Floats:
     )
 
 
-def _worth_keeping(load: Floats, curve: Floats) -> IntArray:
-    """Rows of the services whose latency rises most over the loads seen, in their order."""
+def _strongest_rows(load: Floats, curve: Floats) -> IntArray:
+    """Return the rows of the services whose latency rises most over the loads seen, in ascending order."""
     below, above = load[:, LEAST] - load[:, USUAL], load[:, MOST] - load[:, USUAL]
     rise = (curve[..., SLOPE] * (above - below)[:, None] + curve[..., BEND] * (above**2)[:, None]).max(axis=1)
     strongest = np.argsort(-rise, kind="stable")[:MOST_SERVICES]

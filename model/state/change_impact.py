@@ -1,8 +1,8 @@
-"""Planned changes near a service, and what they do in this mesh.
+"""Planned changes near a service, and their usual effect in this mesh.
 
-A deploy makes its service slow for a while wherever people deploy; how slow is a matter of the mesh. What a service
-shows near a change is therefore compared with what services showed near changes before: exposed rows are counted apart,
-for the mesh as a whole, and the shipped tail of exposed rows leans to these counts as they grow.
+After a deploy a service is slow for a while in every mesh, but how slow depends on the mesh. So a service near a change
+is compared with what services near earlier changes did. Exposed rows are counted separately, for the mesh as a whole,
+and the shipped tail of exposed rows moves towards these counts as they grow.
 """
 
 import numpy as np
@@ -11,19 +11,22 @@ from model.features import Array
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import SCALES, TAIL_START, Deviation
 
-UNEXPOSED, BESIDE, OWN = range(3)  # no change near; one of a callee (for a call: of its caller); of itself (its callee)
+# No change nearby; a change of a callee (for a call: of its caller); a change of the service itself (of its callee).
+UNEXPOSED, BESIDE, OWN = range(3)
 EXPOSURES = 3
-SEEN, BEGUN, ABOVE, EXCESS = range(4)  # slots of an impact: exposed snapshots, spells, snapshots in them, sum of excess
-IMPACT_MEMORY = 5000  # exposed snapshots over which an impact is counted
+# Slots of an impact: exposed snapshots, spells in the tail, snapshots in such spells, sum of the excess.
+SEEN, BEGUN, ABOVE, EXCESS = range(4)
+IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 
 
 def no_impact(channels: int) -> Array:
-    """``[4, EXPOSURES, SCALES, C]``: of a mesh in which nothing was counted yet."""
+    """Return an empty impact, ``[4, EXPOSURES, SCALES, C]``."""
     return np.zeros((4, EXPOSURES, SCALES, channels), np.float32)
 
 
 def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntArray]:
-    """Exposure of services ``[N]`` and of calls ``[E]`` when these services ``[N]`` are being changed."""
+    """Return the exposure of services ``[N]`` and of calls ``[E]`` while the services ``changed`` ``[N]`` are being
+    changed."""
     node, edge = np.full(len(changed), UNEXPOSED), np.full(edge_index.shape[1], UNEXPOSED)
     if changed.any():
         source, destination = edge_index
@@ -34,14 +37,14 @@ def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntAr
     return node, edge
 
 
-def impact_after(impact: Array, deviation: Deviation, exposure: IntArray, muted: BoolArray) -> Array:
-    """The impact ``[4, EXPOSURES, SCALES, C]`` with this snapshot counted.
+def update_impact(impact: Array, deviation: Deviation, exposure: IntArray, muted: BoolArray) -> Array:
+    """Return the impact ``[4, EXPOSURES, SCALES, C]`` with this snapshot counted.
 
     Args:
         impact: before; not changed.
         deviation: of N rows.
-        exposure: ``[N]``; what is not exposed is not counted.
-        muted: ``[N]`` rows that teach nothing.
+        exposure: ``[N]``; unexposed rows are not counted.
+        muted: ``[N]`` rows that are not learned from.
     """
     counted = (exposure != UNEXPOSED) & ~muted
     if not counted.any():
@@ -50,18 +53,18 @@ def impact_after(impact: Array, deviation: Deviation, exposure: IntArray, muted:
     for kind in (BESIDE, OWN):
         rows = np.flatnonzero(counted & (exposure == kind))
         if len(rows):
-            found = tallied(deviation, rows)
+            found = tally_snapshot(deviation, rows)
             impact[:, kind] += found - impact[:, kind] * np.minimum(found[SEEN] / IMPACT_MEMORY, 1)
     return impact
 
 
-def tallied(deviation: Deviation, rows: IntArray) -> Array:
-    """``[4, SCALES, C]``: one snapshot of these rows, summed."""
+def tally_snapshot(deviation: Deviation, rows: IntArray) -> Array:
+    """Return the counts of these rows in one snapshot, ``[4, SCALES, C]``."""
     level, observed = deviation.level[:, rows], deviation.observed[rows]
     above = (level > TAIL_START) & observed
     seen = np.broadcast_to(observed.sum(axis=0), above.sum(axis=1).shape)
     excess = np.where(above, level - np.float32(TAIL_START), 0)
     begun = above.copy()
     scale, row, channel = np.nonzero(above)
-    begun[above] = deviation.begun(scale, rows[row], channel)
+    begun[above] = deviation.starts_spell(scale, rows[row], channel)
     return np.stack([seen, begun.sum(axis=1), above.sum(axis=1), excess.sum(axis=1)]).astype(np.float32)

@@ -1,9 +1,9 @@
-"""Filters: what one channel of one service or call remembers, and how far it is from it now.
+"""Filters: the memory of one channel of one service or call, and the deviation from it.
 
-A filter is thirteen numbers, O(1) per snapshot: a fast and a slow pair of robust centre and variance, the deviation
-averaged over 4 and 16 snapshots (its trajectory), how often it was seen, and how often and how far it went into the
-tail at each of three time scales. The filters of N rows and C channels are one array ``[13, N, C]``: a slot is
-contiguous.
+A filter is thirteen numbers with O(1) work per snapshot: a fast and a slow pair of robust centre and variance, the
+deviation averaged over 4 and 16 snapshots (its trajectory), how often the channel was seen, and how often and how far
+it went into the tail at each of three time scales. The filters of N rows and C channels are one array ``[13, N, C]``,
+so a slot is contiguous.
 """
 
 from dataclasses import dataclass, replace
@@ -22,35 +22,35 @@ SLOTS = 7 + 2 * SCALES
 FAST = 1 / 20  # forgetting per snapshot: half-life 14 snapshots
 SLOW = 1 / 130  # half-life 90 snapshots
 SHORT_RATE, LONG_RATE = 1 / 4, 1 / 16  # trajectories over 4 and 16 snapshots
-PRIOR_WEIGHT = 8  # snapshots that the starting variance counts for
+PRIOR_WEIGHT = 8  # weight of the starting variance, snapshots
 CLIP = 2.0  # Huber's k: an outlier moves centre and variance like a deviation of two sigmas
 CLIP_CONSISTENCY = 1.086  # 1 / E[min(z², 4)] for a normal z
-BOUND = 4.0  # a deviation counts for no more in the averages: they tell what lasts from what was gross and short
-MEMORABLE = 0.5  # sigmas over 4 snapshots; below it nothing is remembered that could be over
-SUPPORT = 0.4  # share of the average over 4 snapshots that the present must reach to count as lasting on
+BOUND = 4.0  # deviations are clipped to this in the averages, which separate lasting deviations from gross, short ones
+MEMORABLE = 0.5  # average over 4 snapshots, sigmas, from which the present must confirm it
+SUPPORT = 0.4  # share of the average over 4 snapshots that the present must reach to confirm it
 SHORT_SCALE, LONG_SCALE = np.float32(7**0.5), np.float32(31**0.5)  # to unit variance of white noise
-LIMIT = 30.0  # deviations are cut here; beyond, only "far" is known
+LIMIT = 30.0  # largest deviation, sigmas
 TAIL_START = 2.5  # deviations above it are the tail that calibration models
-# An average over 4, 4 and 16 snapshots is lower at rest, so that what exceeds then at a time scale is a new spell; one
-# gross deviation leaves 1 in that over 4.
+# Below these values an average (over 4, 4 and 16 snapshots) is at rest, so that the next exceedance at a time scale
+# starts a new spell. One gross deviation leaves 1 in the average over 4.
 RESTED = np.array([1.0, TAIL_START / SHORT_SCALE, TAIL_START / LONG_SCALE], np.float32)
-TAIL_MEMORY = 1000  # snapshots over which tails are counted
-EXCESS_LIMIT = 5.0  # no exceedance counts for more, sigmas
+TAIL_MEMORY = 1000  # snapshots after which old tail counts fade
+EXCESS_LIMIT = 5.0  # largest exceedance counted, sigmas
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far each channel of N rows is from its own past; C channels.
+    """Deviation of each channel of N rows from its own past; C channels.
 
     Attributes:
-        now: float32 ``[N, C]`` sigmas, this snapshot.
-        past_short, past_long: ``[N, C]`` the same, bounded, averaged over 4 and 16 snapshots, before this one.
+        now: float32 ``[N, C]`` sigmas, in this snapshot.
+        past_short, past_long: ``[N, C]`` the same, clipped and averaged over 4 and 16 snapshots before this one.
         level: ``[SCALES, N, C]`` sigmas on the side that counts, see :func:`_levels`.
         observed: bool ``[N, C]``: measured now and known before.
-        value, expected, spread: ``[N, C]`` transformed units: measured, centre of the past, one sigma.
-        seen: ``[N, C]`` before this snapshot.
-        exceed_count, exceed_sum: ``[SCALES, N, C]`` likewise: what calibration compares with, so that nothing is made
-            less strange by having just been seen.
+        value, expected, spread: ``[N, C]`` transformed units: measured value, centre of the past, one sigma.
+        seen: ``[N, C]`` measurements before this snapshot.
+        exceed_count, exceed_sum: ``[SCALES, N, C]`` tail counts before this snapshot. Calibration uses them, so that a
+            deviation does not make itself look normal.
     """
 
     now: Array
@@ -65,32 +65,38 @@ class Deviation:
     exceed_count: Array
     exceed_sum: Array
 
-    def moved(self, by: Array) -> "Deviation":
-        """The same where both values and expectations are higher by ``[N, C]``."""
+    def shift(self, by: Array) -> "Deviation":
+        """Return the same deviation with values and expectations raised by ``[N, C]``."""
         return replace(self, value=self.value + by, expected=self.expected + by)
 
     @property
     def excess(self) -> Array:
-        """``[SCALES, N, C]``: how far into the tail, negative below it."""
+        """Excess over the start of the tail, ``[SCALES, N, C]``; negative below it."""
         excess: Array = self.level - np.float32(TAIL_START)
         return excess
 
     @property
     def above(self) -> BoolArray:
-        """``[SCALES, N, C]``: in the tail."""
+        """Whether the level is in the tail, ``[SCALES, N, C]``."""
         above: BoolArray = (self.level > np.float32(TAIL_START)) & self.observed
         return above
 
-    def begun(self, scale: IntArray, row: IntArray, channel: IntArray) -> BoolArray:
-        """``[F]``: which of F levels above ``TAIL_START`` begin a spell there, and are not in one already."""
+    def starts_spell(self, scale: IntArray, row: IntArray, channel: IntArray) -> BoolArray:
+        """Return which of F levels in the tail start a new spell, ``[F]``."""
         lasting = scale == SCALES - 1
         past = np.where(lasting, self.past_long[row, channel], self.past_short[row, channel])
         begun: BoolArray = np.abs(past) < RESTED[scale]
         return begun
 
 
-def fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
-    """Filters of rows never seen: the mesh's median variance, or the channel's prior in a mesh never seen."""
+def new_filters(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
+    """Return filters of new rows: with the mesh's median variance, or the channel's prior in a new mesh.
+
+    Args:
+        count: number of rows.
+        known: filters of the mesh's other rows.
+        channels: of the rows.
+    """
     filters = np.zeros((SLOTS, count, len(channels)), np.float32)
     for c, channel in enumerate(channels):
         settled = known[SLOW_VARIANCE, known[SEEN, :, c] >= PRIOR_WEIGHT, c]
@@ -98,13 +104,19 @@ def fresh(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
     return filters
 
 
-def filtered(
+def update_filters(
     filters: Array, value: Array, measured: BoolArray, noise: Array, muted: BoolArray, channels: tuple[Channel, ...]
 ) -> tuple[Deviation, Array]:
-    """Deviation of each value from its filters, and the filters that have seen it.
+    """Return the deviation of each value from its filters, and the updated filters.
 
     Centre and variance are exponentially forgetting means of Huber-clipped innovations (Huber 1964), a fast and a slow
-    pair; the deviation is the one nearer zero, so that what either baseline knows is not strange.
+    pair. The deviation is the smaller of the two, so that a level known to either baseline is normal.
+
+    Args:
+        filters: ``[13, N, C]``; not changed.
+        value, measured, noise: ``[N, C]`` transformed values, which of them were measured, and their sampling variance.
+        muted: ``[N]`` rows whose tails do not learn.
+        channels: C channels.
     """
     before, filters = filters, filters.copy()
     seen = before[SEEN]
@@ -148,7 +160,8 @@ def filtered(
 def _score(
     value: Array, filters: Array, centre: int, noise: Array, floor: Array, uncertainty: Array
 ) -> tuple[Array, Array]:
-    """Deviation in sigmas and the sigma: learned variance or sampling noise, whichever is more, above the floor."""
+    """Return the deviation in sigmas, and the sigma: learned variance or sampling noise, whichever is larger, plus the
+    floor."""
     variance = np.maximum(filters[centre + 1], noise) + floor
     variance *= uncertainty
     spread: Array = np.sqrt(variance)
@@ -157,7 +170,7 @@ def _score(
 
 
 def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: float, measured: BoolArray) -> None:
-    """Move one pair of centre and variance, in place; what is young moves faster, as a plain mean would."""
+    """Move one pair of centre and variance, in place. Young filters move faster, like a plain mean."""
     seen = filters[SEEN]
     reach = np.float32(CLIP) * spread
     innovation = np.where(measured, np.clip(value - filters[centre], -reach, reach), 0)
@@ -167,11 +180,11 @@ def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: flo
 
 
 def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]) -> Array:
-    """``[SCALES, N, C]``: now, over 4 and over 16 snapshots: on either side for traffic, worse is above zero
-    elsewhere.
+    """Return ``[SCALES, N, C]``: the deviation now, over 4 and over 16 snapshots, each scaled to unit variance of white
+    noise.
 
-    Each average is scaled to unit variance of white noise. What the averages remember and the present does not bear out
-    is over, and no anomaly any more.
+    Traffic counts on both sides, other channels only when they get worse. An average that the present does not confirm
+    belongs to the past and is no anomaly any more.
     """
     remembered = np.abs(short) > MEMORABLE
     share = now / np.where(remembered, np.float32(SUPPORT) * short, 1)
@@ -188,12 +201,12 @@ def _levels(now: Array, short: Array, long: Array, channels: tuple[Channel, ...]
 def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:
     """Count how often and how far deviations went above ``TAIL_START``, in place.
 
-    Exceedances are declustered (the first of a spell counts) and cut, so that one long or gross spell does not make the
-    next one normal; rows in an open incident or beside a planned change teach nothing.
+    Exceedances are declustered (only the first of a spell counts) and clipped, so that one long or gross spell does not
+    make the next one normal. Rows in an open incident or near a planned change do not count.
     """
     teaches = deviation.observed & ~muted[:, None]
     filters[EXCEED_COUNT.start :] *= np.where(teaches, np.float32(1 - 1 / TAIL_MEMORY), np.float32(1))
     above = np.nonzero(deviation.above & teaches)
-    first = tuple(axis[deviation.begun(*above)] for axis in above)
+    first = tuple(axis[deviation.starts_spell(*above)] for axis in above)
     filters[EXCEED_COUNT][first] += 1
     filters[EXCEED_SUM][first] += np.minimum(deviation.level[first] - np.float32(TAIL_START), EXCESS_LIMIT)

@@ -1,10 +1,11 @@
 """A mesh's adapter: how the latency of some of its services rises with their load.
 
-The shared weights know what load does to latency in meshes at large. A service that was changed for good may feel its
-load more, and is then strange at every peak, although it is as it always is at such a load. Its adapter is one curve
-for each latency, ``rise(load) = slope u + bend max(u, 0)²`` with u the load over the usual in logarithms: what queues
-do, convex and never falling. What it explains is taken off before latency meets its own past (``observe``), of the
-service and of the calls into it; so baselines, spreads and trajectories are of latency at usual load.
+The shared weights know the effect of load on latency in general. A service that was changed permanently may react more
+strongly and then looks unusual at every peak, although that is normal for it. Its adapter has one curve for each
+latency, ``rise(load) = slope u + bend max(u, 0)²``, with u the logarithm of load relative to usual. The curve is convex
+and never falls, like a queue. :func:`~model.state.mesh_state.observe` subtracts the rise before a latency meets its own
+past, for the service and for the calls into it. So baselines, spreads and trajectories are those of latency at usual
+load.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import numpy as np
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, P50, P99, Array
 from model.snapshot import IntArray
 
-LATENCIES = (P50, P99, OWN_TIME)  # channels of a service that have a curve
+LATENCIES = (P50, P99, OWN_TIME)  # channels of a service with a curve
 CALL_LATENCIES = (P50, P99)  # channels of a call, which follow the curves of its destination
 USUAL, LEAST, MOST = range(3)  # columns of ``Adapter.load``
 SLOPE, BEND = range(2)  # of a curve
@@ -24,17 +25,17 @@ SLOPE, BEND = range(2)  # of a curve
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """Curves of A services, fitted to one mesh; 36 bytes a service and its name.
+    """Curves of A services, fitted to one mesh; 36 bytes per service, plus its name.
 
     Attributes:
         services: node ids.
-        load: float32 ``[A, 3]``, usual, least and most that was seen, as the channel has it (logarithms). Beyond what
-            was seen a curve is flat: normal traffic says nothing about it.
+        load: float32 ``[A, 3]``, usual, lowest and highest load seen, as the channel has it (logarithms). Outside this
+            range a curve is flat.
         curve: float32 ``[A, 3, 2]``, slope and bend for each of ``LATENCIES``.
         fitted_at: the mesh's clock.
-        snapshots: it was fitted on, those held out included.
-        loss_before, loss_after: mean squared deviation from what was expected of the services concerned, sigmas, on the
-            newest snapshots, which the fit did not see: with the adapter before it, and with this one.
+        snapshots: number of snapshots used, held-out ones included.
+        loss_before, loss_after: mean squared deviation of these services from expectation, sigmas, on the held-out
+            snapshots, with the previous adapter and with this one.
     """
 
     services: tuple[str, ...]
@@ -46,7 +47,7 @@ class Adapter:
     loss_after: float
 
     def rise(self, load: Array) -> Array:
-        """``[A, 3]``: by how much latencies are above those at usual load, logarithms.
+        """Return by how much latencies exceed those at usual load, ``[A, 3]``, logarithms.
 
         Args:
             load: ``[A]`` as the channel has it.
@@ -59,25 +60,25 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """What a mesh has adapted to.
+    """How a mesh has adapted.
 
     Attributes:
-        adapter: in use; None: the shared weights alone.
-        former: the one before it.
-        taught_after: snapshots up to this time teach nothing any more, since somebody took back what they taught.
+        adapter: in use; None: only the shared weights.
+        former: the previous adapter.
+        rolled_back_at: snapshots up to this time are not learned from, because an operator rolled the adapter back.
     """
 
     adapter: Adapter | None = None
     former: Adapter | None = None
-    taught_after: datetime | None = None
+    rolled_back_at: datetime | None = None
 
 
-def due_to_load(adapter: Adapter, node_ids: Sequence[str], edge_index: IntArray, load: Array) -> tuple[Array, Array]:
-    """What load adds to the channels of services ``[N, 9]`` and calls ``[E, 5]``, in their transformed units.
+def load_effect(adapter: Adapter, node_ids: Sequence[str], edge_index: IntArray, load: Array) -> tuple[Array, Array]:
+    """Return what load adds to the channels of services ``[N, 9]`` and calls ``[E, 5]``, in transformed units.
 
     Args:
         adapter: of the mesh.
-        node_ids, edge_index: its services and calls.
+        node_ids, edge_index: services and calls of the mesh.
         load: ``[N]`` request rate of each service, as the channel has it.
     """
     row = {name: i for i, name in enumerate(adapter.services)}

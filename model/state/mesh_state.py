@@ -1,8 +1,8 @@
 """The memory of one mesh: O(1) filters per service and call, and the ring of the last W snapshots.
 
-State is an argument and a return value, never a buffer of a module. :func:`observe` is the one step: it lays a snapshot
-on the table of known services and calls, says how far each channel is from its own past, and returns the next state.
-Everything here is computed over the whole mesh, before any cut.
+State is an argument and a return value, never a buffer of a module. :func:`observe` is the only step: it aligns a
+snapshot with the table of known services and calls, computes how far each channel is from its own past, and returns the
+next state. It covers the whole mesh, before any cut.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, ChannelValues, channel_values
 from model.incidents.tracking import IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
-from model.state.change_impact import UNEXPOSED, exposures, impact_after, no_impact
-from model.state.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, filtered, fresh
-from model.state.load_adapter import Adaptation, due_to_load
+from model.state.change_impact import UNEXPOSED, exposures, no_impact, update_impact
+from model.state.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, new_filters, update_filters
+from model.state.load_adapter import Adaptation, load_effect
 
 GAP_INTERVALS = 3.0  # a longer silence resets trajectories
 
@@ -29,20 +29,22 @@ class MeshState:
     """What is known of a mesh between two snapshots.
 
     Attributes:
-        node_ids: known services, in the order they were first seen (N of them; absent ones stay W snapshots).
+        node_ids: N known services, in the order they were first seen; absent ones stay for W snapshots.
         edge_index: int64 ``[2, E]`` known calls: those of the window, present or vanished.
-        node_filters, edge_filters: float32 ``[13, N, 9]`` and ``[13, E, 5]``: a filter per channel.
-        node_impact, edge_impact: float32 ``[4, EXPOSURES, SCALES, C]``: what planned changes did, see ``exposure.py``.
+        node_filters, edge_filters: float32 ``[13, N, 9]`` and ``[13, E, 5]``: one filter per channel.
+        node_impact, edge_impact: float32 ``[4, EXPOSURES, SCALES, C]``: effect of planned changes, see
+            ``change_impact.py``.
         node_absent, edge_absent: int32, snapshots since last present.
-        attended_callers, attended_callees: bool ``[E]``: does the destination hear this caller, the source this callee.
+        attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
+            to this callee.
         sequence: snapshots counted.
-        learned: snapshots that baselines were learned from, those of a warm-up included.
-        observed_at: the newest counted snapshot.
-        learned_at: the newest one learned from.
-        interval_seconds: time between snapshots as seen, s.
+        learned: snapshots that baselines learned from, warm-up included.
+        observed_at: time of the newest counted snapshot.
+        learned_at: time of the newest snapshot learned from.
+        interval_seconds: measured time between snapshots, s.
         window: the last W snapshots, oldest first.
-        memory: open incidents and what paging and the threshold remember.
-        adaptation: what its latencies have to do with its load.
+        memory: open incidents, and the memory of alerting and of the threshold.
+        adaptation: how latencies depend on load.
     """
 
     node_ids: tuple[str, ...] = ()
@@ -67,14 +69,14 @@ class MeshState:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A snapshot laid on the table of a mesh: what scoring needs, for the whole mesh, before any cut.
+    """A snapshot aligned with the table of a mesh: the inputs of scoring, for the whole mesh, before any cut.
 
     Attributes:
         node, edge: deviations of services ``[N, 9]`` and calls ``[E, 5]``.
-        standing: float32 ``[N, 9]``: robust z-score among the mesh's services now, cut at ±8.
+        standing: float32 ``[N, 9]``: robust z-score among the mesh's services now, clipped at ±8.
         node_present, edge_present: bool: in this snapshot.
-        node_exposure, edge_exposure: to planned changes, see ``exposure.py``.
-        node_impact, edge_impact: ``[4, EXPOSURES, SCALES, C]``, what changes did in this mesh before.
+        node_exposure, edge_exposure: to planned changes, see ``change_impact.py``.
+        node_impact, edge_impact: ``[4, EXPOSURES, SCALES, C]``, effect of earlier changes in this mesh.
     """
 
     node: Deviation
@@ -91,14 +93,17 @@ class Observation:
 def observe(
     state: MeshState, snapshot: MeshSnapshot, *, window_size: int, neighbours: int, counted: bool = True
 ) -> tuple[Observation, MeshState]:
-    """Lay ``snapshot`` on the table and learn from it.
+    """Compare a snapshot with the state of its mesh, and learn from it.
 
     Args:
         state: of the mesh; not changed.
         snapshot: newer than any counted one.
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
-        neighbours: a service hears at most so many callers and callees; see :func:`heard`.
-        counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring alone.
+        neighbours: most callers and most callees that a service attends to; see :func:`sample_neighbours`.
+        counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
+
+    Returns:
+        The observation and the next state.
 
     Raises:
         OutOfOrder: a counted snapshot that is not newer than the last one.
@@ -109,26 +114,26 @@ def observe(
             f"{snapshot.observed_at.isoformat()}; send snapshots in order",
             newest=state.observed_at.isoformat(),
         )
-    state = _clocked(state, snapshot)
-    state, node_rows, edge_rows = _laid(state, snapshot, window_size)
-    values = _aligned(state, snapshot, node_rows, edge_rows)
+    state = _update_interval(state, snapshot)
+    state, node_rows, edge_rows = _align_rows(state, snapshot, window_size)
+    values = _align_channels(state, snapshot, node_rows, edge_rows)
     standing = _standing(values.node, values.node_observed)
-    values, due = _relieved(state, values)
-    state = _started(state, values, neighbours)
-    exposure, edge_exposure = exposures(state.memory.changing(state.node_ids), state.edge_index)
-    # What alerts, or is muted as it may, is no past to learn from.
-    involved = state.memory.involved(state.node_ids) | state.memory.heeded.muted(state.node_ids)
+    values, due = _remove_load_effect(state, values)
+    state = _start_rows(state, values, neighbours)
+    exposure, edge_exposure = exposures(state.memory.has_planned_change(state.node_ids), state.edge_index)
+    # Services in an open incident, or muted because they may be in one, are not learned from.
+    involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)
     muted = involved | (exposure != UNEXPOSED)
-    node, node_filters = filtered(
+    node, node_filters = update_filters(
         state.node_filters, values.node, values.node_observed, values.node_noise, muted, NODE_CHANNELS
     )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
-    edge, edge_filters = filtered(
+    edge, edge_filters = update_filters(
         state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, EDGE_CHANNELS
     )
     if due is not None:
-        node, edge = (d.moved(by) for d, by in zip((node, edge), due, strict=True))
+        node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
     observation = Observation(
         node,
         edge,
@@ -144,8 +149,8 @@ def observe(
         state,
         node_filters=node_filters,
         edge_filters=edge_filters,
-        node_impact=impact_after(state.node_impact, node, exposure, involved),
-        edge_impact=impact_after(state.edge_impact, edge, edge_exposure, edge_involved),
+        node_impact=update_impact(state.node_impact, node, exposure, involved),
+        edge_impact=update_impact(state.edge_impact, edge, edge_exposure, edge_involved),
         learned=state.learned + 1,
         learned_at=snapshot.observed_at,
     )
@@ -155,12 +160,12 @@ def observe(
         state,
         sequence=state.sequence + 1,
         observed_at=snapshot.observed_at,
-        window=(*state.window, _interned(snapshot, state.window))[-window_size:],
+        window=(*state.window, _share_topology(snapshot, state.window))[-window_size:],
     )
 
 
-def _interned(snapshot: MeshSnapshot, window: Sequence[MeshSnapshot]) -> MeshSnapshot:
-    """Share names and topology with the snapshot before, so that the ring holds them once."""
+def _share_topology(snapshot: MeshSnapshot, window: Sequence[MeshSnapshot]) -> MeshSnapshot:
+    """Share names and topology with the previous snapshot, so that the ring stores them once."""
     if not window or snapshot.node_ids != window[-1].node_ids:
         return snapshot
     last = window[-1]
@@ -168,8 +173,8 @@ def _interned(snapshot: MeshSnapshot, window: Sequence[MeshSnapshot]) -> MeshSna
     return replace(snapshot, node_ids=last.node_ids, edge_index=last.edge_index if same else snapshot.edge_index)
 
 
-def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
-    """Follow the interval; after a gap, or a jump to another period, trajectories and incidents start afresh."""
+def _update_interval(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
+    """Update the interval. After a gap, or a change of the interval, trajectories and incidents start again."""
     if state.learned_at is None:
         return state
     elapsed = (snapshot.observed_at - state.learned_at).total_seconds()
@@ -181,7 +186,7 @@ def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
     if 0 < elapsed <= GAP_INTERVALS * interval:
         return replace(state, interval_seconds=interval)
     if elapsed > 0:
-        interval = min(elapsed, 2 * interval)  # a longer period is reached in a few steps, an outage moves it little
+        interval = min(elapsed, 2 * interval)  # a longer interval is reached in a few steps
     node_filters, edge_filters = state.node_filters.copy(), state.edge_filters.copy()
     node_filters[SHORT : LONG + 1] = 0
     edge_filters[SHORT : LONG + 1] = 0
@@ -190,14 +195,15 @@ def _clocked(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
         interval_seconds=interval,
         node_filters=node_filters,
         edge_filters=edge_filters,
-        memory=replace(state.memory, hot={}, open=(), changes=()),
+        memory=replace(state.memory, above_level={}, open=(), changes=()),
     )
 
 
-def _laid(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tuple[MeshState, IntArray, IntArray]:
-    """Add new services and calls to the table, forget those absent for W snapshots, count absences.
+def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tuple[MeshState, IntArray, IntArray]:
+    """Add new services and calls to the table, forget those absent for W snapshots, and count absences.
 
-    Returns the state and the table's row of each service and call of the snapshot.
+    Returns:
+        The state, and the table's row of each service and call of the snapshot.
     """
     if (
         state.node_ids == snapshot.node_ids
@@ -206,7 +212,7 @@ def _laid(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tuple[M
         and not state.edge_absent.any()
     ):
         return state, np.arange(snapshot.num_nodes), np.arange(snapshot.num_edges)
-    state = _forgotten(state, window_size)
+    state = _forget_absent(state, window_size)
     row_of = {name: row for row, name in enumerate(state.node_ids)}
     new_names = [name for name in snapshot.node_ids if name not in row_of]
     row_of.update((name, len(state.node_ids) + i) for i, name in enumerate(new_names))
@@ -240,8 +246,8 @@ def _laid(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tuple[M
     )
 
 
-def _forgotten(state: MeshState, window_size: int) -> MeshState:
-    """Without the services and calls absent for more than W snapshots."""
+def _forget_absent(state: MeshState, window_size: int) -> MeshState:
+    """Remove the services and calls that were absent for more than W snapshots."""
     nodes = state.node_absent < window_size
     edges = (state.edge_absent < window_size) & nodes[state.edge_index].all(axis=0)
     if nodes.all() and edges.all():
@@ -255,56 +261,63 @@ def _forgotten(state: MeshState, window_size: int) -> MeshState:
         edge_filters=state.edge_filters[:, edges],
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
-        attended_callers=np.zeros(0, bool),  # chosen anew: who heard those that are gone may hear others
+        attended_callers=np.zeros(0, bool),  # sampled again: others may take the places of the removed ones
         attended_callees=np.zeros(0, bool),
     )
 
 
-def _aligned(state: MeshState, snapshot: MeshSnapshot, node_rows: IntArray, edge_rows: IntArray) -> ChannelValues:
-    """Channels on the table's rows; whoever is absent is observed to carry no traffic, and nothing else."""
+def _align_channels(
+    state: MeshState, snapshot: MeshSnapshot, node_rows: IntArray, edge_rows: IntArray
+) -> ChannelValues:
+    """Return the channels on the table's rows. For absent rows, traffic is observed to be 0, and nothing else is
+    observed."""
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
-    node_features = _scattered(snapshot.node_features, node_rows, nodes)
-    node_observed = _scattered(snapshot.node_observed, node_rows, nodes)
-    edge_features = _scattered(snapshot.edge_features, edge_rows, edges)
-    edge_observed = _scattered(snapshot.edge_observed, edge_rows, edges)
+    node_features = _scatter(snapshot.node_features, node_rows, nodes)
+    node_observed = _scatter(snapshot.node_observed, node_rows, nodes)
+    edge_features = _scatter(snapshot.edge_features, edge_rows, edges)
+    edge_observed = _scatter(snapshot.edge_observed, edge_rows, edges)
     absent, gone = state.node_absent > 0, state.edge_absent > 0
     node_observed[absent, RATE] = True
     edge_observed[gone, RATE] = True
     values = channel_values(
         node_features, node_observed, edge_features, edge_observed, state.edge_index, state.interval_seconds
     )
-    values.node_noise[absent] = 0  # nothing was counted: absence is no sample
+    values.node_noise[absent] = 0  # absence has no sampling noise
     values.edge_noise[gone] = 0
     return values
 
 
-def _scattered(values: NDArray[Any], rows: IntArray, count: int) -> NDArray[Any]:
+def _scatter(values: NDArray[Any], rows: IntArray, count: int) -> NDArray[Any]:
     out = np.zeros((count, values.shape[1]), values.dtype)
     out[rows] = values
     return out
 
 
-def _relieved(state: MeshState, values: ChannelValues) -> tuple[ChannelValues, tuple[Array, Array] | None]:
-    """The channels without what the mesh's adapter puts down to load, and that; untouched where there is none."""
+def _remove_load_effect(state: MeshState, values: ChannelValues) -> tuple[ChannelValues, tuple[Array, Array] | None]:
+    """Return the channels less what the mesh's adapter attributes to load, and that effect; None without an adapter."""
     adapter = state.adaptation.adapter
     if adapter is None:
         return values, None
     known = state.node_filters.shape[1]
     load = values.node[:, RATE].copy()
     load[:known] = np.where(values.node_observed[:known, RATE], load[:known], state.node_filters[CENTRE, :, RATE])
-    node, edge = due_to_load(adapter, state.node_ids, state.edge_index, load)
+    node, edge = load_effect(adapter, state.node_ids, state.edge_index, load)
     return replace(values, node=values.node - node, edge=values.edge - edge), (node, edge)
 
 
-def _started(state: MeshState, values: ChannelValues, neighbours: int) -> MeshState:
-    """Give new rows their first filters, and choose anew who is heard when the topology has moved."""
+def _start_rows(state: MeshState, values: ChannelValues, neighbours: int) -> MeshState:
+    """Give new rows their first filters, and sample neighbours again if the topology has changed."""
     known_nodes, known_edges = state.node_filters.shape[1], state.edge_filters.shape[1]
     new_nodes = len(state.node_ids) - known_nodes
     new_edges = state.edge_index.shape[1] - known_edges
     if not new_nodes and not new_edges and len(state.attended_callers) == state.edge_index.shape[1]:
         return state
-    node_filters = np.concatenate([state.node_filters, fresh(new_nodes, state.node_filters, NODE_CHANNELS)], axis=1)
-    edge_filters = np.concatenate([state.edge_filters, fresh(new_edges, state.edge_filters, EDGE_CHANNELS)], axis=1)
+    node_filters = np.concatenate(
+        [state.node_filters, new_filters(new_nodes, state.node_filters, NODE_CHANNELS)], axis=1
+    )
+    edge_filters = np.concatenate(
+        [state.edge_filters, new_filters(new_edges, state.edge_filters, EDGE_CHANNELS)], axis=1
+    )
     if new_nodes and known_nodes:
         _start_from_neighbours(node_filters, known_nodes, state.edge_index)
     traffic = np.where(edge_filters[SEEN, :, RATE] > 0, edge_filters[SLOW_CENTRE, :, RATE], values.edge[:, RATE])
@@ -319,7 +332,7 @@ def _started(state: MeshState, values: ChannelValues, neighbours: int) -> MeshSt
 
 
 def _foreign(node_ids: Sequence[str], edge_index: IntArray) -> BoolArray:
-    """Which calls go from one namespace to another."""
+    """Return which calls go from one namespace to another."""
     number: dict[str, int] = {}
     namespace = np.array([number.setdefault(namespace_of(name), len(number)) for name in node_ids], np.int64)
     foreign: BoolArray = namespace[edge_index[0]] != namespace[edge_index[1]]
@@ -327,11 +340,18 @@ def _foreign(node_ids: Sequence[str], edge_index: IntArray) -> BoolArray:
 
 
 def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, most: int) -> BoolArray:
-    """Which calls each service hears on one side: its strongest, and of a crowd at most one from another namespace.
+    """Select the calls that each service attends to on one side: those with most traffic and, if there are more than
+    ``most``, at most one from another namespace.
 
-    The cap is a property of the model: chosen when the topology moves, kept until it moves again, the same for a whole
-    mesh and for its parts. Without its second half every part of a cut mesh reads whoever calls the shared services
-    (docs/research-log.md has the figures).
+    The limit is a property of the model. It is applied when the topology changes, and is the same for a whole mesh and
+    for its parts. Without the rule for namespaces, every part of a cut mesh would read all callers of the shared
+    services (figures in docs/research-log.md).
+
+    Args:
+        traffic: ``[E]``.
+        listener: ``[E]`` row of the service at this side of each call.
+        foreign: ``[E]`` whether the call crosses namespaces.
+        most: most calls per service.
     """
     marked = strongest(traffic, listener, most)
     crowded = np.bincount(listener, minlength=1)[listener] > most
@@ -342,7 +362,8 @@ def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, mo
 
 
 def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> None:
-    """A new service starts from the mean of its callers' and callees' filters; only its centre is its own."""
+    """Start new services from the mean of their callers' and callees' filters, in place. Only the centre is their
+    own."""
     source, destination = edge_index
     count = filters.shape[1] - known
     total = np.zeros((count, filters.shape[0], filters.shape[2]), np.float64)
@@ -371,7 +392,7 @@ def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
 
 
 def _standing(value: Array, observed: BoolArray) -> Array:
-    """Robust z-score of each channel among the mesh's services now: median and 1.4826 MAD, cut at ±8."""
+    """Return the robust z-score of each channel among the mesh's services now: median and 1.4826 MAD, clipped at ±8."""
     count = observed.sum(axis=0)
     distance = value - _medians(value, observed, count)
     spread = 1.4826 * _medians(np.abs(distance), observed, count) + np.float32(0.05)
@@ -380,8 +401,8 @@ def _standing(value: Array, observed: BoolArray) -> Array:
 
 
 def _medians(value: Array, observed: BoolArray, count: IntArray) -> Array:
-    """``[C]`` upper median of the observed rows of each column; one sort of all columns is far cheaper than their
-    medians one by one."""
+    """Return the upper median ``[C]`` of the observed rows of each column. One sort of all columns is far cheaper than
+    separate medians."""
     ordered = np.where(observed, value, np.float32(np.inf)).T.copy()
     ordered.sort(axis=1)
     middle = ordered[np.arange(len(ordered)), np.minimum(count // 2, ordered.shape[1] - 1)]

@@ -1,4 +1,7 @@
-"""A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored apart."""
+"""A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored separately.
+
+The names of arrays and fields are a storage format. They stay when an attribute gets another name.
+"""
 
 import json
 from collections.abc import Iterable
@@ -25,13 +28,13 @@ ARRAYS = (
 )  # fmt: skip
 TIMES = ("observed_at", "learned_at")
 CURVES = ("load", "curve")  # arrays of an adapter
-MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields of what is kept
-MOVES = {"excess", "moves"}  # likewise
+MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields that hold times
+MOVES = {"excess", "moves"}  # fields that hold shifts by service
 PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
 
 def pack_state(state: MeshState) -> bytes:
-    """All of the state but its ring of snapshots."""
+    """Serialize the state without its ring of snapshots."""
     document = {key: getattr(state, key) for key in PLAIN}
     document |= {key: value and value.isoformat() for key in TIMES for value in [getattr(state, key)]}
     document["memory"] = _memory_document(state.memory)
@@ -40,7 +43,7 @@ def pack_state(state: MeshState) -> bytes:
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in ARRAYS}
     tensors["scores"] = np.array(state.memory.scores, np.float64)
     tensors["times"] = np.array(state.memory.times, np.float64)
-    tensors["withheld"] = np.array(state.memory.withheld, np.float64).reshape(-1, 2)
+    tensors["withheld"] = np.array(state.memory.alerted_scores, np.float64).reshape(-1, 2)
     for which, adapter in _adapters(state.adaptation).items():
         tensors |= {f"{which}_{key}": np.ascontiguousarray(getattr(adapter, key)) for key in CURVES}
     tensors["document"] = np.frombuffer(json.dumps(document, default=datetime.isoformat).encode(), np.uint8)
@@ -48,10 +51,10 @@ def pack_state(state: MeshState) -> bytes:
 
 
 def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
-    """Read what :func:`pack_state` wrote, and give it its ring.
+    """Read the bytes of :func:`pack_state` and add the ring.
 
     Raises:
-        IncompatibleWeights: the bytes are no state, or of another feature schema.
+        IncompatibleWeights: the bytes are not a state, or have another feature schema.
     """
     try:
         tensors = load(data)
@@ -73,40 +76,40 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
 
 
 def _adapters(adaptation: Adaptation) -> dict[str, Adapter]:
-    """Those that there are, by name."""
+    """Return the adapters that exist, by name."""
     both = {"adapter": adaptation.adapter, "former": adaptation.former}
     return {which: adapter for which, adapter in both.items() if adapter is not None}
 
 
 def _adaptation_document(adaptation: Adaptation) -> dict[str, Any]:
-    """All of it but the arrays."""
+    """Return all fields except the arrays."""
     adapters = {
         which: {key: getattr(adapter, key) for key in Adapter.__dataclass_fields__ if key not in CURVES}
         for which, adapter in _adapters(adaptation).items()
     }
-    return adapters | {"taught_after": adaptation.taught_after}
+    return adapters | {"taught_after": adaptation.rolled_back_at}
 
 
 def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation:
-    """What a mesh had adapted to; version 0.1.0 knew no adapters."""
+    """Read the adaptation of a mesh. Version 0.1.0 had none."""
     after = document.get("taught_after")
     adapters = {
         which: Adapter(**_fields(document[which]), **{key: tensors[f"{which}_{key}"] for key in CURVES})
         for which in ("adapter", "former")
         if which in document
     }
-    return Adaptation(**adapters, taught_after=after and datetime.fromisoformat(after))
+    return Adaptation(**adapters, rolled_back_at=after and datetime.fromisoformat(after))
 
 
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
-        "hot": memory.hot,
+        "hot": memory.above_level,
         "open": [_document(i) | {"changes": [_near(change) for change in i.changes]} for i in memory.open],
         "changes": [[_document(change), age] for change, age in memory.changes],
         "past": [_document(i) for i in memory.past],
         "feedback": [_document(one) for one in memory.feedback],
         "mutes": [_document(one) for one in memory.mutes],
-        "hidden": memory.hidden,
+        "hidden": memory.last_hidden,
     }
 
 
@@ -115,29 +118,31 @@ def _near(near: NearbyChange) -> dict[str, Any]:
 
 
 def _document(one: OpenIncident | PlannedChange | PastIncident | Feedback | Mute) -> dict[str, Any]:
-    """Its fields; ``asdict`` also copies all that is in them, which takes four times as long as writing it."""
+    """Return the fields; ``asdict`` would also copy their values, which takes four times as long as writing them."""
     return {key: getattr(one, key) for key in one.__dataclass_fields__}
 
 
 def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory:
-    """What paging remembered; version 0.1.0 kept no times, nothing that feedback is about, and no mutes."""
+    """Read the memory. Version 0.1.0 stored no times, no past incidents, no feedback and no mutes."""
     scores = tuple(tensors["scores"].tolist())
     return IncidentMemory(
         scores=scores,
         times=tuple(tensors["times"].tolist()) if "times" in tensors else (0.0,) * len(scores),
-        withheld=tuple((at, score) for at, score in tensors["withheld"].tolist()) if "withheld" in tensors else (),
-        hot={name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document["hot"].items()},
+        alerted_scores=tuple((at, score) for at, score in tensors["withheld"].tolist())
+        if "withheld" in tensors
+        else (),
+        above_level={name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document["hot"].items()},
         open=tuple(map(_open, document["open"])),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
         feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
         mutes=tuple(Mute(**_fields(one)) for one in document.get("mutes", ())),
-        hidden={service: datetime.fromisoformat(last) for service, last in document.get("hidden", {}).items()},
+        last_hidden={service: datetime.fromisoformat(last) for service, last in document.get("hidden", {}).items()},
     )
 
 
 def _open(document: dict[str, Any]) -> OpenIncident:
-    """An open incident; version 0.1.0 kept no changes with it."""
+    """Read an open incident. Version 0.1.0 stored no changes with it."""
     changes = tuple(
         NearbyChange(PlannedChange(**near["change"]), datetime.fromisoformat(near["at"]))
         for near in document.get("changes", ())
@@ -146,7 +151,7 @@ def _open(document: dict[str, Any]) -> OpenIncident:
 
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:
-    """Of an incident, a feedback, a mute or an adapter: times and tuples again."""
+    """Convert times and tuples of an incident, a feedback, a mute or an adapter back."""
     times = {key: datetime.fromisoformat(document[key]) for key in MOMENTS & document.keys()}
     lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
     moves = {key: {name: tuple(m) for name, m in document[key].items()} for key in MOVES & document.keys()}

@@ -76,7 +76,7 @@ class TrainingMoment:
     normal: bool
 
 
-def watched(
+def replay_run(
     run: TrainingRun,
     config: AutoencoderConfig,
     policy: AlertPolicy,
@@ -85,7 +85,9 @@ def watched(
     """A run snapshot by snapshot; ``remembered`` gives what paging remembers after each, if anybody pages."""
     state = MeshState()
     for snapshot in run.snapshots():
-        memory = remembered(state).aged(snapshot.changes, policy.remembered, WINDOW + policy.remembered)
+        memory = remembered(state).advance_changes(
+            snapshot.changes, policy.change_memory, WINDOW + policy.change_memory
+        )
         state = replace(state, memory=memory)
         observation, state = observe(state, snapshot, window_size=WINDOW, neighbours=config.neighbours)
         at = snapshot.observed_at
@@ -108,7 +110,7 @@ def examples(moment: TrainingMoment, index: int, every: int) -> list[Example]:
     return [Example(whole_mesh(state, moment.observation), state.node_ids.index(fault.service), 1 / length)]
 
 
-def shuffled(count: int, batch: int, rng: np.random.Generator) -> Iterator[list[int]]:
+def shuffle_batches(count: int, batch: int, rng: np.random.Generator) -> Iterator[list[int]]:
     """Endless batches of indices, each pass in a new order."""
     while True:
         order = rng.permutation(count)

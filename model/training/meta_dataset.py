@@ -10,24 +10,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.checkpoint import Checkpoint
-from model.incidents.tracking import AlertPolicy, IncidentMemory, warmed
-from model.scoring.evidence import Evidence, K, assembled, gather, surprises
+from model.incidents.tracking import AlertPolicy, IncidentMemory, confirm_services
+from model.scoring.evidence import Evidence, K, assemble_scores, gather, surprises
 from model.scoring.meta_model import (
     AFFECTED_SHARE,
-    Circumstances,
     MetaModel,
+    VerdictContext,
     detect_inputs,
     judge,
+    page_nats,
     rank_exchange,
     rank_inputs,
     rank_mask,
-    strangeness,
     with_neighbours,
 )
 from model.scoring.score import score, whole_mesh
 from model.snapshot import IntArray
 from model.state.mesh_state import MeshState
-from model.training.dataset import SETTLE, LabelledFault, TrainingRun, watched
+from model.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_run
 
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
@@ -88,15 +88,15 @@ def score_run(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | No
     def remembered(_: MeshState) -> IncidentMemory:
         return memory
 
-    for index, moment in enumerate(watched(run, checkpoint.network.config, policy, remembered)):
+    for index, moment in enumerate(replay_run(run, checkpoint.network.config, policy, remembered)):
         state = moment.state
         (said,) = score(checkpoint.network, [whole_mesh(state, moment.observation)])
         everyone, every_call = np.arange(len(state.node_ids)), np.arange(state.edge_index.shape[1])
-        decoded = assembled(state, [(everyone, every_call, said)], NO_CALLS_BETWEEN_PARTS)
+        decoded = assemble_scores(state, [(everyone, every_call, said)], NO_CALLS_BETWEEN_PARTS)
         surprise = surprises(moment.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
         evidence = gather(state, moment.observation, decoded, surprise, policy)
         level = policy.page_level(len(state.node_ids), state.interval_seconds)
-        when = Circumstances(moment.snapshot.observed_at, index + 1, index + 1, state.interval_seconds)
+        when = VerdictContext(moment.snapshot.observed_at, index + 1, index + 1, state.interval_seconds)
         _, memory = judge(checkpoint.meta, evidence, state.memory, policy, when, level)
         if index >= SETTLE:
             scenes.append(
@@ -189,7 +189,7 @@ def train_meta(
     weight = torch.where(truth > 0, INCIDENT_SHARE / share, (1 - INCIDENT_SHARE) / (1 - share))
     for step in range(1, steps + 1):
         picked = generator.integers(0, len(rank_data), 64)
-        ranking = _rank_loss(meta, [_in_part(rank_data[i], generator) for i in picked])
+        ranking = _rank_loss(meta, [_augment(rank_data[i], generator) for i in picked])
         rows = torch.from_numpy(generator.integers(0, len(truth), 512))
         logits = meta.detect(inputs[rows]).squeeze(1)
         probability = functional.binary_cross_entropy_with_logits(logits, truth[rows], weight[rows])
@@ -216,28 +216,28 @@ def _meta_data(
         for scene in scenes:
             evidence, level = scene.evidence, scene.level + offset
             at = scene.observed_at
-            hot, _ = warmed(memory, evidence.names, evidence.page, level, policy, at)
-            memory = replace(memory, hot=hot)
+            hot, _ = confirm_services(memory, evidence.names, evidence.page, level, policy, at)
+            memory = replace(memory, above_level=hot)
             fault = scene.fault
             if fault or scene.normal:
                 detections.append((detect_inputs(evidence, memory, level), fault is not None))
             if fault and fault.service in evidence.names:
-                rows = _suspected(evidence, level)
+                rows = _incident_rows(evidence, level)
                 place = np.flatnonzero(rows == evidence.names.index(fault.service))
                 length = (fault.end - fault.start).total_seconds() / scene.interval_seconds
                 if len(place) and len(rows) > 1:
-                    inputs, strange = rank_inputs(evidence, rows), strangeness(evidence, rows)
+                    inputs, strange = rank_inputs(evidence, rows), page_nats(evidence, rows)
                     ranks.append(RankedGroup(inputs, strange, int(place[0]), 1.0 / length))
     return ranks, detections
 
 
-def _suspected(evidence: Evidence, level: float) -> IntArray:
+def _incident_rows(evidence: Evidence, level: float) -> IntArray:
     """Whoever would be in an incident now, and their neighbours."""
     shown = (evidence.page > level) | (evidence.affected > AFFECTED_SHARE * level)
     return with_neighbours(np.flatnonzero(shown), evidence.calls)
 
 
-def _in_part(group: RankedGroup, generator: np.random.Generator) -> RankedGroup:
+def _augment(group: RankedGroup, generator: np.random.Generator) -> RankedGroup:
     """A group as it might have been elsewhere. Without some of its evidence, so that each kind learns to speak for
     itself: what is missing, or weaker than in training, is then made up for by the rest. Blame is left out most often:
     on simulated meshes it is nearly always right, and a ranking that leans on it alone would not carry to real ones.

@@ -24,8 +24,8 @@ from model.incidents.tracking import AlertPolicy
 from model.network.autoencoder import C_EDGE, C_NODE, Autoencoder, AutoencoderConfig, Decoding, MeshGraph
 from model.scoring.calibration import Tail, TailCounts
 from model.scoring.meta_model import MetaModel
-from model.scoring.score import batched
-from model.training.dataset import SETTLE, Example, TrainingRun, examples, shuffled, watched
+from model.scoring.score import batch_tasks
+from model.training.dataset import SETTLE, Example, TrainingRun, examples, replay_run, shuffle_batches
 from model.training.meta_dataset import fit_page_offset, score_run, train_meta
 
 NON_CALLS = 5  # sampled for each call
@@ -121,10 +121,10 @@ def train_network(
 ) -> tuple[Checkpoint, dict[str, list[float]]]:
     """The first step and the tails: a checkpoint whose meta-model knows nothing yet, and the losses by name."""
     data: list[Example] = []
-    of_blame, _ = _teachers(runs)
+    of_root_cause, _ = _teachers(runs)
     counts = []
     for index, (found, count) in enumerate(each(partial(_read, config=network.config, every=options.every), runs)):
-        data += [e for e in found if e.culprit < 0 or index in of_blame]
+        data += [e for e in found if e.culprit < 0 or index in of_root_cause]
         counts.append(count)
         progress("reading runs", index + 1, len(runs))
     with _denormals_flushed():
@@ -141,13 +141,13 @@ def train_verdicts(
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, TrainingReport]:
     """The page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
-    of_blame, of_meta = _teachers(runs)
+    of_root_cause, of_meta = _teachers(runs)
     lessons = []
     for scenes in each(partial(score_run, checkpoint), runs):
         lessons.append(scenes)
         progress("scoring runs", len(lessons), len(runs))
     offset, promised, observed = fit_page_offset(lessons)
-    held_back = [scenes for i, scenes in enumerate(lessons) if i in of_meta or i not in of_blame]
+    held_back = [scenes for i, scenes in enumerate(lessons) if i in of_meta or i not in of_root_cause]
     with _denormals_flushed():
         meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
     report = TrainingReport({}, meta_losses, promised, observed, first)
@@ -177,7 +177,7 @@ def _read(
     """Examples of one run, and what its normal snapshots count for in the tails of services and calls."""
     found: list[Example] = []
     tails = TailCounts(len(NODE_CHANNELS)), TailCounts(len(EDGE_CHANNELS))
-    for index, moment in enumerate(watched(run, config, AlertPolicy())):
+    for index, moment in enumerate(replay_run(run, config, AlertPolicy())):
         if moment.normal:
             seen = moment.observation
             for tail, of, exposure in zip(
@@ -197,11 +197,11 @@ def _train_network(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, options.rate, total_steps=options.steps, pct_start=warm_up
     )
-    batches = shuffled(len(data), min(options.batch, len(data)), np.random.default_rng(options.seed))
+    batches = shuffle_batches(len(data), min(options.batch, len(data)), np.random.default_rng(options.seed))
     history: dict[str, list[float]] = {"expectation": [], "structure": [], "blame": []}
     for step, rows in enumerate(islice(batches, options.steps), 1):
         batch = [data[i] for i in rows]
-        graph = batched([e.task for e in batch], torch.device("cpu"))
+        graph = batch_tasks([e.task for e in batch], torch.device("cpu"))
         losses = _losses(network, graph, batch)
         optimiser.zero_grad()
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
@@ -224,7 +224,7 @@ def _losses(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dic
         "expectation": _expectation_loss(said.node_expected, graph.nodes, C_NODE, normal)
         + _expectation_loss(said.edge_expected, graph.edges, C_EDGE, normal_calls),
         "structure": _structure_loss(network, said.embeddings, graph, sizes, normal_calls),
-        "blame": _blame_loss(said.blame, batch, sizes),
+        "blame": _root_cause_loss(said.root_cause_logit, batch, sizes),
     }
 
 
@@ -252,7 +252,7 @@ def _structure_loss(network: Autoencoder, z: Tensor, graph: MeshGraph, sizes: Te
     return ((1 - there).square().sum() + absent.square().sum()) / max(len(there) + len(absent), 1)
 
 
-def _blame_loss(blame: Tensor, batch: list[Example], sizes: Tensor) -> Tensor:
+def _root_cause_loss(blame: Tensor, batch: list[Example], sizes: Tensor) -> Tensor:
     """Cross-entropy of the culprit among the services of its mesh, each fault weighing the same."""
     losses, weights = [blame.sum() * 0], 0.0
     for logits, example in zip(torch.split(blame, sizes.tolist()), batch, strict=True):

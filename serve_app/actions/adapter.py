@@ -4,7 +4,7 @@ import math
 from datetime import datetime
 
 from model.features import NODE_CHANNELS, P50, RATE
-from model.state.adapter_fit import rolled_back
+from model.state.adapter_fit import restore_former
 from model.state.load_adapter import LATENCIES, LEAST, MOST, USUAL, Adaptation, Adapter
 from model.state.mesh_state import MeshState
 from serve_app.api.schemas.views import AdaptationDocument, AdapterDocument, LoadCurve
@@ -26,7 +26,7 @@ def roll_back(state: MeshState, fitted_at: datetime | None) -> tuple[MeshState, 
     if fitted_at is None:
         raise NoAdapter("adapter: expected one in use, came none; there is nothing to take back")
     if adapter is not None and adapter.fitted_at == fitted_at:
-        state = rolled_back(state)
+        state = restore_former(state)
     return state, state.adaptation
 
 
@@ -35,7 +35,7 @@ def encode_adaptation(adaptation: Adaptation) -> AdaptationDocument:
     return AdaptationDocument(
         adapter=adaptation.adapter and _adapter(adaptation.adapter),
         former=adaptation.former and _adapter(adaptation.former),
-        rolled_back_at=adaptation.taught_after,
+        rolled_back_at=adaptation.rolled_back_at,
     )
 
 

@@ -6,7 +6,7 @@ What somebody says is in force from the next snapshot on; verdicts that were giv
 from dataclasses import replace
 from datetime import datetime
 
-from model.incidents.feedback import SYMPTOMS, Feedback, Moves, PastIncident, of_missed, of_past
+from model.incidents.feedback import SYMPTOMS, Feedback, Moves, PastIncident, feedback_on_missed, feedback_on_past
 from model.incidents.tracking import REMEMBERED, IncidentMemory, incident_id
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import structs
@@ -40,7 +40,7 @@ def add_feedback(state: MeshState, said: FeedbackDocument | MissedDocument, most
             f"feedback: expected at most {most} incidents to be spoken of, came one more; take some back, or raise "
             "limits.max_feedback"
         )
-    return replace(state, memory=state.memory.told(feedback)), feedback
+    return replace(state, memory=state.memory.add_feedback(feedback)), feedback
 
 
 def withdraw_feedback(state: MeshState, incident: str) -> tuple[MeshState, Feedback]:
@@ -55,7 +55,7 @@ def withdraw_feedback(state: MeshState, incident: str) -> tuple[MeshState, Feedb
             f"incident {incident[:SHOWN]!r}: nothing is said of it ({len(state.memory.feedback)} others are spoken "
             "of); list the feedback, and correct the id"
         )
-    return replace(state, memory=state.memory.taken_back(incident)), before
+    return replace(state, memory=state.memory.remove_feedback(incident)), before
 
 
 def _kept(memory: IncidentMemory, incident: str) -> Feedback | None:
@@ -63,7 +63,7 @@ def _kept(memory: IncidentMemory, incident: str) -> Feedback | None:
 
 
 def _of_past(state: MeshState, said: FeedbackDocument) -> Feedback:
-    return of_past(
+    return feedback_on_past(
         _past(state.memory, said.incident),
         was_incident=said.was_incident,
         given_at=_now(state),
@@ -93,7 +93,7 @@ def _of_missed(state: MeshState, said: MissedDocument) -> Feedback:
                 pointer=f"/{field}",
             )
     services = tuple(sorted(set(said.services)))
-    return of_missed(
+    return feedback_on_missed(
         incident_id(said.since, services),
         services,
         said.since,

@@ -61,7 +61,7 @@ def remove_mute(state: MeshState, mute: str) -> tuple[MeshState, Mute]:
             f"mute {mute[:SHOWN]!r}: none of this id is in force or to come ({len(state.memory.mutes)} others are); "
             "list the mutes, and correct the id; those of settings and annotations end where they were given"
         )
-    return replace(state, memory=state.memory.lifted(mute)), before
+    return replace(state, memory=state.memory.remove_mute(mute)), before
 
 
 def _id(said: MuteDocument, services: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from model.checkpoint import load_or_shipped
-from model.state.adapter_fit import Candidate, adopted
+from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.actions.adapter import encode_adaptation, roll_back
@@ -331,5 +331,5 @@ class MeshSession:
 
 def _adopt(candidate: Candidate, state: MeshState) -> tuple[MeshState, str]:
     """The state with the candidate's adapter if it is better, and the outcome."""
-    after = adopted(state, candidate)
+    after = adopt(state, candidate)
     return after, "refused" if after is state else "adopted"

@@ -90,7 +90,7 @@ def test_what_is_silenced_says_nothing(shop: tuple[list[MeshSnapshot], Fault]) -
     assert kinds(said["without_edges"][2].evidence, *into, "structure") < 1e-3
     assert kinds(said["without_edges"][2].evidence, "error", "error_raw") > 3, "services speak on"
     mute = said["without_network"][1]
-    assert not any(values.any() for values in (mute.node_expected, mute.edge_expected, mute.blame))
+    assert not any(values.any() for values in (mute.node_expected, mute.edge_expected, mute.root_cause_logit))
     (task,) = laid.tasks
     for name, changed in (
         ("without_h_t", replace(task, edges=1 - task.edges)),
@@ -99,7 +99,7 @@ def test_what_is_silenced_says_nothing(shop: tuple[list[MeshSnapshot], Fault]) -
         for variant, alike in ((name, True), (FULL, False)):
             network = VARIANTS[variant].of(load()).network
             before, after = (score_parts(network, [one])[0] for one in (task, changed))
-            assert np.array_equal(before.blame[1:], after.blame[1:]) is alike, (name, variant)
+            assert np.array_equal(before.root_cause_logit[1:], after.root_cause_logit[1:]) is alike, (name, variant)
             if name == "without_graph":
                 assert np.array_equal(before.edge_expected, after.edge_expected) is alike
                 assert np.array_equal(before.node_expected[1:], after.node_expected[1:]) is alike

@@ -8,8 +8,8 @@ import pytest
 
 from model.features import NODE_CHANNELS, OWN_TIME, P50, P99, RATE
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.state.adapter_fit import FEWEST, Candidate, adopted, fit, rolled_back, teaching, unadapted
-from model.state.load_adapter import LATENCIES, Adapter, due_to_load
+from model.state.adapter_fit import FEWEST, Candidate, adopt, fit, quiet_snapshots, remove_adapter, restore_former
+from model.state.load_adapter import LATENCIES, Adapter, load_effect
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, at, snapshot, watch
@@ -50,12 +50,12 @@ def known(snapshots: Iterator[MeshSnapshot]) -> MeshState:
 
 def alerted(state: MeshState, *indices: int) -> MeshState:
     withheld = tuple((at(i).timestamp(), 9.0) for i in indices)
-    return replace(state, memory=replace(state.memory, withheld=withheld))
+    return replace(state, memory=replace(state.memory, alerted_scores=withheld))
 
 
 def test_a_curve_by_hand() -> None:
     load = np.full(len(SERVICES), USUAL + np.log(1.5), np.float32)
-    node, edge = due_to_load(adapter("shop/store", "shop/gone"), SERVICES, np.array(CALLS).T, load)
+    node, edge = load_effect(adapter("shop/store", "shop/gone"), SERVICES, np.array(CALLS).T, load)
     u = np.log(1.5)
     assert node[STORE, [P50, P99, OWN_TIME]] == pytest.approx(0.5 * u + u * u)
     assert edge[INTO_STORE][:, [P50, P99]] == pytest.approx(0.5 * u + u * u)
@@ -63,10 +63,10 @@ def test_a_curve_by_hand() -> None:
     assert np.count_nonzero(node) == 3
     assert np.count_nonzero(edge) == 2 * len(INTO_STORE)
     load[STORE] = USUAL + 9
-    beyond, _ = due_to_load(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
+    beyond, _ = load_effect(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
     assert beyond[STORE, P50] == pytest.approx(0.5 * np.log(2) + np.log(2) ** 2), "flat beyond what was seen"
     load[STORE] = USUAL - u
-    below, _ = due_to_load(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
+    below, _ = load_effect(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
     assert below[STORE, P50] == pytest.approx(-0.5 * u), "it bends above the usual load only"
 
 
@@ -75,8 +75,8 @@ def test_relabelling_moves_it_along() -> None:
     calls, order = np.array(CALLS).T, np.array([3, 0, 4, 2, 1])
     row = np.argsort(order)
     some = adapter("shop/store", "shop/cart")
-    node, edge = due_to_load(some, SERVICES, calls, load)
-    moved, calls_moved = due_to_load(some, [SERVICES[i] for i in order], row[calls], load[order])
+    node, edge = load_effect(some, SERVICES, calls, load)
+    moved, calls_moved = load_effect(some, [SERVICES[i] for i in order], row[calls], load[order])
     np.testing.assert_array_equal(moved, node[order])
     np.testing.assert_array_equal(calls_moved, edge)
 
@@ -90,7 +90,7 @@ def test_what_load_explains_is_no_deviation_any_more_and_is_told_as_measured() -
     peak = replace(low, node_features=nodes)
     candidate = fit(state)
     assert candidate is not None
-    plain, adapted = watch([peak], state)[0].node, watch([peak], adopted(state, candidate))[0].node
+    plain, adapted = watch([peak], state)[0].node, watch([peak], adopt(state, candidate))[0].node
     assert plain.now[STORE, P50] > 3 * abs(adapted.now[STORE, P50])
     assert adapted.value[STORE, P50] == pytest.approx(plain.value[STORE, P50], abs=1e-5)
     assert adapted.expected[STORE, P50] > plain.expected[STORE, P50], "more is expected at such a load"
@@ -107,7 +107,7 @@ def test_it_finds_the_curve_and_beats_having_none() -> None:
     rise = candidate.adapter.rise(candidate.adapter.load[:, 2]) - candidate.adapter.rise(up)
     assert rise[0, :2] == pytest.approx(1.5 * 2 * np.log(1.5), abs=0.25)
     assert candidate.adapter.loss_after < 0.5 * candidate.adapter.loss_before
-    assert candidate.beaten is None
+    assert candidate.compared_with is None
     assert candidate.adapter.snapshots == 120
     again = fit(known(day(120)))
     assert again is not None
@@ -119,19 +119,19 @@ def test_a_second_candidate_must_beat_the_first() -> None:
     state = known(day(120))
     first = fit(state)
     assert first is not None
-    state = adopted(state, first)
+    state = adopt(state, first)
     second = fit(state)
     assert second is not None
     assert second.adapter is None, "the same snapshots teach nothing new"
-    assert adopted(state, second) is state
-    assert adopted(state, first) is state, "it was compared with another"
+    assert adopt(state, second) is state
+    assert adopt(state, first) is state, "it was compared with another"
 
 
 def test_load_that_stands_still_leaves_the_curve_as_it_is() -> None:
     state = known(day(120))
     first = fit(state)
     assert first is not None
-    state = adopted(state, first)
+    state = adopt(state, first)
     rng = np.random.default_rng(1)
     still = [replace(s, observed_at=at(120 + i)) for i, s in enumerate(noisy_days(rng))]
     _, state = watch(still, state)
@@ -153,7 +153,7 @@ def test_a_leak_is_no_matter_of_load() -> None:
 
 def test_what_alerted_teaches_nothing() -> None:
     state = alerted(known(day(120)), 40, 41, 42)
-    assert set(range(120)) - set(teaching(state)) == set(range(40, 51)), "nor its aftermath"
+    assert set(range(120)) - set(quiet_snapshots(state)) == set(range(40, 51)), "nor its aftermath"
     wild = list(day(120))
     for i in range(40, 51):
         wild[i] = replace(wild[i], node_features=wild[i].node_features * np.float32(5.0))
@@ -185,21 +185,21 @@ def test_a_rollback_brings_back_the_one_before_and_what_taught_teaches_no_more()
     state = known(day(120))
     candidate = fit(state)
     assert candidate is not None
-    first = adopted(state, candidate)
-    second = adopted(first, Candidate(adapter("shop/cart"), at(119)))
+    first = adopt(state, candidate)
+    second = adopt(first, Candidate(adapter("shop/cart"), at(119)))
     assert second.adaptation.former == first.adaptation.adapter
-    back = rolled_back(second)
+    back = restore_former(second)
     assert back.adaptation.adapter == first.adaptation.adapter
     np.testing.assert_allclose(back.node_filters, first.node_filters, atol=1e-5)
     np.testing.assert_allclose(back.edge_filters, first.edge_filters, atol=1e-5)
-    none = rolled_back(back)
+    none = restore_former(back)
     assert none.adaptation.adapter is None
     np.testing.assert_allclose(none.node_filters, state.node_filters, atol=1e-5)
     assert fit(none) is None, "the same candidate does not come back"
     more = [replace(s, observed_at=at(120 + i)) for i, s in enumerate(day(FEWEST))]
     assert fit(watch(more[:-1], none)[1]) is None
     assert fit(watch(more, none)[1]) is not None
-    off = unadapted(second)
+    off = remove_adapter(second)
     assert off.adaptation.adapter is None
     np.testing.assert_allclose(off.node_filters, state.node_filters, atol=1e-5)
 
@@ -207,4 +207,4 @@ def test_a_rollback_brings_back_the_one_before_and_what_taught_teaches_no_more()
 def test_it_is_a_few_kilobytes() -> None:
     names = [f"namespace-{i % 7}/service-{i}" for i in range(64)]
     state = MeshState()
-    assert len(pack_state(adopted(state, Candidate(adapter(*names), None)))) - len(pack_state(state)) < 6 * 1024
+    assert len(pack_state(adopt(state, Candidate(adapter(*names), None)))) - len(pack_state(state)) < 6 * 1024

@@ -20,7 +20,7 @@ from model.network.autoencoder import (
     Autoencoder,
     Decoding,
 )
-from model.scoring.score import PartitionScore, PartitionTask, batched, score
+from model.scoring.score import PartitionScore, PartitionTask, batch_tasks, score
 from tests.model.model_cases import network, simulated_task, with_node_inputs
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def task_of(calls: Sequence[tuple[int, int]], nodes: int, seed: int = 0) -> Part
 
 def decode(task: PartitionTask, net: Autoencoder = NET) -> Decoding:
     with torch.inference_mode():
-        return net(batched([task], CPU))
+        return net(batch_tasks([task], CPU))
 
 
 def with_edge_inputs(task: PartitionTask, row: int, columns: slice, change: float) -> PartitionTask:
@@ -66,7 +66,7 @@ def test_with_a_single_caller_the_trajectory_of_the_call_is_still_heard() -> Non
     task = task_of(CHAIN, 4)
     changed = with_edge_inputs(task, 0, slice(2 * C_EDGE, 4 * C_EDGE), 1.0)
     # One layer decides: within the first, service 1 hears its only caller with attention 1 whatever the call is like.
-    graph, other = batched([task], CPU), batched([changed], CPU)
+    graph, other = batch_tasks([task], CPU), batch_tasks([changed], CPU)
     with torch.inference_mode():
         before, heard, _ = NET.first(graph.nodes, NET.trajectory(graph.edges), graph.callers, graph.callees)
         after, now_heard, _ = NET.first(other.nodes, NET.trajectory(other.edges), other.callers, other.callees)
@@ -111,11 +111,11 @@ def test_relabelling_services_and_calls_permutes_all_that_is_said() -> None:
         straight.node_expected[order],
         straight.edge_expected[calls],
         straight.structure[calls],
-        straight.blame[order],
+        straight.root_cause_logit[order],
         straight.embeddings[order],
     )
     assert_same(other, permuted, 1e-4)
-    assert np.abs(other.blame - straight.blame).max() > 1e-2
+    assert np.abs(other.root_cause_logit - straight.root_cause_logit).max() > 1e-2
 
 
 def test_batching_changes_no_score() -> None:
@@ -132,14 +132,14 @@ def test_side_by_side_a_mesh_does_not_hear_the_other() -> None:
     changed = replace(other, nodes=other.nodes + 3, edges=other.edges - 2)
     first, second = score(NET, [one, other]), score(NET, [one, changed])
     assert_same(first[0], second[0], 0)
-    assert np.abs(first[1].blame - second[1].blame).max() > 1e-3
+    assert np.abs(first[1].root_cause_logit - second[1].root_cause_logit).max() > 1e-3
 
 
 def test_core_and_owned_rows_only_are_said() -> None:
     task = replace(task_of(CHAIN, 4), core=2, owned=1, boundary=np.array([1]))
     whole, (part,) = decode(task), score(NET, [task])
     assert (part.node_expected.shape, part.edge_expected.shape) == ((2, C_NODE), (1, C_EDGE))
-    assert (part.structure.shape, part.blame.shape) == ((1,), (2,))
+    assert (part.structure.shape, part.root_cause_logit.shape) == ((1,), (2,))
     np.testing.assert_array_equal(part.embeddings, whole.embeddings[1:2].numpy())
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from model.features import Array, Channel
 from model.scoring.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_LIMIT, Tail, TailCounts, explained_share
 from model.state.change_impact import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact
-from model.state.filters import SCALES, SLOTS, TAIL_START, Deviation, filtered, fresh
+from model.state.filters import SCALES, SLOTS, TAIL_START, Deviation, new_filters, update_filters
 
 LOOKS = np.log10(SCALES)  # decades paid for looking at every time scale
 
@@ -184,12 +184,12 @@ def test_promised_exceedances_of_a_null_are_observed() -> None:
     10^s come about so often. The rate is that of spells, of which some last: hence at most three times."""
     channels, rows = (CHANNEL,), 400
     rng = np.random.default_rng(7)
-    filters = fresh(rows, np.zeros((SLOTS, 0, 1), np.float32), channels)
+    filters = new_filters(rows, np.zeros((SLOTS, 0, 1), np.float32), channels)
     measured, quiet = np.ones((rows, 1), bool), np.zeros((rows, 1), np.float32)
 
     def see(filters: Array) -> tuple[Deviation, Array]:
         value = (0.07 * rng.standard_t(3, (rows, 1))).astype(np.float32)
-        return filtered(filters, value, measured, quiet, np.zeros(rows, bool), channels)
+        return update_filters(filters, value, measured, quiet, np.zeros(rows, bool), channels)
 
     counts = TailCounts(1)
     for t in range(700):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.incidents.tracking import AlertPolicy
-from model.scoring.evidence import UNHEARD_OF, Evidence, EvidenceKind, page_score
+from model.scoring.evidence import DISAPPEARANCE_SURPRISE, Evidence, EvidenceKind, page_score
 from model.snapshot import MeshSnapshot
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
 from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
@@ -26,9 +26,9 @@ def with_nodes(index: float, service: int, **metrics: float) -> MeshSnapshot:
 def test_calls_that_take_another_way_speak_against_the_caller_and_both_destinations() -> None:
     evidence = evidence_of(rerouted(0.7))
     for service in (CART, STORE, IDLE):
-        assert said(evidence, service, "vanished") == pytest.approx(UNHEARD_OF)
+        assert said(evidence, service, "vanished") == pytest.approx(DISAPPEARANCE_SURPRISE)
     assert said(evidence, SEARCH, "vanished") == 0
-    assert evidence.page[evidence.names.index(SERVICES[CART])] >= UNHEARD_OF
+    assert evidence.page[evidence.names.index(SERVICES[CART])] >= DISAPPEARANCE_SURPRISE
 
 
 def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
@@ -37,13 +37,13 @@ def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
 
 
 def test_few_calls_or_a_small_share_count_for_less() -> None:
-    assert said(evidence_of(rerouted(0.03)), CART, "vanished") < 0.2 * UNHEARD_OF
+    assert said(evidence_of(rerouted(0.03)), CART, "vanished") < 0.2 * DISAPPEARANCE_SURPRISE
 
 
 def test_a_service_that_was_just_changed_may_call_whom_it_likes() -> None:
     state = settled_state()
     announced = rerouted(0.7, change=True)
-    memory = state.memory.aged(announced.changes, AlertPolicy().remembered)
+    memory = state.memory.advance_changes(announced.changes, AlertPolicy().change_memory)
     assert evidence_of(announced, state=replace(state, memory=memory)).kinds[:, EvidenceKind.VANISHED].max() == 0
 
 

@@ -13,10 +13,10 @@ from model.state.change_impact import (
     SEEN,
     UNEXPOSED,
     exposures,
-    impact_after,
     no_impact,
+    update_impact,
 )
-from model.state.filters import SLOTS, TAIL_START, Deviation, filtered, fresh
+from model.state.filters import SLOTS, TAIL_START, Deviation, new_filters, update_filters
 
 CHANNELS = (Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2),)
 QUIET = np.zeros(4, bool)
@@ -25,13 +25,13 @@ QUIET = np.zeros(4, bool)
 def deviation_of(*values: float) -> Deviation:
     """Of one series each, after 100 snapshots of noise around 0."""
     rng, rows = np.random.default_rng(0), len(values)
-    filters = fresh(rows, np.zeros((SLOTS, 0, 1), np.float32), CHANNELS)
+    filters = new_filters(rows, np.zeros((SLOTS, 0, 1), np.float32), CHANNELS)
     column = np.array(values, np.float32)[:, None]
     measured, noise, calm = np.ones((rows, 1), bool), np.zeros((rows, 1), np.float32), np.zeros(rows, bool)
     for _ in range(100):
         noisy = (0.1 * rng.standard_normal((rows, 1))).astype(np.float32)
-        _, filters = filtered(filters, noisy, measured, noise, calm, CHANNELS)
-    return filtered(filters, column, measured, noise, calm, CHANNELS)[0]
+        _, filters = update_filters(filters, noisy, measured, noise, calm, CHANNELS)
+    return update_filters(filters, column, measured, noise, calm, CHANNELS)[0]
 
 
 def test_a_change_exposes_its_service_its_callers_and_their_calls() -> None:
@@ -45,7 +45,7 @@ def test_a_change_exposes_its_service_its_callers_and_their_calls() -> None:
 def test_exposed_rows_are_counted_by_exposure_and_others_are_not() -> None:
     deviation = deviation_of(0.0, 2.0, 2.0, 2.0)
     before = no_impact(1)
-    impact = impact_after(before, deviation, np.array([OWN, OWN, BESIDE, UNEXPOSED]), QUIET)
+    impact = update_impact(before, deviation, np.array([OWN, OWN, BESIDE, UNEXPOSED]), QUIET)
     assert not before.any()
     assert impact[SEEN, :, 0, 0].tolist() == [0, 1, 2]
     assert impact[BEGUN, :, 0, 0].tolist() == impact[ABOVE, :, 0, 0].tolist() == [0, 1, 1]
@@ -54,14 +54,14 @@ def test_exposed_rows_are_counted_by_exposure_and_others_are_not() -> None:
 
 def test_rows_in_an_open_incident_and_quiet_meshes_count_nothing() -> None:
     deviation, impact = deviation_of(2.0), no_impact(1)
-    assert impact_after(impact, deviation, np.array([OWN]), np.array([True])) is impact
-    assert impact_after(impact, deviation, np.array([UNEXPOSED]), np.array([False])) is impact
+    assert update_impact(impact, deviation, np.array([OWN]), np.array([True])) is impact
+    assert update_impact(impact, deviation, np.array([UNEXPOSED]), np.array([False])) is impact
 
 
 def test_old_impacts_are_forgotten() -> None:
     impact, calm = no_impact(1), deviation_of(0.0, 0.0, 0.0, 0.0)
     impact[:, OWN] = 4 * IMPACT_MEMORY
     for _ in range(3 * IMPACT_MEMORY // 4):
-        impact = impact_after(impact, calm, np.full(4, OWN), QUIET)
+        impact = update_impact(impact, calm, np.full(4, OWN), QUIET)
     assert abs(impact[SEEN, OWN, 0, 0] / IMPACT_MEMORY - 1) < 0.2
     assert (impact[BEGUN, OWN] < 0.25 * IMPACT_MEMORY).all()

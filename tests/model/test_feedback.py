@@ -11,12 +11,12 @@ from model.incidents.feedback import (
     PREFERENCE,
     Feedback,
     PastIncident,
-    of_missed,
-    of_past,
+    feedback_on_missed,
+    feedback_on_past,
     preference,
 )
 from model.incidents.tracking import REMEMBERED, IncidentMemory, OpenIncident
-from model.scoring.evidence import MARGIN, EvidenceKind, K, eased, excess, page_score
+from model.scoring.evidence import MARGIN, EvidenceKind, K, apply_level_shifts, excess, page_score
 from model.verdict import Severity
 from tests.model.model_cases import at
 
@@ -27,8 +27,8 @@ OPEN = PastIncident("i-2", at(16), at(20), NAMES[2:], {"shop/pay": (0.0, 1.8, 0.
 MEMORY = IncidentMemory(
     scores=tuple(float(i) for i in range(1, 9)),
     times=tuple(at(i).timestamp() for i in (0, 1, 2, 3, 10, 11, 12, 13)),
-    withheld=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
-    hot={"shop/pay": (0b111, at(15)), "shop/cart": (0b1, at(20))},
+    alerted_scores=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
+    above_level={"shop/pay": (0b111, at(15)), "shop/cart": (0b1, at(20))},
     open=(OpenIncident("i-2", at(16), Severity.MAJOR, NAMES[2:]),),
     past=(PAGED, OPEN),
 )
@@ -39,11 +39,11 @@ quick = settings(max_examples=60, deadline=None)
 
 
 def said(incident: PastIncident, was_incident: bool, culprit: str = "") -> Feedback:
-    return of_past(incident, was_incident=was_incident, culprit=culprit, given_at=at(20))
+    return feedback_on_past(incident, was_incident=was_incident, culprit=culprit, given_at=at(20))
 
 
 def missed(*services: str, since: float, until: float) -> Feedback:
-    return of_missed(f"m-{since}", services, at(since), at(until), given_at=at(20))
+    return feedback_on_missed(f"m-{since}", services, at(since), at(until), given_at=at(20))
 
 
 NONE = said(PAGED, was_incident=False)
@@ -52,7 +52,7 @@ NONE = said(PAGED, was_incident=False)
 def told(*feedback: Feedback) -> IncidentMemory:
     memory = MEMORY
     for one in feedback:
-        memory = memory.told(one)
+        memory = memory.add_feedback(one)
     return memory
 
 
@@ -63,14 +63,14 @@ def showing(symptoms: Symptoms) -> np.ndarray:
 
 
 def page(symptoms: Symptoms, memory: IncidentMemory, name: str = "shop/cart") -> float:
-    return float(page_score(eased(showing(symptoms), memory, [name]))[0])
+    return float(page_score(apply_level_shifts(showing(symptoms), memory, [name]))[0])
 
 
 def after(symptoms: Symptoms) -> IncidentMemory:
     """An incident that showed these symptoms was none."""
     unspoken = replace(MEMORY, past=(PAGED, replace(OPEN, excess={})))
-    noted = unspoken.noted(["shop/pay"], excess(showing(symptoms), LEVEL), at(21))
-    return noted.told(said(noted.past[-1], was_incident=False))
+    noted = unspoken.record_open(["shop/pay"], excess(showing(symptoms), LEVEL), at(21))
+    return noted.add_feedback(said(noted.past[-1], was_incident=False))
 
 
 @quick
@@ -109,8 +109,8 @@ def test_missed_incidents_lower_the_level_up_to_a_bound() -> None:
 
 def test_no_incident_ends_and_its_services_are_cold_and_learned_from() -> None:
     memory = told(said(OPEN, was_incident=False))
-    assert (memory.open, memory.hot) == ((), {"shop/cart": (0b1, at(20))})
-    assert not memory.involved(NAMES).any()
+    assert (memory.open, memory.above_level) == ((), {"shop/cart": (0b1, at(20))})
+    assert not memory.is_in_incident(NAMES).any()
     assert told(said(OPEN, was_incident=True)).open == MEMORY.open
 
 
@@ -118,8 +118,8 @@ def test_of_each_incident_the_last_word_is_kept_until_it_is_taken_back() -> None
     other = said(OPEN, was_incident=True, culprit="shop/pay")
     memory = told(NONE, other, said(PAGED, was_incident=True))
     assert [(one.incident, one.was_incident) for one in memory.feedback] == [("i-2", True), ("i-1", True)]
-    assert memory.taken_back("i-1").feedback == (other,)
-    assert MEMORY.taken_back("i-1") == MEMORY
+    assert memory.remove_feedback("i-1").feedback == (other,)
+    assert MEMORY.remove_feedback("i-1") == MEMORY
 
 
 def test_scores_of_what_was_none_are_let_in_and_of_what_was_missed_taken_out() -> None:
@@ -128,15 +128,15 @@ def test_scores_of_what_was_none_are_let_in_and_of_what_was_missed_taken_out() -
     assert told(said(PAGED, was_incident=True)).threshold(100) == 8.0
     assert told(missed("shop/front", since=12, until=14)).threshold(100) == 6.0
     crossed = replace(MEMORY, past=(PAGED, replace(OPEN, since=at(7))))
-    assert crossed.told(NONE).threshold(100) == 56.0, "another incident was open from 7 on"
+    assert crossed.add_feedback(NONE).threshold(100) == 56.0, "another incident was open from 7 on"
 
 
 def test_scores_are_kept_with_their_times_up_to_a_number() -> None:
     memory = IncidentMemory()
     for i in range(5):
-        memory = memory.scored(float(i), at(i), alerted=i % 2 == 1, keep=2)
+        memory = memory.add_score(float(i), at(i), alerted=i % 2 == 1, keep=2)
     assert (memory.scores, memory.times) == ((2.0, 4.0), (at(2).timestamp(), at(4).timestamp()))
-    assert memory.withheld == ((at(1).timestamp(), 1.0), (at(3).timestamp(), 3.0))
+    assert memory.alerted_scores == ((at(1).timestamp(), 1.0), (at(3).timestamp(), 3.0))
 
 
 def test_a_culprit_is_preferred_in_groups_alike() -> None:
@@ -156,14 +156,16 @@ def test_a_culprit_is_preferred_in_groups_alike() -> None:
 def test_past_incidents_keep_their_strongest_and_are_so_many() -> None:
     memory = MEMORY
     for i, errors in enumerate((6.0, 7.0, 5.0)):
-        memory = memory.noted(["shop/pay", "shop/cart"], np.array([[0, errors, 0], [9, 9, 9]], np.float32), at(30 + i))
+        memory = memory.record_open(
+            ["shop/pay", "shop/cart"], np.array([[0, errors, 0], [9, 9, 9]], np.float32), at(30 + i)
+        )
     assert memory.past == (PAGED, PastIncident("i-2", at(16), at(32), NAMES[2:], {"shop/pay": (0.0, 7.0, 0.0)}))
     for i in range(REMEMBERED):
         born = OpenIncident(f"i-{100 + i}", at(i), Severity.MINOR, NAMES[:1])
-        memory = replace(memory, open=(born,)).noted((), np.zeros((0, 3), np.float32), at(i))
+        memory = replace(memory, open=(born,)).record_open((), np.zeros((0, 3), np.float32), at(i))
     assert [one.id for one in memory.past] == [f"i-{100 + i}" for i in range(REMEMBERED)]
 
 
 def test_without_feedback_the_evidence_is_not_touched() -> None:
     kinds = showing((6.0, 1.0, 0.0))
-    assert eased(kinds, MEMORY, ["shop/cart"]) is kinds
+    assert apply_level_shifts(kinds, MEMORY, ["shop/cart"]) is kinds

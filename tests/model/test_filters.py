@@ -25,8 +25,8 @@ from model.state.filters import (
     TAIL_START,
     VARIANCE,
     Deviation,
-    filtered,
-    fresh,
+    new_filters,
+    update_filters,
 )
 
 CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
@@ -39,13 +39,13 @@ class Series:
 
     def __init__(self, count: int = 1, channel: Channel = CHANNEL) -> None:
         self.channels = (channel,)
-        self.filters = fresh(count, np.zeros((SLOTS, 0, 1), np.float32), self.channels)
+        self.filters = new_filters(count, np.zeros((SLOTS, 0, 1), np.float32), self.channels)
 
     def see(self, *values: float, noise: float = 0.0, muted: bool = False, measured: bool = True) -> Deviation:
         """One value for each series."""
         count = self.filters.shape[1]
         column = np.broadcast_to(np.array(values, np.float32), count)[:, None].copy()
-        deviation, self.filters = filtered(
+        deviation, self.filters = update_filters(
             self.filters,
             column,
             np.full((count, 1), measured),
@@ -155,9 +155,9 @@ def test_a_young_series_leans_on_the_prior() -> None:
 
 def test_a_young_series_leans_on_the_mesh_where_one_is_known() -> None:
     known = Series(10).settle(400)
-    young = fresh(3, known.filters, known.channels)
+    young = new_filters(3, known.filters, known.channels)
     np.testing.assert_allclose(young[VARIANCE], np.median(known.slot(SLOW_VARIANCE)))
-    assert (fresh(3, Series(10).filters, known.channels)[VARIANCE] == np.float32(CHANNEL.prior**2)).all()
+    assert (new_filters(3, Series(10).filters, known.channels)[VARIANCE] == np.float32(CHANNEL.prior**2)).all()
 
 
 def test_the_spread_has_a_floor() -> None:

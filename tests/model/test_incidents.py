@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, follow, groups, warmed
+from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, confirm_services, follow, groups
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity
 from tests.model.model_cases import START
@@ -54,8 +54,8 @@ class Watch:
 def test_who_is_hot_is_confirmed_by_k_of_the_last_n_snapshots(hot: list[int], confirmed: list[bool]) -> None:
     memory, said = IncidentMemory(), []
     for i, warm in enumerate(hot):
-        bits, sure = warmed(memory, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i))
-        memory = replace(memory, hot=bits)
+        bits, sure = confirm_services(memory, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i))
+        memory = replace(memory, above_level=bits)
         said.append(bool(sure[0]))
     assert said == confirmed
 
@@ -64,18 +64,18 @@ def test_a_streak_remembers_when_it_began_and_is_forgotten_when_it_is_over() -> 
     memory = IncidentMemory()
     began = []
     for i, score in enumerate([9, 0, 9, 0, 0, 0, 9]):
-        bits, _ = warmed(memory, NAMES[:1], np.array([float(score)]), LEVEL, POLICY, at(i))
-        memory = replace(memory, hot=bits)
+        bits, _ = confirm_services(memory, NAMES[:1], np.array([float(score)]), LEVEL, POLICY, at(i))
+        memory = replace(memory, above_level=bits)
         began.append(bits[NAMES[0]][1] if bits else None)
     assert began == [at(0), at(0), at(0), at(0), at(0), None, at(6)]
 
 
 def test_a_service_that_is_no_candidate_cools_down_too() -> None:
-    memory = IncidentMemory(hot={NAMES[0]: (0b001, at(0))})
+    memory = IncidentMemory(above_level={NAMES[0]: (0b001, at(0))})
     for i in range(1, 4):
-        bits, _ = warmed(memory, NAMES[1:2], np.array([0.0]), LEVEL, POLICY, at(i))
-        memory = replace(memory, hot=bits)
-    assert memory.hot == {}
+        bits, _ = confirm_services(memory, NAMES[1:2], np.array([0.0]), LEVEL, POLICY, at(i))
+        memory = replace(memory, above_level=bits)
+    assert memory.above_level == {}
 
 
 def test_groups_hang_together_along_direct_calls_between_members() -> None:
@@ -179,39 +179,46 @@ def test_severity_only_rises() -> None:
 def test_an_incidents_services_teach_nothing_while_it_is_open() -> None:
     watch = Watch()
     watch.see(group(1, 3))
-    np.testing.assert_array_equal(watch.memory.involved(NAMES), [i in (1, 3) for i in range(8)])
-    assert not IncidentMemory().involved(NAMES).any()
+    np.testing.assert_array_equal(watch.memory.is_in_incident(NAMES), [i in (1, 3) for i in range(8)])
+    assert not IncidentMemory().is_in_incident(NAMES).any()
 
 
 def test_changes_are_remembered_for_so_many_snapshots() -> None:
     deploy, scale = PlannedChange("deploy", NAMES[0]), PlannedChange("scale_out", NAMES[1])
-    memory = IncidentMemory().aged([deploy], 3)
+    memory = IncidentMemory().advance_changes([deploy], 3)
     assert memory.changes == ((deploy, 0),)
-    memory = memory.aged([scale], 3)
+    memory = memory.advance_changes([scale], 3)
     assert memory.changes == ((deploy, 1), (scale, 0))
-    assert memory.aged([], 3).aged([], 3).changes == ((scale, 2),)
+    assert memory.advance_changes([], 3).advance_changes([], 3).changes == ((scale, 2),)
 
 
 def test_an_incident_keeps_what_was_planned_near_it_longer_than_changes_are_remembered() -> None:
     watch = Watch()
     mine, elsewhere = PlannedChange("deploy", NAMES[1], "v2"), PlannedChange("deploy", NAMES[7])
-    watch.memory = watch.memory.aged([mine, elsewhere], 3).aged([], 3)
+    watch.memory = watch.memory.advance_changes([mine, elsewhere], 3).advance_changes([], 3)
     watch.see(group(1, 3))
-    watch.memory = watch.memory.explained(at(10), 15.0)
+    watch.memory = watch.memory.attach_changes(at(10), 15.0)
     (told,) = watch.memory.open
     assert told.changes == (NearbyChange(mine, at(9)),)
     later = PlannedChange("scale_out", NAMES[3])
-    watch.memory = watch.memory.aged([later], 3).explained(at(11), 15.0).aged([], 1).explained(at(12), 15.0)
+    watch.memory = (
+        watch.memory.advance_changes([later], 3)
+        .attach_changes(at(11), 15.0)
+        .advance_changes([], 1)
+        .attach_changes(at(12), 15.0)
+    )
     assert watch.memory.changes == ()
     assert watch.memory.open[0].changes == (NearbyChange(later, at(11)), NearbyChange(mine, at(9)))
 
 
 def test_deletions_are_remembered_for_as_long_as_the_service_is_missed() -> None:
-    memory = IncidentMemory().aged([PlannedChange("deletion", NAMES[0]), PlannedChange("deploy", NAMES[1])], 2, 5)
+    memory = IncidentMemory().advance_changes(
+        [PlannedChange("deletion", NAMES[0]), PlannedChange("deploy", NAMES[1])], 2, 5
+    )
     lengths = []
     for _ in range(6):
         lengths.append(len(memory.changes))
-        memory = memory.aged([], 2, 5)
+        memory = memory.advance_changes([], 2, 5)
     assert lengths == [2, 2, 1, 1, 1, 0]
 
 
@@ -234,20 +241,22 @@ def test_an_incident_clears_within_two_minutes_or_two_snapshots(interval: float,
 
 
 def test_the_memory_given_is_unchanged() -> None:
-    memory = IncidentMemory(hot={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),))
-    warmed(memory, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
+    memory = IncidentMemory(
+        above_level={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
+    )
+    confirm_services(memory, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
     follow(memory, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], CLEAR)
-    assert memory.hot == {NAMES[0]: (1, at(0))}
+    assert memory.above_level == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
 
 
 def test_a_planned_change_exposes_its_service_as_long_as_it_is_remembered() -> None:
-    memory = IncidentMemory().aged([PlannedChange("deploy", "shop/b", "v2")], POLICY.remembered)
+    memory = IncidentMemory().advance_changes([PlannedChange("deploy", "shop/b", "v2")], POLICY.change_memory)
     names = ["shop/a", "shop/b"]
     told = []
     for _ in range(POLICY.change_intervals + 2):
-        told.append(memory.changing(names).tolist())
-        memory = memory.aged((), POLICY.remembered)
+        told.append(memory.has_planned_change(names).tolist())
+        memory = memory.advance_changes((), POLICY.change_memory)
     assert told == [[False, True]] * (POLICY.change_intervals + 1) + [[False, False]]
-    retired = IncidentMemory().aged([PlannedChange("deletion", "shop/b", "")], POLICY.remembered)
-    assert not retired.changing(names).any()
+    retired = IncidentMemory().advance_changes([PlannedChange("deletion", "shop/b", "")], POLICY.change_memory)
+    assert not retired.has_planned_change(names).any()

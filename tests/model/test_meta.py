@@ -11,9 +11,9 @@ from model.scoring.meta_model import (
     COUNTERPARTS,
     MOST_DECADES,
     PAGE_NATS,
-    Circumstances,
     CrossingCalls,
     MetaModel,
+    VerdictContext,
     decode_crossing,
     judge,
     rank_exchange,
@@ -67,8 +67,8 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
     )
 
 
-def when(index: int, learned: int = 100, missing: tuple[int, ...] = ()) -> Circumstances:
-    return Circumstances(at(index), index + 1, learned, 15.0, missing)
+def when(index: int, learned: int = 100, missing: tuple[int, ...] = ()) -> VerdictContext:
+    return VerdictContext(at(index), index + 1, learned, 15.0, missing)
 
 
 def judged(
@@ -85,7 +85,7 @@ def test_nothing_is_paged_or_called_normal_while_warming_up() -> None:
     verdicts, memory = judged(*[evidence(12.0, 1.0)] * 4, learned=POLICY.warm_up - 1)
     assert {v.status for v in verdicts} == {Status.WARMING_UP}
     assert all(v.incidents == () for v in verdicts)
-    assert memory.hot == {}
+    assert memory.above_level == {}
     assert verdicts[0].mesh_score == 12.0
     assert verdicts[0].suspects
 
@@ -171,12 +171,12 @@ def test_exchange_is_what_the_inputs_are_when_latency_and_errors_change_places()
 
 def test_reasons_are_in_the_metrics_unit() -> None:
     scene = evidence(9.0, 8.0, calls=((1, 0),))
-    told = replace(scene.told, peers=("a/s1",))
+    told = replace(scene.explanation, peers=("a/s1",))
     told.series[0, 1:] = SERIES.index("p99_latency", OWN), SERIES.index(MOVED)
     told.peer[0, 1:] = 0
     told.observed[0, 1:], told.expected[0, 1:] = (1.5, 40.0), (0.2, 0.0)
     told.load[0], told.gone[0] = 1.4, 4
-    scene = replace(scene, told=told)
+    scene = replace(scene, explanation=told)
     nobody = np.zeros(2, np.float32)
     found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)}
     own, call, moved = found["a/s0"].reasons
@@ -192,10 +192,10 @@ def test_reasons_are_in_the_metrics_unit() -> None:
 
 def test_a_change_planned_at_its_services_is_told_with_the_incident_and_stays() -> None:
     mine, other = PlannedChange("deploy", "a/s0", "v2"), PlannedChange("deploy", "a/s1")
-    memory = IncidentMemory().aged([mine, other], 3)
+    memory = IncidentMemory().advance_changes([mine, other], 3)
     told = []
     for i in range(1, 8):
-        memory = memory.aged([], 3)
+        memory = memory.advance_changes([], 3)
         verdict, memory = judge(meta(), evidence(9.0, 1.0), memory, POLICY, when(i), LEVEL)
         told += [incident.changes for incident in verdict.incidents]
     assert told == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when it pages"

@@ -9,9 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, covered
-from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, audible, follow, groups, warmed
-from model.scoring.evidence import MOST_CANDIDATES, EvidenceKind, K, _candidates, eased, excess, lessened, page_score
+from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
+from model.incidents.tracking import (
+    AlertPolicy,
+    Group,
+    IncidentMemory,
+    OpenIncident,
+    confirm_services,
+    follow,
+    groups,
+    split_muted,
+)
+from model.scoring.evidence import (
+    MOST_CANDIDATES,
+    EvidenceKind,
+    K,
+    _candidates,
+    apply_level_shifts,
+    excess,
+    lower_evidence,
+    page_score,
+)
 from model.snapshot import Sensitivity, ServicePolicy
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity
@@ -42,12 +60,12 @@ def muted(*services: str) -> ActiveMutes:
     ],
 )
 def test_services_are_named_by_themselves_by_their_namespace_or_all(named: tuple[str, ...], wanted: list[str]) -> None:
-    assert [name for name, is_it in zip(NAMES, covered(named, NAMES), strict=True) if is_it] == wanted
+    assert [name for name, is_it in zip(NAMES, matches(named, NAMES), strict=True) if is_it] == wanted
 
 
 def test_a_mute_holds_from_its_start_up_to_its_end_and_a_window_for_everybody() -> None:
     given = [mute("shop/cart", start=10, end=20), mute(start=15, end=16)]
-    who = [active_mutes(given, (), (), at(i)).muted(NAMES).tolist().count(True) for i in (9, 10, 15, 16, 19, 20)]
+    who = [active_mutes(given, (), (), at(i)).is_muted(NAMES).tolist().count(True) for i in (9, 10, 15, 16, 19, 20)]
     assert who == [0, 1, len(NAMES), 1, 1, 0]
     assert active_mutes(given, (), [ServicePolicy("pay/*", mute="x")], None).mutes == (), (
         "a baseline is there to be learned"
@@ -83,7 +101,7 @@ def test_of_sensitivities_the_nearest_word_counts(
     of_settings, of_snapshot = (
         [ServicePolicy(*one) for one in policies.items()] for policies in (settings_say, snapshot_says)
     )
-    raised = active_mutes((), of_settings, of_snapshot, at(0)).raised(NAMES)
+    raised = active_mutes((), of_settings, of_snapshot, at(0)).level_shifts(NAMES)
     assert raised[0] == wanted
     assert not raised[2:].any()
 
@@ -98,17 +116,17 @@ def test_sensitivity_moves_the_level_and_what_was_no_incident_is_silent_whatever
 ) -> None:
     kinds = np.zeros((1, K), np.float32)
     kinds[0, [EvidenceKind.LATENCY, EvidenceKind.ERROR, EvidenceKind.VANISHED]] = shown
-    memory = IncidentMemory(heeded=ActiveMutes(levels={"shop/cart": LEVELS[sensitivity]}))
-    moved, plain = page_score(eased(kinds, memory, ["shop/cart"])), page_score(kinds)
+    memory = IncidentMemory(active_mutes=ActiveMutes(levels={"shop/cart": LEVELS[sensitivity]}))
+    moved, plain = page_score(apply_level_shifts(kinds, memory, ["shop/cart"])), page_score(kinds)
     assert np.sign(plain - moved) in (0, np.sign(LEVELS[sensitivity]))
-    assert page_score(eased(kinds, memory, ["pay/card"])) == plain
+    assert page_score(apply_level_shifts(kinds, memory, ["pay/card"])) == plain
     alone = np.zeros((1, K), np.float32)
     alone[0, EvidenceKind.LATENCY] = shown[0]
     expected = max(shown[0] - LEVELS[sensitivity], 0) if shown[0] > 0 else 0
-    assert page_score(eased(alone, memory, ["shop/cart"])) == pytest.approx(expected, abs=1e-5)
-    levels = memory.heeded.raised(["shop/cart"])[:, None]
-    over = excess(lessened(kinds, levels), LEVEL)
-    assert page_score(lessened(kinds, levels + over)) < LEVEL
+    assert page_score(apply_level_shifts(alone, memory, ["shop/cart"])) == pytest.approx(expected, abs=1e-5)
+    levels = memory.active_mutes.level_shifts(["shop/cart"])[:, None]
+    over = excess(lower_evidence(kinds, levels), LEVEL)
+    assert page_score(lower_evidence(kinds, levels + over)) < LEVEL
 
 
 def test_who_is_muted_takes_nobodys_place_among_the_candidates() -> None:
@@ -136,9 +154,9 @@ def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -
     """As ``meta.judge`` follows incidents, and whom mutes hide."""
     scores, affected, hushed = np.array(told[0], np.float32), np.array(told[1]), np.array(told[2])
     who = tuple(name for name, is_it in zip(NAMES, hushed, strict=True) if is_it)
-    hot, confirmed = warmed(memory, NAMES, scores, LEVEL, POLICY, now)
-    memory = replace(memory, hot=hot, heeded=muted(*who) if who else ActiveMutes()).hushed()
-    found, hidden = audible(groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, hushed)
+    hot, confirmed = confirm_services(memory, NAMES, scores, LEVEL, POLICY, now)
+    memory = replace(memory, above_level=hot, active_mutes=muted(*who) if who else ActiveMutes()).without_muted()
+    found, hidden = split_muted(groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, hushed)
     alive, seen = follow(memory, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), 4)
     for group in seen.values():
         assert not hushed[group.rows].any()
@@ -156,7 +174,7 @@ def test_who_is_muted_is_never_part_of_an_incident(told: list[Step], pairs: list
         memory, hidden = step(memory, one, index, at(i))
         unmuted = (*one[:2], [False] * len(NAMES))
         plain, nobody = step(plain, unmuted, index, at(i))
-        assert memory.hot == plain.hot, "it is watched as ever"
+        assert memory.above_level == plain.above_level, "it is watched as ever"
         assert hidden <= {name for name, is_it in zip(NAMES, one[2], strict=True) if is_it}
         assert not nobody
 
@@ -168,7 +186,7 @@ def test_without_mutes_groups_are_the_same(told: list[Step], pairs: list[tuple[i
     for scores, affected, _ in told:
         confirmed = np.array(scores) > LEVEL
         found = groups(confirmed | np.array(affected), confirmed, index)
-        heard, hidden = audible(found, confirmed, np.zeros(len(NAMES), bool))
+        heard, hidden = split_muted(found, confirmed, np.zeros(len(NAMES), bool))
         assert [(g.rows.tolist(), g.confirmed) for g in heard] == [(g.rows.tolist(), g.confirmed) for g in found]
         assert len(hidden) == 0
 
@@ -176,10 +194,10 @@ def test_without_mutes_groups_are_the_same(told: list[Step], pairs: list[tuple[i
 def test_a_muted_service_holds_a_trouble_together_and_cannot_confirm_it() -> None:
     confirmed = np.array([True, True, False])
     one = Group(np.array([0, 1, 2]), True)
-    heard, hidden = audible([one], confirmed, np.array([False, True, False]))
+    heard, hidden = split_muted([one], confirmed, np.array([False, True, False]))
     assert [(g.rows.tolist(), g.confirmed) for g in heard] == [([0, 2], True)]
     assert hidden.tolist() == [1]
-    heard, hidden = audible([one], confirmed, np.array([True, True, False]))
+    heard, hidden = split_muted([one], confirmed, np.array([True, True, False]))
     assert [(g.rows.tolist(), g.confirmed) for g in heard] == [([2], False)]
     assert hidden.tolist() == [0, 1]
 
@@ -191,12 +209,12 @@ def open_incident(*members: str) -> OpenIncident:
 def test_an_incident_of_which_nobody_is_left_who_was_hot_ends() -> None:
     several = (("shop/cart", "shop/store"), ("shop/cart", "pay/bank"), ("shop/store", "edge/front"), ("pay/card",))
     hot = {"pay/bank": (0b100, at(0)), "shop/store": (0b111, at(0))}
-    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), hot=hot)
-    left = replace(memory, heeded=muted("shop/*")).hushed().open
+    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), above_level=hot)
+    left = replace(memory, active_mutes=muted("shop/*")).without_muted().open
     assert [incident.members for incident in left] == [("pay/bank",), ("pay/card",)]
     assert [incident.id for incident in left] == ["shop/cart", "pay/card"]
-    assert replace(memory, heeded=muted()).hushed().open == ()
-    assert memory.hushed() is memory
+    assert replace(memory, active_mutes=muted()).without_muted().open == ()
+    assert memory.without_muted() is memory
 
 
 def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
@@ -205,18 +223,18 @@ def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
 
 def test_mutes_say_whom_they_hide_and_what_they_hid_is_remembered_as_long_as_it_is_kept() -> None:
     heeded = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
-    found = heeded.hiding(["shop/store", "pay/bank", "shop/cart"])
+    found = heeded.with_hidden(["shop/store", "pay/bank", "shop/cart"])
     assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]
-    assert heeded.hiding([]) == heeded.mutes
-    memory = IncidentMemory(mutes=(mute(end=5), mute(end=6)), heeded=heeded)
-    assert memory.hiding(heeded.mutes, at(4)) is memory
-    memory = memory.hiding(found[:1], at(4)).hiding(found[1:], at(5))
-    assert memory.hidden == {"shop/*": at(4), EVERY: at(5)}
-    after = memory.outlived(at(5), oldest=at(5))
-    assert (after.mutes, after.hidden, after.heeded) == ((mute(end=6),), {EVERY: at(5)}, ActiveMutes())
+    assert heeded.with_hidden([]) == heeded.mutes
+    memory = IncidentMemory(mutes=(mute(end=5), mute(end=6)), active_mutes=heeded)
+    assert memory.record_hidden(heeded.mutes, at(4)) is memory
+    memory = memory.record_hidden(found[:1], at(4)).record_hidden(found[1:], at(5))
+    assert memory.last_hidden == {"shop/*": at(4), EVERY: at(5)}
+    after = memory.drop_expired(at(5), oldest=at(5))
+    assert (after.mutes, after.last_hidden, after.active_mutes) == ((mute(end=6),), {EVERY: at(5)}, ActiveMutes())
 
 
 def test_mutes_survive_the_store() -> None:
-    memory = IncidentMemory(mutes=(mute(), mute("shop/*", "pay/bank", start=3)), hidden={"shop/*": at(4)})
+    memory = IncidentMemory(mutes=(mute(), mute("shop/*", "pay/bank", start=3)), last_hidden={"shop/*": at(4)})
     state = replace(settled_state(12), memory=memory)
     assert unpack_state(pack_state(state), state.window).memory == memory

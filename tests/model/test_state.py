@@ -61,14 +61,16 @@ def test_low_traffic_widens_the_spread() -> None:
 
 def test_a_gap_resets_trajectories_and_incidents_but_no_baseline() -> None:
     _, state = watch([slow_store(30), slow_store(31)], settled_state())
-    memory = replace(state.memory, open=(incident("shop/store"),), hot={"shop/store": (3, START)}, scores=(1.0, 2.0))
+    memory = replace(
+        state.memory, open=(incident("shop/store"),), above_level={"shop/store": (3, START)}, scores=(1.0, 2.0)
+    )
     state = replace(state, memory=memory)
     assert state.node_filters[SHORT, STORE, P50] > 0.5
     observation, after = watch([snapshot(31 + 100)], state)
     assert (observation.node.past_short == 0).all()
     assert (observation.node.past_long == 0).all()
     assert (observation.edge.past_short == 0).all()
-    assert (after.memory.open, after.memory.hot, after.memory.scores) == ((), {}, (1.0, 2.0))
+    assert (after.memory.open, after.memory.above_level, after.memory.scores) == ((), {}, (1.0, 2.0))
     # One snapshot moves baselines a little; a reset would have moved them to it.
     np.testing.assert_allclose(after.node_filters[SLOW_CENTRE], state.node_filters[SLOW_CENTRE], atol=0.02)
     np.testing.assert_array_equal(after.node_filters[SEEN], state.node_filters[SEEN] + 1)

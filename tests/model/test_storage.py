@@ -24,8 +24,8 @@ NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
-    withheld=((START.timestamp() + 45, 7.5),),
-    hot={"shop/cart": (0b101, START)},
+    alerted_scores=((START.timestamp() + 45, 7.5),),
+    above_level={"shop/cart": (0b101, START)},
     open=(OpenIncident("20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2, NEAR),),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
     past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
@@ -72,7 +72,7 @@ def test_a_state_of_the_first_version_is_read_as_one_nobody_spoke_of_and_that_ad
     del document["memory"]["past"], document["memory"]["feedback"], tensors["times"], tensors["withheld"]
     del document["adaptation"]
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-    before = replace(MEMORY, times=(0.0,) * 3, withheld=(), past=(), feedback=())
+    before = replace(MEMORY, times=(0.0,) * 3, alerted_scores=(), past=(), feedback=())
     then = replace(full_state(), memory=before, adaptation=Adaptation(), window=())
     assert not different(unpack_state(save(tensors)), then)
 

@@ -17,7 +17,7 @@ REQUESTS, ERRORS, P99, CPU, MEMORY = 0, 1, 3, 4, 5  # columns of a service's met
 
 def said(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
     """Metric, the other end of a call, observed and expected; the strongest first."""
-    row, told = evidence.names.index(SERVICES[service]), evidence.told
+    row, told = evidence.names.index(SERVICES[service]), evidence.explanation
     return [
         (
             ("call " if OWN <= series < len(SERIES) - 4 else "") + SERIES[series],
@@ -31,7 +31,7 @@ def said(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]
 
 
 def load_of(evidence: Evidence, service: int) -> float:
-    return float(evidence.told.load[evidence.names.index(SERVICES[service])])
+    return float(evidence.explanation.load[evidence.names.index(SERVICES[service])])
 
 
 def changed(service: int, metrics: dict[int, float], call: tuple[float, ...] = EDGE) -> MeshSnapshot:
@@ -85,5 +85,5 @@ def test_calls_that_take_another_way_are_told_at_all_three_services() -> None:
 
 def test_a_mesh_at_ease_tells_next_to_nothing() -> None:
     quiet = evidence_of(replace(snapshot(30)))
-    assert (quiet.told.series < 0).mean() > 0.8
-    assert quiet.told.peers == ()
+    assert (quiet.explanation.series < 0).mean() > 0.8
+    assert quiet.explanation.peers == ()

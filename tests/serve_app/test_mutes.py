@@ -11,7 +11,7 @@ import pytest
 from model.checkpoint import Checkpoint, load
 from model.incidents.mutes import EVERY, Mute
 from model.snapshot import MeshSnapshot, Sensitivity, ServicePolicy, namespace_of
-from model.state.adapter_fit import AFTERMATH, _lessons
+from model.state.adapter_fit import AFTERMATH, _read_fit_data
 from model.state.filters import EXCEED_COUNT
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
@@ -205,8 +205,8 @@ def test_what_a_window_hides_does_not_become_ordinary(
     state, before = mesh.state, quiet.state
     assert np.array_equal(state.node_filters[EXCEED_COUNT], before.node_filters[EXCEED_COUNT]), "tails"
     assert np.array_equal(state.edge_filters[EXCEED_COUNT], before.edge_filters[EXCEED_COUNT])
-    assert state.memory.hidden == {EVERY: days.snapshots[FAULT.start + 9].observed_at}
-    assert not _lessons(state, set(range(len(state.window)))).teaches.any(), "adapters"
+    assert state.memory.last_hidden == {EVERY: days.snapshots[FAULT.start + 9].observed_at}
+    assert not _read_fit_data(state, set(range(len(state.window)))).teaches.any(), "adapters"
     # The threshold: nobody is heard, so 0 is what was normal; without mutes such snapshots are withheld altogether.
     scores = state.memory.scores[len(before.memory.scores) :]
     assert max(scores) <= max(v.mesh_score for v in plain[:2])
@@ -217,10 +217,10 @@ def test_what_is_hidden_at_one_service_keeps_the_others_learning(run: Running, q
     hushed = muting(quiet, days, [days.one], until=AFTER.stop)
     _, mesh = run(hushed, days.snapshots[QUIET.stop : AFTER.stop])
     state: MeshState = mesh.state
-    assert set(state.memory.hidden) == {days.one}
-    teaches = _lessons(state, set(range(len(state.window)))).teaches
+    assert set(state.memory.last_hidden) == {days.one}
+    teaches = _read_fit_data(state, set(range(len(state.window)))).teaches
     row = state.node_ids.index(days.one)
-    last = sum(s.observed_at <= state.memory.hidden[days.one] for s in state.window)
+    last = sum(s.observed_at <= state.memory.last_hidden[days.one] for s in state.window)
     assert not teaches[: last + AFTERMATH, row].any()
     assert np.delete(teaches, row, axis=1).mean() > 0.9
 

@@ -10,11 +10,11 @@ import torch
 
 from model.checkpoint import Checkpoint, load
 from model.features import RATE
-from model.scoring.evidence import assembled
+from model.scoring.evidence import assemble_scores
 from model.scoring.meta_model import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.state.adapter_fit import Candidate, adopted
+from model.state.adapter_fit import Candidate, adopt
 from model.state.filters import CENTRE
 from model.state.load_adapter import Adapter
 from model.state.mesh_state import MeshState
@@ -120,7 +120,7 @@ def test_a_warm_up_is_learned_from_and_not_counted(checkpoint: Checkpoint, event
     mesh = Mesh()
     for snapshot in events[:20]:
         _, mesh = advance(checkpoint, mesh, snapshot, WHOLE, counted=False)
-    assert (mesh.state.sequence, mesh.state.memory.open, mesh.state.memory.hot) == (0, (), {})
+    assert (mesh.state.sequence, mesh.state.memory.open, mesh.state.memory.above_level) == (0, (), {})
     assert len(mesh.state.memory.scores) == 20
     verdict, _ = advance(checkpoint, mesh, events[20], WHOLE)
     assert verdict.sequence == 1
@@ -147,7 +147,7 @@ def scored(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: 
     for said in scores:
         embeddings[cut.parts[said.part].core] = said.embeddings
     parts = [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores]
-    structure = assembled(state, parts, cut.crossing).structure
+    structure = assemble_scores(state, parts, cut.crossing).structure
     assert np.isnan(structure[cut.crossing]).all()
     structure[cut.crossing] = structure_between(checkpoint, embeddings, state.edge_index[:, cut.crossing])
     return Scored(laid, scores, embeddings, structure)
@@ -226,7 +226,7 @@ def test_cut_equals_whole_in_a_mesh_that_has_adapted(checkpoint: Checkpoint) -> 
         2.0,
         1.0,
     )
-    state = adopted(mesh.state, Candidate(adapter, None))
+    state = adopt(mesh.state, Candidate(adapter, None))
     verdicts, _ = check_cut_equals_whole(checkpoint, snapshots[16:], CUT, state)
     without, _ = run(checkpoint, snapshots[16:], WHOLE, mesh)
     assert [v.mesh_score for v in verdicts] != [v.mesh_score for v in without], "it did nothing"

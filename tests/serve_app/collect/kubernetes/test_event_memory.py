@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from model.incidents.context import BEFORE, MOST, explained
+from model.incidents.context import BEFORE, MOST, add_context
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Status, Suspect, Verdict
 from serve_app.alerts.annotations import AlertLinks, annotations
@@ -111,14 +111,14 @@ def an_incident(minutes: float, *services: str) -> Incident:
 def test_an_incident_is_told_what_befell_its_services_and_nothing_else_changes() -> None:
     events = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
     before = a_verdict(an_incident(5, "shop/cart", "shop/web"), an_incident(5, "shop/search"))
-    after = explained(before, [], events)
+    after = add_context(before, [], events)
     assert [one.events for one in after.incidents] == [tuple(events[:2]), ()]
-    assert explained(before, []) == before
+    assert add_context(before, []) == before
     assert after.incidents[0].changes == ()
     early = an_event("shop/cart", 5 + BEFORE.total_seconds() / 60 - 0.1)
-    assert explained(before, [], [early]).incidents[0].events == (early,)
+    assert add_context(before, [], [early]).incidents[0].events == (early,)
     many = [an_event("shop/cart", i / 10) for i in range(50)]
-    assert explained(before, [], many).incidents[0].events == tuple(many[:MOST])
+    assert add_context(before, [], many).incidents[0].events == tuple(many[:MOST])
 
 
 def test_changes_that_the_detector_no_longer_weighs_are_told_of_suspects_too() -> None:
@@ -135,7 +135,7 @@ def test_changes_that_the_detector_no_longer_weighs_are_told_of_suspects_too() -
     known = NearbyChange(PlannedChange("deploy", "shop/web", "6"), NOW - timedelta(minutes=6))
     incident = replace(an_incident(5, "shop/cart", "shop/web"), changes=(known,))
     window = [decided(m, "shop/cart", "shop/web", "shop/search") for m in (25, 9, 6, 1)]
-    (after,) = explained(a_verdict(incident), window).incidents
+    (after,) = add_context(a_verdict(incident), window).incidents
     assert [(near.change.service, near.change.reason) for near in after.changes] == [
         ("shop/cart", "1"),
         ("shop/web", "1"),
@@ -149,7 +149,7 @@ def test_changes_that_the_detector_no_longer_weighs_are_told_of_suspects_too() -
 
 def test_it_is_on_the_wire_and_in_the_alert_and_is_called_what_it_is() -> None:
     incident = an_incident(5, "shop/cart")
-    verdict = explained(a_verdict(incident), [], [an_event("shop/cart", 6)])
+    verdict = add_context(a_verdict(incident), [], [an_event("shop/cart", 6)])
     (document,) = encode_verdict(verdict).incidents
     (told,) = document.events
     text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"
