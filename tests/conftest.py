@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.timing import TIME_FACTOR
+
 TESTS = Path(__file__).parent
 UNASKED = {"live", "days", "page"}
 
@@ -18,6 +20,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked |= {name for name in UNASKED if any(f"tests/{name}" in arg for arg in config.args)}
     unasked = [item for item in items if any(item.get_closest_marker(name) for name in UNASKED - asked)]
     config.hook.pytest_deselected(items=unasked)
+    for item in items if TIME_FACTOR != 1 else ():
+        if limit := item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(limit.args[0] * TIME_FACTOR), append=False)
     items[:] = [item for item in items if item not in unasked]
 
 

@@ -24,6 +24,7 @@ from typer.main import get_command
 from benchmarks.figures import insert_table, tables
 from serve_app.cli import app
 from serve_app.settings import load
+from tests.timing import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, SECURITY = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
@@ -274,7 +275,7 @@ def ran(block: Block, folder: Path) -> str:
 def run(command: list[str], folder: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS
     )
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
@@ -342,4 +343,4 @@ def served(text: str, folder: Path) -> Iterator[None]:
     finally:
         # Not as by Ctrl-C: where this suite runs in a shell's background, the child is born deaf to it.
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)

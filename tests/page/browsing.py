@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 
 from tests.serve_app.running import telling
+from tests.timing import PATIENCE_SECONDS
 
 # WebGL in software, so that a machine without a GPU sees the same; nothing is asked of elsewhere.
 CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--disable-gpu", "--enable-unsafe-swiftshader")
 DRIVER = "[.WebGL-"  # begins what a graphics driver says, which is not about the page
 JUDGED = "#verdict.anomalous, #verdict.normal, #verdict.partial"
-PATIENCE_SECONDS = 60.0
 
 
 def missing() -> str:

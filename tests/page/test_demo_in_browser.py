@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.page.browsing import JUDGED, PATIENCE_SECONDS, Tab, chromium, demonstrated, launched, missing, show, tab
+from tests.page.browsing import JUDGED, Tab, chromium, demonstrated, launched, missing, show, tab
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
 

@@ -13,6 +13,7 @@ from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import Tab, chromium, missing, tab
 from tests.serve_app.running import recorded, serving
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -63,7 +64,9 @@ def push(base: str, mesh: str, begin: int, end: int, route: str = "snapshots") -
     """Snapshots of the recording, and the last verdict."""
     for snapshot in SNAPSHOTS[begin:end]:
         content = json.dumps(snapshot_document(snapshot))
-        answer = httpx.post(f"{base}/v1/meshes/{mesh}/{route}", content=content, timeout=60).raise_for_status()
+        answer = httpx.post(
+            f"{base}/v1/meshes/{mesh}/{route}", content=content, timeout=PATIENCE_SECONDS
+        ).raise_for_status()
     return answer.json() if answer.content else {}
 
 
@@ -152,7 +155,7 @@ def test_who_is_refused_a_stream_sees_verdicts_all_the_same(browser: Any, one: T
         one.open("/#mesh=full")
         assert one.text("#headline") == "No incident"
         push(one.base, "full", 11, ANOMALOUS)
-        one.page.wait_for_selector("#verdict.anomalous", timeout=30_000)
+        one.page.wait_for_selector("#verdict.anomalous", timeout=1000 * PATIENCE_SECONDS)
         assert any("429" in said for said in one.complaints)
 
 

@@ -15,12 +15,13 @@ from tests.live.nginx import Nginx
 from tests.live.programs import missing as missing_program
 from tests.page.browsing import Tab, chromium, missing, tab
 from tests.serve_app.running import recorded, serving
+from tests.timing import PATIENCE_SECONDS
 
 LACK = missing() or "; ".join(missing_program("nginx"))
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(LACK), reason=LACK)]
 
 SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 48, fault_from=40)
-PATIENCE_MS = 60_000
+PATIENCE_MS = 1000 * PATIENCE_SECONDS
 NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a server that is away: nobody can hush it
 
 

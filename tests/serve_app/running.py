@@ -27,8 +27,7 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus.standin import Request
-
-PATIENCE_SECONDS = 60.0  # for what a service does within a second or two
+from tests.timing import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Alertmanager:
             self.came.notify_all()
         request.send(200, b"{}")
 
-    def until(self, wanted: Any, within: float = 240) -> dict[str, Any]:
+    def until(self, wanted: Any, within: float = 4 * PATIENCE_SECONDS) -> dict[str, Any]:
         """The first alert like this."""
 
         def found() -> dict[str, Any] | None:
@@ -195,4 +194,4 @@ def kill_all(process: psutil.Process) -> None:
     for one in everyone:
         with suppress(psutil.NoSuchProcess):
             one.kill()
-    psutil.wait_procs(everyone[:-1], timeout=20)
+    psutil.wait_procs(everyone[:-1], timeout=PATIENCE_SECONDS)

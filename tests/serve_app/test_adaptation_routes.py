@@ -12,13 +12,13 @@ from model.features import P50, P99, RATE
 from model.snapshot import MeshSnapshot
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, problem, push, recorded
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.ray]
 
 MESH = "adapting"
 PATH = f"/v1/meshes/{MESH}/adapter"
 SPEC = MeshSpec(services=30, seed=5)
-PATIENCE_SECONDS = 30.0
 
 
 def swinging(snapshots: Sequence[MeshSnapshot]) -> list[MeshSnapshot]:

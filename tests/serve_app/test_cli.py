@@ -22,6 +22,7 @@ from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings, sources
 from serve_app.simulator.events.operations import DEFAULT_FACTOR
 from tests.serve_app.running import Service
+from tests.timing import PATIENCE_SECONDS
 
 SNAPSHOTS = 30
 CONTRACT = {
@@ -362,6 +363,6 @@ def test_serve_starts_and_ends(tmp_path: Path) -> None:
             assert "/v1/meshes" in http.get(routes).json()["paths"]
     finally:
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert output == ""

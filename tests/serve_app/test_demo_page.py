@@ -31,6 +31,7 @@ from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import problem
 from tests.serve_app.shows import incident, scored
+from tests.timing import PATIENCE_SECONDS
 
 SPEC = MeshSpec(services=60, seed=0)
 MENU = build_menu(build_mesh(SPEC), 0)
@@ -163,7 +164,7 @@ def test_a_browser_opens_on_a_desktop(
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert browser.open_page("http://127.0.0.1:1/demo/") is opens
     for process in processes:
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE_SECONDS)
     assert started.exists() is opens
     if opens:
         assert started.read_text() == "http://127.0.0.1:1/demo/"
@@ -193,8 +194,8 @@ def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
                 _plays(http)
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
-            assert process.wait(timeout=60) == 0, rest
-            _, alive = psutil.wait_procs(started, timeout=20)
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0, rest
+            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
             assert not alive
         finally:
             for one in started:

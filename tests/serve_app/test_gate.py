@@ -20,7 +20,7 @@ from serve_app.deployments.rpc import RECEIVED
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
-from tests.serve_app.timing import TIMEOUT_FACTOR
+from tests.timing import TIME_FACTOR
 
 PUSH = "/v1/meshes/shop/snapshots"
 PEERS: list["Peer"] = []  # of the test that runs
@@ -90,7 +90,7 @@ def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
                 PEERS.pop().socket.close()
             behind.release.set()
             server.should_exit = server.force_exit = True
-            thread.join(60 * TIMEOUT_FACTOR)
+            thread.join(240 * TIME_FACTOR)
             uvicorn.config.HTTP_PROTOCOLS.clear()
             uvicorn.config.HTTP_PROTOCOLS.update(table)
             connections.GuardedProtocol.clients.clear()
@@ -101,7 +101,7 @@ class Peer:
     """A client that decides on each byte."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60 * TIMEOUT_FACTOR)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=240 * TIME_FACTOR)
         PEERS.append(self)
 
     def send(self, data: bytes) -> None:
@@ -272,7 +272,7 @@ def refused_early(port: int, body_bytes: int) -> Peer:
         except TimeoutError:
             peer.socket.close()
             continue
-        peer.socket.settimeout(60 * TIMEOUT_FACTOR)
+        peer.socket.settimeout(240)
         assert (status, is_problem(problem, "overloaded")) == (429, True)
         return peer
 

@@ -20,6 +20,7 @@ from serve_app.api.codec import encode_snapshot
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, assert_same, expected, kill_all, recorded, serving
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -78,7 +79,7 @@ def replicas(process: psutil.Process, deployment: str) -> set[int]:
     return found
 
 
-def await_that(condition: Callable[[], bool], what: str, seconds: float = 150) -> None:
+def await_that(condition: Callable[[], bool], what: str, seconds: float = 2.5 * PATIENCE_SECONDS) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"not within {seconds} s: {what}"
@@ -147,7 +148,7 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
             finally:
                 stop.set()
             for sender in senders:
-                sender.run.result(timeout=60)
+                sender.run.result(timeout=PATIENCE_SECONDS)
         before = [len(s.verdicts) for s in senders]
         stop.clear()
         with running(settings) as (process, service):
@@ -158,7 +159,7 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
             finally:
                 stop.set()
             for sender in senders:
-                sender.run.result(timeout=60)
+                sender.run.result(timeout=PATIENCE_SECONDS)
             sequences = {row["mesh"]: row["sequence"] for row in service.http.get("/v1/meshes").json()}
     assert sequences == {s.mesh: len(s.verdicts) for s in senders}  # no gap, nothing counted twice
     for sender, since in zip(senders, before, strict=True):

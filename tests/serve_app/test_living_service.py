@@ -15,6 +15,7 @@ from tests.serve_app.collect.kubernetes.api_server import ApiServer, event, runn
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.running import Alertmanager, failing, recorded, serving
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 QUIET = 25  # snapshots before the fault
@@ -90,7 +91,7 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
     assert 'tagae_collector_masked_queries{mesh="shop"} 0.0' in metrics
 
 
-def collecting(http: httpx.Client, within: float = 60) -> str:
+def collecting(http: httpx.Client, within: float = PATIENCE_SECONDS) -> str:
     """Metrics with those of the collector, which a busy machine may keep from answering in time."""
     until = time.monotonic() + within
     while "tagae_collector" not in (text := http.get("/metrics").text):

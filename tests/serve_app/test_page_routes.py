@@ -24,6 +24,7 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
 from tests.serve_app.running import Service, failing, problem, push, recorded, serving
+from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -235,7 +236,7 @@ def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Se
             answered = time.perf_counter()
             for stream in (events, others):
                 assert stream.next() == (verdict["observed_at"], verdict)
-            assert time.perf_counter() - answered < 3, "it does not wait for a poll"
+            assert time.perf_counter() - answered < 3 * TIME_FACTOR, "it does not wait for a poll"
 
 
 def test_who_comes_back_is_told_what_it_missed_and_nothing_twice(service: Service) -> None:
@@ -260,7 +261,7 @@ def test_a_stream_ends_when_its_mesh_is_deleted(service: Service) -> None:
         began = time.perf_counter()
         with pytest.raises(AssertionError, match="ended"):
             events.next()
-        assert time.perf_counter() - began < 5, "not with the next look"
+        assert time.perf_counter() - began < 5 * TIME_FACTOR, "not with the next look"
 
 
 def test_there_is_no_stream_of_nothing(service: Service) -> None:
@@ -310,10 +311,10 @@ def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Pa
             events.next()
             began = time.perf_counter()
             process.send_signal(signal.SIGTERM)
-            _, alive = psutil.wait_procs(started, timeout=60)
+            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
             took = time.perf_counter() - began
     assert not alive
-    assert took < GRACE_SECONDS + 10, "as long as a session waits for a verdict, and what an end takes by itself"
+    assert took < GRACE_SECONDS + 10 * TIME_FACTOR, "a session waits for its verdict first"
 
 
 # without a service

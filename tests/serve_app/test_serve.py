@@ -17,6 +17,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, assert_same, expected, problem, push, recorded
+from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
@@ -240,6 +241,6 @@ def test_without_scorers_the_verdict_is_partial_and_in_time(second: Service) -> 
                 kill("Scorer", "second")
             wait([pushed], 0.05)
         verdict = pushed.result()
-    assert time.monotonic() - started < 2 * second.settings.serve.deadline_seconds
+    assert time.monotonic() - started < 2 * TIME_FACTOR * second.settings.serve.deadline_seconds
     assert (verdict["sequence"], verdict["status"]) == (12, "partial")
     assert (verdict["coverage"], verdict["missing_parts"]) == (0.0, [0])

@@ -21,12 +21,13 @@ from serve_app.alerts.notifier import AlertDelivery, Receivers
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
+from tests.timing import PATIENCE_SECONDS
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 PLACE = AlertLinks("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")
 QUICK = Backoff(0.01, 0.05)
-WITHIN = 120.0  # seconds for what takes milliseconds, on a machine that has other things to do
-PATIENT = 60.0  # deadline of a request that will be answered
+WITHIN = 2 * PATIENCE_SECONDS  # for what takes milliseconds
+PATIENT = PATIENCE_SECONDS  # deadline of a request that will be answered
 
 
 def incident(name: str = "a", *services: str, severity: str = "minor", age: float = 120.0, **more: Any) -> Incident:
