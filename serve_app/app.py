@@ -40,7 +40,7 @@ HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 
 # wait for verdicts at both, would hold them so long. Pages connect to another replica, and calls are repeated there.
 GRACE_SECONDS = 5.0
 START_ATTEMPTS = 2  # weights that do not fit now do not fit at the twentieth attempt, which is Serve's default
-SHARE_OF_RESOURCE = 0.01  # that a session takes of the node it is pinned to, so that one can be replaced by another
+SHARE_OF_RESOURCE = 0.01  # of the node that a session is pinned to; small, so that its replacement can start beside it
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 
 
@@ -52,7 +52,7 @@ class Arguments(Settings):
 
 
 def build(args: Arguments) -> Application:
-    """What Ray is given to run; it validates ``args`` into the type named here. Errors as of :func:`application`."""
+    """The application for Ray, which validates ``args`` by its annotation. Errors as of :func:`application`."""
     logs.install()
     settings = Settings.model_construct(**dict(args))
     local.connect(settings)
@@ -60,8 +60,8 @@ def build(args: Arguments) -> Application:
 
 
 def application(settings: Settings) -> Application:
-    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel, and beside them the Trainer and,
-    where there is something to collect or somebody to tell, the Collector and the Notifier.
+    """The application: HTTP to Ingress to MeshSession to Scorer and MetaModel. Depending on the settings it has a
+    Trainer, a Collector and a Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, or others could connect to it without a login.
@@ -92,7 +92,7 @@ def application(settings: Settings) -> Application:
     collector = None
     if settings.collector.meshes:
         collector = _light(Collector, max_ongoing_requests=front.max_ongoing_requests).bind(settings, session)
-    # More than the sessions take and queue, so that who is refused is refused in our words.
+    # More than the sessions take and queue, so that a refused client gets our error.
     passing = (
         front.session_replicas * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
     )
@@ -119,20 +119,21 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     Raises:
         BadSettings: as of :func:`application`, or the tokens file or the certificate cannot be used.
         IncompatibleWeights: not even the shipped weights can be read.
-        NoCapacity: told ``cuda`` on a machine without, or a replica could not start; the text says why.
+        NoCapacity: ``cuda`` is configured and this machine has no such device, or a replica could not start; the text
+            says why.
     """
     logs.install()
-    refused = load_or_shipped(settings.model.weights).refused  # told here, since replicas' logs are in files
+    refused = load_or_shipped(settings.model.weights).refused  # logged here, since the logs of replicas are in files
     if refused:
         log.error("model.weights: refused, and the shipped weights are in use: %s", refused)
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts
-    Access(serve_rules(settings))  # told here, likewise
+    Access(serve_rules(settings))  # raises its errors here
     require_certificate(front.certificate_file, front.key_file, "serve")
     url = local.up(settings)
     try:
         if settings.scorer.device == "cuda" and not _gpus():
-            raise NoCapacity("scorer.device: expected a GPU as told, Ray finds none here; use cpu or auto")
+            raise NoCapacity("scorer.device: expected a GPU, Ray finds none here; use cpu or auto")
         try:
             whole = {NAME: application(settings), **(beside or {})}
             serve.run_many(  # all at once: their processes start side by side
@@ -150,7 +151,7 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
 
 
 def stop() -> None:
-    """End what :func:`start` began; no process is left."""
+    """Stop the service of :func:`start`; no process is left."""
     local.down()
 
 
@@ -211,7 +212,7 @@ def _device(settings: Settings) -> str:
 
 
 def _why() -> str:
-    """What the replicas that could not start said last."""
+    """The last messages of the replicas that could not start."""
     deployments = [d for one in serve.status().applications.values() for d in one.deployments.values()]
     last = (d.message.strip().splitlines()[-1].strip() for d in deployments if d.message.strip())
     return "; ".join(dict.fromkeys(last))
@@ -229,7 +230,7 @@ def _hosts(settings: Settings) -> list[str]:
     """Addresses that the service listens on: as the settings say, and as Serve does if it runs already.
 
     ``serve run`` calls the builder before it starts Serve, so its own address is not known there. The rules of access
-    still refuse connections from other machines where there is no login (``Access.check``).
+    still refuse connections from other machines if there is no login (``Access.check``).
     """
     client = _get_global_client(raise_if_no_controller_running=False)
     running = client.http_config.host if client else None
@@ -237,7 +238,7 @@ def _hosts(settings: Settings) -> list[str]:
 
 
 def _require_one_node(settings: Settings) -> None:
-    """A local store is a directory of one node: on several, whoever uses it must be one replica on that node."""
+    """A local store is a directory of one node. In a larger cluster, one replica on that node must own it."""
     nodes = _nodes()
     pinned = settings.serve.session_resource and settings.serve.session_replicas == 1
     if settings.store.kind == "local" and nodes > 1 and not pinned:

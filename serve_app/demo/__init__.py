@@ -95,7 +95,7 @@ def _publish(states: Iterator[DemoState], line: "Line | None") -> Iterator[DemoS
     """Send the states to the page, as often as it can take one, and pass them on."""
     for state in states:
         if line and line.is_free:
-            line.tell(encode(state))
+            line.send(encode(state))
         yield state
 
 

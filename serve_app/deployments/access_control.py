@@ -1,4 +1,4 @@
-"""Access control as ASGI middleware: it decides before any byte of a body is read."""
+"""Access control as ASGI middleware: it decides before it reads any byte of a body."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
 
 
 class AccessControl:
-    """Middleware: who may not do what they ask for gets an answer here, and nothing behind it runs.
+    """Middleware: answers requests that are not allowed; they never reach the application.
 
     Args:
         app: what it protects.
-        access: gives the rules; called with each request, since the rules are made after the application.
-        prefix: of the paths of ``app``, where it is not the service itself.
+        access: returns the rules; called for each request, since the rules are made after the application.
+        prefix: of the paths of ``app``; empty for the service itself.
     """
 
     def __init__(self, app: ASGIApp, access: Callable[[], Access], prefix: str = "") -> None:
@@ -53,7 +53,7 @@ class AccessControl:
 
 
 def route_path(scope: Scope) -> str:
-    """The path that the router matches: without that below which Serve mounts the application."""
+    """The path that the router matches, without the prefix that Serve mounts the application at."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     if root and (path == root or path.startswith(root + "/")):
@@ -62,7 +62,7 @@ def route_path(scope: Scope) -> str:
 
 
 def principal_of(request: Request) -> Principal:
-    """Who asks, as the middleware found."""
+    """The principal of a request that the middleware admitted."""
     found: Principal = getattr(request.state, PRINCIPAL)
     return found
 

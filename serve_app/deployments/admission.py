@@ -48,7 +48,7 @@ class Ticket:
 
     Attributes:
         kind: what it asks for.
-        mesh: name; empty where it is about none.
+        mesh: name; empty if it is about no mesh.
         began: when, s of a monotonic clock.
     """
 
@@ -84,7 +84,7 @@ class Admission:
 
         Args:
             kind: what the request asks for.
-            mesh: name; empty where it is about none.
+            mesh: name; empty if it is about no mesh.
             now: s of a monotonic clock.
         """
         self._decay(now)
@@ -96,7 +96,7 @@ class Admission:
         return False
 
     def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
-        """A ticket, or None where there is no room. Arguments as in :meth:`has_room`."""
+        """A ticket, or None if there is no room. Arguments as in :meth:`has_room`."""
         if not self.has_room(kind, mesh, now):
             return None
         self._kinds[kind] += 1

@@ -1,4 +1,4 @@
-"""Bodies: read within the limits, decoded by their content type, packed for the session."""
+"""Reads bodies within the limits, decodes them by content type, and packs them for the session."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,18 +21,18 @@ JSON = "application/json"
 
 
 async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> bytes:
-    """The snapshot of a body, packed; a large one is decoded off the event loop.
+    """Read the snapshot of a body, and pack it. A large one is decoded outside the event loop.
 
     Args:
         request: with the body.
         limits: of a document.
-        now: the clock that it must not be ahead of; none: it may be of any time.
+        now: the current time, which the snapshot must not be ahead of; None: it may have any time.
 
     Raises:
         InvalidDocument: what is wrong, and where.
-        UnsupportedMediaType: in a form that nobody here reads.
-        DocumentTooLarge: more bytes, services or calls than ``limits`` allow.
-        AheadOfClock: of a time that has not come.
+        UnsupportedMediaType: its format is not supported.
+        DocumentTooLarge: it has more bytes, services or calls than ``limits`` allow.
+        AheadOfClock: its time is in the future.
     """
 
     def packed(body: bytes, media_type: str) -> bytes:
@@ -46,12 +46,12 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
 
 
 async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
-    """The snapshots of a body, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
+    """Read the snapshots of a body, at least ``fewest``, in order of time; the rest as :func:`read_snapshot`."""
 
     def packed(body: bytes, media_type: str) -> list[bytes]:
         snapshots = decode_snapshots(body, media_type, _counts(limits))
-        _enough(snapshots, fewest)
-        _in_order(snapshots)
+        _require_enough(snapshots, fewest)
+        _require_order(snapshots)
         return [pack_snapshot(snapshot) for snapshot in snapshots]
 
     result: list[bytes] = await _read(request, limits.max_body_bytes, packed)
@@ -59,40 +59,42 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
 
 
 async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocument | MissedDocument:
-    """What a body says of an incident; JSON alone. Errors as of :func:`read_snapshot`."""
-    result: FeedbackDocument | MissedDocument = await _read(request, limits.max_action_bytes, _of_json(decode_feedback))
+    """Read feedback, in JSON only. Errors as of :func:`read_snapshot`."""
+    result: FeedbackDocument | MissedDocument = await _read(
+        request, limits.max_action_bytes, _json_only(decode_feedback)
+    )
     return result
 
 
 async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
-    """The mute of a body; JSON alone. Errors as of :func:`read_snapshot`."""
-    result: MuteDocument = await _read(request, limits.max_action_bytes, _of_json(decode_mute))
+    """Read a mute, in JSON only. Errors as of :func:`read_snapshot`."""
+    result: MuteDocument = await _read(request, limits.max_action_bytes, _json_only(decode_mute))
     return result
 
 
 async def read_nothing(request: Request, limits: LimitSettings) -> None:
-    """The body of a request that needs none: it is empty, or an empty JSON object; errors as of :func:`read_mute`."""
+    """Read the body of a request that needs none: empty, or an empty JSON object. Errors as of :func:`read_mute`."""
     body = await _body(request, limits.max_action_bytes)
     if body.strip() and structs.plain(structs.JSON, body) != {}:
         raise InvalidDocument("body: expected none, or {}, came something else; leave it out", pointer="")
 
 
 async def read_json(request: Request, most: int) -> Any:
-    """What a JSON body of at most ``most`` bytes says, unchecked.
+    """Read a JSON body of at most ``most`` bytes, without checking what it holds.
 
-    It must call itself JSON: no other site's page can make a browser send that.
+    Its content type must be JSON: a page of another site cannot make a browser send that.
 
     Raises:
-        UnsupportedMediaType: it does not.
-        MalformedDocument: nor is it.
-        DocumentTooLarge: longer.
+        UnsupportedMediaType: the content type is another one.
+        MalformedDocument: it is not JSON.
+        DocumentTooLarge: it is longer.
     """
     if "content-type" not in request.headers or _media_type(request) != JSON:
-        raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON and say so")
+        raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
     return structs.plain(structs.JSON, await _body(request, most))
 
 
-def _of_json(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
+def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
     def decoded(body: bytes, media_type: str) -> Any:
         if media_type != JSON:
             raise UnsupportedMediaType(f"content-type: expected {JSON}, came {media_type[:80]!r}; send JSON")
@@ -114,11 +116,11 @@ def _counts(limits: LimitSettings) -> Limits:
 
 
 def _media_type(request: Request) -> str:
-    """Of the body, in small letters and without parameters; JSON where nothing is said."""
+    """The media type of the body in lower case, without parameters; JSON if there is no header."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise UnsupportedMediaType(
-            f"content-encoding: expected none, came {encoding[:80]!r}; send the body as it is, or in a binary form"
+            f"content-encoding: expected none, came {encoding[:80]!r}; send the body uncompressed, or in a binary form"
         )
     media_type, _, parameters = request.headers.get("content-type", JSON).partition(";")
     charset = parameters.lower().replace(" ", "").replace('"', "")
@@ -128,10 +130,10 @@ def _media_type(request: Request) -> str:
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """All of it; one that says it is too long is not read."""
-    told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told) > most:
-        raise _too_long(most, f"{told} bytes")
+    """Read the whole body. If its declared length is too long, nothing is read."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > most:
+        raise _too_long(most, f"{length} bytes")
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -139,7 +141,7 @@ async def _body(request: Request, most: int) -> bytes:
             if len(body) > most:
                 raise _too_long(most, "more")
     except ClientDisconnect:
-        raise MalformedDocument(f"body: broken off after {len(body)} bytes; send all of it") from None
+        raise MalformedDocument(f"body: the connection ended after {len(body)} bytes; send the whole body") from None
     return bytes(body)
 
 
@@ -150,15 +152,15 @@ def _too_long(most: int, came: str) -> DocumentTooLarge:
     )
 
 
-def _enough(snapshots: Sequence[MeshSnapshot], fewest: int) -> None:
+def _require_enough(snapshots: Sequence[MeshSnapshot], fewest: int) -> None:
     if len(snapshots) < fewest:
         raise InvalidDocument(
-            f"snapshots: expected at least {fewest}, which is what a judgement takes, came {len(snapshots)}; send more",
+            f"snapshots: expected at least {fewest}, which scoring needs, came {len(snapshots)}; send more",
             pointer="/snapshots",
         )
 
 
-def _in_order(snapshots: Sequence[MeshSnapshot]) -> None:
+def _require_order(snapshots: Sequence[MeshSnapshot]) -> None:
     for i in range(1, len(snapshots)):
         before, after = snapshots[i - 1].observed_at, snapshots[i].observed_at
         if after <= before:

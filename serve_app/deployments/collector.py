@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 
 class Collector:
-    """One replica, which collects all meshes: each has a loop of its own, and waits for none but its own Prometheus;
-    another one listens to the Events of its cluster, where the settings say so.
+    """Collects all meshes in one replica. Each mesh has a loop of its own, and waits for its own Prometheus only. A
+    second loop watches the Events of its cluster if the settings name one.
 
     Args:
         settings: its ``collector``, and ``serve.deadline_seconds`` for a push.
@@ -47,10 +47,10 @@ class Collector:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check_health(self) -> None:
-        """Serve asks every second, and the first time before it calls us ready: the loops begin then.
+        """Serve calls this every second, and first before the replica is ready: the loops start then.
 
         Raises:
-            RuntimeError: a loop has ended, which none ever should.
+            RuntimeError: a loop has ended, which is a bug.
         """
         if not self._tasks:
             self._tasks = {asyncio.create_task(self._collect(one)) for one in self._loops}
@@ -83,18 +83,18 @@ class Collector:
         return push
 
     async def _collect(self, one: MeshCollector) -> None:
-        """From the newest snapshot that the service has, for ever."""
+        """Collect a mesh, from the newest snapshot of the service on."""
         one.begin(await self._newest(one.state.mesh))
         await one.run()
 
     async def _newest(self, mesh: str) -> float | None:
-        """Unix time of the newest snapshot that the session has counted; None: it knows none, or cannot be asked."""
+        """Unix time of the newest snapshot of the session; None if there is none, or the session does not answer."""
         caller = Caller(time.time() + self._deadline_seconds)
         try:
             verdict = await caller.ask(with_session(self._sessions, mesh).verdict, mesh)
         except UnknownMesh:
             return None
         except ServeError as error:
-            log.warning("mesh %s: what is missing since the last start is not known: %s", mesh, error)
+            log.warning("mesh %s: snapshots missed since the last start cannot be determined: %s", mesh, error)
             return None
         return datetime.fromisoformat(json.loads(verdict)["observed_at"]).timestamp()

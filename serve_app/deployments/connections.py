@@ -51,7 +51,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give its room back."""
+        """Stop counting the connection."""
         super().connection_lost(exc)
         self._stop_timer()
         if self._address:
@@ -71,7 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._close(_TOO_LARGE, b"expected at most %d bytes of headers\n" % self.limits.max_header_bytes)
 
     def on_headers_complete(self) -> None:
-        """From here on the body's own limits hold."""
+        """From here on, the limits of the body apply."""
         self._stop_timer()
         super().on_headers_complete()
 
@@ -100,7 +100,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._header_timer = None
 
     def _end_waiting(self) -> None:
-        """The client was too slow. It is not told: it may be in the middle of a line."""
+        """Close the connection of a slow client, without an answer: it may be in the middle of a line."""
         self._header_timer = None
         if not self.transport.is_closing():
             self.transport.close()

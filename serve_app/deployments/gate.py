@@ -1,16 +1,16 @@
-"""The gate: what every request passes before Serve sees it.
+"""The gate: every request passes it before Serve sees it.
 
 It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and keeps work that
 cannot be done away from the replicas:
 
-* A request that may not do what it asks for is refused before a byte of its body is read (:mod:`serve_app.access`).
-* A body is read here, within a time and at a minimum rate, and handed on whole. A slow client holds a connection, never
+* A request that is not allowed is refused before a byte of its body is read (:mod:`serve_app.access`).
+* A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
   a slot of a replica.
-* A request is admitted or refused (:mod:`serve_app.deployments.admission`): before its body is read where there is no
-  room, and again when the body is there. Health routes are always admitted.
+* A request is admitted or refused (:mod:`serve_app.deployments.admission`): before its body is read if there is no
+  room, and again when the body has arrived. Health routes are always admitted.
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
-* An answer comes by the deadline, whatever happens behind.
+* The client gets an answer by the deadline in any case.
 
 Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
 """
@@ -48,7 +48,7 @@ from serve_app.settings.access import serve_rules
 GRACE_SECONDS = 5.0  # before the rate of a body is looked at
 GRACE_SPREAD = 2.0  # times as long at the most, so that clients which came together are not all cut off together
 TRICKLE_BYTES = 512  # a piece of a body below this is a trickle
-TRICKLES = 4  # so many, and the next pieces are taken together, every tenth of a second
+TRICKLES = 4  # after so many, pieces are read together, every tenth of a second
 TRICKLE_SECONDS = 0.1
 MOST_BODIES = 8  # of the largest size, that all requests together may have in memory
 SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, and better than we can
@@ -84,7 +84,7 @@ class Gate:
     Args:
         app: what is behind it.
         settings: its ``serve`` and ``limits``.
-        access: who may do what. The application behind decides by the same rules, since it may have no gate.
+        access: the rules. The application behind the gate checks the same rules, since it may run without a gate.
         instruments: count the refusals.
     """
 
@@ -95,7 +95,7 @@ class Gate:
         self._buffered = 0  # bytes of bodies in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer it."""
+        """Pass a request on, or answer it."""
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -178,12 +178,12 @@ class Gate:
         )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytearray:
-        """All of a body. Its bytes count as buffered until the request is over.
+        """Read the whole body. Its bytes count as buffered until the request ends.
 
         Raises:
-            SlowRequest: it did not come in time.
-            DocumentTooLarge: it is longer than any route takes.
-            Overloaded: other bodies take all the memory there is for bodies.
+            SlowRequest: it did not arrive in time.
+            DocumentTooLarge: it is longer than any route accepts.
+            Overloaded: other bodies use all the memory for bodies.
         """
         started, body, trickles = time.monotonic(), bytearray(), 0
         least = self._front.least_body_bytes_per_second
@@ -195,7 +195,7 @@ class Gate:
                 async with asyncio.timeout(until - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise SlowRequest(f"body: the connection ended after {len(body)} bytes; send all of it")
+                    raise SlowRequest(f"body: the connection ended after {len(body)} bytes; send the whole body")
                 chunk = message.get("body", b"")
                 trickles += len(chunk) < TRICKLE_BYTES
                 body += chunk
@@ -207,7 +207,7 @@ class Gate:
                     )
                 if self._buffered > MOST_BODIES * self._most_body:
                     raise Overloaded(
-                        "body: other requests take all the memory for bodies; come back later",
+                        "body: other requests use all the memory for bodies; come back later",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     )
                 if not message.get("more_body", False):
@@ -217,8 +217,8 @@ class Gate:
         except TimeoutError:
             self._buffered -= len(body)
             raise SlowRequest(
-                f"body: expected all of it within {self._front.body_seconds:g} s and at least {least:g} bytes/s after "
-                f"{grace:.1f} s, came {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"body: expected the whole body within {self._front.body_seconds:g} s and at least {least:g} bytes/s "
+                f"after {grace:.1f} s, came {len(body)} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
         except ServeError:
             self._buffered -= len(body)
@@ -245,12 +245,12 @@ class Gate:
             if send.has_begun:
                 raise DeadlineExceeded("the answer did not end before the deadline") from None
             raise DeadlineExceeded(
-                "no answer before the deadline; whether the request took effect is unknown: retry, retrying is safe",
+                "no answer before the deadline; whether the request took effect is unknown; retrying is safe",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
                 stored="unknown",
             ) from None
         raise NoCapacity(
-            "no replica could answer before the deadline; retry, retrying is safe; look at the log if it lasts",
+            "no replica could answer before the deadline; retrying is safe; look at the log if it lasts",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
 
@@ -269,7 +269,7 @@ class Answered:
 
 
 class Attempt:
-    """A ``send`` that holds back what Serve says of a replica that is gone or not there yet."""
+    """A ``send`` that holds back Serve's own answer for a replica that is missing or not ready."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -278,7 +278,7 @@ class Attempt:
         self.was_answered = False
 
     async def __call__(self, message: Message) -> None:
-        """Send on what the service says."""
+        """Pass on the service's own answers."""
         if message["type"] == "http.response.start":
             if _is_problem(message) or message["status"] not in (404, 408, 500, 503):
                 await self._pass(message)
@@ -298,7 +298,7 @@ class Attempt:
 
 
 def middlewares() -> list[Middleware]:
-    """What Serve puts in front of the HTTP server of this process."""
+    """The middleware that Serve puts in front of the HTTP server of this process."""
     settings = handed_settings()
     connections.install(settings.serve)
     access = Access(serve_rules(settings))
@@ -320,7 +320,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with a problem, and close the connection where the body was not read: the rest of it may never come."""
+    """Answer with a problem. Close the connection if the body was not read: the rest may never come."""
     response = problem_response(error)
     if isinstance(error, SlowRequest | HeadersTooLarge | DocumentTooLarge):
         response.headers["connection"] = "close"

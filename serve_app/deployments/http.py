@@ -1,4 +1,4 @@
-"""The HTTP interface without its routes: what holds for every request, and what OpenAPI is told."""
+"""The HTTP interface without its routes: rules for every request, and the OpenAPI document."""
 
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -35,7 +35,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.settings.base import MESH_NAME
 
 VERSION = version("tagae")
-# What a page of another site may make a browser post without the service being asked first; https://fetch.spec.whatwg.org,
+# Content types that a page of another site can make a browser post without asking the service first; https://fetch.spec.whatwg.org,
 # "CORS-safelisted request-header".
 UNASKED = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 MeshName = Annotated[
@@ -43,14 +43,14 @@ MeshName = Annotated[
     Path(
         description="1 to 63 of `a-z`, `0-9`, `.`, `_` and `-`, first and last a letter or a digit",
         examples=["prod-eu"],
-        json_schema_extra={"pattern": f"^{MESH_NAME}$"},  # told here, checked by the stores
+        json_schema_extra={"pattern": f"^{MESH_NAME}$"},  # documented here, checked by check_mesh_name
     ),
 ]
 
 
 class Http(FastAPI):
-    """The HTTP interface. OpenAPI is told here what FastAPI cannot see: the codec decodes the bodies, and errors are
-    problems, never FastAPI's own."""
+    """The HTTP interface. Adds to OpenAPI what FastAPI does not know: bodies that the codec decodes, and errors, which
+    are problem documents and never FastAPI's own."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema:
@@ -69,7 +69,7 @@ class Http(FastAPI):
 
 
 def _with_refusals(responses: dict[str, Any]) -> dict[str, Any]:
-    """The responses of an operation, with those that the gate and access control give before the route is asked."""
+    """The responses of an operation, with the refusals of the gate and of access control."""
     before = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
     refusals = problems.documented(*before, HeadersTooLarge)
     merged = dict(responses)
@@ -83,7 +83,7 @@ def _with_refusals(responses: dict[str, Any]) -> dict[str, Any]:
 
 
 class ServerTiming:
-    """Middleware: every answer says how long it took; a route may say more."""
+    """Middleware: adds ``Server-Timing`` to every answer, unless the route has added it with more stages."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -102,14 +102,15 @@ class ServerTiming:
 
 def timing(seconds: Mapping[str, float]) -> str:
     """The value of a ``Server-Timing`` header: stages in ms."""
-    return ", ".join(f"{stage};dur={1000 * taken:.2f}" for stage, taken in seconds.items())
+    return ", ".join(f"{stage};dur={1000 * duration:.2f}" for stage, duration in seconds.items())
 
 
 async def only_known_parameters(request: Request) -> None:
-    """A misspelt parameter that is ignored gives an answer to another question; probes and scrapes may bring any.
+    """Refuse unknown query parameters: ignoring a misspelt one would answer another question. Probes and scrapes may
+    send any.
 
     Raises:
-        InvalidParameter: it is not one of the route's.
+        InvalidParameter: the route has no such parameter, or it is given more than once.
     """
     route: APIRoute = request.scope["route"]
     if not route.path.startswith("/v1/"):
@@ -126,29 +127,29 @@ async def only_known_parameters(request: Request) -> None:
 
 
 async def only_own_pages(request: Request) -> None:
-    """A browser that posts says where from; what any page could make it post is taken from none. Everything else a
-    browser asks for first, and is refused (``OPTIONS`` is 405).
+    """Refuse requests that pages of other sites could make a browser post. For all other requests a browser asks
+    first, and is refused (``OPTIONS`` is 405).
 
     Raises:
-        UnsupportedMediaType: as it is said of the body.
+        UnsupportedMediaType: the content type is one that any page can send.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and "origin" in request.headers and media_type in UNASKED:
         raise UnsupportedMediaType(
-            f"content-type: from a page expected application/json or a binary form, came {media_type or 'none'!r}; "
-            "say what the body is"
+            f"content-type: expected application/json or a binary format from a page, came {media_type or 'none'!r}; "
+            "set the content type of the body"
         )
 
 
 @asynccontextmanager
 async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
-    """Instruments are made where they count: they do not travel between processes."""
+    """Make the instruments in the replica: they cannot be sent to another process."""
     http.state.instruments = PrometheusInstruments(replica=serve.get_replica_context().replica_id.unique_id)
     yield
 
 
 def _access() -> Access:
-    """The rules of this replica; each class with an interface has them as ``access``."""
+    """The access rules of this replica; each class with an interface has them as ``access``."""
     found: Access = serve.get_replica_context().servable_object.access
     return found
 
@@ -157,8 +158,8 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
     """An interface without routes.
 
     Args:
-        openapi: path of its description; None: there is none.
-        prefix: below which Serve mounts it, for the rules of access.
+        openapi: path of the OpenAPI document; None: there is none.
+        prefix: that Serve mounts it at, for the access rules.
     """
     http = Http(
         title="TAGAE",
@@ -166,7 +167,7 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
         version=VERSION,
         lifespan=_lifespan,
         openapi_url=openapi,
-        docs_url=None,  # its scripts come from other people's servers
+        docs_url=None,  # its scripts come from servers of others
         redoc_url=None,
         redirect_slashes=False,  # a redirect would be followed with another method, or without the body
         dependencies=[Depends(only_own_pages), Depends(only_known_parameters)],

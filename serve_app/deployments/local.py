@@ -54,7 +54,7 @@ RAY_ENVIRONMENT = {
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.gate.middlewares",
-    # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies says who is believed.
+    # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies has the trusted ones.
     "FORWARDED_ALLOW_IPS": "none",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
@@ -94,21 +94,21 @@ def up(settings: Settings, namespace: str | None = None, *, quiet: bool = True) 
     Args:
         settings: its ``serve``. Port 0 takes a free one, for the service and for the metrics.
         namespace: of Ray, for this process.
-        quiet: say nothing but errors; else Ray and Serve say what they do.
+        quiet: log errors only; else Ray and Serve log what they do.
 
     Returns:
         The URL of the service.
 
     Raises:
-        BadSettings: a port is taken. Ray would start all the same, without metrics, and share the front's requests with
-            another TAGAE of this machine.
+        BadSettings: a port is in use. Ray would start anyway, without metrics, and share the requests with another
+            TAGAE of this machine.
     """
     front = settings.serve
     if front.port and not _is_free(front.host, front.port):
-        raise BadSettings(f"serve.port: expected a free port, {front.port} is taken; take another, or 0 for any")
+        raise BadSettings(f"serve.port: expected a free port, {front.port} is in use; choose another, or 0 for any")
     if front.metrics_port and not _is_free("127.0.0.1", front.metrics_port):
         raise BadSettings(
-            f"serve.metrics_port: expected a free port, {front.metrics_port} is taken; take another, or 0 for any"
+            f"serve.metrics_port: expected a free port, {front.metrics_port} is in use; choose another, or 0 for any"
         )
     _set_environment(settings, quiet)
     ray.init(
@@ -160,8 +160,8 @@ def remove_token() -> None:
 
 
 def handed_settings() -> Settings:
-    """In a process of Ray: the settings of the service that started it. Where no service did, those of the file and the
-    environment."""
+    """In a process of Ray: the settings of the service that started it. If no service did: the settings of the file
+    and the environment."""
     return Settings(**json.loads(os.environ.get(SETTINGS, "{}")))
 
 

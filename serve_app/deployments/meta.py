@@ -1,4 +1,4 @@
-"""MetaModel: the evidence of all parts of one snapshot in, the cluster's verdict out. Light, on a CPU."""
+"""MetaModel: the evidence of all parts of one snapshot in, the cluster's verdict out. It is light and runs on a CPU."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from serve_app.settings import Settings
 
 
 class MetaModel:
-    """Makes the verdicts, and counts them.
+    """Makes verdicts, and counts them.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
@@ -29,9 +29,9 @@ class MetaModel:
         """Digest of the weights."""
         return self._checkpoint.digest
 
-    async def decide(self, case: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        """The verdict of one snapshot and what paging remembers next. The policy travels with the case: the session
-        weighed the evidence by it."""
-        verdict, memory = await asyncio.to_thread(decide, self._checkpoint, case, policy)
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
+        """The verdict of one snapshot, and the memory for the next one. The policy comes with each call, since the
+        session gathered the evidence with it."""
+        verdict, memory = await asyncio.to_thread(decide, self._checkpoint, meta_input, policy)
         self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
         return verdict, memory

@@ -1,4 +1,4 @@
-"""Notifier: verdicts in, alerts and events out. One replica, since what was told is kept in one place."""
+"""Notifier: verdicts in, alerts and events out. One replica, since the state of alerts is in one file."""
 
 import asyncio
 import logging
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Tells Alertmanagers and webhooks.
+    """Notifies Alertmanagers and webhooks.
 
-    A verdict that is lost on the way here costs nothing: an alert is a state, and the next verdict has it again.
+    A lost verdict does no harm: an alert is a state, and the next verdict has the same state.
 
     Args:
         settings: its ``notify`` and ``store``.
@@ -31,10 +31,10 @@ class Notifier:
         self._delivering: asyncio.Task[None] | None = None
 
     async def check_health(self) -> None:
-        """Serve asks every second, and the first time before it calls us ready: delivery begins then.
+        """Serve calls this every second, and first before the replica is ready: delivery starts then.
 
         Raises:
-            RuntimeError: delivery has ended, which it never should.
+            RuntimeError: delivery has ended, which is a bug.
         """
         if self._delivering is None:
             self._delivering = asyncio.create_task(self._notifier.run())
@@ -50,5 +50,5 @@ class Notifier:
         self._notifier.forget_mesh(mesh, datetime.now(UTC))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends
-        """Deliver what still waits, within its deadline."""
+        """Deliver waiting alerts, within their deadline."""
         await self._notifier.close()

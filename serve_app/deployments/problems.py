@@ -23,9 +23,9 @@ METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 def install(http: FastAPI) -> None:
     """Answer every error of ``http`` with a problem document."""
     for kind in (ServeError, ModelError, Exception):
-        http.add_exception_handler(kind, _told)
-    http.add_exception_handler(HTTPException, _unroutable)
-    http.add_exception_handler(RequestValidationError, _unreadable)
+        http.add_exception_handler(kind, _refuse_request)
+    http.add_exception_handler(HTTPException, _refuse_route)
+    http.add_exception_handler(RequestValidationError, _refuse_parameter)
 
 
 def documented(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]:
@@ -42,7 +42,7 @@ def documented(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]:
 
 
 def problem_response(error: Exception) -> Response:
-    """The answer that says what was wrong."""
+    """The problem document of an error."""
     return _response(problem(error))
 
 
@@ -51,7 +51,7 @@ def refuse(app: Any, error: Exception) -> Response:
 
     Args:
         app: whose ``state`` has the instruments.
-        error: of the house; a failed login has a ``reason`` among its details.
+        error: one of ours; a failed login has a ``reason`` among its details.
     """
     app.state.instruments.count(REFUSALS, code=answer(error).code)
     if reason := getattr(error, "details", {}).get("reason"):
@@ -59,17 +59,17 @@ def refuse(app: Any, error: Exception) -> Response:
     return problem_response(error)
 
 
-def _told(request: Request, error: Exception) -> Response:
+def _refuse_request(request: Request, error: Exception) -> Response:
     return refuse(request.app, error)
 
 
-def _unroutable(request: Request, error: Exception) -> Response:
-    """No such route, or not with this method."""
+def _refuse_route(request: Request, error: Exception) -> Response:
+    """Answer a request to an unknown route, or with a method that the route does not have."""
     assert isinstance(error, HTTPException)  # what it is registered for
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "-")
     request.app.state.instruments.count(REFUSALS, code=code)
-    detail = f"{request.method[:20]} {request.url.path[:200]}: {error.detail}; /openapi.json lists what there is"
+    detail = f"{request.method[:20]} {request.url.path[:200]}: {error.detail}; /openapi.json lists the routes"
     document = Problem(type=f"urn:tagae:problem:{code}", title=status.phrase, status=status, detail=detail)
     headers = dict(error.headers or {})
     if status == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette's own names the methods of the first route of this path
@@ -83,12 +83,14 @@ def _allowed(request: Request) -> list[str]:
     return [one["method"] for one in asked if any(r.matches(one)[0] is Match.FULL for r in request.app.routes)]
 
 
-def _unreadable(request: Request, error: Exception) -> Response:
-    """A query parameter of the wrong type."""
+def _refuse_parameter(request: Request, error: Exception) -> Response:
+    """Answer a request with a query parameter of the wrong type."""
     assert isinstance(error, RequestValidationError)  # what it is registered for
     first = error.errors()[0]
     place, complaint = " ".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-    return _told(request, InvalidParameter(f"{place}: {complaint}, came {str(first['input'])[:80]!r}; correct it"))
+    return _refuse_request(
+        request, InvalidParameter(f"{place}: {complaint}, came {str(first['input'])[:80]!r}; correct it")
+    )
 
 
 def _response(document: Problem, headers: dict[str, str] | None = None) -> Response:

@@ -1,7 +1,7 @@
 """The demo's controls over HTTP: an application beside the service, deployed by the demo alone.
 
-The show runs in the process of the command. It tells what there is to see, and takes the keys that somebody pressed in
-a browser, with one call to and fro (:class:`Line`); who asks over HTTP is answered from what was told last.
+The show runs in the process of the command. With one call it sends its newest state and gets the keys that were pressed
+in a browser (:class:`Line`). HTTP requests are answered from the newest state.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from serve_app.web.assets import HEADERS, page
 
 NAME = "demo"  # of the application, and the first word of its paths
 LIGHT_CPUS = 0.1
-MOST_KEYS = 32  # that wait; nobody presses more in the time between two looks
+MOST_KEYS = 32  # that can wait; no one presses more between two calls
 MOST_BODY_BYTES = 1024
-WAIT_SECONDS = 0.25  # that a call of the show waits for a key, hence how old what is told may be
+WAIT_SECONDS = 0.25  # that a call of the show waits for a key, so the state can be this old
 ADDED = (  # to the page's head
     '<script type="module" src="/demo/controls.js"></script>',
     '<link rel="stylesheet" href="/demo/controls.css">',
@@ -37,11 +37,11 @@ PANEL = Path(__file__).parent.parent / "demo" / "web"  # a path, since the demo'
 
 
 class WaitingKeys:
-    """Keys that were pressed and not yet taken, a bounded number.
+    """Keys that were pressed and not yet collected, a bounded number.
 
     Args:
-        known: the keys that mean something.
-        most: that may wait.
+        known: the keys that have a meaning.
+        most: that can wait.
     """
 
     def __init__(self, known: Collection[str], most: int = MOST_KEYS) -> None:
@@ -51,11 +51,11 @@ class WaitingKeys:
         self._came = asyncio.Event()
 
     def press(self, key: object) -> None:
-        """One more.
+        """Add a key.
 
         Raises:
-            InvalidDocument: a key that means nothing.
-            Overloaded: nobody takes them.
+            InvalidDocument: the key has no meaning.
+            Overloaded: too many keys wait.
         """
         if not isinstance(key, str) or key not in self._known:
             raise InvalidDocument(
@@ -65,26 +65,26 @@ class WaitingKeys:
             )
         if len(self._waiting) >= self._most:
             raise Overloaded(
-                f"keys: expected at most {self._most} that wait, one more came; wait until the show has taken them",
+                f"keys: expected at most {self._most} waiting keys, came one more; wait until the show has read them",
                 retry_after_seconds=1.0,
             )
         self._waiting.append(key)
         self._came.set()
 
     async def take(self, seconds: float) -> list[str]:
-        """All that wait, in order; none if none comes within that time."""
+        """Remove and return the waiting keys in order; an empty list if none comes within that time."""
         if not self._waiting:
             self._came.clear()
             try:
                 await asyncio.wait_for(self._came.wait(), seconds)
             except TimeoutError:
                 return []
-        taken = list(self._waiting)
+        keys = list(self._waiting)
         self._waiting.clear()
-        return taken
+        return keys
 
 
-def _sent(content: bytes, media_type: str) -> Response:
+def _respond(content: bytes, media_type: str) -> Response:
     return Response(content, headers=HEADERS, media_type=media_type)
 
 
@@ -93,7 +93,7 @@ http = interface(openapi=None, prefix=f"/{NAME}")
 
 @serve.ingress(http)
 class RemoteControl:
-    """What the panel of the page asks for, and the show's end of the line.
+    """Serves the panel of the page, and exchanges state and keys with the show.
 
     Args:
         keys: that may be pressed.
@@ -103,40 +103,40 @@ class RemoteControl:
     def __init__(self, keys: Collection[str], rules: Rules) -> None:
         self.access = Access(rules)
         self._keys = WaitingKeys(keys)
-        self._show: bytes | None = None  # as told last
+        self._show: bytes | None = None  # the newest state
 
     @http.get("/")
     async def whole_page(self) -> Response:
         """The page with the demo's panel."""
         file = page(*ADDED, root="../")
-        return _sent(file.plain, file.media_type)
+        return _respond(file.plain, file.media_type)
 
     @http.get("/controls.js")
     async def script(self) -> Response:
-        """The panel."""
-        return _sent((PANEL / "controls.js").read_bytes(), "text/javascript")
+        """The script of the panel."""
+        return _respond((PANEL / "controls.js").read_bytes(), "text/javascript")
 
     @http.get("/controls.css")
     async def style(self) -> Response:
-        """Its looks."""
-        return _sent((PANEL / "controls.css").read_bytes(), "text/css")
+        """The style sheet of the panel."""
+        return _respond((PANEL / "controls.css").read_bytes(), "text/css")
 
     @http.get("/show")
     async def show(self) -> Response:
-        """All that can be seen of the demo now, but the verdicts."""
+        """The state of the demo, without verdicts."""
         if self._show is None:
-            raise NoCapacity("show: it has not begun; ask again in a second", retry_after_seconds=1.0)
-        return _sent(self._show, "application/json")
+            raise NoCapacity("show: it has not started; ask again in a second", retry_after_seconds=1.0)
+        return _respond(self._show, "application/json")
 
     @http.post("/keys", status_code=202)
     async def press(self, request: Request) -> Response:
         """Press a key, as at the terminal: ``{"key": "l"}``."""
-        told = await read_json(request, MOST_BODY_BYTES)
-        self._keys.press(told.get("key") if isinstance(told, dict) else None)
+        document = await read_json(request, MOST_BODY_BYTES)
+        self._keys.press(document.get("key") if isinstance(document, dict) else None)
         return Response(status_code=202)
 
     async def exchange(self, show: bytes) -> list[str]:
-        """The newest show in, the keys pressed since out; waits a moment for one."""
+        """Take in the newest state, and return the keys pressed since; waits a moment for one."""
         self._show = show
         return await self._keys.take(WAIT_SECONDS)
 
@@ -152,7 +152,7 @@ def remote_control(keys: Collection[str], settings: Settings) -> dict[str, Appli
 
 
 class Line:
-    """The show's end: one call at a time, for which nothing waits longer than it is told to."""
+    """The show's connection to :class:`RemoteControl`: one call at a time, which never blocks the show."""
 
     def __init__(self) -> None:
         self._control = serve.get_app_handle(NAME)
@@ -161,11 +161,11 @@ class Line:
 
     @property
     def is_free(self) -> bool:
-        """Whether the next show may be told."""
+        """Whether the next state can be sent."""
         return self._answer is None
 
-    def tell(self, show: bytes) -> None:
-        """Tell the newest show, and ask for keys."""
+    def send(self, show: bytes) -> None:
+        """Send the newest state, and ask for keys."""
         self._answer = self._control.exchange.remote(show)
 
     def read(self, seconds: float) -> str:
@@ -173,15 +173,17 @@ class Line:
         if not self._keys and self._answer is None:
             sleep(seconds)
         elif not self._keys:
-            self._keys = self._answered(seconds)
+            self._keys = self._receive(seconds)
         return self._keys.pop(0) if self._keys else ""
 
-    def _answered(self, seconds: float) -> list[str]:
+    def _receive(self, seconds: float) -> list[str]:
         try:
             keys: list[str] = self._answer.result(timeout_s=seconds)
         except TimeoutError:
             return []
-        except RayError:  # the replica died, and keys with it; Serve starts another, which the next call tells the show
+        except (
+            RayError
+        ):  # the replica died with its keys; Serve starts another, which gets the state with the next call
             keys = []
         self._answer = None
         return keys

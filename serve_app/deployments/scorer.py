@@ -1,4 +1,4 @@
-"""Scorer: parts of any mesh in, scores out. Pure, so that any replica may score any part and a repeat is safe."""
+"""Scorer: parts of any mesh in, scores out. It is pure: any replica can score any part, and repeats are safe."""
 
 import asyncio
 import heapq
@@ -31,13 +31,13 @@ Scores = tuple[PartitionScore, ...]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What became of one group.
+    """The scores of one group of parts.
 
     Attributes:
-        replica: who scored it.
+        replica: that scored it.
         model: digest of the weights it was scored with.
         scores: of its parts, in order.
-        seconds: of the pass that it was part of.
+        seconds: duration of the pass that scored it.
     """
 
     replica: str
@@ -54,14 +54,14 @@ class Scorer:
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        NoCapacity: told ``cuda``, and there is none.
+        NoCapacity: ``cuda`` is configured, and this process sees no such device.
         IncompatibleWeights: not even the shipped weights can be read.
     """
 
     def __init__(self, settings: Settings, device: str) -> None:
         torch.set_num_threads(settings.model.threads)
         self._settings = settings.scorer
-        self._checkpoint = load_or_shipped(settings.model.weights, found(device))
+        self._checkpoint = load_or_shipped(settings.model.weights, find_device(device))
         self._probe = probe(self._checkpoint)
         self._replica: str = serve.get_replica_context().replica_id.unique_id
         self._instruments = RayInstruments()
@@ -85,12 +85,12 @@ class Scorer:
         self._batched.set_batch_wait_timeout_s(self._settings.batch_wait_seconds)
 
     async def equipment(self) -> Equipment:
-        """What this replica works with."""
+        """The device, kernels and weights of this replica."""
         device = next(self._checkpoint.network.parameters()).device
         return Equipment(device.type, backend(), self._checkpoint.digest, self._checkpoint.refused)
 
     async def score(self, group: Group, expires_at: float) -> Scored:
-        """Score a group of parts, in one pass with whoever else is waiting.
+        """Score a group of parts, in one pass with other groups that wait.
 
         Raises:
             DeadlineExceeded: its turn came after ``expires_at`` (Unix time).
@@ -109,9 +109,9 @@ class Scorer:
         outcomes = iter(await self._in_thread(score_groups, self._checkpoint.network, live))
         seconds = time.perf_counter() - started
         self._instruments.observe(INFERENCE, seconds, model_version=self._checkpoint.digest)
-        return [self._told(next(outcomes), seconds) if alive else _late() for alive in in_time]
+        return [self._result(next(outcomes), seconds) if alive else _late() for alive in in_time]
 
-    def _told(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:
+    def _result(self, outcome: Scores | Exception, seconds: float) -> Scored | Exception:
         return (
             outcome
             if isinstance(outcome, Exception)
@@ -140,7 +140,7 @@ def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
 
 
 def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores | Exception]:
-    """All groups in one pass; if that fails, each alone, so that a bad one spoils no other."""
+    """Score all groups in one pass. If that fails, score each alone, so that a bad group affects no other."""
     if not groups:
         return []
     try:
@@ -152,15 +152,15 @@ def score_groups(network: Autoencoder, groups: Sequence[Group]) -> list[Scores |
         return [outcome for group in groups for outcome in score_groups(network, [group])]
 
 
-def found(device: str) -> torch.device:
-    """The device, if it is there.
+def find_device(device: str) -> torch.device:
+    """The configured device.
 
     Raises:
-        NoCapacity: told ``cuda``, and there is none.
+        NoCapacity: ``cuda`` is configured, and this process sees no such device.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise NoCapacity(
-            "scorer.device: expected a CUDA device as told, this replica sees none; set scorer.num_gpus above 0, give "
+            "scorer.device: expected a CUDA device, this replica sees none; set scorer.num_gpus above 0, give "
             "the node a GPU, or set scorer.device to cpu"
         )
     return torch.device(device)

@@ -14,7 +14,7 @@ class SingleFlight(Generic[T]):
         self._under_way: dict[Hashable, asyncio.Task[T]] = {}
 
     async def do(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """What ``call`` returns or raises. It goes on where one caller is cancelled, since others may wait for it."""
+        """The result of ``call``. The call continues if one caller is cancelled, since others may wait for it."""
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.ensure_future(_run(call))
@@ -24,7 +24,7 @@ class SingleFlight(Generic[T]):
     def _end(self, key: Hashable) -> None:
         task = self._under_way.pop(key)
         if not task.cancelled():
-            task.exception()  # where every caller is gone, it is looked at all the same
+            task.exception()  # retrieve it, in case no caller is left to do so
 
 
 async def _run(call: Callable[[], Awaitable[T]]) -> T:

@@ -12,8 +12,8 @@ from serve_app.stores.sqlite import LocalStore
 def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> LocalStore:
     """Open the store of ``settings.store`` with the limits of ``settings.limits``.
 
-    The name of Ray's session is that of the run: a replica that Serve starts anew does not make an empty store where
-    the files of a run have disappeared.
+    The name of Ray's session is that of the run: a replica that Serve restarts does not make an empty store if the
+    files of the run have disappeared.
 
     Args:
         settings: all of them.

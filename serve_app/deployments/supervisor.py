@@ -119,7 +119,7 @@ def _running_roles(known: dict[int, str]) -> dict[str, int]:
 
 
 def _role(process: psutil.Process) -> str:
-    """Such as ``raylet`` or ``ServeReplica:tagae:Scorer``; empty where it plays none, or none yet."""
+    """Such as ``raylet`` or ``ServeReplica:tagae:Scorer``; empty if it has none, or none yet."""
     if (name := str(process.name())) in IRREPLACEABLE:
         return name
     title = " ".join(process.cmdline()).removeprefix("ray::").split(".")[0].strip()

@@ -1,7 +1,7 @@
 """Trainer: fits a mesh's adapter to its last snapshots, in the background. It reads the store and writes nothing.
 
-One replica, one fit at a time, at a low priority: whoever scores comes first. What comes while too many wait is
-refused, and comes again after the next ``adapt.every_snapshots``.
+One replica does one fit at a time, at a low priority: scoring comes first. If too many fits wait, a new one is refused
+and requested again after the next ``adapt.every_snapshots``.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """One process that fits; it needs no torch.
+    """Fits adapters in one process, which needs no torch.
 
     Args:
         settings: its ``adapt`` and ``store``.
@@ -33,15 +33,15 @@ class Trainer:
         self._store = open_store(settings)
 
     async def fit(self, mesh: str) -> Candidate | None:
-        """A candidate for the mesh as it is stored; None where it has not shown enough."""
+        """Fit an adapter to the stored state of a mesh; None if the mesh has too little data."""
         return await asyncio.to_thread(self._fit, mesh)
 
     def _fit(self, mesh: str) -> Candidate | None:
         started = time.perf_counter()
         stored = self._store.load(mesh)
-        if stored is None:  # deleted in between
+        if stored is None:  # deleted meanwhile
             return None
-        # What is appended between the two reads is later than the state, and teaches nothing yet.
+        # Snapshots appended between the two reads are later than the state; the fit ignores them.
         candidate = fit(unpack_state(stored.state, map(unpack_snapshot, self._store.window(mesh))))
         log.info("mesh %s: a fit of its adapter took %.2f s", mesh, time.perf_counter() - started)
         return candidate

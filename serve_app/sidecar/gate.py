@@ -1,4 +1,4 @@
-"""Who may call the sidecar: a gRPC interceptor and the page of metrics, by the rules of ``serve_app.access``."""
+"""Access control of the sidecar, for gRPC and for the metrics page, by the rules of ``serve_app.access``."""
 
 import socket
 import ssl
@@ -30,7 +30,7 @@ Handler = Any  # grpc.RpcMethodHandler, which is not typed
 
 
 def scope_of(method: str) -> Scope | None:
-    """What a method needs; None: it is open, as the health checks are. A method that nobody knows needs ``admin``."""
+    """The scope that a method needs. None: it is open, as health checks are. An unknown method needs ``admin``."""
     if method.startswith(HEALTH):
         return None
     return METHODS.get(method.removeprefix(_SERVICE), Scope.ADMIN)
@@ -41,8 +41,8 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc
 
     Args:
         access: the rules.
-        mesh: the one of the sidecar.
-        instruments: count what is refused.
+        mesh: of the sidecar.
+        instruments: count the refusals.
     """
 
     def __init__(self, access: Access, mesh: str, instruments: Instruments) -> None:
@@ -52,10 +52,10 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc
         self, continuation: Callable[[Any], Awaitable[Handler]], call: grpc.HandlerCallDetails
     ) -> Handler:
         scope = scope_of(call.method)
-        if scope is None or not self._access.has_login:  # then only this machine connects, or everybody may
+        if scope is None or not self._access.has_login:  # then only this machine can connect, or everyone may
             return await continuation(call)
-        said = [value for name, value in call.invocation_metadata if name == "authorization"]
-        authorization = said[0] if len(said) == 1 else None
+        values = [value for name, value in call.invocation_metadata if name == "authorization"]
+        authorization = values[0] if len(values) == 1 else None
         needed = Need(scope, self._mesh)
         principal = self._access.find_bearer(authorization, needed)
         if principal is None:
@@ -63,10 +63,10 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc
         handler = await continuation(call)
         if handler is None or not handler.response_streaming:
             return handler
-        return _ending(handler, lambda: self._access.is_valid(principal))
+        return _end_with_token(handler, lambda: self._access.is_valid(principal))
 
     def _refusal(self, authorization: str | None, needed: Need, method: str) -> Handler:
-        """A method that says why. It takes a stream of messages, so that gRPC reads none before it answers."""
+        """A method that answers with the reason. It takes a stream of messages, so that gRPC reads none before."""
 
         async def refuse(_: Any, context: Any) -> None:
             error: ServeError = Unauthenticated("authorization: the token was changed just now; send the call again")
@@ -80,8 +80,8 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def _ending(handler: Handler, is_valid: Callable[[], bool]) -> Handler:
-    """The same method, whose stream ends with the caller's token."""
+def _end_with_token(handler: Handler, is_valid: Callable[[], bool]) -> Handler:
+    """The same method; its stream ends when the caller's token is no longer valid."""
 
     async def answer(request: Any, context: Any) -> Any:
         async for one in handler.unary_stream(request, context):
@@ -116,10 +116,10 @@ class _Server6(_Server):
 
 
 class _Quiet(WSGIRequestHandler):
-    timeout = 10  # s, for a client that connects and says nothing
+    timeout = 10  # s, for a client that connects and sends nothing
 
     def log_message(self, *_: object) -> None:
-        """Scrapes are not news."""
+        """Scrapes are not logged."""
 
 
 def metrics_server(
@@ -149,14 +149,14 @@ def metrics_server(
             )
         except ServeError as error:
             count_refusal(instruments, error)
-            return _refused(error, start)
+            return _refuse(error, start)
         answered: Iterable[bytes] = page(environ, start)
         return answered
 
     family = _Server6 if ":" in host else _Server
     server = make_server(host, port, guarded, family, _Quiet)
     if context is not None:
-        # The handshake waits until the thread of the connection reads, so that one slow client stops nobody.
+        # The handshake waits until the thread of the connection reads, so that one slow client blocks no other.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     return server
 
@@ -170,7 +170,7 @@ def _headers(environ: dict[str, Any]) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _refused(error: ServeError, start: Callable[..., Any]) -> Iterable[bytes]:
+def _refuse(error: ServeError, start: Callable[..., Any]) -> Iterable[bytes]:
     document = problem(error)
     headers = [("content-type", "application/problem+json")]
     if document.status == HTTPStatus.UNAUTHORIZED:

@@ -1,6 +1,6 @@
 """Between the messages of ``verdicts.proto`` and the documents of the HTTP interface: protobuf's own JSON mapping.
 
-So a snapshot that comes as a message is checked as one that comes as JSON, in the same words and at the same places.
+So a snapshot in a message gets the same checks as one in JSON, with the same error texts and pointers.
 """
 
 from google.protobuf import json_format
@@ -10,17 +10,17 @@ from serve_app.sidecar.generated.verdicts_pb2 import Snapshot, Verdict
 
 
 def verdict_message(document: bytes) -> Verdict:
-    """The message of a verdict's JSON document; what a later version wrote into it beyond that is left out."""
+    """The message of a verdict's JSON document. Fields of later versions are left out."""
     message: Verdict = json_format.Parse(document, Verdict(), ignore_unknown_fields=True)
     return message
 
 
 def snapshot_document(message: Snapshot) -> bytes:
-    """The JSON document of a snapshot's message. What must be there and is not is empty or left out, for the document's
-    own check to name.
+    """The JSON document of a snapshot's message. Missing fields are empty or left out; the check of the document
+    reports them.
 
     Raises:
-        InvalidDocument: its time is none.
+        InvalidDocument: its time is not valid.
     """
     try:
         document: str = json_format.MessageToJson(

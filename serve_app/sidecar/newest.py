@@ -1,4 +1,4 @@
-"""The newest verdict, for whoever asks and whoever waits."""
+"""The newest verdict, for readers and for watchers that wait for the next one."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from serve_app.sidecar.generated.verdicts_pb2 import Verdict
 
 
 class Newest:
-    """Holds one verdict, and queues none: who comes late finds the newest. Of one event loop."""
+    """Holds one verdict, without a queue: a slow watcher gets the newest. Of one event loop."""
 
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
@@ -16,13 +16,13 @@ class Newest:
         self._changed = asyncio.Event()
 
     def put(self, verdict: Verdict) -> None:
-        """Replace it; who waits is woken, and waited for never."""
+        """Replace the verdict, and wake the watchers without waiting for them."""
         self.verdict = verdict
         self._number += 1
         self._wake()
 
     def end(self) -> None:
-        """None will follow."""
+        """Wake the watchers for the last time: no verdict will follow."""
         self._ended = True
         self._wake()
 
@@ -30,11 +30,11 @@ class Newest:
         """The newest verdict and its number, as soon as that is not ``number``; 0 is before the first.
 
         Raises:
-            NoCapacity: none will follow.
+            NoCapacity: no verdict will follow.
         """
         while self.verdict is None or self._number == number:
             if self._ended:
-                raise NoCapacity("sidecar: it ends, no verdict will follow; ask again when it is back")
+                raise NoCapacity("sidecar: it is ending; watch again when it is back")
             await self._changed.wait()
         return self._number, self.verdict
 

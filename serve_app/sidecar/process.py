@@ -1,4 +1,4 @@
-"""The sidecar from its start to its end: the mesh, who polls it, who may ask for it."""
+"""The sidecar from its start to its end: session, collector, servers."""
 
 import asyncio
 import logging
@@ -36,17 +36,17 @@ _SOCKET_MODE = 0o660
 log = logging.getLogger(__name__)
 
 
-async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: Callable[[list[str]], None]) -> None:
-    """Judge a mesh until SIGTERM or SIGINT; what is answered by then is in the store.
+async def run(settings: Settings, mesh: str, polled: MeshSettings | None, ready: Callable[[list[str]], None]) -> None:
+    """Detect anomalies of a mesh until SIGTERM or SIGINT. Every verdict that was sent is in the store.
 
     Args:
         settings: all of them.
         mesh: its name.
-        asked: whose Prometheus is polled; None: snapshots are pushed only.
+        polled: settings of the mesh to poll; None: snapshots are only pushed.
         ready: called once, with the addresses that it listens on.
 
     Raises:
-        BadSettings: it cannot listen where it is told, or others could connect to it without a token.
+        BadSettings: it cannot listen at the configured address, or others could connect to it without a token.
         ServeError: as of ``Session``.
     """
     ends = asyncio.Event()
@@ -58,17 +58,17 @@ async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: 
     access = Access(rules)
     session = Session(mesh, settings)
     try:
-        begun = await session.begin()
-        servers, healthy, addresses = _listening(settings, session, access)
+        newest_at = await session.begin()
+        servers, healthy, addresses = _bind_servers(settings, session, access)
         with (
-            _collecting(settings, session, asked, begun) as collecting,
-            _measured(settings.sidecar, session, collecting, access) as pages,
+            _collector(settings, session, polled, newest_at) as collector,
+            _serve_metrics(settings.sidecar, session, collector, access) as pages,
         ):
             for server in servers:
                 await server.start()
             await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-            async with _polling(collecting) as polling:
-                polling.add_done_callback(lambda _: ends.set())  # which it never should; the exit code says so
+            async with _polling(collector) as polling:
+                polling.add_done_callback(lambda _: ends.set())  # polling ends only by a bug; the exit code reports it
                 ready([*addresses, *pages])
                 await ends.wait()
                 await healthy.enter_graceful_shutdown()
@@ -79,30 +79,30 @@ async def run(settings: Settings, mesh: str, asked: MeshSettings | None, ready: 
 
 
 @contextmanager
-def _collecting(
-    settings: Settings, session: Session, asked: MeshSettings | None, begun: float | None
+def _collector(
+    settings: Settings, session: Session, polled: MeshSettings | None, newest_at: float | None
 ) -> Iterator[MeshCollector | None]:
-    """What can poll the mesh, as the service's collector does it; None: nothing does."""
-    if asked is None:
+    """The collector of the mesh; None if nothing polls it."""
+    if polled is None:
         yield None
         return
 
     async def push(snapshot: MeshSnapshot) -> None:
         await session.push(snapshot)
 
-    with closing(MeshSource(asked, settings.collector)) as source:
-        collecting = MeshCollector(session.mesh, source, push, poll_schedule(session.mesh, settings.collector))
-        collecting.begin(begun)
-        yield collecting
+    with closing(MeshSource(polled, settings.collector)) as source:
+        collector = MeshCollector(session.mesh, source, push, poll_schedule(session.mesh, settings.collector))
+        collector.begin(newest_at)
+        yield collector
 
 
 @asynccontextmanager
-async def _polling(collecting: MeshCollector | None) -> AsyncIterator[asyncio.Future[None]]:
-    """The mesh is polled, if anything does; its failure is raised at the end."""
-    if collecting is None:
+async def _polling(collector: MeshCollector | None) -> AsyncIterator[asyncio.Future[None]]:
+    """Polls the mesh inside the block, if there is a collector. Its failure is raised at the end."""
+    if collector is None:
         yield asyncio.get_running_loop().create_future()
         return
-    polling = asyncio.create_task(collecting.run())
+    polling = asyncio.create_task(collector.run())
     yield polling
     polling.cancel()
     with suppress(asyncio.CancelledError):
@@ -110,14 +110,14 @@ async def _polling(collecting: MeshCollector | None) -> AsyncIterator[asyncio.Fu
 
 
 @contextmanager
-def _measured(
-    chosen: SidecarSettings, session: Session, collecting: MeshCollector | None, access: Access
+def _serve_metrics(
+    chosen: SidecarSettings, session: Session, collector: MeshCollector | None, access: Access
 ) -> Iterator[list[str]]:
-    """The page for Prometheus, on threads of its own, and where it is; nowhere if nobody asked for it."""
+    """Serves ``/metrics`` on threads of its own inside the block. Yields its address, or none if it is off."""
     if chosen.metrics_port is None:
         yield []
         return
-    registry = session.instruments.registry(session.gauges, lambda: [collecting.state] if collecting else [])
+    registry = session.instruments.registry(session.gauges, lambda: [collector.state] if collector else [])
     tls = None
     if chosen.certificate_file and chosen.key_file:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -127,22 +127,22 @@ def _measured(
     except OSError as error:
         raise BadSettings(
             f"sidecar.metrics_port: expected an address to listen on, came {chosen.host}:{chosen.metrics_port}, which "
-            f"is taken or not of this machine ({error}); choose another, or 0 for a free port"
+            f"is in use or not of this machine ({error}); choose another, or 0 for a free port"
         ) from None
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield [f"{'https' if tls else 'http'}://{_named(chosen.host)}:{server.server_port}/metrics"]
+        yield [f"{'https' if tls else 'http'}://{_bracket(chosen.host)}:{server.server_port}/metrics"]
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def _listening(
+def _bind_servers(
     settings: Settings, session: Session, access: Access
 ) -> tuple[list[grpc.aio.Server], health.HealthServicer, list[str]]:
-    """Servers that are bound and not started, and where: one for the port, one for the socket.
+    """Servers that are bound and not started, with their addresses: one for the port, one for the socket.
 
     The port asks for tokens. The socket asks for none, since its mode says who can connect.
     """
@@ -150,10 +150,10 @@ def _listening(
     verdicts, healthy = Verdicts(session, settings), health.HealthServicer()
     guard = TokenInterceptor(access, session.mesh, session.instruments)
     servers = [_server(settings, verdicts, healthy, [guard])]
-    addresses = [_bound(servers[0], chosen)]
+    addresses = [_bind_port(servers[0], chosen)]
     if chosen.socket is not None:
         servers.append(_server(settings, verdicts, healthy, []))
-        addresses.append(_bound_socket(servers[1], chosen.socket))
+        addresses.append(_bind_socket(servers[1], chosen.socket))
     return servers, healthy, addresses
 
 
@@ -174,8 +174,8 @@ def _server(
     return server
 
 
-def _bound(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
-    host = _named(chosen.host)
+def _bind_port(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
+    host = _bracket(chosen.host)
     try:
         if chosen.certificate_file and chosen.key_file:
             pair = chosen.key_file.read_bytes(), chosen.certificate_file.read_bytes()
@@ -185,18 +185,18 @@ def _bound(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
         return f"{host}:{port}"
     except RuntimeError as error:
         raise BadSettings(
-            f"sidecar.port: expected an address to listen on, came {host}:{chosen.port}, which is taken or not of this "
-            f"machine ({error}); choose another, or 0 for a free port"
+            f"sidecar.port: expected an address to listen on, came {host}:{chosen.port}, which is in use or not of "
+            f"this machine ({error}); choose another, or 0 for a free port"
         ) from None
 
 
-def _named(host: str) -> str:
-    """A host as addresses have it."""
+def _bracket(host: str) -> str:
+    """A host as it is written in addresses."""
     return f"[{host}]" if ":" in host else host
 
 
-def _bound_socket(server: grpc.aio.Server, path: Path) -> str:
-    """Nobody but its owner and their group may connect, at no time: the mode is that which it is made with."""
+def _bind_socket(server: grpc.aio.Server, path: Path) -> str:
+    """Bind a socket that only its owner and their group can connect to, from the first moment."""
     _require_free(path)
     before = os.umask(0o777 & ~_SOCKET_MODE)
     try:
@@ -211,7 +211,7 @@ def _bound_socket(server: grpc.aio.Server, path: Path) -> str:
 
 
 def _require_free(path: Path) -> None:
-    """gRPC replaces a socket that is there, which is right only where nobody answers on it any more."""
+    """gRPC replaces an existing socket. Refuse that if a process still answers on it."""
     if not path.exists():
         return
     if not stat.S_ISSOCK(path.stat().st_mode):

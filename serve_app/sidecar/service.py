@@ -1,4 +1,4 @@
-"""The service of ``verdicts.proto``, and every error of the house as a gRPC status."""
+"""The service of ``verdicts.proto``, and our errors as gRPC statuses."""
 
 import asyncio
 import logging
@@ -61,15 +61,17 @@ class Verdicts(VerdictsServicer):
         async with answering(context, self._session.instruments):
             if self._session.newest.verdict is None:
                 raise UnknownMesh(
-                    f"mesh {self._session.mesh!r}: has no verdict yet; the first follows its first snapshot"
+                    f"mesh {self._session.mesh!r}: has no verdict yet; the first one follows the first snapshot"
                 )
             return self._session.newest.verdict
 
     async def Watch(self, request: WatchRequest, context: Any) -> AsyncIterator[Verdict]:  # noqa: N802
-        """Each newest verdict. What a watcher has not read yet holds up nobody but itself."""
+        """Each newest verdict. A slow watcher delays no other."""
         async with answering(context, self._session.instruments):
             if self._free == 0:
-                raise Overloaded("sidecar: as many watch as may; end one of them, or raise sidecar.max_watchers")
+                raise Overloaded(
+                    "sidecar: the maximum number of watchers is reached; end one, or raise sidecar.max_watchers"
+                )
             self._free -= 1
             number = 0
             try:
@@ -80,7 +82,7 @@ class Verdicts(VerdictsServicer):
                 self._free += 1
 
     async def Push(self, request: Snapshot, context: Any) -> Verdict:  # noqa: N802
-        """Count a snapshot."""
+        """Push a snapshot."""
         async with answering(context, self._session.instruments):
             limits, document = self._limits, await asyncio.to_thread(snapshot_document, request)
             snapshot = await asyncio.to_thread(
@@ -95,7 +97,7 @@ class Verdicts(VerdictsServicer):
 
 @asynccontextmanager
 async def answering(context: Any, instruments: Instruments) -> AsyncIterator[None]:
-    """Whatever is raised inside as a status, in the words of the HTTP interface's problem documents, and counted."""
+    """Answer errors of the block with a status, in the words of the HTTP interface's problems, and count them."""
     try:
         yield
     except Exception as error:
@@ -105,9 +107,9 @@ async def answering(context: Any, instruments: Instruments) -> AsyncIterator[Non
 
 async def abort(context: Any, error: Exception) -> None:
     """End a call with an error: its status, its text, and the type of the problem in the trailing metadata."""
-    told = problem(error)
-    code = STATUS[told.status]
+    document = problem(error)
+    code = STATUS[document.status]
     if code is grpc.StatusCode.INTERNAL:
         log.error("a request failed", exc_info=error)
-    metadata = (("tagae-problem", told.type), *((("tagae-pointer", told.pointer),) if told.pointer else ()))
-    await context.abort(code, truncate(told.detail, MOST_LETTERS), metadata)
+    metadata = (("tagae-problem", document.type), *((("tagae-pointer", document.pointer),) if document.pointer else ()))
+    await context.abort(code, truncate(document.detail, MOST_LETTERS), metadata)

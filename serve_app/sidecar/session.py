@@ -129,7 +129,7 @@ class Session:
             ServeError: it could not be scored or stored.
         """
         if self._closing:
-            raise NoCapacity("sidecar: it ends; send the snapshot again when it is back")
+            raise NoCapacity("sidecar: it is ending; send the snapshot again when it is back")
         if len(self._pushes) >= MOST_WAITING:
             raise Overloaded(
                 f"sidecar: {MOST_WAITING} snapshots wait for their turn; send one every few seconds",

@@ -12,7 +12,7 @@ from model.checkpoint import load
 from model.scoring.score import PartitionTask, score
 from model.state.mesh_state import MeshState
 from serve_app.app import nested
-from serve_app.deployments.scorer import balance, found, probe, score_groups
+from serve_app.deployments.scorer import balance, find_device, probe, score_groups
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
@@ -62,11 +62,11 @@ def test_a_bad_group_spoils_no_other(weights: Path) -> None:
 
 
 def test_a_device_that_is_told_and_absent_is_refused() -> None:
-    assert found("cpu") == torch.device("cpu")
+    assert find_device("cpu") == torch.device("cpu")
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(NoCapacity, match=r"scorer\.device"):
-        found("cuda")
+        find_device("cuda")
 
 
 def test_the_cache_lets_go_of_the_least_recently_used() -> None:

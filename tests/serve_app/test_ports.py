@@ -18,7 +18,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(name: str) -> No
         held.bind(("127.0.0.1", 0))
         held.listen()
         port = held.getsockname()[1]
-        with pytest.raises(BadSettings, match=rf"serve\.{name}: expected a free port, {port} is taken"):
+        with pytest.raises(BadSettings, match=rf"serve\.{name}: expected a free port, {port} is in use"):
             local.up(Settings(serve={"port": 0, name: port}))
     assert ray.is_initialized() == before
 

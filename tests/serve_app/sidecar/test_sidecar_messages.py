@@ -189,5 +189,5 @@ async def test_who_comes_late_finds_the_newest_and_no_queue() -> None:
     newest.put(verdicts_pb2.Verdict(sequence=6))
     assert (await following)[1].sequence == 6
     newest.end()
-    with pytest.raises(NoCapacity, match="ends"):
+    with pytest.raises(NoCapacity, match="is ending"):
         await newest.after(6)
