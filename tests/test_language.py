@@ -72,13 +72,13 @@ PENDING_NAMES: dict[str, int] = {
     "joined": 2,
     "kept": 1,
     "listed": 1,
-    "named": 5,
+    "named": 4,
     "packed": 2,
     "placed": 3,
     "remembered": 1,
     "settled": 1,
     "shown": 1,
-    "told": 4,
+    "told": 2,
     "watched": 1,
 }
 
