@@ -39,7 +39,7 @@ class MeshSource:
 
     @property
     def workload_services(self) -> WorkloadServices:
-        """Services of each workload, as far as they are known."""
+        """Known services of each workload."""
         return self._source.workload_services if self._source else {}
 
     def close(self) -> None:

@@ -126,7 +126,7 @@ class PrometheusSource:
 
     @property
     def workload_services(self) -> WorkloadServices:
-        """Services of each workload, as far as they are known."""
+        """Known services of each workload."""
         return self._workloads.services if self._workloads else {}
 
     def poll(self, at: datetime) -> Poll:
@@ -145,12 +145,9 @@ class PrometheusSource:
             self._workloads = self._read_workloads_before(at)
         missing = [of for of in (SERVICES, CALLS) if "requests" not in found[of]]
         if missing:
-            reasons: dict[str, list[str]] = {}
-            for role, answer in answers.items():
-                if answer.failed:
-                    reasons.setdefault(f"{answer.failed} ({answer.detail})", []).append("/".join(role))
-            listed = "; ".join(f"{', '.join(roles)}: {reason}" for reason, roles in reasons.items())
-            return replace(poll, why=f"no request rates of {' and '.join(missing)}: {listed}")
+            failed = (answers[of, "requests"] for of in missing)
+            reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
+            return replace(poll, why=f"no request rates of {' and '.join(missing)}: {'; '.join(reasons)}")
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:

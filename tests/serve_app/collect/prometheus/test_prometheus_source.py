@@ -327,7 +327,7 @@ def test_the_doctor_says_what_is_missing_and_what_that_costs() -> None:
     by = {finding.subject: finding for finding in found}
     assert by["mesh"].outcome == "ok"
     assert by["calls buckets"].outcome == "warning"
-    assert "culprit is found less often" in by["calls buckets"].remedy
+    assert "root cause is found less often" in by["calls buckets"].remedy
     assert by["kubernetes desired"].outcome == "warning"  # no series: planned scaling is not known
     assert by["services requests"].found.startswith("30 series")
     assert by["snapshot"].found.startswith("30 services")
