@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file of weights, tails, feature schema and provenance. Nothing in it is executed."""
+"""Checkpoints: one safetensors file with weights, tails, feature schema and provenance. Nothing in it is executed."""
 
 import hashlib
 import json
@@ -29,9 +29,9 @@ class Checkpoint:
         meta: the meta-model.
         node_tail, edge_tail: shipped tails per channel.
         page_offset: surprise added to the page level so that normal training traffic keeps the budget.
-        provenance: how it was made: seed, data, versions.
+        provenance: seed, data and versions of the training.
         digest: of the file's content; names the model in verdicts.
-        refused: why the weights that were asked for are not these; empty where they are.
+        refused: why the configured weights are not used; empty if they are.
     """
 
     network: Autoencoder
@@ -44,13 +44,13 @@ class Checkpoint:
     refused: str = ""
 
     def to(self, device: torch.device) -> "Checkpoint":
-        """With the autoencoder on ``device``; the meta-model is small and stays on the CPU."""
+        """Move the autoencoder to ``device``. The meta-model is small and stays on the CPU."""
         self.network.to(device)
         return self
 
 
 def save(checkpoint: Checkpoint, path: Path) -> None:
-    """Write a checkpoint; a reader never sees half of it."""
+    """Write a checkpoint atomically."""
     tensors = {f"network.{k}": v.contiguous().cpu() for k, v in checkpoint.network.state_dict().items()}
     tensors |= {f"meta.{k}": v.contiguous().cpu() for k, v in checkpoint.meta.state_dict().items()}
     for name, tail in (("node_tail", checkpoint.node_tail), ("edge_tail", checkpoint.edge_tail)):
@@ -63,7 +63,7 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
         "provenance": checkpoint.provenance,
     }
     part = path.with_suffix(".part")
-    # One key: safetensors writes several in any order, and equal checkpoints should be equal files.
+    # One key, because safetensors does not sort several, and equal checkpoints should be equal files.
     save_file(tensors, part, {DOCUMENT: json.dumps(document, sort_keys=True)})
     part.chmod(0o644)  # safetensors writes files that only their owner can read
     part.replace(path)
@@ -77,7 +77,7 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
         device: for the autoencoder; the CPU by default.
 
     Raises:
-        IncompatibleWeights: there is no such file, it is no checkpoint, or it was made for another feature schema.
+        IncompatibleWeights: the file does not exist, is not a checkpoint, or has another feature schema.
     """
     if not path.is_file():
         raise IncompatibleWeights(f"weights: expected a file at {path}, found none; run `tagae train` or give its path")
@@ -106,10 +106,9 @@ def load(path: Path = SHIPPED, device: torch.device | None = None) -> Checkpoint
 
 
 def load_or_shipped(path: Path | None, device: torch.device | None = None) -> Checkpoint:
-    """What a service works with: the configured weights, or the shipped ones where those are refused.
+    """Read the configured weights, or the shipped ones if those are refused.
 
-    A detector on other weights is worth more than none, if it says so: ``refused`` tells why. The file stays where it
-    is, since it is not ours.
+    A detector with other weights is better than none, and ``refused`` says why. The refused file is left unchanged.
 
     Raises:
         IncompatibleWeights: the shipped weights cannot be read either.

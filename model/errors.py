@@ -1,12 +1,12 @@
-"""Errors of the model floor.
+"""Errors of the package ``model``.
 
     ModelError
-    ├── InvalidSnapshot      a snapshot that contradicts itself or holds an impossible value
-    ├── OutOfOrder           a snapshot older than the newest one seen
-    └── IncompatibleWeights  a checkpoint or state made for another feature schema
+    ├── InvalidSnapshot      a snapshot that contradicts itself or has an impossible value
+    ├── OutOfOrder           a snapshot older than the newest one of its mesh
+    └── IncompatibleWeights  a checkpoint or state with another feature schema
 
-Catch ``ModelError`` for anything this floor refuses. Errors cross process boundaries, so each carries one text and
-keyword details, and rebuilds itself from both.
+Catch ``ModelError`` for all of them. Errors cross process boundaries, so each has one text and keyword details, and can
+be rebuilt from both.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class ModelError(ValueError):
-    """What was expected, what came, where, and what to do about it."""
+    """Says what was expected, what came, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class InvalidSnapshot(ModelError):
 
 
 class OutOfOrder(ModelError):
-    """A snapshot is older than the newest one seen of its mesh."""
+    """A snapshot is older than the newest one of its mesh."""
 
 
 class IncompatibleWeights(ModelError):

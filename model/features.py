@@ -1,9 +1,9 @@
-"""What the network sees of a snapshot: channels, their units, transforms and noise.
+"""Inputs of the network from a snapshot: channels, their units, transforms and noise.
 
 A *channel* is one number of a service or of a call, transformed so that a difference of one step means the same at any
-level. Seven channels of a service are its metrics; two are ratios that do not move with the load and therefore carry
-from mesh to mesh: ``own_time`` (its latency without its callees') and ``cpu_per_request``. Four channels of a call are
-its metrics, the fifth is its ``weight``: its share of the source's outgoing traffic.
+level. Seven channels of a service are its metrics. Two are ratios that do not depend on the load and therefore transfer
+between meshes: ``own_time`` (self time: latency without downstream calls) and ``cpu_per_request``. Four channels of a
+call are its metrics, the fifth is its ``weight``: its share of the source's outgoing traffic.
 """
 
 import json
@@ -24,13 +24,13 @@ class Channel:
     """One channel.
 
     Attributes:
-        name: the metric's name on the wire, or the ratio's.
+        name: of the metric in the API, or of the ratio.
         unit: of the value before the transform.
         transform: ``log`` is log(x + offset); ``logit`` is log((x + offset) / (1 - x + offset)).
         offset: smallest value that matters, in the channel's unit; keeps zero finite.
-        floor: smallest spread, in transformed units: deviations below it are never strange.
-        prior: spread assumed of a channel never seen before, in transformed units.
-        two_sided: a fall is as strange as a rise (traffic); otherwise only a rise is (latency, errors).
+        floor: smallest spread, in transformed units; smaller deviations are never unusual.
+        prior: spread assumed for a new channel, in transformed units.
+        two_sided: whether a fall is as unusual as a rise (traffic); else only a rise counts (latency, errors).
     """
 
     name: str
@@ -42,14 +42,14 @@ class Channel:
     two_sided: bool = False
 
     def forward(self, x: Array) -> Array:
-        """Into transformed units."""
+        """Convert to transformed units."""
         if self.transform == "log":
             return np.asarray(np.log(x + np.float32(self.offset)), dtype=np.float32)
         odds: Array = (x + np.float32(self.offset)) / (1 - x + np.float32(self.offset))
         return np.asarray(np.log(odds), dtype=np.float32)
 
     def inverse(self, y: float) -> float:
-        """Back into the channel's unit; never below zero."""
+        """Convert back to the channel's unit; never below zero."""
         if self.transform == "log":
             return max(float(np.exp(min(y, 60.0))) - self.offset, 0.0)
         ratio = float(np.exp(np.clip(y, -60.0, 60.0)))
@@ -87,12 +87,12 @@ class FeatureSchema:
     edge: tuple[Channel, ...] = EDGE_CHANNELS
 
     def to_json(self) -> str:
-        """As text, for a checkpoint's metadata."""
+        """Return the schema as text, for a checkpoint's metadata."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote."""
+        """Read the text of :meth:`to_json`."""
         fields = json.loads(text)
         return cls(
             fields["version"],
@@ -101,7 +101,7 @@ class FeatureSchema:
         )
 
     def require(self, other: "FeatureSchema", what: str) -> None:
-        """Refuse ``what`` if it was made for another schema, naming the first difference.
+        """Refuse ``what`` if it has another schema, and name the first difference.
 
         Raises:
             IncompatibleWeights: the schemas differ.
@@ -153,16 +153,16 @@ def channel_values(
     edge_index: IntArray,
     interval_seconds: float,
 ) -> ChannelValues:
-    """Channels of every service and call.
+    """Compute the channels of every service and call.
+
+    Values above ``LARGEST_VALUE`` are clipped, so that their squares and products stay within float32. The API refuses
+    them, but older versions stored them.
 
     Args:
-        node_features, node_observed: ``[N, 7]`` metrics and what of them was observed.
+        node_features, node_observed: ``[N, 7]`` metrics, and which of them were observed.
         edge_features, edge_observed: ``[E, 4]`` likewise.
         edge_index: ``[2, E]``.
-        interval_seconds: the time over which requests were counted, s; sets the sampling noise.
-
-    Values above ``LARGEST_VALUE`` count as that: squares and products of them stay within float32. The wire refuses
-    them, but older versions stored them.
+        interval_seconds: time over which requests were counted, s; sets the sampling noise.
     """
     node_features = np.minimum(node_features, np.float32(LARGEST_VALUE))
     edge_features = np.minimum(edge_features, np.float32(LARGEST_VALUE))
@@ -206,10 +206,10 @@ def channel_values(
 def _own_time(
     node: FloatArray, node_observed: BoolArray, edge: FloatArray, edge_observed: BoolArray, source: IntArray
 ) -> tuple[Array, BoolArray]:
-    """Median latency less the callees' (calls per request x their latency), never below a twentieth of it.
+    """Return median latency less the callees' (calls per request x their latency), at least a twentieth of it.
 
-    Calls made side by side count as if made in turn; the ratio is compared with its own past, so a constant factor
-    does not matter.
+    Parallel calls count as if made in sequence. The ratio is compared with its own past, so a constant factor does not
+    matter.
     """
     count = len(node)
     measured = edge_observed[:, P50]
@@ -229,11 +229,11 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
 
 
 def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interval_seconds: float) -> Array:
-    """Variance that counting ``requests`` brings into each channel, by the delta method.
+    """Return the sampling variance of each channel from counting ``requests``, by the delta method.
 
-    A count n has variance n (one more, so that zero is no certainty); a proportion p has p(1-p)/n, with one
-    pseudo-count so that no error among few requests is no certainty; a quantile q of a log-normal with sigma .5
-    (typical of latencies) has q(1-q)/(n f²), f its density.
+    A count n has variance n, plus one so that zero is not certain. A proportion p has p(1-p)/n, with one pseudo-count
+    so that zero errors in few requests are not certain. A quantile q of a log-normal with sigma 0.5 (typical of
+    latencies) has q(1-q)/(n f²), with f its density.
     """
     n = np.maximum(requests, 1)
     noise = np.zeros_like(values)

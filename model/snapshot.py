@@ -31,7 +31,7 @@ NODE_METRICS = (
 EDGE_METRICS = ("requests_per_second", "error_rate", "p50_latency", "p99_latency")
 RATIOS = frozenset({"error_rate", "cpu_utilization", "memory_utilization"})
 
-LARGEST_VALUE = 1e15  # of any metric; more is a fault of the measurement: 1e15 requests/s, or 30 million years
+LARGEST_VALUE = 1e15  # of any metric; larger values are measurement errors: 1e15 requests/s, or 30 million years
 LONGEST_NAME = 253  # characters of a namespace or of a name, as Kubernetes allows (RFC 1123 subdomain)
 # What Kubernetes and Prometheus allow in names. A slash parts the segments of a name, as in `db/primary`.
 _SEGMENT = r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]*[A-Za-z0-9_])?"
@@ -50,7 +50,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """Something somebody decided: a deploy, a scaling, a retirement. ``service`` is a node id."""
+    """A planned change: a deploy, a scaling, a retirement. ``service`` is a node id."""
 
     kind: str
     service: str
@@ -58,7 +58,7 @@ class PlannedChange:
 
 
 class Sensitivity(StrEnum):
-    """How soon a service pages; ``muting.LEVELS`` has the decades."""
+    """How soon a service raises an alert; ``mutes.LEVELS`` has the decades."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -67,12 +67,12 @@ class Sensitivity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServicePolicy:
-    """What somebody decided of a service's pages, for as long as they say so.
+    """A policy for the alerts of a service, for as long as its origin has it.
 
     Attributes:
-        service: node id, or ``namespace/*`` for all of a namespace.
-        sensitivity: None: nothing is said of it.
-        mute: why it pages nobody; empty: it does.
+        service: node id, or ``namespace/*`` for a whole namespace.
+        sensitivity: None: not set.
+        mute: reason for muting it; empty: not muted.
     """
 
     service: str
@@ -84,18 +84,18 @@ class ServicePolicy:
 class MeshSnapshot:
     """One instant of a mesh: N services, E calls.
 
-    Build it with :meth:`create`, which checks it; the arrays are read-only from then on.
+    Build it with :meth:`create`, which checks it. The arrays are read-only from then on.
 
     Attributes:
         node_ids: N unique ids ``namespace/service`` (the namespace ends at the first slash).
         edge_index: int64 ``[2, E]``, source and destination of each call; no call twice.
-        node_features: float32 ``[N, 7]`` in the order of ``NODE_METRICS``; 0 where not observed.
+        node_features: float32 ``[N, 7]`` in the order of ``NODE_METRICS``; 0 if not observed.
         node_observed: bool ``[N, 7]``.
-        edge_features: float32 ``[E, 4]`` in the order of ``EDGE_METRICS``; 0 where not observed.
+        edge_features: float32 ``[E, 4]`` in the order of ``EDGE_METRICS``; 0 if not observed.
         edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
-        observed_at: the instant, UTC.
-        changes: planned changes announced since the snapshot before.
-        policies: what is said of services' pages at this instant.
+        observed_at: time, UTC.
+        changes: planned changes announced since the previous snapshot.
+        policies: for services' alerts at this time.
     """
 
     node_ids: tuple[str, ...]
@@ -120,19 +120,19 @@ class MeshSnapshot:
         changes: Sequence[PlannedChange] = (),
         policies: Sequence[ServicePolicy] = (),
     ) -> "MeshSnapshot":
-        """Check and freeze a snapshot; NaN in a feature means "not observed".
+        """Check and freeze a snapshot. NaN in a feature means "not observed".
 
         Args:
             node_ids: N ids ``namespace/service``.
             edge_index: ``[2, E]`` positions in ``node_ids``.
-            node_features: ``[N, 7]``, NaN where not observed.
-            edge_features: ``[E, 4]``, NaN where not observed.
+            node_features: ``[N, 7]``, NaN if not observed.
+            edge_features: ``[E, 4]``, NaN if not observed.
             observed_at: a time with a zone.
-            changes: planned changes since the snapshot before.
-            policies: of services' pages, at this instant.
+            changes: planned changes since the previous snapshot.
+            policies: for services' alerts at this time.
 
         Raises:
-            InvalidSnapshot: with the place of the first thing that is wrong.
+            InvalidSnapshot: with the place of the first error.
         """
         if observed_at.tzinfo is None:
             raise InvalidSnapshot(
@@ -174,7 +174,7 @@ class MeshSnapshot:
 
     @cached_property
     def digest(self) -> str:
-        """Hex digest of the content, the time left out: equal content, equal digest."""
+        """Hex digest of the content without the time: equal content has an equal digest."""
         h = hashlib.blake2b(digest_size=16)
         h.update("\n".join(self.node_ids).encode())
         for array in (
@@ -191,10 +191,10 @@ class MeshSnapshot:
         return h.hexdigest()
 
     def take(self, nodes: ArrayLike, edges: ArrayLike) -> "MeshSnapshot":
-        """The sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them).
+        """Return the sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them).
 
         Raises:
-            InvalidSnapshot: if an edge has an end outside ``nodes``.
+            InvalidSnapshot: an edge has an end outside ``nodes``.
         """
         node_rows = np.asarray(nodes, dtype=np.int64)
         edge_rows = np.asarray(edges, dtype=np.int64)
@@ -220,7 +220,8 @@ class MeshSnapshot:
         )
 
     def to_pyg(self) -> "Data":
-        """A ``torch_geometric.data.Data`` with ``x [N, 7]``, ``edge_attr [E, 4]``, their masks and ``node_ids``."""
+        """Return a ``torch_geometric.data.Data`` with ``x [N, 7]``, ``edge_attr [E, 4]``, their masks and
+        ``node_ids``."""
         import torch
         from torch_geometric.data import Data
 
@@ -237,7 +238,7 @@ class MeshSnapshot:
         )
 
     def to_networkx(self) -> "nx.DiGraph":
-        """A ``networkx.DiGraph`` keyed by node id; observed metrics are attributes of nodes and edges."""
+        """Return a ``networkx.DiGraph`` keyed by node id. Observed metrics are attributes of nodes and edges."""
         import networkx as nx
 
         graph = nx.DiGraph(observed_at=self.observed_at)
@@ -253,13 +254,13 @@ class MeshSnapshot:
 
 
 def namespace_of(node_id: str) -> str:
-    """``shop`` of ``shop/cart``."""
+    """Return ``shop`` for ``shop/cart``."""
     return node_id.split("/", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class BadName:
-    """A name that breaks :data:`NAME_RULE`: position among the ids, ``namespace`` or ``name``, and its text."""
+    """A name that breaks :data:`NAME_RULE`: position among the ids, ``namespace`` or ``name``, and the text."""
 
     position: int
     part: str
@@ -267,10 +268,10 @@ class BadName:
 
 
 def find_bad_name(ids: Sequence[str]) -> BadName | None:
-    """The first id with a namespace or a name that breaks :data:`NAME_RULE`; None: all are good.
+    """Return the first name that breaks :data:`NAME_RULE`, or None.
 
-    Snapshots that come over the wire must pass. :meth:`MeshSnapshot.create` does not ask: what older versions stored
-    must still be read.
+    Snapshots from the API must pass. :meth:`MeshSnapshot.create` does not check it, because stored snapshots of older
+    versions must stay readable.
     """
     if _are_good_names(ids):
         return None
@@ -278,7 +279,7 @@ def find_bad_name(ids: Sequence[str]) -> BadName | None:
 
 
 def is_service_name(text: str) -> bool:
-    """Whether this is ``namespace/name`` by :data:`NAME_RULE`."""
+    """Return whether the text is ``namespace/name`` by :data:`NAME_RULE`."""
     return "/" in text and _bad_part(0, text) is None
 
 
@@ -293,9 +294,9 @@ def clean_name(text: str) -> str:
 
 
 def with_clean_names(snapshot: MeshSnapshot) -> MeshSnapshot:
-    """The snapshot with names that may be sent over the wire (:data:`NAME_RULE`); the same where they all may be.
+    """Replace names that break :data:`NAME_RULE`. Returns ``snapshot`` itself if there are none.
 
-    Two names that differ in forbidden characters alone get a number each.
+    Names that differ only in forbidden characters get a number each.
     """
     if find_bad_name(snapshot.node_ids) is None:
         return snapshot
@@ -339,7 +340,7 @@ for _kind, _characters in (
 
 
 def _are_good_names(ids: Sequence[str]) -> bool:
-    """All ids at once, ten times as fast as one by one: both neighbours of a boundary are word characters."""
+    """Check all ids at once, ten times as fast as one by one: both neighbours of a boundary must be word characters."""
     text = "\n".join(ids).encode(errors="replace")
     letters = np.frombuffer(text, np.uint8)
     kinds = np.frombuffer((b"\n%b\n" % text).translate(_KINDS), np.uint8)
@@ -371,7 +372,7 @@ def _observed(names: Sequence[str], values: FloatArray, observed: BoolArray) -> 
 
 
 def _table(name: str, values: ArrayLike, columns: int) -> FloatArray:
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused as such
         table = np.array(values, dtype=np.float32, order="C")
     if table.size == 0:
         return table.reshape(0, columns)
@@ -405,7 +406,7 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
 
 
 def _all_in_two_parts(ids: tuple[str, ...]) -> bool:
-    """Whether all ids have something before and after their first slash: four times faster than one by one."""
+    """Return whether all ids have text before and after their first slash; four times as fast as one by one."""
     letters = np.frombuffer("\n".join(ids).encode(errors="replace"), np.uint8)
     ends = np.append(np.flatnonzero(letters == ord("\n")), len(letters))
     if len(ends) != len(ids):  # an id with a line break in it
@@ -434,7 +435,7 @@ def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
     ordered = np.sort(key)
     if (ordered[1:] > ordered[:-1]).all():
         return
-    order = np.argsort(key, kind="stable")  # several times slower than a plain sort, and tells which
+    order = np.argsort(key, kind="stable")  # several times slower than a plain sort, but finds the position
     repeats = np.flatnonzero(np.diff(key[order]) == 0)
     if len(repeats):
         first, again = (int(e) for e in order[repeats[0] : repeats[0] + 2])
@@ -446,7 +447,7 @@ def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
 
 
 def _check_values(kind: str, values: FloatArray, names: Sequence[str]) -> BoolArray:
-    """Refuse impossible values, set NaN to 0 in place and return the mask of what was observed."""
+    """Refuse impossible values, set NaN to 0 in place, and return the mask of observed values."""
     observed: BoolArray = values == values
     bits = values.view(np.int32)  # all ones keep a value, none make it 0: four times faster than by mask
     bits &= -observed.astype(np.int32)

@@ -1,4 +1,4 @@
-"""What the detector says of one instant of a mesh."""
+"""The detector's verdict on one instant of a mesh."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,8 +10,11 @@ VANISHED, LOST, NEW, MOVED = "vanished", "lost_calls", "new_calls", "moved_calls
 
 
 class Status(StrEnum):
-    """``ANOMALOUS`` while an incident is open, whatever else is missing; ``PARTIAL``: nothing found, but not every
-    part was scored; ``WARMING_UP``: too few snapshots seen; else ``NORMAL``. Not knowing is never normal."""
+    """Status of a mesh.
+
+    ``ANOMALOUS``: an incident is open, whatever else is missing. ``PARTIAL``: nothing found, but not every part was
+    scored. ``WARMING_UP``: too few snapshots so far. ``NORMAL``: otherwise. An unknown state is never normal.
+    """
 
     NORMAL = "normal"
     ANOMALOUS = "anomalous"
@@ -20,7 +23,8 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much of the mesh an incident touches and how far it is from expectation; only rises while it is open."""
+    """How much of the mesh an incident affects, and how far it is from expectation. It only rises while the incident is
+    open."""
 
     MINOR = "minor"
     MAJOR = "major"
@@ -29,18 +33,18 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a service is suspected: one metric of it, or of one call into it, and what was expected instead.
+    """Why a service is a suspect: one metric of it or of one call into it, and the expected value.
 
     Attributes:
-        metric: name of the metric, in the wire's words (``p99_latency``); ``vanished``: it is gone and missed;
-            ``new_calls``, ``lost_calls``: calls into it that were not made before, or are made elsewhere now;
-            ``moved_calls``: calls that it did not make before. Of these four the values are requests, 1/s.
+        metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
+            ``new_calls``, ``lost_calls``: calls into it that are new, or that go elsewhere now. ``moved_calls``: new
+            calls that it makes. The values of these four are requests, 1/s.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.
         since: first snapshot of the present deviation.
-        source: the calling service where the evidence is a call into the suspect; empty for its own metric.
-        destination: the called service where it is a call of the suspect.
-        load: the suspect's requests now over the usual; 1: as usual, not known, or told by another reason.
+        source: the caller if the evidence is a call into the suspect; empty for its own metric.
+        destination: the callee if the evidence is a call of the suspect.
+        load: the suspect's requests now relative to usual; 1: unchanged, unknown, or reported with another reason.
     """
 
     metric: str
@@ -54,7 +58,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class NearbyChange:
-    """A planned change near an incident, and the snapshot that announced it."""
+    """A planned change near an incident, and the time of the snapshot that announced it."""
 
     change: PlannedChange
     at: datetime
@@ -62,16 +66,15 @@ class NearbyChange:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """What Kubernetes tells of a service and nobody planned. It may explain an incident; it is no evidence of one, and
-    excuses nothing.
+    """A Kubernetes event of a service. It may explain an incident, but is no evidence of one and lowers no score.
 
     Attributes:
-        kind: Kubernetes' word, ``BackOff``.
+        kind: Kubernetes' reason, such as ``BackOff``.
         service: node id.
-        object: whom it befell, ``Pod cart-v1-5f-x7k2p``.
-        message: Kubernetes' own.
+        object: the Kubernetes object, such as ``Pod cart-v1-5f-x7k2p``.
+        message: from Kubernetes.
         first, last: UTC.
-        count: how often.
+        count: number of occurrences.
     """
 
     kind: str
@@ -85,7 +88,7 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A service where trouble may start; ``score`` from 0 to 1, suspects of one list add up to at most 1."""
+    """A possible root cause. ``score`` is from 0 to 1; the suspects of one list add up to at most 1."""
 
     service: str
     score: float
@@ -94,17 +97,17 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Anomalous services and calls that hang together, followed from snapshot to snapshot under one id.
+    """Anomalous services and calls that are connected, followed from snapshot to snapshot under one id.
 
     Attributes:
         id: stable while the incident is open.
-        since: when its first evidence was seen.
+        since: time of its first evidence.
         severity: only rises.
-        score: the strongest evidence in it now (higher is stranger).
+        score: the strongest evidence in it now; higher is more unusual.
         suspects: best first.
         affected: services that deviate, by name.
         changes: planned changes at its services, shortly before it or since, newest first.
-        events: what Kubernetes told of its services, newest first; added by who listens to it, not by the detector.
+        events: Kubernetes events of its services, newest first; added outside the detector.
     """
 
     id: str
@@ -118,7 +121,7 @@ class Incident:
 
 
 class MuteOrigin(StrEnum):
-    """Where a mute was given, and is to be taken back."""
+    """Where a mute was set, and can be removed."""
 
     API = "api"
     SETTINGS = "settings"
@@ -127,14 +130,14 @@ class MuteOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MuteInForce:
-    """Services that page nobody now.
+    """A mute that applies now.
 
     Attributes:
         origin: see :class:`MuteOrigin`.
-        services: node ids and ``namespace/*``; none: the whole mesh.
+        services: node ids and ``namespace/*``; empty: the whole mesh.
         reason: for people.
-        id: of one given over the API; empty for others.
-        until: None: as long as its origin says so.
+        id: of a mute set over the API; empty for others.
+        until: None: as long as its origin has it.
         hides: services that would be part of an incident now.
     """
 
@@ -148,21 +151,21 @@ class MuteInForce:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The cluster's verdict for one snapshot.
+    """The cluster's verdict on one snapshot.
 
     Attributes:
         observed_at: the snapshot's time, UTC.
-        sequence: how many snapshots of this mesh were counted, this one included.
+        sequence: counted snapshots of this mesh, this one included.
         status: see :class:`Status`.
         mesh_score: strongest calibrated evidence in the mesh, in decades of improbability (``-log10 p``).
-        threshold: percentile of ``mesh_score`` over the history without alerts; shown, pages nobody by itself.
+        threshold: percentile of ``mesh_score`` over the history without alerts; for display, raises no alert by itself.
         probability: calibrated probability that an incident is in progress, 0..1.
         suspects: of the whole mesh, best first; always filled.
-        incidents: those that page.
+        incidents: those that raise an alert.
         coverage: share of services that were scored, 0..1.
-        missing_parts: partitions that gave no answer in time, by index.
-        model_digest: which weights said so.
-        muted: mutes in force: why it may be quiet.
+        missing_parts: indices of parts that did not answer in time.
+        model_digest: of the weights.
+        muted: mutes in force; they may be why there is no alert.
     """
 
     observed_at: datetime

@@ -19,7 +19,7 @@ from model.incidents.context import add_context
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
-from model.scoring.meta_model import CrossingCalls, VerdictContext, decode_crossing, judge, with_crossing
+from model.scoring.meta_model import CrossingCalls, VerdictContext, build_verdict, decode_crossing, with_crossing
 from model.scoring.score import PartitionScore, PartitionTask, edge_inputs, node_inputs, score
 from model.snapshot import IntArray, MeshSnapshot, ServicePolicy, namespace_of
 from model.state.adapter_fit import adopt, fit, remove_adapter
@@ -302,7 +302,9 @@ def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -
         evidence = with_crossing(
             evidence, meta_input.crossing, decode_crossing(checkpoint.network, meta_input.crossing)
         )
-    verdict, memory = judge(checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when, meta_input.level)
+    verdict, memory = build_verdict(
+        checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when, meta_input.level
+    )
     return replace(verdict, model_digest=checkpoint.digest), memory
 
 

@@ -1,10 +1,13 @@
-"""Judging verdicts against ground truth, by the rules of EVALUATION.md. No room here reads a file.
+"""Evaluation of verdicts against ground truth, by the rules of EVALUATION.md. No module here reads a file.
 
-truth      what is known of a recording: its labels and windows; what a detector said of each of its snapshots
-alarms     alarm events, incidents found, false alarms, recall at a budget of them
-curves     scores without a threshold: AUROC, average precision, VUS-PR; probabilities: Brier score, reliability
-ranking    the culprit's place among the suspects
-located    pages against faults whose place is known
-judging    everything of one recording, summed up over one or several, and two detectors compared
-intervals  95% intervals
+truth       labels and windows of a recording
+series      a detector's verdicts aligned with the snapshots of a recording
+alarms      alarm events, incidents found, false alarms, recall at a budget of them
+curves      scores without a threshold: AUROC, average precision, VUS-PR; probabilities: Brier score, reliability
+ranking     the rank of the root cause among the suspects
+located     alerts compared with faults whose location is known
+thresholds  the same alerts with higher thresholds
+recording   all results of one detector on one recording
+metrics     metrics over one recording or several, and the difference between two detectors
+intervals   95% intervals
 """

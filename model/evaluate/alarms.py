@@ -1,4 +1,4 @@
-"""Alarm events against incident windows, by time."""
+"""Alarm events compared with incident windows, by time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from model.evaluate.series import MERGE_GAP
 from model.evaluate.truth import NORMAL, Flags, Floats, GroundTruth, Ints
 
 BUDGETS = (1, 3, 6)  # strict false-alarm events allowed in the threshold sweep
-THRESHOLDS = 400  # tried at most in the sweep, besides the peaks of the incidents
+THRESHOLDS = 400  # most thresholds in the sweep, besides the peaks of the incidents
 SECONDS_PER_DAY = 86_400
 
 
@@ -20,9 +20,9 @@ class AlarmCount:
 
     Attributes:
         events: alarm events that touch no incident window.
-        strict: what is left of all alarm events after the incident windows are cut out, in pieces: an alarm that never
-            clears pays for every quiet stretch it covers.
-        snapshots, alarmed: of normal time, and in how many the alarm was on.
+        strict: pieces of alarm events that remain outside the incident windows, so that an alarm that never clears
+            counts once for each quiet stretch.
+        snapshots, alarmed: of normal time, and how many of them have the alarm on.
         days: of normal time.
     """
 
@@ -51,11 +51,11 @@ class Runs:
 
 
 def runs(alarm: Flags, breaks: Flags) -> Runs:
-    """Maximal runs of alarms, quiet gaps of at most ``MERGE_GAP`` bridged, but never a break.
+    """Return maximal runs of alarms. Quiet gaps of at most ``MERGE_GAP`` are bridged, breaks never.
 
     Args:
         alarm: ``[T]``.
-        breaks: ``[T]``; true where no run goes on from the snapshot before.
+        breaks: ``[T]``; true if no run continues from the previous snapshot.
     """
     at = np.flatnonzero(alarm)
     if not len(at):
@@ -66,11 +66,12 @@ def runs(alarm: Flags, breaks: Flags) -> Runs:
 
 
 def false_alarms(truth: GroundTruth, alarm: Flags, normal: Flags) -> AlarmCount:
-    """Alarm events outside the incidents.
+    """Count alarm events outside the incidents.
 
     Args:
+        truth: of the recording.
         alarm: ``[T]``.
-        normal: ``[T]``; the time that is judged.
+        normal: ``[T]``; the time to count in.
     """
     wide = np.zeros(len(alarm), np.bool_)
     for window in truth.windows:
@@ -89,29 +90,30 @@ def false_alarms(truth: GroundTruth, alarm: Flags, normal: Flags) -> AlarmCount:
 
 
 def delays(truth: GroundTruth, alarm: Flags) -> tuple[int | None, ...]:
-    """Snapshots from each incident's first one to the first alarm in its window; None: not found."""
+    """Return the snapshots from each incident's first one to the first alarm in its window; None: not found."""
     return tuple(_delay(window.wide, alarm) for window in truth.windows)
 
 
 def onsets(truth: GroundTruth, alarm: Flags) -> tuple[bool, ...]:
-    """Whether an alarm event begins in the window: an alarm that is on already does not count."""
+    """Return whether an alarm event begins in each window. An alarm that is already on does not count."""
     begins = np.zeros(len(alarm), np.bool_)
     begins[runs(alarm, truth.breaks).first] = True
     return tuple(bool(begins[window.wide].any()) for window in truth.windows)
 
 
 def by_chance(truth: GroundTruth, alarm: Flags) -> tuple[float, ...]:
-    """Probability of finding each incident with blind alarms of the share seen in labelled normal time."""
+    """Return the probability of finding each incident by random alarms with the alarm share of labelled normal time."""
     normal = truth.labels == NORMAL
     share = float(alarm[normal].mean()) if normal.any() else 0.0
     return tuple(1.0 - (1.0 - share) ** len(window.wide) for window in truth.windows)
 
 
 def found_at_budgets(truth: GroundTruth, score: Floats, normal: Flags) -> Mapping[int, tuple[bool, ...]]:
-    """Which incidents are found at the best threshold on the score with at most so many strict false-alarm events.
+    """Return which incidents are found at the best threshold on the score with at most so many strict false-alarm
+    events.
 
-    The threshold is chosen with the labels in hand: an upper bound, alike for every detector. An alarm on everything is
-    no threshold, unless all scores are alike.
+    The threshold is chosen with knowledge of the labels: an upper bound, in the same way for every detector. A
+    threshold that alarms everywhere does not count, unless all scores are equal.
     """
     peaks = np.array([score[w.wide].max() if len(w.wide) else -np.inf for w in truth.windows])
     best: dict[int, Flags] = {budget: np.zeros(len(peaks), np.bool_) for budget in BUDGETS}
@@ -125,7 +127,7 @@ def found_at_budgets(truth: GroundTruth, score: Floats, normal: Flags) -> Mappin
 
 
 def found_in_segments(truth: GroundTruth, score: Floats) -> Mapping[int, tuple[bool, ...]]:
-    """The same for segments: a normal first row above the threshold is a false alarm."""
+    """Return the same for segments, in which a normal first row above the threshold is a false alarm."""
     normal = np.sort(score[truth.first_rows])[::-1]
     peaks = np.array([score[window.wide].max() for window in truth.windows])
     over = {budget: normal[budget] if budget < len(normal) else -np.inf for budget in BUDGETS}

@@ -1,4 +1,4 @@
-"""Scores without a threshold, and probabilities."""
+"""Metrics of scores without a threshold, and of probabilities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ BINS = 10  # of probability
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How good the probabilities are.
+    """Quality of the probabilities.
 
     Attributes:
-        snapshots: judged.
+        snapshots: number evaluated.
         base_rate: share of them with an incident.
         brier: mean squared distance of probability and outcome; 0 is best.
-        brier_of_base_rate: of saying the base rate every time.
-        skill: 1 - brier / brier_of_base_rate; None where all outcomes are alike.
+        brier_of_base_rate: Brier score of always predicting the base rate.
+        skill: 1 - brier / brier_of_base_rate; None if all outcomes are equal.
         bins: non-empty tenths of probability.
     """
 
@@ -35,7 +35,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Snapshots of similar probability: how many, the mean of what was said, the share that had an incident."""
+    """Snapshots of similar probability: number, mean probability, and share with an incident."""
 
     snapshots: int
     said: float
@@ -43,7 +43,8 @@ class Bin:
 
 
 def auroc(positive: Floats, negative: Floats) -> float | None:
-    """Probability that a faulty snapshot scores above a normal one, ties half; None where one kind is absent."""
+    """Return the probability that a faulty snapshot scores above a normal one, ties half; None if one kind is
+    absent."""
     if not len(positive) or not len(negative):
         return None
     _, place, count = np.unique(np.concatenate([positive, negative]), return_inverse=True, return_counts=True)
@@ -53,7 +54,7 @@ def auroc(positive: Floats, negative: Floats) -> float | None:
 
 
 def average_precision(positive: Floats, negative: Floats) -> float | None:
-    """Precision averaged over recall; equal scores are one operating point."""
+    """Return precision averaged over recall. Equal scores are one operating point. None if one kind is absent."""
     if not len(positive) or not len(negative):
         return None
     scores = np.concatenate([positive, negative])
@@ -66,7 +67,7 @@ def average_precision(positive: Floats, negative: Floats) -> float | None:
 
 
 def vus_pr(score: Floats, windows: Sequence[Ints]) -> float | None:
-    """Volume under the range-PR surface, averaged over buffers of 0 to ``BUFFERS`` snapshots.
+    """Return the volume under the range-PR surface, averaged over buffers of 0 to ``BUFFERS`` snapshots.
 
     Source: Paparrizos et al., Volume Under the Surface, VLDB 2022.
 
@@ -82,7 +83,7 @@ def vus_pr(score: Floats, windows: Sequence[Ints]) -> float | None:
 
 
 def forecast(probability: Floats, incident: Flags) -> Forecast | None:
-    """Judge probabilities ``[T]`` against what was the case; None where there are none.
+    """Compare probabilities ``[T]`` with the outcomes; None if there are none.
 
     Source: Brier, Verification of forecasts expressed in terms of probability, 1950.
     """

@@ -15,10 +15,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over ``n`` things, or a rate: events over ``n`` hours or days. None where there is nothing to tell.
+    """A mean over ``n`` items, or a rate: events over ``n`` hours or days. None if there is no data.
 
     Attributes:
-        clustered: the interval is that over whole clusters, which was the wider one.
+        clustered: whether the interval is the one over whole clusters, because it is wider.
     """
 
     n: float
@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of one detector minus mean of another over the same incidents; in how many only one of them succeeded."""
+    """Mean of one detector minus mean of another over the same incidents, and in how many only one succeeded."""
 
     value: float
     low: float
@@ -40,11 +40,10 @@ class Difference:
 
 
 def share(hits: Sequence[bool] | Sequence[float], clusters: Sequence[Hashable] = ()) -> Estimate:
-    """A mean over incidents with its percentile bootstrap interval; with clusters, the wider of that over incidents and
-    that over whole clusters.
+    """Return a mean over incidents with its percentile bootstrap interval; with clusters, the wider of the intervals
+    over incidents and over whole clusters.
 
-    All hits or none: the bootstrap would claim no uncertainty at all, so Wilson's interval stands in, over as many
-    things as were drawn.
+    If all values are hits or none, the bootstrap would have no uncertainty, so Wilson's interval replaces it.
     """
     values = np.asarray(hits, np.float64)
     if not len(values):
@@ -60,7 +59,7 @@ def share(hits: Sequence[bool] | Sequence[float], clusters: Sequence[Hashable] =
 
 
 def rate(events: int, time: float) -> Estimate:
-    """Events over time (hours, days) with a Poisson interval.
+    """Return events over time (hours, days) with a Poisson interval.
 
     Source: the Wilson-Hilferty form of the exact limits (Breslow and Day, Statistical Methods in Cancer Research II,
     1987, 2.11).
@@ -74,7 +73,7 @@ def rate(events: int, time: float) -> Estimate:
 
 
 def bursty_rate(events: NDArray[np.float64], times: NDArray[np.float64]) -> Estimate:
-    """Events over time, counted in blocks that are drawn whole, since events come in bursts.
+    """Return events over time. Events come in bursts, so the bootstrap draws whole blocks.
 
     Args:
         events, times: of each block, ``[B]``.
@@ -88,7 +87,7 @@ def bursty_rate(events: NDArray[np.float64], times: NDArray[np.float64]) -> Esti
 
 
 def differences(pairs: dict[str, tuple[Sequence[bool], Sequence[bool]]]) -> dict[str, Difference]:
-    """First minus second, incident by incident, bootstrapped over incidents; empty where there are none."""
+    """Return first minus second, incident by incident, bootstrapped over incidents; empty if there are none."""
     rng = np.random.default_rng(SEED)
     found = {}
     for name, (first, second) in pairs.items():
@@ -104,7 +103,7 @@ def differences(pairs: dict[str, tuple[Sequence[bool], Sequence[bool]]]) -> dict
 
 
 def wilson(hits: float, n: int) -> Interval:
-    """Wilson's score interval of a share of ``n``."""
+    """Return Wilson's score interval of a share of ``n``."""
     p, scale = hits / n, 1 + Z * Z / n
     middle = (p + Z * Z / (2 * n)) / scale
     half = Z * float(np.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))) / scale
@@ -112,7 +111,7 @@ def wilson(hits: float, n: int) -> Interval:
 
 
 def _bootstrap(values: NDArray[np.float64], cluster: NDArray[np.int64]) -> Interval:
-    """``cluster`` numbers whole things to draw, from 0, in order of appearance."""
+    """Return the interval of the mean. ``cluster`` numbers the items to draw, from 0, in order of appearance."""
     count = int(cluster.max()) + 1
     if values.min() == values.max() and values[0] in (0.0, 1.0):
         return wilson(count * float(values[0]), count)

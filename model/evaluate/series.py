@@ -1,4 +1,4 @@
-"""What one detector said of each snapshot of a recording, and the pages it sent."""
+"""A detector's verdicts aligned with the snapshots of a recording, and the alerts it raised."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from model.evaluate.located import AlertRecord
 from model.evaluate.truth import TICK, Flags, Floats, GroundTruth, Window, microseconds
 from model.verdict import Incident, Severity, Status, Verdict
 
-NEAREST = timedelta(seconds=30)  # a verdict belongs to a snapshot at most so far away, and at most half a step
+NEAREST = timedelta(seconds=30)  # largest distance between a verdict and its snapshot, besides half a step
 LARGEST = 1e300  # stands for an infinite score
 MISSING = "missing"
 MERGE_GAP = 2  # quiet snapshots that still belong to the same alarm event
-NAMED = 5  # suspects on a page of a detector that opens no incidents
+NAMED = 5  # suspects in an alert of a detector that opens no incidents
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class VerdictSeries:
 
     Attributes:
         status: one of :class:`~model.verdict.Status`, or ``missing``.
-        score: the mesh score; where there is none, the lowest of all.
-        probability, threshold: NaN where there is none.
+        score: the mesh score; the lowest of all if there is none.
+        probability, threshold: NaN if there is none.
         suspects: names and scores, best first.
-        pages: each incident as a person gets it.
+        pages: the alerts, one per incident.
         unplaced: verdicts that belong to no snapshot.
     """
 
@@ -45,19 +45,20 @@ class VerdictSeries:
 
     @property
     def on_duty(self) -> Flags:
-        """Whether the detector had anything to say at all: not knowing is no silence."""
+        """Whether the detector gave a verdict, neither missing nor warming up."""
         return np.array([status not in (Status.WARMING_UP, MISSING) for status in self.status], np.bool_)
 
     def suspects_in(self, window: Window) -> tuple[str, ...]:
-        """Names, best first, at the snapshot with the highest score inside the incident, whatever its status."""
+        """Return the suspects, best first, at the snapshot with the highest score inside the incident, whatever its
+        status."""
         at = window.inside if len(window.inside) else window.wide
         return tuple(name for name, _ in self.suspects[at[np.argmax(self.score[at])]]) if len(at) else ()
 
 
 def align_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSeries:
-    """The verdicts on the recording's snapshots: to each the nearest one, of several at a time the last.
+    """Match each snapshot of the recording with the nearest verdict; of several at the same time, the last.
 
-    A snapshot without one is ``missing``: lowest score, no alarm.
+    A snapshot without a verdict is ``missing``: lowest score, no alarm.
     """
     by_time = {microseconds(verdict.observed_at): verdict for verdict in verdicts}
     times = np.array(sorted(by_time), np.int64)
@@ -82,10 +83,11 @@ def align_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSe
 
 
 def alert_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRecord, ...]:
-    """One page for each incident id, begun at the snapshot that first told it (``since`` may lie before: evidence that
-    nobody was told of helps nobody), naming whom the incident named when its score was highest.
+    """Return one alert for each incident id.
 
-    A detector that opens no incidents pages once for each alarm event, naming its first suspects.
+    It begins at the first snapshot that has the incident, which can be later than ``since``: evidence before the alert
+    helped no one. It names the suspects at the incident's highest score. A detector that opens no incidents raises one
+    alert per alarm event, with its first suspects.
 
     Args:
         verdicts: each with the time of its snapshot.

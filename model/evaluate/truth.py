@@ -1,4 +1,4 @@
-"""What is known of a recording: a label for each snapshot, and where its incidents are."""
+"""Ground truth of a recording: a label for each snapshot, and its incidents."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 FAULT, NORMAL, UNSCORED, TAIL = 1, 0, -1, -2  # labels; the tail follows the last incident and is not labelled
-GUARD = timedelta(minutes=2)  # after an incident of a stream: an alarm there still counts, silence is no mistake
+GUARD = timedelta(minutes=2)  # after an incident of a stream: an alarm there counts as found, silence is no error
 TICK = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Form(StrEnum):
-    """What can be asked of a recording.
+    """What can be measured on a recording.
 
-    ``STREAM``: one application, incidents inside continuous time. ``SEGMENTS``: pieces whose first snapshot is normal,
-    the second ambiguous and the others faulty; detection there proves nothing. ``CASES``: every snapshot belongs to an
-    incident, so only ranking can be judged. ``LOCATED``: incidents that say which services they touched. ``NORMAL``: no
+    ``STREAM``: one application, incidents in continuous time. ``SEGMENTS``: pieces whose first snapshot is normal, the
+    second ambiguous and the others faulty; detection there proves nothing. ``CASES``: every snapshot belongs to an
+    incident, so only ranking can be measured. ``LOCATED``: incidents that name the affected services. ``NORMAL``: no
     incident.
     """
 
@@ -43,10 +43,10 @@ class Span:
     Attributes:
         start, end: first and last instant with it.
         kind: of the fault.
-        culprit: node id; None where nobody knows.
-        symptom: metric that shows it, where the recording tells such apart.
-        segment: first and last instant of its piece, of the form ``SEGMENTS`` only.
-        guarded_until: the end of its guard, where it is known better than ``end`` plus the usual guard.
+        culprit: node id; None if unknown.
+        symptom: metric that shows it, if the recording names it.
+        segment: first and last instant of its piece, only for ``SEGMENTS``.
+        guarded_until: end of its guard, if known better than ``end`` plus the usual guard.
     """
 
     start: datetime
@@ -60,7 +60,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The snapshots of an incident, by index: those of the incident itself, and those in which an alarm finds it."""
+    """The snapshots of an incident, by index: those of the incident, and those in which an alarm finds it."""
 
     span: Span
     inside: Ints
@@ -69,19 +69,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class GroundTruth:
-    """A recording as the judge sees it.
+    """A recording with its labels.
 
     Attributes:
         name: of the recording.
         form: see :class:`Form`.
         times: of its snapshots, microseconds since 1970, int64 ``[T]``.
-        step: usual time between two.
+        step: usual time between two snapshots.
         services: node ids.
         labels: int64 ``[T]``, of ``FAULT``, ``NORMAL``, ``UNSCORED``, ``TAIL``.
         windows: of its incidents, by start.
         first_rows: the normal snapshot of each segment.
         faults: of the form ``LOCATED``.
-        begin: what is before is not judged.
+        begin: earlier snapshots are not evaluated.
     """
 
     name: str
@@ -97,11 +97,11 @@ class GroundTruth:
 
     @property
     def breaks(self) -> Flags:
-        """Where time jumps by more than one and a half steps, just before a snapshot; ``[T]``."""
+        """Whether time jumps by more than one and a half steps just before a snapshot; ``[T]``."""
         return np.diff(self.times, prepend=self.times[:1]) > 1.5 * self.step / TICK
 
     def instant(self, index: int) -> datetime:
-        """The time of a snapshot."""
+        """Return the time of a snapshot."""
         return _EPOCH + timedelta(microseconds=int(self.times[index]))
 
 
@@ -123,9 +123,9 @@ def ground_truth(
     Args:
         name, form, times, step, services, faults: as in :class:`GroundTruth`.
         spans: the incidents.
-        guard: after each, cut short where the next one begins.
-        unscored: first and last instants of spans whose labels are in doubt.
-        begin: incidents and snapshots before are left out, for instance because the detectors learn from them.
+        guard: after each, cut short by the next one.
+        unscored: first and last instants of spans with doubtful labels.
+        begin: earlier incidents and snapshots are left out, for instance because the detectors learn from them.
 
     Raises:
         ValueError: a segment has fewer than three snapshots.
@@ -152,12 +152,12 @@ def ground_truth(
 
 
 def microseconds(time: datetime) -> int:
-    """Since 1970."""
+    """Return microseconds since 1970."""
     return (time - _EPOCH) // TICK
 
 
 def _within(at: Ints, begin: datetime, end: datetime) -> Ints:
-    """Indices of the snapshots between two instants, both included."""
+    """Return the indices of the snapshots between two instants, both included."""
     return np.flatnonzero((at >= microseconds(begin)) & (at <= microseconds(end)))
 
 

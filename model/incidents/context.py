@@ -1,7 +1,7 @@
-"""What was decided and what befell the services of an incident, told beside it: context, which moves no score.
+"""Planned changes and Kubernetes events near the services of an incident. They are context and change no score.
 
-The detector tells the changes that it weighs, of services that deviate, and forgets them after a few minutes. People
-want to know of a deploy of the first suspect as well, and of one that was a quarter of an hour ago.
+The detector reports the changes that it takes into account, at services that deviate, and forgets them after a few
+minutes. People also need to know of a deploy of the first suspect, and of one a quarter of an hour ago.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,31 +11,31 @@ from datetime import timedelta
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Incident, NearbyChange, Verdict
 
-BEFORE = timedelta(minutes=15)  # an incident began, as early as what may explain it
-SUSPECTS = 3  # of an incident, whose changes are told though they deviate in nothing
-MOST = 10  # changes told of one incident, and events
+BEFORE = timedelta(minutes=15)  # before the start of an incident, from which changes are shown
+SUSPECTS = 3  # suspects whose changes are shown even if they do not deviate
+MOST = 10  # changes shown for one incident, and events
 
 
 def add_context(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequence[ClusterEvent] = ()) -> Verdict:
-    """The verdict with what is near its incidents; nothing else of it changes.
+    """Return the verdict with the changes and events near its incidents; nothing else changes.
 
     Args:
         verdict: of the detector.
-        window: the last snapshots, whose planned changes are told.
-        events: what Kubernetes told of the mesh, newest first.
+        window: the last snapshots, with their planned changes.
+        events: Kubernetes events of the mesh, newest first.
     """
     if not verdict.incidents:
         return verdict
-    decided = [NearbyChange(change, snapshot.observed_at) for snapshot in window for change in snapshot.changes]
-    return replace(verdict, incidents=tuple(_add_context(one, decided, events) for one in verdict.incidents))
+    planned = [NearbyChange(change, snapshot.observed_at) for snapshot in window for change in snapshot.changes]
+    return replace(verdict, incidents=tuple(_add_context(one, planned, events) for one in verdict.incidents))
 
 
-def _add_context(incident: Incident, decided: Sequence[NearbyChange], events: Sequence[ClusterEvent]) -> Incident:
+def _add_context(incident: Incident, planned: Sequence[NearbyChange], events: Sequence[ClusterEvent]) -> Incident:
     services = {*incident.affected, *(suspect.service for suspect in incident.suspects[:SUSPECTS])}
     since, known = incident.since - BEFORE, {near.change for near in incident.changes}
     more = [
-        near for near in decided if near.change.service in services and near.at >= since and near.change not in known
+        near for near in planned if near.change.service in services and near.at >= since and near.change not in known
     ]
     changes = sorted([*incident.changes, *more], key=lambda near: near.at, reverse=True)
-    befell = [event for event in events if event.service in services and event.last >= since]
-    return replace(incident, changes=tuple(changes[:MOST]), events=tuple(befell[:MOST]))
+    nearby = [event for event in events if event.service in services and event.last >= since]
+    return replace(incident, changes=tuple(changes[:MOST]), events=tuple(nearby[:MOST]))

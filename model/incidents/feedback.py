@@ -1,7 +1,7 @@
-"""What people say of incidents, and what follows from it for paging, threshold and ranking.
+"""People's feedback on incidents, and its effect on alerts, threshold and ranking.
 
-Nothing that was learned is rewritten: a :class:`Feedback` lies beside it and is read again with every snapshot, so that
-taking it back leaves what there would be without it.
+Learned values are not rewritten. :class:`Feedback` is stored beside them and applied with every snapshot, so
+withdrawing it restores the state without it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.snapshot import BoolArray
 
-SYMPTOMS = ("latency", "errors", "disappearance", "resources")  # what pages, each with a level of its own
-LOWERED = 0.5  # decades for one missed incident: what happens 3 times as often pages
+SYMPTOMS = ("latency", "errors", "disappearance", "resources")  # each has its own page level
+LOWERED = 0.5  # decades per missed incident: deviations that are 3 times as frequent raise alerts
 LOWERED_AT_MOST = 1.0  # decades
-PREFERENCE = 2.0  # nats added to a told culprit's ranking score: 7 to 1
-SIMILAR = 0.5  # share of members in common (Jaccard) from which two groups are of a kind
+PREFERENCE = 2.0  # nats added to the ranking score of a culprit named in feedback: 7 to 1
+SIMILAR = 0.5  # share of common members (Jaccard) from which two groups are similar
 
 Times = NDArray[np.float64]
 Moves = tuple[float, ...]  # decades, by ``SYMPTOMS``
@@ -26,13 +26,13 @@ Moves = tuple[float, ...]  # decades, by ``SYMPTOMS``
 
 @dataclass(frozen=True, slots=True)
 class PastIncident:
-    """An incident that paged, open or ended, as feedback may name it.
+    """An incident that raised an alert, open or ended, to which feedback can refer.
 
     Attributes:
-        id: as it was told.
-        since, until: first evidence, and the last snapshot whose verdict told it.
+        id: of the incident.
+        since, until: first evidence, and the last snapshot whose verdict had it.
         members: services that were part of it.
-        excess: of those that paged, how far their levels would have had to be raised for silence.
+        excess: by how much the page levels of each alerting service would have to rise for silence.
     """
 
     id: str
@@ -44,17 +44,17 @@ class PastIncident:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What somebody says of one incident; there is one at most of each.
+    """Feedback on one incident; at most one per incident.
 
     Attributes:
-        incident: id, of one that paged or was missed.
-        was_incident: False: it should have paged nobody.
+        incident: id of an incident that raised an alert or was missed.
+        was_incident: False for a false alarm.
         services: node ids that were part of it.
         since, until: its time.
-        given_at: the mesh's clock when it was said: its newest snapshot.
-        moves: of some services, decades by which their page levels rise, or fall below 0.
-        missed: it paged nobody, and should have.
-        culprit: node id of whose doing it was; empty: not said.
+        given_at: the mesh's clock when the feedback was given: its newest snapshot.
+        moves: decades by which the page levels of some services rise, or fall if negative.
+        missed: whether it raised no alert although it should have.
+        culprit: node id of the service that caused it; empty: unknown.
         note: for people.
     """
 
@@ -73,7 +73,8 @@ class Feedback:
 def feedback_on_past(
     incident: PastIncident, *, was_incident: bool, given_at: datetime, culprit: str = "", note: str = ""
 ) -> Feedback:
-    """What is said of an incident that paged. One that was none raises the levels of those that paged."""
+    """Build feedback on an incident that raised an alert. A false alarm raises the page levels of the services that
+    raised it."""
     return Feedback(
         incident.id,
         was_incident,
@@ -97,24 +98,24 @@ def feedback_on_missed(
     culprit: str = "",
     note: str = "",
 ) -> Feedback:
-    """What is said of an incident that paged nobody: it lowers the levels of its services."""
+    """Build feedback on an incident that raised no alert. It lowers the page levels of its services."""
     moves = dict.fromkeys(services, (-LOWERED,) * len(SYMPTOMS))
     return Feedback(incident, True, services, since, until, given_at, moves, True, culprit, note)
 
 
 def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
-    """``[N, 4]`` decades by which page levels are raised, by ``SYMPTOMS``; below 0: lowered.
+    """Return the decades ``[N, 4]`` by which feedback raises page levels, by ``SYMPTOMS``; negative: lowers.
 
-    What is said later counts more: a missed incident first gives up what was raised before.
+    Later feedback counts more: a missed incident first removes earlier raises.
     """
     levels: dict[str, Array] = {}
     for one in feedback:
         for service, moves in one.moves.items():
-            before, told = levels.get(service, np.zeros(len(SYMPTOMS), np.float32)), np.array(moves, np.float32)
+            before, shift = levels.get(service, np.zeros(len(SYMPTOMS), np.float32)), np.array(moves, np.float32)
             if one.missed:
-                levels[service] = np.maximum(np.minimum(before, 0) + told, -LOWERED_AT_MOST)
+                levels[service] = np.maximum(np.minimum(before, 0) + shift, -LOWERED_AT_MOST)
             else:
-                levels[service] = np.maximum(before, told)
+                levels[service] = np.maximum(before, shift)
     table = np.zeros((len(names), len(SYMPTOMS)), np.float32)
     for i, name in enumerate(names):
         if name in levels:
@@ -123,7 +124,8 @@ def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
 
 
 def preference(feedback: Iterable[Feedback], names: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
-    """``[N]`` nats to add to ranking scores: told culprits of groups like one of ``groups``, up to ``PREFERENCE``."""
+    """Return nats ``[N]`` to add to ranking scores: up to ``PREFERENCE`` for culprits named in feedback on groups
+    similar to one of ``groups``."""
     added = np.zeros(len(names), np.float32)
     row = {name: i for i, name in enumerate(names)}
     for one in feedback:
@@ -141,14 +143,14 @@ def normal_scores(
     past: Iterable[PastIncident],
     feedback: Iterable[Feedback],
 ) -> Times:
-    """The mesh scores that a threshold is made of: those without alerts, less those of missed incidents, and those of
-    what turned out to be none.
+    """Return the mesh scores that make up the threshold: those without alerts and those of false alarms, except those
+    of missed incidents.
 
     Args:
         scores, times: without alerts, and when (Unix, s).
-        alerted_scores: time and score of snapshots that alerted.
-        past: what they alerted of.
-        feedback: what is said of it.
+        alerted_scores: time and score of snapshots with an alert.
+        past: incidents that raised alerts.
+        feedback: on them.
     """
     quiet, alerted = np.array([times, scores], np.float64), np.array(alerted_scores, np.float64).reshape(-1, 2).T
     denied = [one for one in feedback if not one.was_incident]
@@ -159,7 +161,7 @@ def normal_scores(
 
 
 def _is_within(spans: Iterable[PastIncident | Feedback], times: Times) -> BoolArray:
-    """Which times lie in one of these spans."""
+    """Return which times are within one of these spans."""
     inside = np.zeros(len(times), bool)
     for one in spans:
         inside |= (times >= one.since.timestamp()) & (times <= one.until.timestamp())

@@ -1,8 +1,8 @@
-"""Who pages nobody for a while, and who pages sooner or later than others.
+"""Services that raise no alerts for a while, and services that raise them sooner or later than others.
 
-A :class:`Mute` lies beside what was learned, as feedback does: a muted service is scored as ever, is no part of an
-incident, and may be suspected of somebody else's. What is heeded is made anew with every snapshot, from mutes that
-people gave, from settings and from what the snapshot itself says of its services.
+Like feedback, a :class:`Mute` does not change what was learned. A muted service is scored as always. It is not part of
+incidents, but can be a suspect of an incident elsewhere. The active mutes are computed with every snapshot, from mutes
+that people set, from settings, and from the policies in the snapshot.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,22 +15,22 @@ from model.features import Array
 from model.snapshot import BoolArray, Sensitivity, ServicePolicy, namespace_of
 from model.verdict import MuteInForce, MuteOrigin
 
-# Decades by which a service's page level rises: what pages is ten times as improbable, or a third.
+# Decades by which a service's page level rises: alerts need a deviation ten times as improbable, or a third.
 LEVELS = {Sensitivity.LOW: 1.0, Sensitivity.NORMAL: 0.0, Sensitivity.HIGH: -0.5}
-EVERY = "*"  # service of the mesh
-OF_NAMESPACE = "/*"  # end of what names all services of a namespace
+EVERY = "*"  # pattern for all services of the mesh
+OF_NAMESPACE = "/*"  # end of the pattern for all services of a namespace
 
 
 @dataclass(frozen=True, slots=True)
 class Mute:
-    """Services that page nobody for a time; a maintenance window where it is the whole mesh.
+    """Services that raise no alerts for a time. A mute of the whole mesh is a maintenance window.
 
     Attributes:
-        id: by which it is taken back.
-        services: node ids and ``namespace/*``; none: the whole mesh.
-        start, end: of the snapshots that it holds for, the end left out.
+        id: for removing it.
+        services: node ids and ``namespace/*``; empty: the whole mesh.
+        start, end: of the snapshots that it applies to, ``end`` excluded.
         reason: for people.
-        given_at: the mesh's clock when it was given: its newest snapshot.
+        given_at: the mesh's clock when it was set: its newest snapshot.
     """
 
     id: str
@@ -43,24 +43,24 @@ class Mute:
 
 @dataclass(frozen=True, slots=True)
 class ActiveMutes:
-    """What is heeded with one snapshot.
+    """The mutes and sensitivities that apply to one snapshot.
 
     Attributes:
         mutes: in force.
-        levels: decades by which page levels rise, by node id and ``namespace/*``; a node id counts first.
+        levels: decades by which page levels rise, by node id and ``namespace/*``; a node id takes precedence.
     """
 
     mutes: tuple[MuteInForce, ...] = ()
     levels: dict[str, float] = field(default_factory=dict)
 
     def is_muted(self, names: Sequence[str]) -> BoolArray:
-        """``[N]``: which of these services page nobody."""
+        """Return which of these services are muted, ``[N]``."""
         if not self.mutes:
             return np.zeros(len(names), bool)
         return matches((pattern for mute in self.mutes for pattern in patterns(mute)), names)
 
     def level_shifts(self, names: Sequence[str]) -> Array:
-        """``[N]`` decades by which page levels rise; below 0: fall."""
+        """Return the decades by which page levels rise, ``[N]``; negative: fall."""
         if not self.levels:
             return np.zeros(len(names), np.float32)
         levels = self.levels
@@ -69,7 +69,7 @@ class ActiveMutes:
         return np.fromiter(found, np.float32, len(names))
 
     def with_hidden(self, hidden: Sequence[str]) -> tuple[MuteInForce, ...]:
-        """The mutes, each with those of these services that it hides."""
+        """Return the mutes, each with the services of ``hidden`` that it covers."""
         if not hidden:
             return self.mutes
         which = [matches(patterns(mute), hidden).tolist() for mute in self.mutes]
@@ -82,19 +82,22 @@ class ActiveMutes:
 def active_mutes(
     mutes: Iterable[Mute], settings: Iterable[ServicePolicy], snapshot: Iterable[ServicePolicy], at: datetime | None
 ) -> ActiveMutes:
-    """What holds for a snapshot.
+    """Compute the mutes and sensitivities that apply to a snapshot.
 
-    Mutes add up. Of sensitivities the nearest word counts: what settings say of a service by name, what the snapshot
-    says of it, what is said of its namespace.
+    Mutes add up. For the sensitivity, the most specific value counts: the setting for the service, then the snapshot's
+    policy for it, then the namespace.
 
     Args:
-        mutes: that people gave.
-        settings, snapshot: what either says of services.
-        at: the snapshot's time; None: a baseline, which is given to be learned from, so nobody is muted.
+        mutes: set by people.
+        settings, snapshot: policies from either.
+        at: the snapshot's time; None: a warm-up snapshot, in which no service is muted because baselines learn from it.
     """
     levels: dict[str, float] = {}
-    told = {MuteOrigin.SNAPSHOT: tuple(snapshot), MuteOrigin.SETTINGS: tuple(settings)}  # the later counts
-    for policies in told.values():
+    by_origin = {
+        MuteOrigin.SNAPSHOT: tuple(snapshot),
+        MuteOrigin.SETTINGS: tuple(settings),
+    }  # the latter takes precedence
+    for policies in by_origin.values():
         levels |= {one.service: LEVELS[one.sensitivity] for one in policies if one.sensitivity is not None}
     if at is None:
         return ActiveMutes(levels=levels)
@@ -104,17 +107,17 @@ def active_mutes(
         if mute.start <= at < mute.end
     )
     return ActiveMutes(
-        (*given, *(mute for origin, policies in told.items() for mute in _mutes_of(origin, policies))), levels
+        (*given, *(mute for origin, policies in by_origin.items() for mute in _mutes_of(origin, policies))), levels
     )
 
 
 def patterns(mute: Mute | MuteInForce) -> tuple[str, ...]:
-    """What names its services, for :func:`covered`."""
+    """Return the patterns of a mute, for :func:`matches`."""
     return mute.services or (EVERY,)
 
 
 def matches(names_and_patterns: Iterable[str], names: Sequence[str]) -> BoolArray:
-    """``[N]``: which of these services are named, by themselves, by ``namespace/*`` or by ``EVERY``."""
+    """Return which of these services a pattern matches, ``[N]``: a node id, ``namespace/*`` or ``EVERY``."""
     wanted = set(names_and_patterns)
     if EVERY in wanted:
         return np.ones(len(names), bool)
@@ -125,7 +128,7 @@ def matches(names_and_patterns: Iterable[str], names: Sequence[str]) -> BoolArra
 
 
 def _mutes_of(origin: MuteOrigin, policies: Iterable[ServicePolicy]) -> list[MuteInForce]:
-    """One mute for each reason."""
+    """Build one mute for each reason."""
     services: dict[str, list[str]] = {}
     for one in policies:
         if one.mute:

@@ -1,7 +1,8 @@
-"""From anomalous services to incidents: groups that hang together, followed from snapshot to snapshot.
+"""From anomalous services to incidents: connected groups, followed from snapshot to snapshot.
 
-A service is *hot* while its page score is above the page level, *confirmed* when it is and was in k of the last n
-snapshots. Hot and affected services that call each other form a group; a group with a confirmed service is an incident.
+A service is *above the level* while its page score exceeds the page level. It is *confirmed* if that holds now and in k
+of the last n snapshots. Services above the level and affected services that call each other form a group. A group with
+a confirmed service is an incident.
 """
 
 import hashlib
@@ -19,26 +20,25 @@ from model.snapshot import BoolArray, IntArray, PlannedChange
 from model.verdict import MuteInForce, NearbyChange, Severity
 
 CLEAR_SECONDS = 120.0
-REMEMBERED = 50  # incidents that feedback may name
-MOST_CHANGES = 10  # planned near an incident
+REMEMBERED = 50  # past incidents that feedback can refer to
+MOST_CHANGES = 10  # planned changes kept with an incident
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
 
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """When to page.
+    """When to raise an alert.
 
     Attributes:
-        false_pages_per_day: budget; None: 1, or 1 for each 50 services.
-        confirm: hot snapshots (k) ...
+        false_pages_per_day: budget of false alerts; None: 1, or 1 for each 50 services.
+        confirm: snapshots above the level (k) ...
         confirm_of: ... of the last so many (n) that confirm a service.
-        clear: snapshots without a confirmed service after which an incident ends, at most (:meth:`clear_after`).
-        percentile: of the mesh scores without alerts, the shown threshold.
+        clear: most snapshots without a confirmed service after which an incident ends (:meth:`clear_after`).
+        percentile: of the mesh scores without alerts, for the threshold that is shown.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
-        change_intervals: snapshots for which what a service shows after another planned change is judged by what
-            such changes do.
-        warm_up: snapshots seen before a verdict is given.
+        change_intervals: snapshots for which a service near another planned change is compared with earlier changes.
+        warm_up: snapshots before the first verdict.
     """
 
     false_pages_per_day: float | None = None
@@ -52,30 +52,39 @@ class AlertPolicy:
     warm_up: int = 10
 
     def budget(self, services: int) -> float:
-        """False pages allowed a day in a mesh of so many services."""
+        """Return the false alerts allowed per day in a mesh of so many services."""
         if self.false_pages_per_day is not None:
             return self.false_pages_per_day
         return max(1.0, services / 50)
 
     @property
     def change_memory(self) -> int:
-        """Snapshots that a planned change is remembered for."""
+        """Snapshots for which a planned change is remembered."""
         return max(self.change_intervals, self.mute_intervals) + 1
 
     def clear_after(self, interval_seconds: float) -> int:
-        """Quiet snapshots that end an incident: ``clear``, or two minutes if that is less, but never under two."""
+        """Return the quiet snapshots that end an incident: two minutes, but at least two snapshots and at most
+        ``clear``."""
         return min(self.clear, max(2, round(CLEAR_SECONDS / interval_seconds)))
 
     def page_level(self, services: int, interval_seconds: float) -> float:
-        """Surprise that chance reaches as often as the budget allows: ``log10(services x snapshots per day / budget)``
-        (one test per service and snapshot); the offset of the weights not counted."""
+        """Return the surprise that chance reaches as often as the budget allows, without the offset of the weights.
+
+        With one test per service and snapshot it is ``log10(services x snapshots per day / budget)``.
+        """
         return float(np.log10(services * 86400 / interval_seconds / self.budget(services)))
 
 
 @dataclass(frozen=True, slots=True)
 class OpenIncident:
-    """An incident as remembered between snapshots; ``members`` are services that were part of it so far, ``changes``
-    those that were planned near it, the newest first."""
+    """An incident as stored between snapshots.
+
+    Attributes:
+        id, since, severity: see :class:`~model.verdict.Incident`.
+        members: services that were part of it so far.
+        quiet: snapshots without a confirmed service.
+        changes: planned changes near it, newest first.
+    """
 
     id: str
     since: datetime
@@ -87,20 +96,21 @@ class OpenIncident:
 
 @dataclass(frozen=True, slots=True)
 class IncidentMemory:
-    """What paging remembers of a mesh.
+    """What alerting remembers about a mesh.
 
     Attributes:
         scores, times: mesh scores without alerts, and when (Unix, s), oldest first.
-        withheld: time and mesh score of snapshots with an alert, oldest first.
-        hot: per service that was hot in the last n snapshots: bits (1 = newest) and when the streak began.
-        open: incidents that page.
-        changes: planned changes of the last snapshots, with how many snapshots ago they came.
-        past: the last incidents, open ones included, as feedback may name them; the newest last.
-        feedback: what people say of incidents; the newest last.
-        mutes: that people gave, in force and to come; in the order in which they were given.
-        hidden: whom mutes named that hid something, and the last snapshot in which they did: what those services showed
-            until then is no past to adapt to.
-        active_mutes: with the snapshot at hand, made anew for each; see ``muting.py``.
+        alerted_scores: time and mesh score of snapshots with an alert, oldest first.
+        above_level: for each service above its level in the last n snapshots: bits (1 = newest), and when the streak
+            began.
+        open: open incidents.
+        changes: planned changes of the last snapshots, and how many snapshots ago they came.
+        past: the last incidents that raised alerts, open ones included, the newest last; feedback refers to them.
+        feedback: from people, the newest last.
+        mutes: set by people, in force and to come, in the order in which they were set.
+        last_hidden: for each pattern of a mute that hid something, the last snapshot in which it did. An adapter does
+            not learn from these services up to then.
+        active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
     """
 
     scores: tuple[float, ...] = ()
@@ -116,24 +126,24 @@ class IncidentMemory:
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
 
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
-        """Which of these services belong to an open incident: what they show is no past to learn from."""
+        """Return which of these services belong to an open incident. Baselines do not learn from them."""
         members = {name for incident in self.open for name in incident.members}
         if not members:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
 
     def has_planned_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Which of these services a planned change was announced for, deletions apart, as long as it is remembered."""
+        """Return which of these services have a remembered planned change, deletions excluded."""
         names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
         if not names:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in names for name in node_ids), bool, len(node_ids))
 
     def advance_changes(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
-        """One snapshot later, with the changes announced in it; those older than ``keep`` snapshots are dropped.
+        """Advance by one snapshot: add its announced changes, and drop those older than ``keep`` snapshots.
 
-        Deletions stay for ``keep_deletions`` if that is more: whoever was retired stays in view as absent until it is
-        forgotten, and must not be missed in between.
+        Deletions stay for ``keep_deletions`` if that is more. A retired service remains in the table as absent until it
+        is forgotten, and must not be missed meanwhile.
         """
         older = tuple(
             (change, age + 1)
@@ -143,36 +153,36 @@ class IncidentMemory:
         return replace(self, changes=(*older, *((change, 0) for change in changes)))
 
     def attach_changes(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
-        """With what was planned at the services of each open incident: the page tells it for as long as it is open,
-        which is longer than changes are remembered."""
+        """Attach the planned changes at the services of each open incident. They stay with it longer than changes are
+        remembered."""
         if not self.changes or not self.open:
             return self
-        told = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
-        return replace(self, open=tuple(_attach_changes(incident, told) for incident in self.open))
+        dated = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
+        return replace(self, open=tuple(_attach_changes(incident, dated) for incident in self.open))
 
     def threshold(self, percentile: float) -> float:
-        """Percentile of the scores that were normal, by what is known now; 0 while there are none."""
+        """Return the percentile of the normal scores, feedback included; 0 if there are none."""
         scores: Sequence[float] | NDArray[np.float64] = self.scores
         if self.feedback:
             scores = normal_scores(self.scores, self.times, self.alerted_scores, self.past, self.feedback)
         return float(np.percentile(scores, percentile)) if len(scores) else 0.0
 
     def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
-        """With one more mesh score; at most ``keep`` without and as many with an alert."""
+        """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one."""
         if alerted:
             return replace(self, alerted_scores=(*self.alerted_scores, (at.timestamp(), score))[-keep:])
         return replace(self, scores=(*self.scores, score)[-keep:], times=(*self.times, at.timestamp())[-keep:])
 
     def record_open(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":
-        """With what is open now among the incidents that feedback may name.
+        """Record the open incidents among those that feedback can refer to.
 
         Args:
             names: of M candidates.
-            excess: ``[M, 4]`` how far their page levels would have to be raised now for silence.
-            now: of the snapshot.
+            excess: ``[M, 4]`` by how much their page levels would have to rise for silence now.
+            now: time of the snapshot.
         """
         past = {one.id: one for one in self.past}
-        rows = excess.astype(np.float64).round(3).tolist()  # few digits: it is stored with every snapshot
+        rows = excess.astype(np.float64).round(3).tolist()  # few digits, because it is stored with every snapshot
         over = {name: tuple(row) for name, row in zip(names, rows, strict=True) if any(row)}
         for i in self.open:
             highest = dict(past.pop(i.id).excess) if i.id in past else {}
@@ -182,42 +192,44 @@ class IncidentMemory:
         return replace(self, past=tuple(past.values())[-REMEMBERED:])
 
     def add_feedback(self, feedback: Feedback) -> "IncidentMemory":
-        """With what somebody says of an incident instead of what was said of it before; one that is none has ended."""
+        """Replace the feedback on an incident. A false alarm ends it."""
         memory = replace(self, feedback=(*self.remove_feedback(feedback.incident).feedback, feedback))
         if feedback.was_incident:
             return memory
-        hot = {name: bits for name, bits in self.above_level.items() if name not in feedback.services}
-        return replace(memory, open=tuple(i for i in self.open if i.id != feedback.incident), above_level=hot)
+        above_level = {name: bits for name, bits in self.above_level.items() if name not in feedback.services}
+        return replace(memory, open=tuple(i for i in self.open if i.id != feedback.incident), above_level=above_level)
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
-        """As if nothing had been said of this incident."""
+        """Remove the feedback on an incident."""
         return replace(self, feedback=tuple(one for one in self.feedback if one.incident != incident))
 
     def remove_mute(self, mute: str) -> "IncidentMemory":
-        """As if there were no such mute."""
+        """Remove a mute."""
         return replace(self, mutes=tuple(one for one in self.mutes if one.id != mute))
 
     def without_muted(self) -> "IncidentMemory":
-        """Without muted members of open incidents; one that loses some ends if nobody left was hot of late."""
+        """Remove muted members from open incidents. An incident that loses members ends unless one of the others was
+        above its level recently."""
         if not self.active_mutes.mutes or not self.open:
             return self
-        heard = [~self.active_mutes.is_muted(incident.members) for incident in self.open]
+        unmuted = [~self.active_mutes.is_muted(incident.members) for incident in self.open]
         left = [
             replace(incident, members=tuple(np.array(incident.members, object)[kept]))
-            for incident, kept in zip(self.open, heard, strict=True)
+            for incident, kept in zip(self.open, unmuted, strict=True)
         ]
-        goes_on = [
-            kept.all() or not self.above_level.keys().isdisjoint(i.members) for i, kept in zip(left, heard, strict=True)
+        continues = [
+            kept.all() or not self.above_level.keys().isdisjoint(i.members)
+            for i, kept in zip(left, unmuted, strict=True)
         ]
-        return replace(self, open=tuple(incident for incident, on in zip(left, goes_on, strict=True) if on))
+        return replace(self, open=tuple(incident for incident, on in zip(left, continues, strict=True) if on))
 
     def record_hidden(self, mutes: Iterable[MuteInForce], now: datetime) -> "IncidentMemory":
-        """With whom the mutes name that hide something now."""
+        """Record the patterns of mutes that hide something now."""
         found = {pattern: now for mute in mutes if mute.hides for pattern in patterns(mute)}
         return replace(self, last_hidden=self.last_hidden | found) if found else self
 
     def drop_expired(self, now: datetime, oldest: datetime) -> "IncidentMemory":
-        """Without the mutes that hold for no snapshot after ``now``, and what they hid before the ``oldest`` kept."""
+        """Drop mutes that end at ``now`` or before, and records of hidden services older than ``oldest``."""
         return replace(
             self,
             mutes=tuple(mute for mute in self.mutes if mute.end > now),
@@ -226,11 +238,11 @@ class IncidentMemory:
         )
 
 
-def _attach_changes(incident: OpenIncident, told: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
-    """The incident with those of the changes at its services that it does not know yet."""
+def _attach_changes(incident: OpenIncident, dated: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
+    """Add those of the changes at the incident's services that it does not have yet."""
     known = {near.change for near in incident.changes}
     new = [
-        NearbyChange(change, at) for change, at in told if change.service in incident.members and change not in known
+        NearbyChange(change, at) for change, at in dated if change.service in incident.members and change not in known
     ]
     if not new:
         return incident
@@ -240,7 +252,7 @@ def _attach_changes(incident: OpenIncident, told: Sequence[tuple[PlannedChange, 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Services that deviate and call each other: rows of the candidates."""
+    """Services that deviate and call each other, as rows of the candidates, and whether one of them is confirmed."""
 
     rows: IntArray
     confirmed: bool
@@ -249,7 +261,11 @@ class Group:
 def confirm_services(
     memory: IncidentMemory, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
 ) -> tuple[dict[str, tuple[int, datetime]], BoolArray]:
-    """Which candidates are confirmed, and the hot services' bits one snapshot later."""
+    """Update the services above their level.
+
+    Returns:
+        Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
+    """
     mask = (1 << policy.confirm_of) - 1
     bits = {name: ((b << 1) & mask, since) for name, (b, since) in memory.above_level.items()}
     for name, score in zip(names, scores, strict=True):
@@ -263,10 +279,10 @@ def confirm_services(
 
 
 def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Group]:
-    """Connected components of the members along direct calls, those with a confirmed service first.
+    """Return the connected components of the members along direct calls, those with a confirmed service first.
 
     Args:
-        member: ``[M]`` hot or affected candidates.
+        member: ``[M]`` candidates above their level or affected.
         confirmed: ``[M]``.
         calls: ``[2, C]`` rows of candidates that call each other.
     """
@@ -288,18 +304,21 @@ def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Gro
 
 
 def split_muted(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
-    """The groups without their muted services, and the muted rows of those that page or would.
+    """Remove the muted services from groups.
 
-    Whoever is muted still holds a group together, so that one trouble is one incident.
+    Muted services still connect a group, so that one fault is one incident.
 
     Args:
         found: groups of candidates.
         confirmed, muted: ``[M]`` candidates.
+
+    Returns:
+        The groups that remain, and the muted rows of groups that raise an alert or would.
     """
     left = [group.rows[~muted[group.rows]] for group in found]
-    heard = [Group(rows, bool(confirmed[rows].any())) for rows in left if len(rows)]
+    remaining = [Group(rows, bool(confirmed[rows].any())) for rows in left if len(rows)]
     hidden = [group.rows[muted[group.rows]] for group in found if group.confirmed]
-    return sorted(heard, key=lambda g: not g.confirmed), np.concatenate([np.zeros(0, np.int64), *hidden])
+    return sorted(remaining, key=lambda g: not g.confirmed), np.concatenate([np.zeros(0, np.int64), *hidden])
 
 
 def follow(
@@ -310,18 +329,18 @@ def follow(
     severities: Sequence[Severity],
     clear_after: int,
 ) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
-    """Match groups to open incidents by shared services: incidents are born, grow, merge into the oldest, and end.
+    """Match groups with open incidents by shared services. Incidents start, grow, merge into the oldest, and end.
 
     Args:
         memory: with the open incidents.
-        found: today's groups; an unconfirmed one can keep an incident's services in view, not begin one.
+        found: groups of this snapshot; one without a confirmed service can continue an incident but not start one.
         names: candidates' ids.
-        since: per group, when its first evidence was seen.
+        since: per group, time of its first evidence.
         severities: per group.
         clear_after: quiet snapshots that end an incident.
 
     Returns:
-        The incidents open now, and the group each of them has in this snapshot, by incident id.
+        The incidents open now, and the group of each in this snapshot, by incident id.
     """
     open_now = {incident.id: incident for incident in memory.open}
     seen: dict[str, Group] = {}
@@ -358,6 +377,6 @@ def _start_incident(names: Sequence[str], group: Group, began: datetime, severit
 
 
 def incident_id(began: datetime, members: Sequence[str]) -> str:
-    """Name of an incident by its first evidence (UTC) and the services that it began with, sorted."""
+    """Return the id of an incident, from its first evidence (UTC) and its first services, sorted."""
     mark = hashlib.blake2b("\n".join((began.isoformat(), *members)).encode(), digest_size=4).hexdigest()
     return f"{began:%Y%m%dT%H%M%SZ}-{mark}"

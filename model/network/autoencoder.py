@@ -1,11 +1,13 @@
 """The temporal-attentive graph autoencoder.
 
-Encoder: two :class:`~model.network.layers.MeshLayer` over services, with the embedding of each call's own trajectory in
-weight and value. Decoder: the directed structure, sigmoid(Z_source Z_target^T), and what each service's and each call's
-channels should be now. An expectation never sees what it expects: a service's load is expected from its callers, its
-latency, errors and resources from its own load and its callees, a call's traffic from its source, a call's latency and
-errors from its destination; everything from its own past. So what neighbours explain is expected, and what starts here
-is not.
+The encoder has two :class:`~model.network.layers.MeshLayer` over services, with the embedding of each call's trajectory
+in weight and value. The decoder predicts the directed structure, sigmoid(Z_source Z_target^T), and the expected
+channels of each service and call now.
+
+An expectation never reads what it predicts. A service's load is predicted from its callers; its latency, errors and
+resources from its own load and its callees; a call's traffic from its source; a call's latency and errors from its
+destination; and everything from its own past. So the part of a deviation that neighbours explain is expected, and a
+fault that starts here is not.
 """
 
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ NODE_PAST = slice(3 * C_NODE, 5 * C_NODE)
 EDGE_PAST = slice(2 * C_EDGE, 4 * C_EDGE)
 OWN_LOAD = [RATE, C_NODE + RATE]  # the request rate's deviation and whether it was observed
 CALL_LOAD = [0, 4]  # channels of a call that its source decides: traffic and weight
-CALL_SYMPTOMS = [1, 2, 3]  # those its destination decides: errors and latency
+CALL_SYMPTOMS = [1, 2, 3]  # channels of a call that its destination decides: errors and latency
 EXPECTED_LIMIT = 4.0  # in asinh of sigmas: 27 sigmas
 
 
@@ -38,7 +40,8 @@ class AutoencoderConfig:
         embedding: width of the second, D.
         heads: attention heads, H.
         trajectory: width of a call's temporal embedding, T.
-        neighbours: callers and callees that a service hears at most (:func:`model.state.mesh_state.heard`).
+        neighbours: most callers and most callees that a service attends to
+            (:func:`model.state.mesh_state.sample_neighbours`).
         slope: LeakyReLU's.
     """
 
@@ -52,13 +55,13 @@ class AutoencoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class MeshGraph:
-    """Inputs of the network: one mesh, one part, or several of either side by side.
+    """Inputs of the network: one mesh, one part, or several of them side by side.
 
     Attributes:
         nodes: ``[N, NODE_INPUTS]``.
         edges: ``[E, EDGE_INPUTS]``.
         edge_index: int64 ``[2, E]``.
-        callers, callees: whom each node hears.
+        callers, callees: which neighbours each node attends to.
     """
 
     nodes: Tensor
@@ -70,14 +73,14 @@ class MeshGraph:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What the network says.
+    """Outputs of the network.
 
     Attributes:
         embeddings: ``[N, D]``.
         node_expected: ``[N, 9]`` expected deviations in asinh of sigmas.
         edge_expected: ``[E, 5]`` likewise.
-        structure: ``[E]`` logits: should this call exist.
-        blame: ``[N]`` logits: does trouble start here.
+        structure: ``[E]`` logits: whether this call should exist.
+        root_cause_logit: ``[N]``: whether the fault starts here.
     """
 
     embeddings: Tensor
@@ -88,7 +91,7 @@ class Decoding:
 
 
 class Autoencoder(nn.Module):
-    """See the module's docstring. No parameter belongs to a node, and nothing mixes nodes except along calls."""
+    """See the module's docstring. No parameter belongs to a node, and nodes mix only along calls."""
 
     def __init__(self, config: AutoencoderConfig) -> None:
         super().__init__()
@@ -107,7 +110,7 @@ class Autoencoder(nn.Module):
         self.blame = perceptron(d, 32, 1)
 
     def forward(self, graph: MeshGraph) -> Decoding:
-        """One pass over services and calls; calls of the graph are decoded, present or vanished."""
+        """Run one pass over services and calls. All calls of the graph are decoded, present or vanished."""
         h_t = self.trajectory(graph.edges)  # [E, T]
         h, from_callers, from_callees = self.first(graph.nodes, h_t, graph.callers, graph.callees)  # [N, hidden] each
         z, _, _ = self.second(h, h_t, graph.callers, graph.callees)  # [N, D]
@@ -121,7 +124,7 @@ class Autoencoder(nn.Module):
         )
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Logits ``[E]`` of calls between rows of two sets of embeddings ``[*, D]``."""
+        """Return logits ``[E]`` of calls between rows of two sets of embeddings ``[*, D]``."""
         return ops.edge_dot(self.as_source(z_source), self.as_target(z_target), source, target) + self.sparsity
 
     def _expected_nodes(self, nodes: Tensor, from_callers: Tensor, from_callees: Tensor) -> Tensor:

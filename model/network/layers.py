@@ -12,12 +12,12 @@ from kernels import ops
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhoods:
-    """Whom each of N nodes hears in one direction, as CSR.
+    """The neighbours that each of N nodes attends to in one direction, as CSR.
 
     Attributes:
         indptr: int64 ``[N + 1]``.
         indices: int64 ``[S]`` neighbours.
-        edges: int64 ``[S]`` the call between, as a row of the trajectories.
+        edges: int64 ``[S]`` the call to each, as a row of the trajectories.
     """
 
     indptr: Tensor
@@ -26,7 +26,7 @@ class Neighbourhoods:
 
     @classmethod
     def of(cls, listener: Tensor, speaker: Tensor, attended: Tensor, num_nodes: int) -> Self:
-        """From the ends of E calls ``[E]`` and the mask of those that are heard."""
+        """Build from the ends of E calls ``[E]`` and the mask of the attended ones."""
         edges = torch.nonzero(attended).flatten()
         edges = edges[torch.argsort(listener[edges], stable=True)]
         indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=listener.device)
@@ -35,10 +35,10 @@ class Neighbourhoods:
 
 
 class Attention(nn.Module):
-    """What a node hears from one side: alpha_ij = softmax(a · LeakyReLU(W [h_i || h_j || h_t])).
+    """Attention over one side: alpha_ij = softmax(a · LeakyReLU(W [h_i || h_j || h_t])).
 
-    GATv2 form (Brody et al., ICLR 2022), where h_t is the temporal embedding of the call between them. h_t enters the
-    value too: a node with a single caller, whose softmax is always 1, still hears a change of that call.
+    This is the GATv2 form (Brody et al., ICLR 2022), where h_t is the temporal embedding of the call between them. h_t
+    also enters the value: a node with a single caller, whose softmax is always 1, still receives a change of that call.
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int, trajectory: int, slope: float) -> None:
@@ -53,7 +53,7 @@ class Attention(nn.Module):
             nn.init.xavier_uniform_(weight)
 
     def forward(self, x: Tensor, trajectories: Tensor, neighbours: Neighbourhoods) -> Tensor:
-        """``x [N, inputs]``, ``trajectories [E, T]`` -> ``[N, outputs]``; zeros for who hears nobody."""
+        """Map ``x [N, inputs]`` and ``trajectories [E, T]`` to ``[N, outputs]``; zeros for nodes without neighbours."""
         values, heard = ops.attend(
             self.query(x),
             self.key(x),
@@ -70,9 +70,9 @@ class Attention(nn.Module):
 
 
 class MeshLayer(nn.Module):
-    """A self term and, with weights of their own, attention over callers and over callees.
+    """A self term, and separate attention over callers and over callees.
 
-    Trouble climbs from callee to caller and load runs the other way, so the two sides are never mixed before the sum.
+    Faults spread from callee to caller and load from caller to callee, so the two sides are not mixed before the sum.
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int, trajectory: int, slope: float) -> None:
@@ -85,12 +85,13 @@ class MeshLayer(nn.Module):
     def forward(
         self, x: Tensor, trajectories: Tensor, callers: Neighbourhoods, callees: Neighbourhoods
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """-> embedding ``[N, outputs]`` and what was heard from callers and from callees, ``[N, outputs]`` each."""
+        """Return the embedding ``[N, outputs]``, and the attention results of callers and of callees, ``[N, outputs]``
+        each."""
         from_callers = self.callers(x, trajectories, callers)
         from_callees = self.callees(x, trajectories, callees)
         return functional.gelu(self.norm(self.own(x) + from_callers + from_callees)), from_callers, from_callees
 
 
 def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Two linear layers with a GELU between them."""
+    """Return two linear layers with a GELU between them."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))

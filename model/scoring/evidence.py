@@ -206,9 +206,9 @@ def gather(
     """Compute the evidence of every service and select the candidates."""
     remote = remotes(state)
     kinds = _kinds(state, observation, decoded, surprise, remote)
-    told = apply_level_shifts(kinds, state.memory, state.node_ids)
-    page = page_score(told) * _leniency(state, policy) * decoded.scored
-    affected = told[:, AFFECTED].max(axis=1) * decoded.scored
+    shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
+    page = page_score(shifted) * _leniency(state, policy) * decoded.scored
+    affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
     interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
     interest += WORTH_A_LOOK * state.memory.is_in_incident(state.node_ids)  # services of open incidents stay candidates
     worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.active_mutes.is_muted(state.node_ids))
@@ -244,8 +244,8 @@ def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
     first = order[:MOST_CANDIDATES]
     if not muted.any():
         return first
-    heard: IntArray = order[~muted[order]][:MOST_CANDIDATES]
-    return order[np.isin(order, np.union1d(first, heard))]
+    unmuted: IntArray = order[~muted[order]][:MOST_CANDIDATES]
+    return order[np.isin(order, np.union1d(first, unmuted))]
 
 
 def page_score(kinds: Array) -> Array:

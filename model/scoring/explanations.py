@@ -124,11 +124,11 @@ def explain(
     _add_moved_calls(state, strength, keep, table, now - usual)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
-    told_of = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
-    series = np.where(told_of, best, -1)
+    is_strong = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
+    series = np.where(is_strong, best, -1)
     call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
-    nobody = np.full((2, 1), -1)  # the column that index -1 selects, even if there are no calls
-    ends = np.concatenate([state.edge_index, nobody], axis=1)[:, call]
+    absent = np.full((2, 1), -1)  # the column that index -1 selects, even if there are no calls
+    ends = np.concatenate([state.edge_index, absent], axis=1)[:, call]
     peer = np.where(call >= 0, np.where(ends[0] == keep[:, None], ends[1], ends[0]), -1)
     values = np.zeros((2, *series.shape), np.float32)
     for m, k in np.argwhere(series >= 0):
@@ -207,6 +207,8 @@ def _load(observation: Observation, keep: IntArray) -> Array:
     """Return the candidates' requests relative to usual, ``[M]``; 1 if the change is too small to report."""
     node = observation.node
     ratio = np.exp(node.value[keep, RATE] - node.expected[keep, RATE])
-    told = node.observed[keep, RATE] & (np.abs(node.now[keep, RATE]) >= LOAD_SIGMAS) & observation.node_present[keep]
-    load: Array = np.where(told, ratio, 1).astype(np.float32)
+    has_changed = (
+        node.observed[keep, RATE] & (np.abs(node.now[keep, RATE]) >= LOAD_SIGMAS) & observation.node_present[keep]
+    )
+    load: Array = np.where(has_changed, ratio, 1).astype(np.float32)
     return load

@@ -1,4 +1,5 @@
-"""The meta-model: parts' evidence in, the cluster's verdict out. Small, trained, milliseconds."""
+"""The meta-model: from the evidence of all parts to the cluster's verdict. It is small, trained, and takes
+milliseconds."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -36,11 +37,11 @@ EITHER_WAY = (
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
-AFFECTED_SHARE = 0.6  # of the page level: symptoms of this surprise belong to an incident beside them
-# In the ranking: nats for each decade of page score, since what is strange by itself needs no lesson, up to what a
-# disappearance is worth: beyond, more decades say how much is suffered, not whose doing it is.
+AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
+# Nats in the ranking for each decade of page score, whatever was learned. Beyond the surprise of a disappearance, more
+# decades show the damage rather than the cause.
 PAGE_NATS, MOST_DECADES = 1.0, DISAPPEARANCE_SURPRISE
-# Kinds of evidence that say of latency what others say of errors: in training they may change places.
+# Kinds of evidence for latency and their equivalents for errors. Training exchanges them at random.
 COUNTERPARTS = {
     EvidenceKind.LATENCY: EvidenceKind.ERROR,
     EvidenceKind.LATENCY_RAW: EvidenceKind.ERROR_RAW,
@@ -49,12 +50,12 @@ COUNTERPARTS = {
 
 
 class RankingNetwork(nn.Module):
-    """Whose doing: a score per candidate that is monotone in its evidence.
+    """Root-cause score per candidate, monotone in its evidence.
 
-    A deviation of its own, or of calls into it, never makes a service less suspect, and its callees' symptoms never
-    make it more so; load, which may be cause or effect, counts either way. Without that bound the ranking learns from
-    three kinds of simulated faults that whoever burns cpu is a victim. Weights are positive through a softplus, as in
-    monotone networks (Sill 1998).
+    A deviation of its own, or of calls into it, never makes a service less suspect. Symptoms of its callees never make
+    it more suspect. Load can be cause or effect, so it counts either way. Without this constraint the ranking learns
+    from three kinds of simulated faults that a service with high cpu is a victim. Weights are positive through a
+    softplus, as in monotone networks (Sill 1998).
     """
 
     def __init__(self, hidden: int = 16) -> None:
@@ -64,34 +65,36 @@ class RankingNetwork(nn.Module):
         self.second = nn.Parameter(torch.full((hidden, 1), -1.0))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """``[R, RANK_INPUTS]`` -> ``[R, 1]``."""
+        """Map ``[R, RANK_INPUTS]`` to ``[R, 1]``."""
         hidden = functional.relu(inputs @ functional.softplus(self.first) + self.bias)
         return hidden @ functional.softplus(self.second)
 
 
 class MetaModel(nn.Module):
-    """Two small networks: whose doing (a score per candidate, compared within its group) and how sure we are."""
+    """Two small networks: a root-cause score per candidate, compared within its group, and the probability of an
+    incident."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank = RankingNetwork()
         self.detect = perceptron(DETECT_INPUTS, 16, 1)
 
-    def root_cause_score(self, inputs: Tensor, strange: Tensor) -> Tensor:
-        """``[R]`` nats that speak for each candidate: of :func:`rank_inputs` as learned, and of :func:`strangeness`."""
+    def root_cause_score(self, inputs: Tensor, page: Tensor) -> Tensor:
+        """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, plus ``page`` from
+        :func:`page_nats`."""
         learned: Tensor = self.rank(inputs).squeeze(1)
-        return learned + strange
+        return learned + page
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingCalls:
-    """Calls between parts: both ends' embeddings meet only here.
+    """Calls between parts. The embeddings of both ends meet only here.
 
     Attributes:
         embeddings: float32 ``[B, D]`` of services at the boundary.
         ends: int64 ``[2, X]`` rows of ``embeddings``: source and destination.
         candidates: int64 ``[2, X]`` rows of the evidence; -1: not a candidate.
-        young: bool ``[X]``: to be judged by the structure.
+        young: bool ``[X]``: whether the learned structure judges the call.
     """
 
     embeddings: Array
@@ -102,14 +105,14 @@ class CrossingCalls:
 
 @dataclass(frozen=True, slots=True)
 class VerdictContext:
-    """What the verdict needs to know beside the evidence.
+    """What the verdict needs besides the evidence.
 
     Attributes:
         observed_at: the snapshot's time.
         sequence: snapshots counted, this one included.
         learned: snapshots learned from, this one included.
         interval_seconds: between snapshots, s.
-        missing_parts: parts that gave no answer.
+        missing_parts: parts that did not answer.
     """
 
     observed_at: datetime
@@ -120,7 +123,7 @@ class VerdictContext:
 
 
 def decode_crossing(network: Autoencoder, crossing: CrossingCalls) -> Array:
-    """Structure logits ``[X]`` of the calls between parts."""
+    """Return the structure logits ``[X]`` of the calls between parts."""
     device = next(network.parameters()).device
     z = torch.from_numpy(np.array(crossing.embeddings)).to(device)
     source, target = torch.from_numpy(np.array(crossing.ends)).to(device)
@@ -130,7 +133,7 @@ def decode_crossing(network: Autoencoder, crossing: CrossingCalls) -> Array:
 
 
 def with_crossing(evidence: Evidence, crossing: CrossingCalls, logits: Array) -> Evidence:
-    """Evidence that also knows how unlikely the young calls between parts are."""
+    """Add to the evidence how unlikely the young calls between parts are."""
     kinds = evidence.kinds.copy()
     unlikely = unlikelihood(logits) * crossing.young
     for ends in crossing.candidates:
@@ -139,7 +142,7 @@ def with_crossing(evidence: Evidence, crossing: CrossingCalls, logits: Array) ->
     return replace(evidence, kinds=kinds)
 
 
-def judge(
+def build_verdict(
     meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext, level: float
 ) -> tuple[Verdict, IncidentMemory]:
     """The verdict of one snapshot.
@@ -158,8 +161,8 @@ def judge(
     mesh_score = float(evidence.page.max(initial=0.0))
     warming = when.learned < policy.warm_up
     score = np.zeros_like(evidence.page) if warming else evidence.page
-    hot, confirmed = confirm_services(memory, evidence.names, score, level, policy, when.observed_at)
-    memory = replace(memory, above_level=hot).without_muted()
+    above_level, confirmed = confirm_services(memory, evidence.names, score, level, policy, when.observed_at)
+    memory = replace(memory, above_level=above_level).without_muted()
     member = (score > level) | confirmed | ((evidence.affected > AFFECTED_SHARE * level) & (not warming))
     muted = memory.active_mutes.is_muted(evidence.names)
     found, hidden = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
@@ -175,8 +178,10 @@ def judge(
         for i, open_incident in enumerate(memory.open)
     )
     threshold = memory.threshold(policy.percentile)
-    heard = float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score  # trouble is not ordinary
-    memory = memory.add_score(heard, when.observed_at, alerted=bool(incidents), keep=policy.history)
+    unmuted_score = (
+        float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
+    )  # a muted incident is not normal either
+    memory = memory.add_score(unmuted_score, when.observed_at, alerted=bool(incidents), keep=policy.history)
     memory = memory.record_hidden(mutes, when.observed_at)
     if memory.open:
         shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
@@ -222,7 +227,7 @@ def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
 def _describe(
     meta: MetaModel, evidence: Evidence, memory: IncidentMemory, index: int, group: Group | None, when: VerdictContext
 ) -> Incident:
-    """An open incident as the verdict tells it; one that is quiet now keeps its services."""
+    """Build an incident of the verdict. A quiet incident keeps its services."""
     open_incident = memory.open[index]
     row = {name: i for i, name in enumerate(evidence.names)}
     rows = group.rows if group else np.array([row[m] for m in open_incident.members if m in row], np.int64)
@@ -240,7 +245,7 @@ def _describe(
 
 
 def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
-    """A group and who calls it or is called by it: the culprit may show nothing itself."""
+    """Add the callers and callees of a group, because the root cause may show no symptom itself."""
     touching = np.isin(calls, rows).any(axis=0)
     near: IntArray = np.union1d(rows, calls[:, touching].ravel()).astype(np.int64)
     return near
@@ -254,8 +259,13 @@ def suspects(
     when: VerdictContext,
     preferred: Array,
 ) -> tuple[Suspect, ...]:
-    """Of these candidates, those whose doing it may be, best first, with reasons; ``preferred`` ``[M]`` nats speak for
-    those that people named before."""
+    """Rank these candidates by root-cause score and explain the best ones.
+
+    Args:
+        meta, evidence, memory, when: as in :func:`build_verdict`.
+        rows: candidates to rank.
+        preferred: ``[M]`` nats for services that feedback named before.
+    """
     if not len(rows):
         return ()
     with torch.inference_mode():
@@ -268,50 +278,53 @@ def suspects(
 
 
 def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
-    now, told = when.observed_at, evidence.explanation
+    now, explanation = when.observed_at, evidence.explanation
     since = memory.above_level.get(evidence.names[row], (0, now))[1]
-    if told.gone[row]:
-        since = min(since, now - timedelta(seconds=(int(told.gone[row]) - 1) * when.interval_seconds))
+    if explanation.gone[row]:
+        since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
     reasons: list[Reason] = []
-    for k, series in enumerate(told.series[row]):
+    for k, series in enumerate(explanation.series[row]):
         if series < 0:
             continue
-        peer = told.peers[told.peer[row, k]] if told.peer[row, k] >= 0 else ""
+        peer = explanation.peers[explanation.peer[row, k]] if explanation.peer[row, k] >= 0 else ""
         source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
-        values = float(told.observed[row, k]), float(told.expected[row, k])
-        load = 1.0 if reasons else float(told.load[row])  # told once
+        values = float(explanation.observed[row, k]), float(explanation.expected[row, k])
+        load = 1.0 if reasons else float(explanation.load[row])  # reported once
         reasons.append(Reason(SERIES[series], *values, since, source, destination, load))
     return tuple(reasons)
 
 
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
-    """``[R]`` nats that each candidate's own page score speaks for it, whatever was learned."""
+    """Return nats ``[R]`` for each candidate from its own page score."""
     return torch.from_numpy(PAGE_NATS * np.minimum(evidence.page[rows], np.float32(MOST_DECADES)))
 
 
 def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
-    """``[R, RANK_INPUTS]``: evidence of each candidate, as it is and beside the strongest of its group, with the sign
-    in which it counts (both for load); no level, no age, no size of the mesh."""
+    """Return ``[R, RANK_INPUTS]``: the evidence of each candidate, absolute and relative to the strongest of its group.
+
+    Each value has the sign in which it counts; load has both. There is no level, age or mesh size among the inputs.
+    """
     kinds = evidence.kinds[rows]
     beside = kinds / np.maximum(kinds.max(axis=0, initial=0), 1.0)
     signed = []
     for table in (kinds / 5, beside):
         signed += [table, -table[:, EITHER_WAY]]
         table[:, EvidenceKind.CALLEES] *= -1
-    blame = evidence.root_cause_logit[rows] - evidence.root_cause_logit[rows].max(initial=0)
-    signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(blame, -10, 10)[:, None] / 5]
+    logit = evidence.root_cause_logit[rows] - evidence.root_cause_logit[rows].max(initial=0)
+    signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(logit, -10, 10)[:, None] / 5]
     table = np.concatenate(signed, axis=1)
     return torch.from_numpy(table.astype(np.float32))
 
 
-def rank_mask(kinds: BoolArray, *, blame: bool) -> Array:
-    """``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` makes of these kinds ``[K]``, and of blame."""
+def rank_mask(kinds: BoolArray, *, logit: bool) -> Array:
+    """Return ``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` derives from these kinds ``[K]`` and from the
+    network's logit."""
     table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
-    return np.concatenate([table, table, [True, blame]]).astype(np.float32)
+    return np.concatenate([table, table, [True, logit]]).astype(np.float32)
 
 
 def rank_exchange() -> Tensor:
-    """``[RANK_INPUTS]``: places of the inputs of :func:`rank_inputs` with latency and errors in each other's."""
+    """Return ``[RANK_INPUTS]``: the inputs of :func:`rank_inputs` with latency and errors exchanged."""
     places = np.arange(RANK_INPUTS)
     for table in (0, K + len(EITHER_WAY)):
         for latency, error in COUNTERPARTS.items():
@@ -321,14 +334,15 @@ def rank_exchange() -> Tensor:
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
-    """Probability that an incident is in progress, 0 to 1."""
+    """Return the probability that an incident is in progress, 0 to 1."""
     with torch.inference_mode():
         logit = meta.detect(detect_inputs(evidence, memory, level))
     return float(torch.sigmoid(logit))
 
 
 def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> Tensor:
-    """``[DETECT_INPUTS]``: the three worst page scores beside the page level, how many deviate, and for how long."""
+    """Return ``[DETECT_INPUTS]``: the three highest page scores relative to the page level, how many services deviate,
+    and for how long."""
     top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
     streak = max((bits.bit_count() for bits, _ in memory.above_level.values()), default=0)
     symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)

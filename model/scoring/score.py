@@ -105,11 +105,11 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
     """
     graph = batch_tasks(tasks, next(network.parameters()).device)
     with torch.inference_mode():
-        said = network(graph)
-        node_expected = torch.sinh(said.node_expected).cpu().numpy()
-        edge_expected = torch.sinh(said.edge_expected).cpu().numpy()
-        structure, blame = said.structure.cpu().numpy(), said.root_cause_logit.cpu().numpy()
-        embeddings = said.embeddings.cpu().numpy()
+        decoding = network(graph)
+        node_expected = torch.sinh(decoding.node_expected).cpu().numpy()
+        edge_expected = torch.sinh(decoding.edge_expected).cpu().numpy()
+        structure, logit = decoding.structure.cpu().numpy(), decoding.root_cause_logit.cpu().numpy()
+        embeddings = decoding.embeddings.cpu().numpy()
     scores, node, edge = [], 0, 0
     for task in tasks:
         core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)
@@ -119,7 +119,7 @@ def score(network: Autoencoder, tasks: Sequence[PartitionTask]) -> list[Partitio
                 node_expected[core],
                 edge_expected[owned],
                 structure[owned],
-                blame[core],
+                logit[core],
                 embeddings[node + task.boundary],
             )
         )
@@ -135,15 +135,15 @@ def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGra
     source, target = edge_index
     total = int(offsets[-1])
 
-    def joined(arrays: list[Array] | list[BoolArray]) -> torch.Tensor:
+    def to_tensor(arrays: list[Array] | list[BoolArray]) -> torch.Tensor:
         # A copy, because arrays that came through shared memory are read-only and torch has no such tensors.
         return torch.from_numpy(np.concatenate(arrays)).to(device)
 
-    callers = joined([t.attended_callers for t in tasks])
-    callees = joined([t.attended_callees for t in tasks])
+    callers = to_tensor([t.attended_callers for t in tasks])
+    callees = to_tensor([t.attended_callees for t in tasks])
     return MeshGraph(
-        joined([t.nodes for t in tasks]),
-        joined([t.edges for t in tasks]),
+        to_tensor([t.nodes for t in tasks]),
+        to_tensor([t.edges for t in tasks]),
         edge_index,
         Neighbourhoods.of(target, source, callers, total),
         Neighbourhoods.of(source, target, callees, total),

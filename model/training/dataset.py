@@ -1,4 +1,4 @@
-"""Training examples from runs of a mesh, whose faults are known or absent."""
+"""Training examples from runs of a mesh with known faults, or without any."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,8 +19,7 @@ RECOVERY = 12  # intervals after a fault that count as neither normal nor faulty
 
 @dataclass(frozen=True, slots=True)
 class LabelledFault:
-    """A fault acts in ``[start, end)`` and begins at ``service`` (a node id); its kind, where that is known, teaches
-    nothing."""
+    """A fault acts in ``[start, end)`` and starts at ``service`` (a node id). Training does not use its kind."""
 
     start: datetime
     end: datetime
@@ -30,12 +29,12 @@ class LabelledFault:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """A stretch of one mesh's life that can be read again and again.
+    """A stretch of one mesh's history that can be read repeatedly.
 
     Attributes:
         name: for the report.
-        snapshots: begins a new reading, oldest first.
-        faults: what is known to be wrong in it; all else is normal.
+        snapshots: returns a new iterator, oldest first.
+        faults: known faults; all other time is normal.
     """
 
     name: str
@@ -45,12 +44,12 @@ class TrainingRun:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One snapshot as the network is trained on it.
+    """One snapshot as a training example of the network.
 
     Attributes:
-        task: the whole mesh as inputs; its own first columns are the targets.
-        culprit: row of the service where trouble starts; -1: the snapshot is normal.
-        weight: of the blame, so that each fault weighs the same, however long it lasts.
+        task: the whole mesh as inputs; its first columns are also the targets.
+        culprit: row of the service where the fault starts; -1: the snapshot is normal.
+        weight: of the root-cause loss, so that each fault has the same total weight, however long it lasts.
     """
 
     task: PartitionTask
@@ -60,13 +59,13 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class TrainingMoment:
-    """One snapshot of a run: what was seen, and the truth about it.
+    """One snapshot of a run, and the truth about it.
 
     Attributes:
         state: after the snapshot.
-        observation, snapshot: now.
+        observation, snapshot: of now.
         fault: in progress, if any.
-        normal: neither a fault nor its aftermath.
+        normal: whether neither a fault nor its aftermath is in progress.
     """
 
     state: MeshState
@@ -80,12 +79,19 @@ def replay_run(
     run: TrainingRun,
     config: AutoencoderConfig,
     policy: AlertPolicy,
-    remembered: Callable[[MeshState], IncidentMemory] = lambda state: state.memory,
+    read_memory: Callable[[MeshState], IncidentMemory] = lambda state: state.memory,
 ) -> Iterator[TrainingMoment]:
-    """A run snapshot by snapshot; ``remembered`` gives what paging remembers after each, if anybody pages."""
+    """Replay a run snapshot by snapshot.
+
+    Args:
+        run: to replay.
+        config: of the network.
+        policy: of alerts.
+        read_memory: returns the memory of alerting after each snapshot.
+    """
     state = MeshState()
     for snapshot in run.snapshots():
-        memory = remembered(state).advance_changes(
+        memory = read_memory(state).advance_changes(
             snapshot.changes, policy.change_memory, WINDOW + policy.change_memory
         )
         state = replace(state, memory=memory)
@@ -98,7 +104,7 @@ def replay_run(
 
 
 def examples(moment: TrainingMoment, index: int, every: int) -> list[Example]:
-    """The example that a moment gives, if it does: every ``every``-th normal one, every second one of a fault."""
+    """Return the example of a moment, if it is sampled: every ``every``-th normal one, every second one of a fault."""
     fault, state = moment.fault, moment.state
     if index < SETTLE or not (index % every == 0 if moment.normal else fault and index % 2 == 0):
         return []
@@ -111,7 +117,7 @@ def examples(moment: TrainingMoment, index: int, every: int) -> list[Example]:
 
 
 def shuffle_batches(count: int, batch: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Endless batches of indices, each pass in a new order."""
+    """Yield batches of indices without end, in a new order in each pass."""
     while True:
         order = rng.permutation(count)
         for start in range(0, count - batch + 1, batch):

@@ -1,4 +1,4 @@
-"""What the meta-model learns from: runs scored by the trained autoencoder, with the page level set in between."""
+"""Training data of the meta-model: runs scored by the trained autoencoder. The page level is fitted in between."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from model.scoring.meta_model import (
     AFFECTED_SHARE,
     MetaModel,
     VerdictContext,
+    build_verdict,
     detect_inputs,
-    judge,
     page_nats,
     rank_exchange,
     rank_inputs,
@@ -31,27 +31,27 @@ from model.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_ru
 
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
-KINDS_LEFT_OUT, BLAME_LEFT_OUT = 0.25, 0.5  # share of the groups that are ranked without one
-EXCHANGED = 0.5  # share of the groups that are ranked as if latency were errors and errors latency
-RESERVE = 0.5  # surprise by which the page level is higher than training's traffic asks for: others are more restless
-INCIDENT_SHARE = 0.2  # of the time, as far as `probability` is concerned, whatever the share in the runs
+KINDS_LEFT_OUT, LOGIT_LEFT_OUT = 0.25, 0.5  # probability of leaving out a kind of evidence, and the logit
+EXCHANGED = 0.5  # share of the groups with latency and errors exchanged
+RESERVE = 0.5  # surprise added to the page level, because real traffic is less regular than training traffic
+INCIDENT_SHARE = 0.2  # share of the time in an incident that `probability` assumes, whatever it is in the runs
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RankedGroup:
-    """Services of which one is the culprit.
+    """Services of which one is the root cause.
 
     Attributes:
         inputs: of the ranking, ``[R, RANK_INPUTS]``.
-        strange: nats ``[R]`` that speak for each whatever is learned.
+        page: nats ``[R]`` from the page scores.
         culprit: row.
-        weight: so that each fault weighs the same, however long it lasts.
+        weight: so that each fault has the same total weight, however long it lasts.
     """
 
     inputs: Tensor
-    strange: Tensor
+    page: Tensor
     culprit: int
     weight: float
 
@@ -64,10 +64,10 @@ class MetaExample:
         evidence: gathered from it.
         level: page level without offset, surprise.
         interval_seconds: between snapshots, s.
-        services: in the mesh.
+        services: number in the mesh.
         observed_at: the snapshot's time.
         fault: in progress, if any.
-        normal: neither a fault nor its aftermath.
+        normal: whether neither a fault nor its aftermath is in progress.
     """
 
     evidence: Evidence
@@ -80,26 +80,26 @@ class MetaExample:
 
 
 def score_run(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None = None) -> list[MetaExample]:
-    """A run scored snapshot by snapshot, the start left out in which nothing is known yet."""
+    """Score a run snapshot by snapshot, without its first ``SETTLE`` snapshots."""
     policy = policy or AlertPolicy()
-    scenes: list[MetaExample] = []
+    examples: list[MetaExample] = []
     memory = IncidentMemory()
 
-    def remembered(_: MeshState) -> IncidentMemory:
+    def current_memory(_: MeshState) -> IncidentMemory:
         return memory
 
-    for index, moment in enumerate(replay_run(run, checkpoint.network.config, policy, remembered)):
+    for index, moment in enumerate(replay_run(run, checkpoint.network.config, policy, current_memory)):
         state = moment.state
-        (said,) = score(checkpoint.network, [whole_mesh(state, moment.observation)])
+        (part_score,) = score(checkpoint.network, [whole_mesh(state, moment.observation)])
         everyone, every_call = np.arange(len(state.node_ids)), np.arange(state.edge_index.shape[1])
-        decoded = assemble_scores(state, [(everyone, every_call, said)], NO_CALLS_BETWEEN_PARTS)
+        decoded = assemble_scores(state, [(everyone, every_call, part_score)], NO_CALLS_BETWEEN_PARTS)
         surprise = surprises(moment.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
         evidence = gather(state, moment.observation, decoded, surprise, policy)
         level = policy.page_level(len(state.node_ids), state.interval_seconds)
         when = VerdictContext(moment.snapshot.observed_at, index + 1, index + 1, state.interval_seconds)
-        _, memory = judge(checkpoint.meta, evidence, state.memory, policy, when, level)
+        _, memory = build_verdict(checkpoint.meta, evidence, state.memory, policy, when, level)
         if index >= SETTLE:
-            scenes.append(
+            examples.append(
                 MetaExample(
                     evidence,
                     level,
@@ -110,49 +110,50 @@ def score_run(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | No
                     moment.normal,
                 )
             )
-    return scenes
+    return examples
 
 
-def fit_page_offset(lessons: Sequence[Sequence[MetaExample]]) -> tuple[float, float, float]:
-    """The least offset of the page level at which normal traffic keeps its budget of false pages, and ``RESERVE``.
+def fit_page_offset(scored_runs: Sequence[Sequence[MetaExample]]) -> tuple[float, float, float]:
+    """Find the least offset of the page level at which normal traffic keeps its budget of false alerts, and add
+    ``RESERVE``.
 
     Returns:
-        The offset, and promised and observed false pages a day at it, the reserve not used.
+        The offset, and the budgeted and observed false alerts per day at it, without the reserve.
     """
     policy = AlertPolicy()
     allowed = days = 0.0
     peaks = []
-    for scenes in lessons:
-        normal = [s for s in scenes if s.normal]
+    for examples in scored_runs:
+        normal = [s for s in examples if s.normal]
         span = sum(s.interval_seconds for s in normal) / 86400
         days += span
-        allowed += span * policy.budget(scenes[0].services) if scenes else 0.0
-        peaks.append(_confirmed_excess(scenes, policy))
+        allowed += span * policy.budget(examples[0].services) if examples else 0.0
+        peaks.append(_confirmed_excess(examples, policy))
     events = np.array([sum(_events(p, offset, policy.clear) for p in peaks) for offset in OFFSETS])
     best = int(np.argmax(events <= allowed)) if (events <= allowed).any() else len(OFFSETS) - 1
     return float(OFFSETS[best]) + RESERVE, allowed / max(days, 1e-9), float(events[best]) / max(days, 1e-9)
 
 
-def _confirmed_excess(scenes: Sequence[MetaExample], policy: AlertPolicy) -> list[float]:
-    """Per normal snapshot the offset that just keeps every service unconfirmed: the k-th largest of its last n page
-    scores, over the level."""
+def _confirmed_excess(examples: Sequence[MetaExample], policy: AlertPolicy) -> list[float]:
+    """Return, per normal snapshot, the offset at which just no service is confirmed: the k-th largest of its last n
+    page scores, over the level."""
     recent: list[dict[str, float]] = []
     excess = []
-    for scene in scenes:
-        recent = [*recent, dict(zip(scene.evidence.names, scene.evidence.page.tolist(), strict=True))]
+    for example in examples:
+        recent = [*recent, dict(zip(example.evidence.names, example.evidence.page.tolist(), strict=True))]
         recent = recent[-policy.confirm_of :]
-        if not scene.normal:
+        if not example.normal:
             recent = []
             continue
         names = {name for scores in recent for name in scores}
         kth = (sorted((s.get(n, 0.0) for s in recent), reverse=True)[: policy.confirm] for n in names)
         worst = max((scores[-1] for scores in kth if len(scores) == policy.confirm), default=0.0)
-        excess.append(worst - scene.level)
+        excess.append(worst - example.level)
     return excess
 
 
 def _events(excess: Sequence[float], offset: float, clear: int) -> int:
-    """How many times the excess goes above the offset after at least ``clear`` snapshots below it."""
+    """Count how often the excess rises above the offset after at least ``clear`` snapshots below it."""
     count, quiet = 0, clear
     for value in excess:
         if value > offset:
@@ -164,19 +165,25 @@ def _events(excess: Sequence[float], offset: float, clear: int) -> int:
 
 
 def train_meta(
-    meta: MetaModel, lessons: Sequence[Sequence[MetaExample]], offset: float, steps: int, seed: int, progress: Progress
+    meta: MetaModel,
+    scored_runs: Sequence[Sequence[MetaExample]],
+    offset: float,
+    steps: int,
+    seed: int,
+    progress: Progress,
 ) -> tuple[dict[str, list[float]], float]:
-    """Fit the ranking by cross-entropy within each group and the probability by binary cross-entropy, weighted as if
-    ``INCIDENT_SHARE`` of the snapshots were in an incident.
+    """Fit the ranking by cross-entropy within each group, and the probability by binary cross-entropy.
+
+    The probability is weighted as if ``INCIDENT_SHARE`` of the snapshots were in an incident.
 
     Returns:
-        Losses per step by name, and the share of training groups whose culprit is ranked first.
+        Losses per step by name, and the share of training groups whose root cause is ranked first.
     """
-    rank_data, detect_data = _meta_data(lessons, offset)
+    rank_data, detect_data = _meta_data(scored_runs, offset)
     if not rank_data:
         raise ValueError(
-            f"runs: expected a fault that shows in the {len(lessons)} runs kept for the meta-model, came none; give "
-            "more or longer runs with faults"
+            f"runs: expected a fault that shows in the {len(scored_runs)} runs for the meta-model, came none; give more "
+            "or longer runs with faults"
         )
     torch.manual_seed(seed)
     optimiser = torch.optim.AdamW(meta.parameters(), lr=3e-3, weight_decay=1e-3)
@@ -201,54 +208,57 @@ def train_meta(
         history["probability"].append(float(probability.detach()))
         progress("training the meta-model", step, steps)
     with torch.inference_mode():
-        first = [int(meta.root_cause_score(g.inputs, g.strange).argmax()) == g.culprit for g in rank_data]
+        first = [int(meta.root_cause_score(g.inputs, g.page).argmax()) == g.culprit for g in rank_data]
     return history, float(np.mean(first))
 
 
 def _meta_data(
-    lessons: Sequence[Sequence[MetaExample]], offset: float
+    scored_runs: Sequence[Sequence[MetaExample]], offset: float
 ) -> tuple[list[RankedGroup], list[tuple[Tensor, bool]]]:
-    """Groups in which a fault shows; mesh summaries with what was true."""
+    """Return the groups in which a fault shows, and the inputs of the probability with the truth."""
     policy = AlertPolicy()
     ranks, detections = [], []
-    for scenes in lessons:
+    for examples in scored_runs:
         memory = IncidentMemory()
-        for scene in scenes:
-            evidence, level = scene.evidence, scene.level + offset
-            at = scene.observed_at
-            hot, _ = confirm_services(memory, evidence.names, evidence.page, level, policy, at)
-            memory = replace(memory, above_level=hot)
-            fault = scene.fault
-            if fault or scene.normal:
+        for example in examples:
+            evidence, level = example.evidence, example.level + offset
+            at = example.observed_at
+            above_level, _ = confirm_services(memory, evidence.names, evidence.page, level, policy, at)
+            memory = replace(memory, above_level=above_level)
+            fault = example.fault
+            if fault or example.normal:
                 detections.append((detect_inputs(evidence, memory, level), fault is not None))
             if fault and fault.service in evidence.names:
                 rows = _incident_rows(evidence, level)
                 place = np.flatnonzero(rows == evidence.names.index(fault.service))
-                length = (fault.end - fault.start).total_seconds() / scene.interval_seconds
+                length = (fault.end - fault.start).total_seconds() / example.interval_seconds
                 if len(place) and len(rows) > 1:
-                    inputs, strange = rank_inputs(evidence, rows), page_nats(evidence, rows)
-                    ranks.append(RankedGroup(inputs, strange, int(place[0]), 1.0 / length))
+                    inputs, page = rank_inputs(evidence, rows), page_nats(evidence, rows)
+                    ranks.append(RankedGroup(inputs, page, int(place[0]), 1.0 / length))
     return ranks, detections
 
 
 def _incident_rows(evidence: Evidence, level: float) -> IntArray:
-    """Whoever would be in an incident now, and their neighbours."""
+    """Return the services that would be in an incident now, and their neighbours."""
     shown = (evidence.page > level) | (evidence.affected > AFFECTED_SHARE * level)
     return with_neighbours(np.flatnonzero(shown), evidence.calls)
 
 
 def _augment(group: RankedGroup, generator: np.random.Generator) -> RankedGroup:
-    """A group as it might have been elsewhere. Without some of its evidence, so that each kind learns to speak for
-    itself: what is missing, or weaker than in training, is then made up for by the rest. Blame is left out most often:
-    on simulated meshes it is nearly always right, and a ranking that leans on it alone would not carry to real ones.
-    Half of the time latency and errors change places: who is the cause shows in the same way in either."""
-    kept = rank_mask(generator.random(K) >= KINDS_LEFT_OUT, blame=generator.random() >= BLAME_LEFT_OUT)
+    """Vary a group as it might look elsewhere.
+
+    Some evidence is removed, so that each kind learns to count by itself and the rest makes up for missing or weaker
+    evidence. The logit is removed most often: it is nearly always right on simulated meshes, and a ranking that depends
+    on it alone would not transfer to real ones. Half of the time latency and errors are exchanged, because a root cause
+    shows in either in the same way.
+    """
+    kept = rank_mask(generator.random(K) >= KINDS_LEFT_OUT, logit=generator.random() >= LOGIT_LEFT_OUT)
     inputs = group.inputs[:, rank_exchange()] if generator.random() < EXCHANGED else group.inputs
     return replace(group, inputs=inputs * torch.from_numpy(kept))
 
 
 def _rank_loss(meta: MetaModel, picked: Sequence[RankedGroup]) -> Tensor:
-    scores = meta.root_cause_score(torch.cat([g.inputs for g in picked]), torch.cat([g.strange for g in picked]))
+    scores = meta.root_cause_score(torch.cat([g.inputs for g in picked]), torch.cat([g.page for g in picked]))
     groups = torch.split(scores, [len(g.inputs) for g in picked])
     losses = [-g.weight * functional.log_softmax(s, 0)[g.culprit] for s, g in zip(groups, picked, strict=True)]
     return torch.stack(losses).sum() / sum(g.weight for g in picked)

@@ -1,9 +1,10 @@
-"""Training, in three steps that follow each other.
+"""Training, in three steps.
 
-1. The autoencoder learns normal traffic: expectations and structure from normal snapshots only. Faults, whose origin is
-   known, teach it blame and nothing else.
-2. Tails are fitted to what normal traffic exceeds, and the page level is set so that normal traffic keeps the budget.
-3. The meta-model learns from injected faults: whose doing, and how sure.
+1. The autoencoder learns normal traffic: expectations and structure from normal snapshots only. From faults with a
+   known origin it learns only the root-cause logit.
+2. Tails are fitted to the exceedances of normal traffic, and the page level is set so that normal traffic keeps the
+   budget.
+3. The meta-model learns root causes and probabilities from injected faults.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,24 +38,24 @@ T = TypeVar("T")
 
 
 class ForEach(Protocol):
-    """Results in order, from as many processes as it likes."""
+    """Yields results in order, from any number of processes."""
 
     def __call__(self, function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]: ...
 
 
 def in_turn(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
-    """One after the other, here."""
+    """Process the runs one after the other in this process."""
     return map(function, runs)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How long and how much.
+    """Length and size of the training.
 
     Attributes:
         seed: of weights, order and sampling.
         steps: of the autoencoder.
-        batch: snapshots a step.
+        batch: snapshots per step.
         rate: peak learning rate; one warm-up and one cosine to zero.
         every: normal snapshots between two examples.
         meta_steps: of the meta-model.
@@ -70,13 +71,14 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """What training saw.
+    """Results of a training.
 
     Attributes:
         losses: of the autoencoder per step, by name.
         meta_losses: of the meta-model per step, by name.
-        pages_promised_per_day, pages_observed_per_day: on the normal part of the runs.
-        culprit_first: share of training faults whose culprit was ranked first, every snapshot of a fault counted.
+        pages_promised_per_day, pages_observed_per_day: budgeted and observed false alerts on the normal part of the
+            runs.
+        culprit_first: share of training faults whose root cause was ranked first, over all snapshots of a fault.
     """
 
     losses: dict[str, list[float]]
@@ -94,12 +96,12 @@ def train(
     config: AutoencoderConfig | None = None,
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, TrainingReport]:
-    """From runs to a checkpoint. The same runs and options give the same weights on the same machine.
+    """Train a checkpoint. The same runs and options give the same weights on the same machine.
 
     Args:
         runs: normal ones and ones with faults; read twice.
-        options: how long and how much.
-        provenance: written into the checkpoint.
+        options: length and size.
+        provenance: stored in the checkpoint.
         progress: called as work is done.
         config: sizes of the network.
         each: reads the runs one after the other, or several at once.
@@ -119,7 +121,11 @@ def train_network(
     progress: Progress,
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, dict[str, list[float]]]:
-    """The first step and the tails: a checkpoint whose meta-model knows nothing yet, and the losses by name."""
+    """Train the autoencoder and fit the tails.
+
+    Returns:
+        A checkpoint with an untrained meta-model, and the losses by name.
+    """
     data: list[Example] = []
     of_root_cause, _ = _teachers(runs)
     counts = []
@@ -140,14 +146,16 @@ def train_verdicts(
     progress: Progress,
     each: ForEach = in_turn,
 ) -> tuple[Checkpoint, TrainingReport]:
-    """The page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
+    """Fit the page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
     of_root_cause, of_meta = _teachers(runs)
-    lessons = []
-    for scenes in each(partial(score_run, checkpoint), runs):
-        lessons.append(scenes)
-        progress("scoring runs", len(lessons), len(runs))
-    offset, promised, observed = fit_page_offset(lessons)
-    held_back = [scenes for i, scenes in enumerate(lessons) if i in of_meta or i not in of_root_cause]
+    scored_runs = []
+    for examples_of_run in each(partial(score_run, checkpoint), runs):
+        scored_runs.append(examples_of_run)
+        progress("scoring runs", len(scored_runs), len(runs))
+    offset, promised, observed = fit_page_offset(scored_runs)
+    held_back = [
+        examples_of_run for i, examples_of_run in enumerate(scored_runs) if i in of_meta or i not in of_root_cause
+    ]
     with _denormals_flushed():
         meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
     report = TrainingReport({}, meta_losses, promised, observed, first)
@@ -191,7 +199,11 @@ def _read(
 def _train_network(
     network: Autoencoder, data: list[Example], options: TrainingOptions, progress: Progress
 ) -> dict[str, list[float]]:
-    """Adam over shuffled batches; the losses of each step, by name."""
+    """Run Adam over shuffled batches.
+
+    Returns:
+        The losses of each step, by name.
+    """
     optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=1e-4)
     warm_up = max(0.05, 2 / options.steps)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -216,15 +228,15 @@ def _train_network(
 
 def _losses(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
     """Expectation and structure on normal snapshots, blame on faulty ones."""
-    said: Decoding = network(graph)
+    decoding: Decoding = network(graph)
     sizes = torch.tensor([len(e.task.nodes) for e in batch])
     normal = torch.repeat_interleave(torch.tensor([e.culprit < 0 for e in batch]), sizes)  # [N]
     normal_calls = normal[graph.edge_index[0]]
     return {
-        "expectation": _expectation_loss(said.node_expected, graph.nodes, C_NODE, normal)
-        + _expectation_loss(said.edge_expected, graph.edges, C_EDGE, normal_calls),
-        "structure": _structure_loss(network, said.embeddings, graph, sizes, normal_calls),
-        "blame": _root_cause_loss(said.root_cause_logit, batch, sizes),
+        "expectation": _expectation_loss(decoding.node_expected, graph.nodes, C_NODE, normal)
+        + _expectation_loss(decoding.edge_expected, graph.edges, C_EDGE, normal_calls),
+        "structure": _structure_loss(network, decoding.embeddings, graph, sizes, normal_calls),
+        "blame": _root_cause_loss(decoding.root_cause_logit, batch, sizes),
     }
 
 

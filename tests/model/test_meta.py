@@ -14,8 +14,8 @@ from model.scoring.meta_model import (
     CrossingCalls,
     MetaModel,
     VerdictContext,
+    build_verdict,
     decode_crossing,
-    judge,
     rank_exchange,
     rank_inputs,
     suspects,
@@ -76,7 +76,7 @@ def judged(
 ) -> tuple[list[Verdict], IncidentMemory]:
     memory, verdicts = IncidentMemory(), []
     for i, scene in enumerate(scenes):
-        verdict, memory = judge(meta(), scene, memory, POLICY, when(i, learned, missing), LEVEL)
+        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i, learned, missing), LEVEL)
         verdicts.append(verdict)
     return verdicts, memory
 
@@ -196,7 +196,7 @@ def test_a_change_planned_at_its_services_is_told_with_the_incident_and_stays() 
     told = []
     for i in range(1, 8):
         memory = memory.advance_changes([], 3)
-        verdict, memory = judge(meta(), evidence(9.0, 1.0), memory, POLICY, when(i), LEVEL)
+        verdict, memory = build_verdict(meta(), evidence(9.0, 1.0), memory, POLICY, when(i), LEVEL)
         told += [incident.changes for incident in verdict.incidents]
     assert told == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when it pages"
 
