@@ -1,1 +1,1 @@
-"""What people look at: the page, what it is told, and reports. Nothing in here judges."""
+"""The page, the documents that it reads, and incident reports."""

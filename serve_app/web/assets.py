@@ -1,5 +1,5 @@
-"""The page's files, compressed once. All but the page itself have a path with a digest of them all: browsers keep them
-for good, and a new version is a new path."""
+"""The files of the page, compressed once. The path of all but the page itself holds a digest of all files, so that
+browsers can cache them permanently; a new version has a new path."""
 
 import mimetypes
 import zlib
@@ -9,8 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "static"
-GZIP = 16 + zlib.MAX_WBITS  # zlib's word for the form
-# Nothing from elsewhere, nothing inline, no frames: the page shows names that strangers chose.
+GZIP = 16 + zlib.MAX_WBITS  # selects gzip in zlib
+# Nothing from other hosts, nothing inline, no frames: the page shows names from other systems.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -21,48 +21,48 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-FOR_GOOD = {"x-content-type-options": "nosniff", "cache-control": "public, max-age=31536000, immutable"}
-PLACE = "@files@"  # in the page, where the path of the files goes
+CACHE_PERMANENTLY = {"x-content-type-options": "nosniff", "cache-control": "public, max-age=31536000, immutable"}
+PLACEHOLDER = "@files@"  # of the path of the files in the page
 HEAD = "</head>"
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it is sent: compressed (gzip), with its media type."""
+    """A file compressed with gzip, and its media type."""
 
     zipped: bytes
     media_type: str
 
     @property
     def plain(self) -> bytes:
-        """For who does not take gzip."""
+        """Return the content for clients that do not accept gzip."""
         return zlib.decompress(self.zipped, GZIP)
 
 
 @cache
 def files() -> tuple[str, dict[str, File]]:
-    """Their digest, and the files by name (``main.js``, ``vendor/sigma.min.js``)."""
+    """Return the digest of all files, and the files by name (``main.js``, ``vendor/sigma.min.js``)."""
     found = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in sorted(FOLDER.rglob("*.*"))}
     digest = blake2b(digest_size=8)
     for name, content in found.items():
         digest.update(name.encode() + b"\0" + content)
-    return digest.hexdigest(), {name: File(_zipped(content), _media_type(name)) for name, content in found.items()}
+    return digest.hexdigest(), {name: File(_compress(content), _media_type(name)) for name, content in found.items()}
 
 
 @cache
 def page(*added: str, root: str = "") -> File:
-    """The page.
+    """Return the page.
 
     Args:
-        added: tags that go into its head, such as those of the demo's script and style.
-        root: of the service, as seen from the page: it may be below a path of somebody's proxy.
+        added: tags for its head, such as the script and the style of the demo.
+        root: path of the service relative to the page, which may be below a path of a proxy.
     """
     digest, found = files()
-    text = found["index.html"].plain.decode().replace(PLACE, f"{root}static/{digest}")
-    return File(_zipped(text.replace(HEAD, "".join(added) + HEAD).encode()), "text/html; charset=utf-8")
+    text = found["index.html"].plain.decode().replace(PLACEHOLDER, f"{root}static/{digest}")
+    return File(_compress(text.replace(HEAD, "".join(added) + HEAD).encode()), "text/html; charset=utf-8")
 
 
-def _zipped(content: bytes) -> bytes:
+def _compress(content: bytes) -> bytes:
     return zlib.compress(content, 9, GZIP)
 
 

@@ -1,4 +1,4 @@
-"""Two periods of a mesh's kept time compared: which metrics differ by more than they waver. JSON out."""
+"""Compares two periods of a mesh: which metrics differ by more than their usual variation. Returns JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,48 +13,48 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray, Mes
 from serve_app.errors import InvalidParameter
 from serve_app.web.history import instant
 
-MOST_DIFFERENCES = 60  # told of two periods
-LEAST_STRENGTH = 2.0  # a difference that is told
+MOST_DIFFERENCES = 60  # rows of a comparison
+LEAST_STRENGTH = 2.0  # of a row
 CONTEXT = frozenset({"request_rate", "requests_per_second", "memory_utilization", "active_connections"})
-CONTEXT_WEIGHT = 0.25  # in the order of differences: latencies, errors and cpu tell more of what is wrong
+CONTEXT_WEIGHT = 0.25  # in the order of rows: latencies, errors and cpu say more about a fault
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Typical:
-    """A period of one kind of rows, services ``[N, 7]`` or calls ``[E, 4]``; NaN where nothing was observed.
+    """The typical values of services ``[N, 7]`` or calls ``[E, 4]`` in a period; NaN if nothing was observed.
 
     Attributes:
-        middle: medians, in the metrics' units.
-        centre: the same in transformed units (``model.features``).
-        spread: what a single snapshot usually differs by, in those units.
+        median: in the units of the metrics.
+        centre: the median in transformed units (``model.features``).
+        spread: usual difference of a single snapshot, in transformed units.
     """
 
-    middle: Array
+    median: Array
     centre: Array
     spread: Array
 
 
 def comparison(first: Sequence[MeshSnapshot], second: Sequence[MeshSnapshot], interval_seconds: float) -> bytes:
-    """JSON of a ``ComparisonDocument``.
+    """Return JSON of a ``ComparisonDocument``.
 
-    Medians of the two periods are compared in transformed units (``model.features``), over what one snapshot usually
-    differs by: the largest of the spread within a period (1.48 times the median absolute deviation), the noise that
-    counting so many requests brings, and the channel's floor. So it is the same number for a latency and for an error
-    rate, and neither what wavers by itself nor a call that is rarely made is a difference. Traffic and memory come
-    after latencies, errors and cpu of the same strength.
+    The strength of a difference is the difference of the medians in transformed units (``model.features``), divided by
+    the usual difference of one snapshot. This is the largest of the spread within a period (1.48 times the median
+    absolute deviation), the counting noise of the requests, and the floor of the channel. So strengths of all metrics
+    are comparable, and noisy metrics and rare calls do not count. Traffic and memory come after latencies, errors and
+    cpu of the same strength.
 
     Args:
-        first, second: the periods.
+        first, second: snapshots of the periods.
         interval_seconds: time over which requests were counted, s.
     """
     names = tuple(dict.fromkeys(name for snapshot in (*first, *second) for name in snapshot.node_ids))
     row = {name: i for i, name in enumerate(names)}
-    placed = [_places(period, row) for period in (first, second)]
-    codes = np.unique(np.concatenate([code for period in placed for _, code in period]))
+    rows = [_rows(period, row) for period in (first, second)]
+    codes = np.unique(np.concatenate([code for period in rows for _, code in period]))
     ends = np.stack([codes % len(names), codes // len(names)])
     (a, a_calls), (b, b_calls) = (
         _typical(*_values(period, at, len(names), codes), ends, interval_seconds)
-        for period, at in zip((first, second), placed, strict=True)
+        for period, at in zip((first, second), rows, strict=True)
     )
     found = [
         {"service": names[i], "source": None, **difference} for i, difference in _differences(a, b, NODE_METRICS)
@@ -62,21 +62,21 @@ def comparison(first: Sequence[MeshSnapshot], second: Sequence[MeshSnapshot], in
         {"service": names[ends[1, i]], "source": names[ends[0, i]], **difference}
         for i, difference in _differences(a_calls, b_calls, EDGE_METRICS)
     ]
-    found.sort(key=lambda told: -abs(told["strength"]) * (CONTEXT_WEIGHT if told["metric"] in CONTEXT else 1.0))
+    found.sort(key=lambda one: -abs(one["strength"]) * (CONTEXT_WEIGHT if one["metric"] in CONTEXT else 1.0))
     return msgspec.json.encode(
         {"first_snapshots": len(first), "second_snapshots": len(second), "rows": found[:MOST_DIFFERENCES]}
     )
 
 
 def period(window: Sequence[MeshSnapshot], begin: datetime, end: datetime, name: str) -> list[MeshSnapshot]:
-    """The kept snapshots from ``begin`` to ``end``, both included.
+    """Return the kept snapshots from ``begin`` to ``end``, both included.
 
     Raises:
-        InvalidParameter: there are none.
+        InvalidParameter: there is none.
     """
     found = [snapshot for snapshot in window if begin <= snapshot.observed_at <= end]
     if not found:
-        kept = f"{instant(window[0].observed_at)} to {instant(window[-1].observed_at)}" if window else "nothing"
+        kept = f"{instant(window[0].observed_at)} to {instant(window[-1].observed_at)}" if window else "none"
         raise InvalidParameter(
             f"query: expected a {name} period with a snapshot in it, came {instant(begin)} to "
             f"{instant(end)}; kept is {kept}"
@@ -84,8 +84,8 @@ def period(window: Sequence[MeshSnapshot], begin: datetime, end: datetime, name:
     return found
 
 
-def _places(period: Sequence[MeshSnapshot], row: dict[str, int]) -> list[tuple[IntArray, IntArray]]:
-    """Of each snapshot the rows of its services, and a number for each call that says between which rows it is."""
+def _rows(period: Sequence[MeshSnapshot], row: dict[str, int]) -> list[tuple[IntArray, IntArray]]:
+    """Return for each snapshot the rows of its services, and a code of the two rows for each call."""
     places: list[tuple[IntArray, IntArray]] = []
     last: MeshSnapshot | None = None
     for snapshot in period:
@@ -101,7 +101,7 @@ def _places(period: Sequence[MeshSnapshot], row: dict[str, int]) -> list[tuple[I
 def _values(
     period: Sequence[MeshSnapshot], places: Sequence[tuple[IntArray, IntArray]], services: int, codes: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """What was observed of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN elsewhere."""
+    """Return the observed metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``; NaN if not observed."""
     nodes = np.full((len(period), services, len(NODE_METRICS)), np.nan, np.float32)
     edges = np.full((len(period), len(codes), len(EDGE_METRICS)), np.nan, np.float32)
     for t, (snapshot, (at, code)) in enumerate(zip(period, places, strict=True)):
@@ -117,37 +117,37 @@ def _typical(
     node, edge = _median(nodes), _median(edges)
     known = ~np.isnan(node), ~np.isnan(edge)
     channels = channel_values(np.nan_to_num(node), known[0], np.nan_to_num(edge), known[1], ends, interval_seconds)
-    services = _wavering(nodes, node, channels.node_noise, NODE_CHANNELS)
-    return services, _wavering(edges, edge, channels.edge_noise, EDGE_CHANNELS)
+    services = _variation(nodes, node, channels.node_noise, NODE_CHANNELS)
+    return services, _variation(edges, edge, channels.edge_noise, EDGE_CHANNELS)
 
 
-def _wavering(values: FloatArray, middle: Array, noise: Array, channels: Sequence[Channel]) -> _Typical:
-    """``values`` ``[T, rows, metrics]`` around their ``middle``; ``noise`` is a variance, of more channels."""
+def _variation(values: FloatArray, median: Array, noise: Array, channels: Sequence[Channel]) -> _Typical:
+    """``values`` ``[T, rows, metrics]`` around their ``median``; ``noise`` is a variance of the channels."""
     metrics = range(values.shape[2])
-    centre = np.stack([channels[i].forward(middle[:, i]) for i in metrics], axis=1)
-    moved = np.stack([channels[i].forward(values[:, :, i]) for i in metrics], axis=2)
-    spread = np.float32(1.48) * _median(np.abs(moved - centre))
+    centre = np.stack([channels[i].forward(median[:, i]) for i in metrics], axis=1)
+    transformed = np.stack([channels[i].forward(values[:, :, i]) for i in metrics], axis=2)
+    spread = np.float32(1.48) * _median(np.abs(transformed - centre))
     floor = np.array([channels[i].floor for i in metrics], np.float32)
-    return _Typical(middle, centre, np.maximum(np.maximum(spread, np.sqrt(noise[:, : len(metrics)])), floor))
+    return _Typical(median, centre, np.maximum(np.maximum(spread, np.sqrt(noise[:, : len(metrics)])), floor))
 
 
 def _differences(first: _Typical, second: _Typical, metrics: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows, and what differs of them."""
+    """Yield rows and their differences."""
     strength = (second.centre - first.centre) / np.maximum(first.spread, second.spread)
     for i, metric in np.argwhere(np.abs(strength) >= LEAST_STRENGTH).tolist():
         yield (
             i,
             {
                 "metric": metrics[metric],
-                "first": float(f"{first.middle[i, metric]:.5g}"),
-                "second": float(f"{second.middle[i, metric]:.5g}"),
+                "first": float(f"{first.median[i, metric]:.5g}"),
+                "second": float(f"{second.median[i, metric]:.5g}"),
                 "strength": round(float(strength[i, metric]), 2),
             },
         )
 
 
 def _median(values: FloatArray) -> Array:
-    """Of what was observed along the first axis; NaN where nothing was. ``np.nanmedian`` takes ten times as long."""
+    """The median of the observed values along the first axis, NaN without any; ``np.nanmedian`` is ten times slower."""
     ordered = np.sort(values, axis=0)  # NaN goes last
     known = (~np.isnan(values)).sum(axis=0, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum(known - 1, 0) // 2, axis=0)

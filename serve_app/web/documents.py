@@ -1,4 +1,4 @@
-"""What the page reads: columns rather than rows, since a window and a mesh are long. Not for those who score."""
+"""The documents that the page reads. They have columns instead of rows, because windows and meshes are large."""
 
 from pydantic import Field
 

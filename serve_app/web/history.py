@@ -1,4 +1,4 @@
-"""The kept time of one mesh as the page reads it: a timeline, a series. JSON out."""
+"""The timeline of a mesh and the series of a service or call. Returns JSON."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -26,7 +26,7 @@ class _Incident(msgspec.Struct):
 
 
 class _Verdict(msgspec.Struct):
-    """What a timeline takes of a verdict's document; the rest is not looked at."""
+    """The fields of a verdict that the timeline needs."""
 
     observed_at: str
     sequence: int
@@ -43,14 +43,14 @@ _read = msgspec.json.Decoder(_Verdict).decode
 
 
 def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes:
-    """JSON of a ``TimelineDocument``.
+    """Return JSON of a ``TimelineDocument``.
 
     Args:
-        records: what is told, oldest first.
-        window: all that are kept, one at least, of which the planned changes of those told are taken.
+        records: of the verdicts to return, oldest first.
+        window: all kept snapshots, at least one; they hold the planned changes.
     """
     verdicts = [_read(record.document) for record in records]
-    told = {verdict.observed_at for verdict in verdicts}
+    times = {verdict.observed_at for verdict in verdicts}
     columns: dict[str, Any] = {
         name: [getattr(verdict, name) for verdict in verdicts]
         for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage")
@@ -61,7 +61,7 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
     columns["changes"] = [
         {"at": at, "kind": change.kind, "service": change.service, "reason": change.reason}
         for snapshot in window
-        if snapshot.changes and (at := instant(snapshot.observed_at)) in told
+        if snapshot.changes and (at := instant(snapshot.observed_at)) in times
         for change in snapshot.changes
     ]
     columns["kept_from"] = instant(window[0].observed_at)
@@ -69,12 +69,12 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
 
 
 def instant(at: datetime) -> str:
-    """As verdicts write it."""
+    """Return a time as verdicts write it."""
     return at.isoformat().replace("+00:00", "Z")
 
 
 def series(window: Sequence[MeshSnapshot], service: str, source: str | None = None) -> bytes:
-    """JSON of a ``SeriesDocument``: of a service, or of the calls that ``source`` makes to it.
+    """Return JSON of a ``SeriesDocument``: of a service, or of the calls from ``source`` to it.
 
     Raises:
         InvalidParameter: no snapshot has it.
@@ -104,11 +104,11 @@ def _incidents(verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for verdict in verdicts:
         for incident in verdict.incidents:
-            named = [*(suspect.service for suspect in incident.suspects), *incident.affected, None]
-            told = found.setdefault(incident.id, {"id": incident.id, "first": verdict.observed_at})
-            told |= {"since": incident.since, "severity": incident.severity, "last": verdict.observed_at}
-            if incident.score >= told.get("score", -1.0):
-                told |= {"service": named[0], "score": incident.score}
+            services = [*(suspect.service for suspect in incident.suspects), *incident.affected, None]
+            row = found.setdefault(incident.id, {"id": incident.id, "first": verdict.observed_at})
+            row |= {"since": incident.since, "severity": incident.severity, "last": verdict.observed_at}
+            if incident.score >= row.get("score", -1.0):
+                row |= {"service": services[0], "score": incident.score}
     return list(found.values())
 
 

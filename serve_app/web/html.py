@@ -1,4 +1,4 @@
-"""A page of HTML with its style and without anything from elsewhere: to be read, sent, printed."""
+"""HTML pages in one file that needs no other."""
 
 from html import escape
 
@@ -28,7 +28,7 @@ svg .incident, .key.incident { fill: var(--shade); background: var(--shade) }
 
 
 def document(title: str, body: str, style: str = "") -> str:
-    """A page with our style, and with more of its own."""
+    """Return a page with the common style and additional ``style``."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -38,10 +38,10 @@ def document(title: str, body: str, style: str = "") -> str:
 
 
 def figure(svg: str, caption: str, class_: str = "plot") -> str:
-    """A picture with how to read it."""
+    """Return a picture with its caption."""
     return f'<figure class="{class_}"><div class="wide">{svg}</div><figcaption>{caption}</figcaption></figure>'
 
 
 def key(class_: str) -> str:
-    """A patch or a line as in the picture, for its caption."""
+    """Return a key of the picture for its caption: a patch or a line."""
     return f'<span class="key {class_}"></span>'

@@ -1,4 +1,4 @@
-"""One instant of a mesh as people look at it: what was measured, what was said of it, how strange each thing was."""
+"""A snapshot with its verdict and the anomaly scores of its services and calls."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from serve_app.api.views import Deviations
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """A judged snapshot.
+    """A scored snapshot.
 
     Attributes:
-        snapshot: what was measured.
-        deviations: how strange its services and calls are.
-        verdict: what was said of it.
-        seconds: from snapshot to verdict, without decoding and storing; None where nobody kept it.
+        snapshot: the metrics.
+        deviations: anomaly scores of its services and calls.
+        verdict: on the snapshot.
+        seconds: from snapshot to verdict, without decoding and storing; None if not recorded.
     """
 
     snapshot: MeshSnapshot

@@ -1,6 +1,7 @@
-"""What one session shows of its meshes to those who look: it reads, keeps layouts and the last maps, writes nothing.
+"""The queries of the page on the meshes of one session. They only read.
 
-Kept by mesh: a layout, so that services stay where they are, and a few maps, so that ten pages cost as much as one.
+For each mesh a layout is cached, so that services keep their positions, and a few maps, so that many pages cost as much
+as one.
 """
 
 import zlib
@@ -24,34 +25,34 @@ from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import instant, series, timeline
 from serve_app.web.moments import Moment
 
-MOST_MESHES = 32  # whose layouts are kept
-MOST_MAPS = 8  # of one mesh
-LEVEL = 1  # a fifth of the time of the usual 6, for a tenth more bytes
+MOST_MESHES = 32  # with a cached layout
+MOST_MAPS = 8  # cached for each mesh
+COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 
 MapKey = tuple[datetime, tuple[str, ...]]
 
 
 @dataclass(slots=True)
-class _Shown:
-    """What is kept of one mesh."""
+class _Cache:
+    """The cached layout and maps of one mesh."""
 
     layout: Layout | None = None
     maps: OrderedDict[MapKey, bytes] = field(default_factory=OrderedDict)
 
 
 class Viewing:
-    """Reads of the kept time of meshes, for people. Of one thread: who asks for the same waits, and finds it made.
+    """The queries of the page. They run in one thread: a second request for a map waits, and finds it in the cache.
 
     Args:
-        meshes: of the session.
+        meshes: repository of the session.
     """
 
     def __init__(self, meshes: MeshRepository) -> None:
         self._meshes = meshes
-        self._shown: OrderedDict[str, _Shown] = OrderedDict()
+        self._caches: OrderedDict[str, _Cache] = OrderedDict()
 
     def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
-        """JSON of the verdicts later than ``since`` as columns.
+        """Return JSON of the verdicts later than ``since``, as columns.
 
         Raises:
             UnknownMesh: it has no verdict.
@@ -59,51 +60,51 @@ class Viewing:
         return timeline(self._meshes.load_records(mesh, since, limit), self._window(mesh))
 
     def series(self, mesh: str, service: str, source: str | None) -> bytes:
-        """JSON of what was measured of a service, or of the calls that ``source`` makes to it.
+        """Return JSON of the metrics of a service, or of the calls from ``source`` to it.
 
         Raises:
-            UnknownMesh: there is none.
-            InvalidParameter: nobody of this name is in the kept snapshots.
+            UnknownMesh: there is no such mesh.
+            InvalidParameter: no kept snapshot has it.
         """
         return series(self._window(mesh), service, source)
 
     def comparison(self, mesh: str, first: tuple[datetime, datetime], second: tuple[datetime, datetime]) -> bytes:
-        """JSON of what differs between two periods.
+        """Return JSON of the differences between two periods.
 
         Raises:
-            UnknownMesh: there is none.
-            InvalidParameter: a period without a snapshot.
+            UnknownMesh: there is no such mesh.
+            InvalidParameter: a period has no snapshot.
         """
         state = self._meshes.load_state(mesh)
         periods = period(state.window, *first, "first"), period(state.window, *second, "second")
         return comparison(*periods, state.interval_seconds)
 
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
-        """JSON of a mesh as it is drawn, compressed (gzip); the newest snapshot, or the one of an instant.
+        """Return compressed (gzip) JSON of the map of a mesh, at its newest snapshot or at a given time.
 
         Raises:
-            UnknownMesh, UnknownInstant: there is none.
+            UnknownMesh, UnknownInstant: there is no such mesh or snapshot.
         """
         stored = self._meshes.load_stored(mesh)
         at = at or stored.observed_at
         assert at is not None  # a mesh with a verdict
-        key, shown = (at, tuple(expand)), self._of(mesh)
-        if key not in shown.maps:
+        key, cache = (at, tuple(expand)), self._of(mesh)
+        if key not in cache.maps:
             state = self._meshes.refresh(stored).mesh.state
             moment = self._moment(mesh, state, at)
-            shown.layout = _arranged(shown.layout, state, moment)
+            cache.layout = _update_layout(cache.layout, state, moment)
             before = [snapshot for snapshot in state.window if snapshot.observed_at < at]
-            drawn = map_document(moment, shown.layout, before, expand)
-            shown.maps[key] = zlib.compress(drawn, LEVEL, GZIP)
-            while len(shown.maps) > MOST_MAPS:
-                shown.maps.popitem(last=False)
-        return shown.maps[key]
+            drawn = map_document(moment, cache.layout, before, expand)
+            cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
+            while len(cache.maps) > MOST_MAPS:
+                cache.maps.popitem(last=False)
+        return cache.maps[key]
 
     def moments(self, mesh: str) -> list[Moment]:
-        """The kept time, oldest first.
+        """Return all kept snapshots with their verdicts, oldest first.
 
         Raises:
-            UnknownMesh: there is none.
+            UnknownMesh: there is no such mesh.
         """
         state = self._meshes.load_state(mesh)
         records = self._meshes.load_records(mesh, None, len(state.window))
@@ -116,26 +117,26 @@ class Viewing:
         ]
 
     def forget(self, mesh: str) -> None:
-        """It was deleted: another of this name is another mesh."""
-        self._shown.pop(mesh, None)
+        """Drop the cache of a deleted mesh."""
+        self._caches.pop(mesh, None)
 
-    def _of(self, mesh: str) -> _Shown:
-        shown = self._shown.setdefault(mesh, _Shown())
-        self._shown.move_to_end(mesh)
-        while len(self._shown) > MOST_MESHES:
-            self._shown.popitem(last=False)
-        return shown
+    def _of(self, mesh: str) -> _Cache:
+        cache = self._caches.setdefault(mesh, _Cache())
+        self._caches.move_to_end(mesh)
+        while len(self._caches) > MOST_MESHES:
+            self._caches.popitem(last=False)
+        return cache
 
     def _window(self, mesh: str) -> tuple[MeshSnapshot, ...]:
         window = self._meshes.load_state(mesh).window
-        if not window:  # of another version: set aside as it was read
+        if not window:  # of another version, and set aside when it was read
             raise unknown_mesh(mesh)
         return window
 
     def _moment(self, mesh: str, state: MeshState, at: datetime) -> Moment:
         record = self._meshes.load_record(mesh, at)
         snapshot = next((snapshot for snapshot in reversed(state.window) if snapshot.observed_at == at), None)
-        if snapshot is None:  # dropped in between
+        if snapshot is None:  # dropped in the meantime
             raise unknown_instant(mesh, at)
         return _moment(snapshot, VerdictDocument.model_validate_json(record.document), record)
 
@@ -144,8 +145,8 @@ def _moment(snapshot: MeshSnapshot, verdict: VerdictDocument, record: Record) ->
     return Moment(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
 
 
-def _arranged(layout: Layout | None, state: MeshState, moment: Moment) -> Layout:
-    """Places of all services known of a mesh, and of those that its incidents name; who has a place keeps it."""
+def _update_layout(layout: Layout | None, state: MeshState, moment: Moment) -> Layout:
+    """Return a layout of all services of a mesh and its incidents; services keep their positions."""
     names = tuple(dict.fromkeys((*state.node_ids, *moment.snapshot.node_ids, *gone_services(moment))))
     if layout is not None and set(names) <= set(layout.names):
         return layout

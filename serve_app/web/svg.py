@@ -1,4 +1,4 @@
-"""Marks and axes: the little SVG that we need, as text. Colours are classes, which the page's style fills."""
+"""SVG elements and axes as text, for incident reports. Colours are CSS classes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,15 +13,15 @@ from model.evaluate.truth import Floats
 NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)] + [
     timedelta(days=d) for d in (1, 2, 7, 14, 28)
 ]
-LABEL_WIDTH = 52.0  # pixels that the label of an instant takes, with room around it
-DWARFED = 30.0  # times the usual score, from which on the axis is logarithmic
-ROOMY = 0.7  # share of an axis on which labels must have room
+LABEL_WIDTH = 52.0  # pixels of the label of a time, with its margin
+DWARFED = 30.0  # times the median score, above which the axis is logarithmic
+ROOMY = 0.7  # share of an axis that must have room for labels
 _START = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values to pixels: ``low`` at ``start``, ``high`` at ``end``; ``log``: by their logarithms."""
+    """Maps values to pixels: ``low`` to ``start``, ``high`` to ``end``; ``log``: on a logarithmic scale."""
 
     low: float
     high: float
@@ -30,7 +30,7 @@ class Scale:
     log: bool = False
 
     def at(self, values: Floats) -> Floats:
-        """Pixels ``[T]``; what lies outside is drawn on the edge."""
+        """Return the pixels of values ``[T]``; values outside are mapped to the edge."""
         inside = np.clip(np.nan_to_num(values, nan=self.low), self.low, self.high)
         low, high = self.low, self.high
         if self.log:
@@ -39,11 +39,11 @@ class Scale:
         return pixels
 
     def one(self, value: float) -> float:
-        """The pixel of one value."""
+        """Return the pixel of one value."""
         return float(self.at(np.array([value]))[0])
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Round values inside, at most so many."""
+        """Return at most ``most`` round values inside the scale."""
         if self.log:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
             stride = max(1, math.ceil((last - first + 1) / most))
@@ -55,34 +55,36 @@ class Scale:
 
 
 def tag(name: str, *content: str, **attributes: object) -> str:
-    """An element; ``class_`` is written as class, underscores as hyphens, numbers to a tenth of a pixel."""
-    told = "".join(f' {key.rstrip("_").replace("_", "-")}="{_plain(value)}"' for key, value in attributes.items())
-    return f"<{name}{told}>{''.join(content)}</{name}>" if content else f"<{name}{told}/>"
+    """Return an element; ``class_`` becomes class, underscores become hyphens, numbers have one decimal."""
+    attributes_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_plain(value)}"' for key, value in attributes.items()
+    )
+    return f"<{name}{attributes_text}>{''.join(content)}</{name}>" if content else f"<{name}{attributes_text}/>"
 
 
 def words(text: str, x: float, y: float, class_: str = "", anchor: str = "start") -> str:
-    """A line of text."""
+    """Return a line of text."""
     return tag("text", escape(text), x=x, y=y, class_=class_ or "label", text_anchor=anchor)
 
 
 def hint(text: str) -> str:
-    """What shows when a mouse rests on the element that this is in, and is read aloud."""
+    """Return the tooltip of the enclosing element, which screen readers read."""
     return tag("title", escape(text))
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
-    """A straight line."""
+    """Return a straight line."""
     return tag("path", d=f"M{_plain(x1)} {_plain(y1)}L{_plain(x2)} {_plain(y2)}", class_=class_)
 
 
 def rectangle(x: float, y: float, width: float, height: float, class_: str, title: str = "") -> str:
-    """A filled box; the title is its :func:`hint`."""
-    told = [hint(title)] if title else []
-    return tag("rect", *told, x=x, y=y, width=max(width, 0), height=max(height, 0), class_=class_)
+    """Return a filled rectangle; ``title`` is its :func:`hint`."""
+    hints = [hint(title)] if title else []
+    return tag("rect", *hints, x=x, y=y, width=max(width, 0), height=max(height, 0), class_=class_)
 
 
 def curve(x: Floats, y: Floats, breaks: Iterable[int], class_: str, *, steps: bool = False) -> str:
-    """A line through points ``[T]``, interrupted before each of ``breaks``; ``steps``: level, then upright."""
+    """Return a line through points ``[T]`` with gaps before ``breaks``; ``steps``: horizontal, then vertical."""
     cuts, commands = set(breaks), []
     for i, (px, py) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
         if i == 0 or i in cuts:
@@ -93,7 +95,7 @@ def curve(x: Floats, y: Floats, breaks: Iterable[int], class_: str, *, steps: bo
 
 
 def picture(width: float, height: float, title: str, about: str, name: str, *content: str) -> str:
-    """The whole picture, with what a screen reader says; ``name`` is unique on its page."""
+    """Return the whole picture with a text for screen readers; ``name`` is unique on the page."""
     return tag(
         "svg",
         tag("title", escape(title), id=f"{name}-t"),
@@ -106,11 +108,11 @@ def picture(width: float, height: float, title: str, about: str, name: str, *con
 
 
 def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> Scale:
-    """From zero, unless a few scores dwarf all others: then by logarithms.
+    """Return a scale from zero, or a logarithmic one if a few scores dwarf all others.
 
     Args:
         score: ``[T]``.
-        threshold: ``[T]``, NaN where there is none.
+        threshold: ``[T]``, NaN without a threshold.
         bottom, top: pixels.
     """
     known = np.concatenate([score, threshold[np.isfinite(threshold)]])
@@ -123,11 +125,11 @@ def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> 
 
 
 def instants(times: Sequence[datetime], x: Floats) -> list[tuple[float, str]]:
-    """Where to write which time below an axis: round ones, as many as there is room for; midnight is its date.
+    """Return the labels of a time axis with their pixels: as many round times as fit; midnight shows the date.
 
     Args:
         times: of the snapshots, UTC, ``[T]``.
-        x: where each is drawn, ``[T]``, ascending; not all of it need be to one scale.
+        x: pixel of each, ``[T]``, ascending; the scale may vary.
     """
     for every in NICE:
         number = [_multiples(time, every) for time in times]
@@ -135,12 +137,12 @@ def instants(times: Sequence[datetime], x: Floats) -> list[tuple[float, str]]:
         gaps = np.diff(x[at])
         if gaps[gaps >= LABEL_WIDTH].sum() >= ROOMY * gaps.sum():
             break
-    told: list[tuple[float, str]] = []
+    labels: list[tuple[float, str]] = []
     for i in at:
-        if not told or x[i] - told[-1][0] >= LABEL_WIDTH:
+        if not labels or x[i] - labels[-1][0] >= LABEL_WIDTH:
             time = _START + number[i] * every
-            told.append((float(x[i]), f"{time:%d %b}" if time.hour == time.minute == 0 else f"{time:%H:%M}"))
-    return told
+            labels.append((float(x[i]), f"{time:%d %b}" if time.hour == time.minute == 0 else f"{time:%H:%M}"))
+    return labels
 
 
 def _multiples(time: datetime, every: timedelta) -> int:

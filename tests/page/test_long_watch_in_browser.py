@@ -210,5 +210,5 @@ def test_a_timeline_that_grew_reads_as_one_that_is_read_at_once(one: Tab) -> Non
     first = httpx.get(path, params={"limit": WINDOW - 1}).raise_for_status().json()
     rest = httpx.get(path, params={"since": first["observed_at"][-1]}).raise_for_status().json()
     module = one.page.get_attribute("link[href$='/timeline.js']", "href")
-    join = "async ([module, first, rest]) => (await import(new URL(module, location))).joined(first, rest)"
+    join = "async ([module, first, rest]) => (await import(new URL(module, location))).append(first, rest)"
     assert one.page.evaluate(join, [module, first, rest]) == whole

@@ -33,7 +33,7 @@ async def static_file(digest: str, name: str, request: Request) -> Response:
     known, found = assets.files()
     if digest != known or name not in found:
         raise HTTPException(404, "no such file; reload the page")
-    return file_response(found[name], request, assets.FOR_GOOD)
+    return file_response(found[name], request, assets.CACHE_PERMANENTLY)
 
 
 @router.get(

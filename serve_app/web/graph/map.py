@@ -1,4 +1,4 @@
-"""A mesh as it is drawn: services in their places, a large mesh's quiet namespaces as one node each. JSON out."""
+"""The map of a mesh: services with positions; in a large mesh, quiet namespaces are one node each. Returns JSON."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from serve_app.web.graph.layout import Layout
 from serve_app.web.history import instant
 from serve_app.web.moments import Moment
 
-MOST_SERVICES = 5000  # drawn one by one; in a larger mesh namespaces are told as one node each
-EVERYTHING = "/*"  # after a namespace: all services of it
+MOST_SERVICES = 5000  # drawn one by one; in a larger mesh namespaces are one node each
+EVERYTHING = "/*"  # after a namespace: all its services
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
-    """What a map shows: the services of a snapshot, and behind them those that are gone and suspected or missed.
+class MapContent:
+    """The services of a snapshot, then suspected or affected services that disappeared, and their calls.
 
     Attributes:
         names: ``[N]``.
-        gone: bool ``[N]``.
-        edge_index: int64 ``[2, E]``; calls of those that are gone as they were last.
-        rates: requests/s ``[E]``, NaN for the calls of those that are gone.
-        services, calls: how strange, ``[N]`` and ``[E]``, decades; NaN: not scored.
+        gone: bool ``[N]``, whether a service disappeared.
+        edge_index: int64 ``[2, E]``; of services that disappeared, their last calls.
+        rates: requests/s ``[E]``, NaN for calls of services that disappeared.
+        services, calls: anomaly scores (log10) ``[N]`` and ``[E]``; NaN: not scored.
     """
 
     names: tuple[str, ...]
@@ -41,27 +41,26 @@ class Drawn:
 
 
 def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot], expand: Collection[str]) -> bytes:
-    """JSON of a ``MapDocument``.
+    """Return JSON of a ``MapDocument``.
 
     Args:
-        moment: what is drawn.
-        layout: places of its services and of those that are gone.
-        before: kept snapshots before it, oldest first, where the calls of what is gone are looked up.
-        expand: namespaces whose services are told one by one after those of incidents, as far as ``MOST_SERVICES``
-            reaches.
+        moment: to draw.
+        layout: positions of its services and of those that disappeared.
+        before: kept snapshots before it, oldest first, with the last calls of services that disappeared.
+        expand: namespaces to draw service by service, after those of incidents, up to ``MOST_SERVICES``.
     """
-    drawn = _drawn(moment, before)
+    content = _content(moment, before)
     incident = _incidents(moment.verdict)
-    collapsed = _collapsed(drawn.names, [*map(namespace_of, incident), *expand])
-    node, names = _nodes(drawn.names, collapsed)
-    suspicion = _told(((one.service, one.score) for one in moment.verdict.suspects), collapsed)
-    incidents = _told(incident.items(), collapsed)
+    collapsed = _namespaces_to_collapse(content.names, [*map(namespace_of, incident), *expand])
+    node, names = _nodes(content.names, collapsed)
+    suspicion = _by_node(((one.service, one.score) for one in moment.verdict.suspects), collapsed)
+    incidents = _by_node(incident.items(), collapsed)
     place = {name: i for i, name in enumerate(layout.names)}
-    positions = layout.positions[[place[name] for name in drawn.names]]
+    positions = layout.positions[[place[name] for name in content.names]]
     counts = np.bincount(node, minlength=len(names))
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
-    gone = np.bincount(node, drawn.gone, len(names)) == counts
-    source, destination, rates, deviation = _edges(drawn, node, counts)
+    gone = np.bincount(node, content.gone, len(names)) == counts
+    source, destination, rates, deviation = _edges(content, node, counts)
     snapshot = moment.snapshot
     return msgspec.json.encode(
         {
@@ -73,9 +72,9 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
             "nodes": {
                 "name": names,
                 "services": counts.tolist(),
-                "x": _rounded(x, 2),
-                "y": _rounded(y, 2),
-                "deviation": _rounded(_most(drawn.services, node, len(names)), 2),
+                "x": _round(x, 2),
+                "y": _round(y, 2),
+                "deviation": _round(_most(content.services, node, len(names)), 2),
                 "suspicion": [suspicion.get(name) for name in names],
                 "incident": [incidents.get(name) for name in names],
                 "gone": gone.tolist(),
@@ -83,22 +82,22 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
             "edges": {
                 "source": source.tolist(),
                 "destination": destination.tolist(),
-                "requests_per_second": _rounded(rates, 2),
-                "deviation": _rounded(deviation, 2),
+                "requests_per_second": _round(rates, 2),
+                "deviation": _round(deviation, 2),
             },
         }
     )
 
 
 def gone_services(moment: Moment) -> list[str]:
-    """Those that the verdict suspects or misses and the snapshot does not have."""
-    told = {suspect.service for suspect in moment.verdict.suspects} | set(_incidents(moment.verdict))
-    return sorted(told - set(moment.snapshot.node_ids))
+    """Return the suspected or affected services that are missing from the snapshot."""
+    services = {suspect.service for suspect in moment.verdict.suspects} | set(_incidents(moment.verdict))
+    return sorted(services - set(moment.snapshot.node_ids))
 
 
 def _incidents(verdict: VerdictDocument) -> dict[str, str]:
-    """The id of the open incident that a service is part of, the worst one, worst first: whose doing it is and whom it
-    affects. Who is suspected after the first may have nothing to do with it."""
+    """Map first suspects and affected services to their worst open incident, worst first. Other suspects may be
+    unrelated."""
     found: dict[str, str] = {}
     for incident in verdict.incidents:
         for service in (*(suspect.service for suspect in incident.suspects[:1]), *incident.affected):
@@ -106,13 +105,13 @@ def _incidents(verdict: VerdictDocument) -> dict[str, str]:
     return found
 
 
-def _drawn(moment: Moment, before: Sequence[MeshSnapshot]) -> Drawn:
+def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
     snapshot, gone = moment.snapshot, gone_services(moment)
     names = (*snapshot.node_ids, *gone)
     row = {name: i for i, name in enumerate(names)}
     lost = sorted({ends for name in gone for ends in _last_calls(name, row, before)})
     unknown = np.full(len(lost), np.nan, np.float32)
-    return Drawn(
+    return MapContent(
         names,
         np.arange(len(names)) >= snapshot.num_nodes,
         np.concatenate([snapshot.edge_index, np.array(lost, np.int64).reshape(-1, 2).T], axis=1),
@@ -123,7 +122,7 @@ def _drawn(moment: Moment, before: Sequence[MeshSnapshot]) -> Drawn:
 
 
 def _last_calls(name: str, row: dict[str, int], before: Sequence[MeshSnapshot]) -> list[tuple[int, int]]:
-    """The calls from and to a service when it was last there, between those that are drawn."""
+    """Return the last known calls from and to a service, between services of the map."""
     snapshot = next((snapshot for snapshot in reversed(before) if name in snapshot.node_ids), None)
     if snapshot is None:
         return []
@@ -133,8 +132,8 @@ def _last_calls(name: str, row: dict[str, int], before: Sequence[MeshSnapshot]) 
     return [(row[ids[s]], row[ids[d]]) for s, d in ends if ids[s] in row and ids[d] in row]
 
 
-def _collapsed(names: Sequence[str], expand: Sequence[str]) -> set[str]:
-    """The namespaces of a large mesh but those to expand, in their order, as far as there is room."""
+def _namespaces_to_collapse(names: Sequence[str], expand: Sequence[str]) -> set[str]:
+    """Return the namespaces of a large mesh to draw as one node; those in ``expand`` stay open while there is room."""
     if len(names) <= MOST_SERVICES:
         return set()
     sizes: dict[str, int] = {}
@@ -149,17 +148,17 @@ def _collapsed(names: Sequence[str], expand: Sequence[str]) -> set[str]:
     return collapsed
 
 
-def _told(services: Iterable[tuple[str, T]], collapsed: Collection[str]) -> dict[str, T]:
-    """By the nodes that show them, what is told of services, the worst first."""
+def _by_node(services: Iterable[tuple[str, T]], collapsed: Collection[str]) -> dict[str, T]:
+    """Map values of services, the worst first, to their nodes; the first value of a node counts."""
     found: dict[str, T] = {}
-    for name, told in services:
+    for name, value in services:
         namespace = namespace_of(name)
-        found.setdefault(namespace + EVERYTHING if namespace in collapsed else name, told)
+        found.setdefault(namespace + EVERYTHING if namespace in collapsed else name, value)
     return found
 
 
 def _nodes(names: Sequence[str], collapsed: Collection[str]) -> tuple[IntArray, list[str]]:
-    """The node of each service ``[N]``, and the nodes' names."""
+    """Return the node of each service ``[N]``, and the names of the nodes."""
     if not collapsed:
         return np.arange(len(names)), list(names)
     position: dict[str, int] = {}
@@ -170,27 +169,27 @@ def _nodes(names: Sequence[str], collapsed: Collection[str]) -> tuple[IntArray, 
     return node, list(position)
 
 
-def _edges(drawn: Drawn, node: IntArray, services: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
-    """Calls between nodes that stand for so many ``services``, and of one service to itself: ends ``[E']``, requests/s
-    added up, the strangest of their deviations."""
-    ends, count = node[drawn.edge_index], len(services)
+def _edges(content: MapContent, node: IntArray, services: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
+    """Return the calls between nodes that stand for so many ``services``, and of one service to itself: their ends
+    ``[E']``, the sum of requests/s, and the highest anomaly score."""
+    ends, count = node[content.edge_index], len(services)
     apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)
     pairs, edge = np.unique(ends[0][apart] * count + ends[1][apart], return_inverse=True)
-    told = drawn.rates[apart]
-    known = np.bincount(edge, ~np.isnan(told), len(pairs)) > 0
-    rates = np.where(known, np.bincount(edge, np.nan_to_num(told), len(pairs)), np.nan).astype(np.float32)
-    return pairs // count, pairs % count, rates, _most(drawn.calls[apart], edge, len(pairs))
+    rate = content.rates[apart]
+    known = np.bincount(edge, ~np.isnan(rate), len(pairs)) > 0
+    rates = np.where(known, np.bincount(edge, np.nan_to_num(rate), len(pairs)), np.nan).astype(np.float32)
+    return pairs // count, pairs % count, rates, _most(content.calls[apart], edge, len(pairs))
 
 
 def _most(values: Array, group: IntArray, groups: int) -> Array:
-    """The largest of each group's known values; NaN where none is known."""
+    """Return the largest known value of each group; NaN without any."""
     most = np.full(groups, -np.inf, np.float32)
     known = ~np.isnan(values)
     np.maximum.at(most, group[known], values[known])
     return np.where(np.isinf(most), np.float32(np.nan), most)
 
 
-def _rounded(values: NDArray[np.floating[Any]], digits: int) -> list[float | None]:
-    """NaN is null: ``msgspec`` writes it so."""
-    told: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
-    return told
+def _round(values: NDArray[np.floating[Any]], digits: int) -> list[float | None]:
+    """Round to a list; ``msgspec`` writes NaN as null."""
+    rounded: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
+    return rounded

@@ -1,4 +1,4 @@
-"""How an incident spreads: from its first suspect to those who call it, and on to those who call them."""
+"""How an incident spreads: from its first suspect to its callers, and on to their callers."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from serve_app.api.schemas.verdict import IncidentDocument
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One call that trouble went along, from the called to the calling.
+    """One call along which an incident spread, from callee to caller.
 
     Attributes:
-        caller: who suffers.
-        callee: by whom.
-        distance: calls from the first suspect to the caller, from 1.
+        caller: the affected service.
+        callee: the service that it calls.
+        distance: number of calls from the first suspect to the caller, from 1.
     """
 
     caller: str
@@ -24,14 +24,14 @@ class Hop:
 
 
 def spread(snapshot: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...]:
-    """The calls by which a first suspect reaches affected services, nearest first.
+    """Return the calls from affected services to the first suspect, nearest first.
 
-    Breadth first against the direction of calls, through affected services only; each is reached by its shortest way,
-    of several by the busiest call. Empty where there is no suspect, or nobody affected calls it.
+    Breadth first against the direction of calls, through affected services only. Each service is reached by the
+    shortest path; of several, by the busiest call. Empty without a suspect, or if no affected service calls it.
 
     Args:
-        snapshot: who calls whom.
-        incident: whose services are affected.
+        snapshot: with the calls.
+        incident: with the suspects and the affected services.
     """
     if not incident.suspects:
         return ()

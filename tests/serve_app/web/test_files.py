@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from serve_app.web.assets import FOLDER, HEADERS, PLACE, files, page
+from serve_app.web.assets import FOLDER, HEADERS, PLACEHOLDER, files, page
 
 DIGEST, FILES = files()
 SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and not name.startswith("vendor/"))
@@ -43,7 +43,7 @@ def imported(script: str) -> set[str]:
 
 def test_the_page_names_files_that_are_there_and_nothing_else() -> None:
     html = page().plain.decode()
-    assert PLACE not in html
+    assert PLACEHOLDER not in html
     named = re.findall(r'(?:href|src)="([^"#]+)"', html)
     assert all(name.startswith(f"static/{DIGEST}/") for name in named), "relative: it may be below somebody's path"
     assert f'href="../static/{DIGEST}/style.css"' in page(root="../").plain.decode()

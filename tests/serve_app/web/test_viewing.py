@@ -82,7 +82,7 @@ def test_a_mesh_that_an_upgrade_sets_aside_has_no_kept_time(watched: Watched) ->
         watched.viewing.timeline(MESH, None, 100)
 
 
-def test_what_is_not_kept_is_not_shown(watched: Watched) -> None:
+def test_what_is_not_kept_is_not_caches(watched: Watched) -> None:
     snapshots = recording(14)
     watched.see(MESH, snapshots, window=10)
     for at in (snapshots[3].observed_at, snapshots[-1].observed_at + timedelta(seconds=1)):
@@ -177,7 +177,7 @@ def test_so_many_maps_and_layouts_are_held(watched: Watched, monkeypatch: pytest
     watched.see(MESH, snapshots)
     for snapshot in snapshots:
         drawn(watched, at=snapshot.observed_at)
-    held = watched.viewing._shown
+    held = watched.viewing._caches
     assert len(held[MESH].maps) == viewing.MOST_MAPS
     for name in ("one", "two"):
         watched.see(name, snapshots[:1])
