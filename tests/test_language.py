@@ -69,15 +69,13 @@ PENDING_NAMES: dict[str, int] = {
     "called": 1,
     "given": 1,
     "involved": 1,
-    "joined": 1,
     "kept": 1,
     "listed": 1,
     "named": 4,
     "packed": 2,
-    "placed": 3,
-    "settled": 1,
+    "placed": 2,
     "shown": 1,
-    "told": 2,
+    "told": 1,
     "watched": 1,
 }
 
