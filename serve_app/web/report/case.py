@@ -1,4 +1,4 @@
-"""The incident that a report is of, found among the moments that are kept."""
+"""The incident of a report, found among the kept snapshots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ _SEVERITIES = [severity.value for severity in Severity]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportedIncident:
-    """An incident and what is known of its time.
+    """An incident with its snapshots.
 
     Attributes:
         mesh: its name.
-        moments: all that are kept, oldest first.
-        worst: the moment of the incident's highest score.
-        incident: as it was then.
-        ended: the first moment without it; None: it is open in the last one.
-        last: the last moment with it.
+        moments: all kept snapshots, oldest first.
+        worst: snapshot of the incident's highest score.
+        incident: as of ``worst``.
+        ended: time of the first snapshot without it; None: it is open in the last one.
+        last: time of the last snapshot with it.
         hops: how it spread.
-        calling: the newest snapshot up to then that has the first suspect, who may have vanished.
+        calling: the newest snapshot up to ``worst`` with the first suspect, which may have disappeared.
     """
 
     mesh: str
@@ -40,31 +40,31 @@ class ReportedIncident:
 
     @property
     def first(self) -> str | None:
-        """The first suspect."""
+        """Return the first suspect."""
         return self.incident.suspects[0].service if self.incident.suspects else None
 
 
 def rank(incident: IncidentDocument) -> tuple[int, float]:
-    """How bad an incident is; the worse one is greater."""
+    """Return a sort key; worse incidents are greater."""
     return _SEVERITIES.index(incident.severity), incident.score
 
 
 def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> ReportedIncident:
-    """The incident of this id; without one the worst of those that were open last.
+    """Find an incident by its id; without an id, the worst of those that were open last.
 
     Raises:
-        UnknownIncident: no moment has one, or this one.
+        UnknownIncident: no snapshot has it.
     """
     chosen = incident or _last_open(mesh, moments)
-    told = [(i, one) for i, moment in enumerate(moments) for one in moment.verdict.incidents if one.id == chosen]
-    if not told:
+    found = [(i, one) for i, moment in enumerate(moments) for one in moment.verdict.incidents if one.id == chosen]
+    if not found:
         known = dict.fromkeys(one.id for moment in moments for one in moment.verdict.incidents)
         raise UnknownIncident(
             f"expected an incident of the {len(moments)} snapshots kept of mesh {mesh!r} "
-            f"({', '.join(known) or 'there was none'}), came {chosen!r}"
+            f"({', '.join(known) or 'none'}), came {chosen!r}"
         )
-    worst, strongest = max(told, key=lambda one: one[1].score)
-    last = told[-1][0]
+    worst, strongest = max(found, key=lambda one: one[1].score)
+    last = found[-1][0]
     calling = _calling(moments[: worst + 1], strongest)
     return ReportedIncident(
         mesh,
@@ -83,8 +83,8 @@ def _last_open(mesh: str, moments: Sequence[Moment]) -> str:
         if moment.verdict.incidents:
             return max(moment.verdict.incidents, key=rank).id
     raise UnknownIncident(
-        f"expected an incident in the {len(moments)} snapshots kept of mesh {mesh!r}, came none; there is "
-        "nothing to report"
+        f"expected an incident in the {len(moments)} snapshots kept of mesh {mesh!r}, came none; choose another "
+        "recording or time"
     )
 
 

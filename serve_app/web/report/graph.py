@@ -1,4 +1,4 @@
-"""The services of an incident and how it spread among them, as a picture."""
+"""The graph of an incident: its services, and how it spread."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from model.snapshot import namespace_of
 from serve_app.web.report.case import ReportedIncident
-from serve_app.web.report.scene import IncidentGraph, scene
+from serve_app.web.report.incident_graph import IncidentGraph, build_graph
 from serve_app.web.svg import hint, picture, tag, words
 
 Floats = NDArray[np.float64]
@@ -15,23 +15,23 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 WIDTH, MARGIN = 820.0, 62.0
 CLOSEST, FARTHEST = 46.0, 110.0  # pixels between nearest neighbours
-SHADES = (1.5, 3.0, 4.5, 6.0)  # decades from which on the next darker shade is used
-RIM = 14.0  # room inside the disc of a namespace
-SIDE, ABOVE, BELOW = 24.0, 22.0, 16.0  # and around all
+SHADES = (1.5, 3.0, 4.5, 6.0)  # anomaly scores (log10) at which the next darker shade begins
+RIM = 14.0  # padding inside the disc of a namespace
+SIDE, ABOVE, BELOW = 24.0, 22.0, 16.0  # padding of the picture
 LETTER, LINE = 6.1, 13.0  # pixels of a label
-FEW = 8  # hops that are drawn thick
-LONGEST = 24  # letters of a label
+FEW = 8  # hops, up to which they are thick
+LONGEST = 24  # letters in a label
 
 
 def shade(deviation: float) -> str:
-    """The class of a strangeness in decades."""
+    """Return the CSS class of an anomaly score (log10)."""
     return "s-" if deviation != deviation else f"s{int(np.searchsorted(SHADES, deviation, side='right'))}"
 
 
 def graph(case: ReportedIncident) -> str:
-    """Who is wrong, who suffers from it, and along which calls."""
-    shown = scene(case)
-    radius = np.where(np.arange(len(shown.layout.names)) < shown.involved, 9.0, 5.0)
+    """Draw the first suspect, the affected services, and the calls along which the incident spread."""
+    shown = build_graph(case)
+    radius = np.where(np.arange(len(shown.layout.names)) < shown.num_involved, 9.0, 5.0)
     radius[0] = 15.0
     at, spaces, width, height = _pixels(shown, radius)
     hops, ways = _hops(case, shown, at, radius)
@@ -40,19 +40,19 @@ def graph(case: ReportedIncident) -> str:
     marks += _labels(shown, at, radius, width, ways)
     reached = ", ".join(f"{hop.caller} through {hop.callee}" for hop in case.hops) or "no other service"
     about = f"First suspect: {case.first or 'none'}. It reached {reached}."
-    return picture(width, height, "How it spread", about, "graph", *marks)
+    return picture(width, height, "Spread of the incident", about, "graph", *marks)
 
 
 def _pixels(shown: IncidentGraph, radius: Floats) -> tuple[Floats, dict[str, tuple[float, float, float]], float, float]:
-    """Where services are drawn, the longer side across; the disc of each namespace (x, y, radius); width and height."""
+    """Return the pixels of services, the longer side horizontal; the discs of namespaces (x, y, radius); the size."""
     at = shown.layout.positions.astype(np.float64)
     if np.ptp(at[:, 1]) > np.ptp(at[:, 0]):
         at = at[:, ::-1]
     at = at * float(np.clip((WIDTH - 2 * MARGIN) / max(float(np.ptp(at[:, 0])), 1e-9), CLOSEST, FARTHEST))
-    named = np.array([namespace_of(name) for name in shown.layout.names])
+    namespaces = np.array([namespace_of(name) for name in shown.layout.names])
     discs = np.empty((0, 3))
-    for space in dict.fromkeys(named.tolist()):
-        rows = named == space
+    for space in dict.fromkeys(namespaces.tolist()):
+        rows = namespaces == space
         middle = (at[rows].min(axis=0) + at[rows].max(axis=0)) / 2
         reach = (np.hypot(*(at[rows] - middle).T) + radius[rows]).max() + RIM
         discs = np.vstack([discs, [*middle, reach]])
@@ -61,7 +61,9 @@ def _pixels(shown: IncidentGraph, radius: Floats) -> tuple[Floats, dict[str, tup
     width = max(WIDTH, float(size[0]))
     shift = low - np.array([(width - size[0]) / 2, 0])
     discs[:, :2] -= shift
-    spaces = {space: (x, y, r) for space, (x, y, r) in zip(dict.fromkeys(named.tolist()), discs.tolist(), strict=True)}
+    spaces = {
+        space: (x, y, r) for space, (x, y, r) in zip(dict.fromkeys(namespaces.tolist()), discs.tolist(), strict=True)
+    }
     return at - shift, spaces, width, float(size[1])
 
 
@@ -78,13 +80,13 @@ _ARROW = tag(
 
 
 def _spaces(spaces: dict[str, tuple[float, float, float]]) -> list[str]:
-    """Each namespace as a disc with its name above."""
+    """Draw each namespace as a disc with its name above."""
     discs = [tag("circle", cx=x, cy=y, r=r, class_="space") for x, y, r in spaces.values()]
     return [*discs, *(words(space, x, y - r - 5, "of-space", "middle") for space, (x, y, r) in spaces.items())]
 
 
 def _calls(case: ReportedIncident, shown: IncidentGraph, at: Floats) -> list[str]:
-    """Calls that trouble did not go along, the stranger the thicker; a mouse that rests on one is told whose it is."""
+    """Draw the calls outside the spread; more unusual ones are thicker."""
     names, ways = shown.layout.names, {(hop.caller, hop.callee) for hop in case.hops}
     marks = []
     for e in np.argsort(np.nan_to_num(shown.calls), kind="stable").tolist():
@@ -92,14 +94,14 @@ def _calls(case: ReportedIncident, shown: IncidentGraph, at: Floats) -> list[str
         if (names[source], names[destination]) in ways:
             continue
         (x1, y1), (x2, y2) = at[[source, destination]].tolist()
-        told = f"{names[source]} calls {names[destination]}"
+        text = f"{names[source]} calls {names[destination]}"
         class_ = f"call {shade(float(shown.calls[e]))}"
-        marks.append(tag("path", hint(told), d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", class_=class_))
+        marks.append(tag("path", hint(text), d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", class_=class_))
     return marks
 
 
 def _hops(case: ReportedIncident, shown: IncidentGraph, at: Floats, radius: Floats) -> tuple[list[str], list[Box]]:
-    """The way it went, as bent arrows with their distance from the first suspect; and what they cover."""
+    """Draw the spread as curved arrows with the distance from the first suspect; also return the boxes they cover."""
     row = {name: i for i, name in enumerate(shown.layout.names)}
     marks: list[str] = []
     ways: list[Box] = []
@@ -133,35 +135,35 @@ def _hops(case: ReportedIncident, shown: IncidentGraph, at: Floats, radius: Floa
 
 def _service(case: ReportedIncident, shown: IncidentGraph, i: int, at: Floats, radius: float) -> str:
     name, deviation = shown.layout.names[i], float(shown.services[i])
-    role = "culprit" if name == case.first else "affected" if i < shown.involved else "neighbour"
-    known = "not scored" if deviation != deviation else f"strange by {deviation:.1f} decades"
-    told = "gone" if shown.gone[i] else known
+    role = "culprit" if name == case.first else "affected" if i < shown.num_involved else "neighbour"
+    score = "not scored" if deviation != deviation else f"anomaly score {deviation:.1f}"
+    text = "disappeared" if shown.gone[i] else score
     class_ = f"service {role} " + ("gone" if shown.gone[i] else shade(deviation))
     x, y = at.tolist()
-    return tag("circle", hint(f"{name}: {told}"), cx=x, cy=y, r=radius, class_=class_)
+    return tag("circle", hint(f"{name}: {text}"), cx=x, cy=y, r=radius, class_=class_)
 
 
 def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways: Sequence[Box]) -> list[str]:
-    """Names, those involved wherever there is most room, their neighbours' only where nothing is hidden by them."""
+    """Draw the names: of involved services at the freest place, of neighbours only if they hide nothing."""
     room = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(at.tolist(), radius.tolist(), strict=True)]
     marks = []
     for i, name in enumerate(shown.layout.names):
-        text = _short(name.split("/", 1)[1])
+        text = _shorten(name.split("/", 1)[1])
         wide = len(text) * LETTER * (1.25 if i == 0 else 1.0)
         places = _places(wide, float(at[i, 0]), float(at[i, 1]), float(radius[i]))
         inside = [place for place in places if place[2][0] >= 0 and place[2][2] <= width]
         taken = [*ways, *(box for j, box in enumerate(room) if j != i)]
-        x, y, box, anchor = min(inside or places, key=lambda place: _hidden(place[2], taken))
-        if i >= shown.involved and _hidden(box, taken):
+        x, y, box, anchor = min(inside or places, key=lambda place: _overlap(place[2], taken))
+        if i >= shown.num_involved and _overlap(box, taken):
             continue
         room.append(box)
-        class_ = "name first" if i == 0 else "name" if i < shown.involved else "name aside"
+        class_ = "name first" if i == 0 else "name" if i < shown.num_involved else "name aside"
         marks.append(words(text, x, y, class_, anchor))
     return marks
 
 
 def _places(wide: float, x: float, y: float, radius: float) -> list[tuple[float, float, Box, str]]:
-    """Where a label can stand: below, above, right, left of its service."""
+    """Return the places for a label: below, above, right, left of its service."""
     near = radius + 3
     return [
         (x, y + near + 10, (x - wide / 2, y + near, x + wide / 2, y + near + LINE), "middle"),
@@ -171,13 +173,13 @@ def _places(wide: float, x: float, y: float, radius: float) -> list[tuple[float,
     ]
 
 
-def _hidden(box: Box, taken: Sequence[Box]) -> float:
-    """How much of what is there a box would hide, square pixels."""
+def _overlap(box: Box, taken: Sequence[Box]) -> float:
+    """Return the overlap of a box with other boxes, square pixels."""
     left, top, right, bottom = box
     return sum(max(0.0, min(right, c) - max(left, a)) * max(0.0, min(bottom, d) - max(top, b)) for a, b, c, d in taken)
 
 
-def _short(name: str) -> str:
-    """The middle left out of a long name."""
+def _shorten(name: str) -> str:
+    """Leave out the middle of a long name."""
     half = LONGEST // 2 - 1
     return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"

@@ -1,4 +1,4 @@
-"""The report: one page without scripts and without anything from elsewhere, to be read, sent, printed."""
+"""The report: one page without scripts that needs no other file."""
 
 import importlib.metadata
 from collections.abc import Sequence
@@ -17,62 +17,62 @@ from serve_app.web.report.timeline import timeline
 def report(
     mesh: str, moments: Sequence[Moment], incident: str | None = None, *, made_at: datetime | None = None
 ) -> str:
-    """An incident as one file of HTML.
-
-    Suspects are told as of the moment of the incident's highest score.
+    """Return the report on an incident as HTML, with the suspects at its highest score.
 
     Args:
         mesh: its name.
-        moments: around the incident, oldest first.
+        moments: snapshots around the incident, oldest first.
         incident: its id; None: the worst of those that were open last.
-        made_at: when the report was made; None: now.
+        made_at: time of the report; None: now.
 
     Raises:
-        UnknownIncident: no moment has one, or this one.
+        UnknownIncident: no snapshot has it.
     """
     case = find(mesh, moments, incident)
     body = (
-        f"{_head(case)}<h2>How it spread</h2>{figure(graph(case), _of_graph())}"
-        f"<h2>Since when</h2>{figure(timeline(case), _OF_TIMELINE)}"
-        f"<h2>Who may have begun it, and why</h2>{_as_of(case)}{suspects(case)}"
-        f"<h2>Who says so</h2>{_judge(case, made_at or datetime.now(UTC))}"
+        f"{_head(case)}<h2>Spread</h2>{figure(graph(case), _graph_caption())}"
+        f"<h2>Timeline</h2>{figure(timeline(case), _TIMELINE_CAPTION)}"
+        f"<h2>Likely causes</h2>{_as_of(case)}{suspects(case)}"
+        f"<h2>About this report</h2>{_about(case, made_at or datetime.now(UTC))}"
     )
     return document(f"{case.first or 'Incident'} · {mesh} · {case.incident.since:%Y-%m-%d %H:%M} UTC", body, STYLE)
 
 
 def _head(case: ReportedIncident) -> str:
-    """What a tired person reads first."""
+    """The summary at the top."""
     incident = case.incident
     why = incident.suspects[0].reasons[0].text if incident.suspects and incident.suspects[0].reasons else ""
-    until = f"over by {case.ended:%H:%M:%S}" if case.ended else "still open in the last snapshot"
-    lasted = _span((case.ended or case.last) - incident.since)
+    until = f"ended by {case.ended:%H:%M:%S}" if case.ended else "still open in the last snapshot"
+    duration = _span((case.ended or case.last) - incident.since)
     tiles = (
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
-        ("lasted" if case.ended else "lasts", lasted, until),
+        ("duration", duration, until),
         ("affected", f"{len(incident.affected)}", "service" if len(incident.affected) == 1 else "services"),
-        ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at its worst"),
+        ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at the highest score"),
     )
     cells = "".join(f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles)
     return (
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"incident of mesh {escape(case.mesh)}</p>"
         f'<h1>{escape(case.first or "No single suspect")}</h1><p class="why">{escape(arrows(why))}</p>'
-        f"<p>{escape(_way(case))}</p><dl>{cells}</dl>{_planned(case)}</header>"
+        f"<p>{escape(_spread(case))}</p><dl>{cells}</dl>{_planned(case)}</header>"
     )
 
 
-def _way(case: ReportedIncident) -> str:
-    """How far it went, in a sentence."""
+def _spread(case: ReportedIncident) -> str:
+    """How far the incident spread, in a sentence."""
     direct = [hop.caller for hop in case.hops if hop.distance == 1]
     if not direct:
-        called = _called(case)
-        return "Nobody affected calls it" + (f"; it calls {_some(called)}, who are." if called else ".")
-    whom = "its caller" if len(direct) == 1 else "its callers"
+        callees = _affected_callees(case)
+        return "No affected service calls it" + (
+            f"; it calls {_some(callees)}, which are affected." if callees else "."
+        )
+    callers = "its caller" if len(direct) == 1 else "its callers"
     beyond = len(case.hops) - len(direct)
-    return f"It reached {whom} {_some(direct)}" + (f", and through them {beyond} more." if beyond else ".")
+    return f"It spread to {callers} {_some(direct)}" + (f", and through them to {beyond} more." if beyond else ".")
 
 
-def _called(case: ReportedIncident) -> list[str]:
+def _affected_callees(case: ReportedIncident) -> list[str]:
     """Affected services that the first suspect calls."""
     names, affected = case.calling.node_ids, set(case.incident.affected)
     calls = case.calling.edge_index.T[[names[i] == case.first for i in case.calling.edge_index[0].tolist()]]
@@ -80,40 +80,38 @@ def _called(case: ReportedIncident) -> list[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first three by name."""
+    """The first three names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _planned(case: ReportedIncident) -> str:
-    """Whether somebody planned it, and what Kubernetes told."""
+    """Planned changes and Kubernetes Events near the incident."""
     incident = case.incident
     changes = [change.text for change in incident.changes]
-    told = [f'<p class="planned">Planned near it: {escape("; ".join(changes))}.</p>'] if changes else []
+    parts = [f'<p class="planned">Planned changes: {escape("; ".join(changes))}.</p>'] if changes else []
     if not changes:
-        told.append('<p class="planned none">No planned change is known near it.</p>')
+        parts.append('<p class="planned none">No deploys or changes around then.</p>')
     if incident.events:
-        told.append(f"<p>Kubernetes: {escape('; '.join(event.text for event in incident.events))}.</p>")
-    return "".join(told)
+        parts.append(f"<p>Kubernetes: {escape('; '.join(event.text for event in incident.events))}.</p>")
+    return "".join(parts)
 
 
 def _as_of(case: ReportedIncident) -> str:
     at = case.worst.verdict.observed_at
-    return (
-        f'<p class="about">As of {at:%H:%M:%S} UTC, when the incident scored highest ({case.incident.score:.1f}).</p>'
-    )
+    return f'<p class="about">At {at:%H:%M:%S} UTC, when the score was highest ({case.incident.score:.1f}).</p>'
 
 
-def _judge(case: ReportedIncident, made_at: datetime) -> str:
-    """What has to be known to judge the judge."""
+def _about(case: ReportedIncident, made_at: datetime) -> str:
+    """The data and the model behind the report."""
     verdict, first, last = case.worst.verdict, case.moments[0].verdict, case.moments[-1].verdict
     missing = ", ".join(map(str, verdict.missing_parts)) or "none"
     rows = (
         ("mesh", f"{case.mesh}, {case.worst.snapshot.num_nodes:,} services, {case.worst.snapshot.num_edges:,} calls"),
         ("incident", case.incident.id),
         (
-            "seen",
+            "data",
             f"{len(case.moments)} snapshots, {first.observed_at:%Y-%m-%d %H:%M:%S} to "
-            f"{last.observed_at:%Y-%m-%d %H:%M:%S} UTC; snapshot {verdict.sequence} of the mesh is told here",
+            f"{last.observed_at:%Y-%m-%d %H:%M:%S} UTC; this report shows snapshot {verdict.sequence}",
         ),
         ("coverage", f"{verdict.coverage:.0%} of the services were scored; missing parts: {missing}"),
         ("model", verdict.model),
@@ -130,17 +128,17 @@ def _span(span: timedelta) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _of_graph() -> str:
-    """How to read the graph."""
+def _graph_caption() -> str:
+    """The caption of the graph."""
     shades = "".join(key(f"s{i}") for i in range(len(SHADES) + 1))
     return (
-        f"The large ringed service is the first suspect; dashed, it is gone. {shades} services and calls from usual to "
-        f"very strange, {key('s-')} not scored. {key('hop')} how it spread: from the called to the calling, numbered "
-        "by distance. Small services are neighbours and no part of it; discs are namespaces."
+        f"The large ringed service is the first suspect; a dashed ring means that it disappeared. {shades} services "
+        f"and calls from normal to very unusual, {key('s-')} not scored. {key('hop')} spread from callee to caller, "
+        "numbered by distance. Small services are unaffected neighbours; discs are namespaces."
     )
 
 
-_OF_TIMELINE = (
-    f"{key('line')} how improbable the strangest thing in the mesh was, in decades, {key('dashed')} its threshold, "
-    f"{key('incident')} the incident, {key('flag')} planned changes near it, {key('tick')} other ones."
+_TIMELINE_CAPTION = (
+    f"{key('line')} anomaly score of the mesh (log10), {key('dashed')} threshold, {key('incident')} the incident, "
+    f"{key('flag')} planned changes near it, {key('tick')} other changes."
 )

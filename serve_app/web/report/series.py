@@ -1,4 +1,4 @@
-"""The values over time of what a reason tells of."""
+"""The metric of a reason over time."""
 
 from collections.abc import Iterable
 
@@ -14,13 +14,13 @@ _OF_TRAFFIC = {NEW, LOST, MOVED}
 _OWN = [channel.name for channel in NODE_CHANNELS]
 
 
-def observed(snapshots: Iterable[MeshSnapshot], service: str, reason: ReasonDocument) -> Floats:
-    """``[T]``, in the metric's unit; NaN where it was not observed.
+def metric_series(snapshots: Iterable[MeshSnapshot], service: str, reason: ReasonDocument) -> Floats:
+    """Return the values ``[T]`` in the unit of the metric; NaN if not observed.
 
     Args:
-        snapshots: T of them.
-        service: the suspect that the reason is of.
-        reason: of its own metric, or of one call.
+        snapshots: T snapshots.
+        service: the suspect.
+        reason: about a metric of the service or of one of its calls.
     """
     if reason.source or reason.destination:
         ends = reason.source or service, reason.destination or service
@@ -36,13 +36,13 @@ def _of_call(snapshot: MeshSnapshot, source: str, destination: str, metric: str)
     rows = np.flatnonzero((snapshot.edge_index[0] == a) & (snapshot.edge_index[1] == b))
     column = 0 if metric in _OF_TRAFFIC else EDGE_METRICS.index(metric)
     if not len(rows):
-        return 0.0 if metric in _OF_TRAFFIC else np.nan  # both are there: nobody calls
+        return 0.0 if metric in _OF_TRAFFIC else np.nan  # both services are there, but there is no call
     row = int(rows[0])
     return float(snapshot.edge_features[row, column]) if snapshot.edge_observed[row, column] else np.nan
 
 
 def _of_service(snapshot: MeshSnapshot, service: str, channel: int) -> float:
-    """As the detector sees it: what is derived from other metrics, too."""
+    """Return a channel of the detector, which may be derived from other metrics."""
     if service not in snapshot.node_ids:
         return np.nan
     row = snapshot.node_ids.index(service)

@@ -1,4 +1,4 @@
-"""Who is suspected and why: each reason in words, and what was measured over time."""
+"""The suspects: each reason in words, with its metric over time."""
 
 from html import escape
 
@@ -7,35 +7,35 @@ import numpy as np
 from serve_app.api.reason_text import metric_words, unit
 from serve_app.api.schemas.verdict import ReasonDocument, SuspectDocument
 from serve_app.web.report.case import ReportedIncident
-from serve_app.web.report.series import observed
-from serve_app.web.report.timeline import pixels, seconds, shaded, time_scale
+from serve_app.web.report.series import metric_series
+from serve_app.web.report.timeline import pixels, seconds, shade_incident, time_scale
 from serve_app.web.svg import Scale, curve, line, picture, words
 
-MOST = 5  # suspects that are told
-LEAST = 0.01  # score of one that is told though there is no reason to tell
-CHARTED = 3  # of them with charts
+MOST = 5  # suspects with a card
+LEAST = 0.01  # score of a suspect with a card but without a reason
+CHARTED = 3  # suspects with charts
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 66.0, 334.0, 18.0, 74.0
 
 
 def suspects(case: ReportedIncident) -> str:
-    """A card for each of the first suspects."""
+    """Return a card for each of the first suspects."""
     ranked = list(enumerate(case.incident.suspects, 1))
-    told = [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
-    cards = "".join(_card(case, place, suspect) for place, suspect in told)
-    others = ", ".join(one.service for place, one in ranked if (place, one) not in told)
+    listed = [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
+    cards = "".join(_card(case, place, suspect) for place, suspect in listed)
+    others = ", ".join(one.service for place, one in ranked if (place, one) not in listed)
     return f'<ol class="suspects">{cards}</ol>' + (
         f'<p class="about">Less likely: {escape(others)}.</p>' if others else ""
     )
 
 
 def arrows(text: str) -> str:
-    """The words of a reason with calls as people write them, which do not break before the arrow."""
+    """Write the calls in a text with arrows, without a line break before the arrow."""
     return text.replace(" -> ", "\u00a0→ ")
 
 
 def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
     share = f"{suspect.score:.0%}"
-    said = share if suspect.score >= LEAST or not suspect.score else "below 1%"
+    score = share if suspect.score >= LEAST or not suspect.score else "below 1%"
     charts = place <= CHARTED
     reasons = "".join(
         f"<li><p>{escape(arrows(reason.text))}</p>"
@@ -45,16 +45,16 @@ def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
     return (
         f'<li class="suspect"><h3><span class="place">{place}</span> {escape(suspect.service)} '
         f'<span class="bar" title="score as a suspect"><span style="width:{share}"></span></span>'
-        f'<span class="share">{said}</span></h3><ul class="reasons">{reasons}</ul></li>'
+        f'<span class="share">{score}</span></h3><ul class="reasons">{reasons}</ul></li>'
     )
 
 
 def _chart(case: ReportedIncident, place: int, number: int, service: str, reason: ReasonDocument) -> str:
-    """The metric over time, what was expected dashed, and since when it deviates."""
-    values = observed((moment.snapshot for moment in case.moments), service, reason)
+    """Draw the metric over time, the expected value dashed, and the time when the deviation began."""
+    values = metric_series((moment.snapshot for moment in case.moments), service, reason)
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
-        return '<p class="about">not measured in the time that is kept</p>'
+        return '<p class="about">not measured in the kept snapshots</p>'
     expected = reason.expected
     high = max(float(values[known].max()), expected or 0.0, 1e-9)
     shown = unit(reason.metric, high)
@@ -62,8 +62,11 @@ def _chart(case: ReportedIncident, place: int, number: int, service: str, reason
     px, breaks = pixels(case, x)
     gaps = {*breaks, *(i for i in known.tolist() if i and not np.isfinite(values[i - 1]))}
     since = x.one(seconds(case, reason.since))
-    marks = [shaded(case, x, TOP, BOTTOM), line(LEFT, BOTTOM, RIGHT, BOTTOM, "axis")]
-    marks += [line(since, TOP - 4, since, BOTTOM, "since"), words(f"since {reason.since:%H:%M:%S}", *_beside(since))]
+    marks = [shade_incident(case, x, TOP, BOTTOM), line(LEFT, BOTTOM, RIGHT, BOTTOM, "axis")]
+    marks += [
+        line(since, TOP - 4, since, BOTTOM, "since"),
+        words(f"since {reason.since:%H:%M:%S}", *_label_place(since)),
+    ]
     if expected is not None:
         level = y.one(expected)
         marks += [line(LEFT, level, RIGHT, level, "threshold")]
@@ -76,6 +79,6 @@ def _chart(case: ReportedIncident, place: int, number: int, service: str, reason
     return picture(WIDTH, BOTTOM + 6, f"{name} of {service}", about, f"reason-{place}-{number}", *marks)
 
 
-def _beside(x: float) -> tuple[float, float, str, str]:
-    """Where to write beside an upright line."""
+def _label_place(x: float) -> tuple[float, float, str, str]:
+    """Return the place of a label beside a vertical line."""
     return (x - 3, 11.0, "label", "end") if x > (LEFT + RIGHT) / 2 else (x + 3, 11.0, "label", "start")

@@ -1,4 +1,4 @@
-"""The time around an incident: how strange the mesh was, when it was open, and what was planned."""
+"""The timeline of an incident: the score of the mesh, the incident and planned changes."""
 
 from datetime import datetime, timedelta
 
@@ -10,48 +10,48 @@ from serve_app.web.report.case import ReportedIncident
 from serve_app.web.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
 
 WIDTH, LEFT, RIGHT = 900.0, 40.0, 892.0
-LANE, LANES = 15.0, 6  # of the names of planned changes, above the scores
+LANE, LANES = 15.0, 6  # for the names of planned changes, above the scores
 HEIGHT, BELOW = 150.0, 34.0
 LETTER = 6.3
-SILENCE = 2.5  # steps from which on a line is interrupted
+SILENCE = 2.5  # steps without a snapshot, above which a line has a gap
 
 
 def time_scale(case: ReportedIncident, start: float, end: float) -> Scale:
-    """All the time that is kept, in seconds after its first moment."""
+    """Return the scale of the kept time, in seconds after the first snapshot."""
     return Scale(0.0, max(seconds(case, case.moments[-1].verdict.observed_at), 1.0), start, end)
 
 
 def seconds(case: ReportedIncident, at: datetime) -> float:
-    """After the first moment."""
+    """Return the seconds after the first snapshot."""
     return (at - case.moments[0].verdict.observed_at).total_seconds()
 
 
 def pixels(case: ReportedIncident, scale: Scale) -> tuple[Floats, list[int]]:
-    """Where each moment is drawn, ``[T]``, and before which of them a line is interrupted: nothing is known there."""
+    """Return the pixel of each snapshot, ``[T]``, and the snapshots before which a line has a gap."""
     at = np.array([seconds(case, moment.verdict.observed_at) for moment in case.moments])
     steps = np.diff(at, prepend=at[0])
     usual = float(np.median(steps[1:])) if len(steps) > 1 else 1.0
     return scale.at(at), np.flatnonzero(steps > SILENCE * usual).tolist()
 
 
-def shaded(case: ReportedIncident, scale: Scale, top: float, bottom: float) -> str:
-    """The time of the incident."""
+def shade_incident(case: ReportedIncident, scale: Scale, top: float, bottom: float) -> str:
+    """Draw the time of the incident."""
     left = scale.one(seconds(case, case.incident.since))
     right = scale.one(seconds(case, case.ended or case.last))
     return rectangle(left, top, max(right - left, 2), bottom - top, "incident", "the incident")
 
 
 def timeline(case: ReportedIncident) -> str:
-    """Score against threshold over all the time that is kept."""
+    """Draw score and threshold over the kept time."""
     scale = time_scale(case, LEFT, RIGHT)
     x, breaks = pixels(case, scale)
     flags, top = _changes(case, scale)
     bottom = top + HEIGHT
     score = np.array([moment.verdict.mesh_score for moment in case.moments])
-    told = [moment.verdict.threshold for moment in case.moments]
-    threshold = np.array([np.nan if value is None else value for value in told])
+    thresholds = [moment.verdict.threshold for moment in case.moments]
+    threshold = np.array([np.nan if value is None else value for value in thresholds])
     y = score_scale(score, threshold, bottom, top)
-    marks = [shaded(case, scale, top, bottom)]
+    marks = [shade_incident(case, scale, top, bottom)]
     for tick in y.ticks(4):
         at = y.one(tick)
         marks += [line(LEFT, at, RIGHT, at, "grid"), words(f"{tick:,g}", LEFT - 5, at + 4, anchor="end")]
@@ -70,13 +70,13 @@ def timeline(case: ReportedIncident) -> str:
 
 
 def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
-    """Flags of planned changes, those near the incident by name, others as ticks; and where the scores may begin."""
+    """Draw planned changes, those near the incident with names, others as ticks; also return the top of the scores."""
     near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
     planned = sorted(
         {(change, moment.snapshot.observed_at) for moment in case.moments for change in moment.snapshot.changes} | near,
         key=lambda one: (one not in near, one[1], one[0].service),
     )
-    ends = [0.0] * LANES  # how far each lane is taken
+    ends = [0.0] * LANES  # used width of each lane
     names: list[tuple[float, int, str]] = []
     ticks: list[tuple[float, str]] = []
     first = case.moments[0].verdict.observed_at - timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""The moments around incidents, kept while they pass by: a report needs some of before, and not a whole day."""
+"""Keeps the snapshots around incidents while a recording is scored, since a whole recording may not fit in memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -9,22 +9,22 @@ from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.moments import Moment
 from serve_app.web.report.case import rank
 
-BEFORE, AFTER = 40, 20  # moments kept around an incident
-LONGEST = 240  # moments kept of an incident; where it is longer, every second one is let go, as often as it takes
+BEFORE, AFTER = 40, 20  # snapshots kept before and after an incident
+LONGEST = 240  # snapshots kept of an incident; of a longer one, every second is dropped, repeatedly
 
 
 @dataclass(slots=True)
 class IncidentWindow:
-    """An incident as it was at its strongest, and what is kept around it.
+    """An incident at its highest score, and the snapshots around it.
 
     Attributes:
         incident: as of ``strongest``.
-        strongest: the moment of its highest score.
+        strongest: snapshot of its highest score.
         moments: oldest first.
         last: the last time that it was open.
-        passed: moments since it began.
-        after: moments since it was open.
-        stride: each how manieth moment of it is kept.
+        passed: snapshots since it began.
+        after: snapshots since it was open.
+        stride: every ``stride``-th snapshot of it is kept.
     """
 
     incident: IncidentDocument
@@ -37,34 +37,34 @@ class IncidentWindow:
 
 
 def worst_window(
-    moments: Iterable[Moment], wanted: Callable[[IncidentWindow], bool] = lambda _: True
+    moments: Iterable[Moment], is_selected: Callable[[IncidentWindow], bool] = lambda _: True
 ) -> IncidentWindow | None:
-    """The window of the worst incident that is wanted; None where there is none.
+    """Return the window of the worst selected incident; None if there is none.
 
     Args:
-        moments: all, oldest first; those outside windows are let go.
-        wanted: whether an incident that is over may be the one.
+        moments: all snapshots, oldest first; those outside windows are dropped.
+        is_selected: whether an incident that is over can be chosen.
     """
     recent: deque[Moment] = deque(maxlen=BEFORE)
     passing: dict[str, IncidentWindow] = {}
     worst: IncidentWindow | None = None
     for moment in moments:
         at = moment.verdict.observed_at
-        told = {incident.id: incident for incident in moment.verdict.incidents}
-        for name in told.keys() - passing.keys():
-            passing[name] = IncidentWindow(told[name], moment, list(recent), at)
+        open_now = {incident.id: incident for incident in moment.verdict.incidents}
+        for name in open_now.keys() - passing.keys():
+            passing[name] = IncidentWindow(open_now[name], moment, list(recent), at)
         for name, window in list(passing.items()):
-            _pass(window, moment, told.get(name))
+            _add(window, moment, open_now.get(name))
             if window.after == AFTER:
-                worst = _worse(worst, passing.pop(name), wanted)
+                worst = _worse(worst, passing.pop(name), is_selected)
         recent.append(moment)
     for window in passing.values():
-        worst = _worse(worst, window, wanted)
+        worst = _worse(worst, window, is_selected)
     return worst
 
 
-def _pass(window: IncidentWindow, moment: Moment, incident: IncidentDocument | None) -> None:
-    """One more moment, in which the incident is open, or is not."""
+def _add(window: IncidentWindow, moment: Moment, incident: IncidentDocument | None) -> None:
+    """Add a snapshot; ``incident`` is None if the incident is not open in it."""
     window.passed += 1
     window.after = 0 if incident else window.after + 1
     if incident:
@@ -81,8 +81,8 @@ def _pass(window: IncidentWindow, moment: Moment, incident: IncidentDocument | N
 
 
 def _worse(
-    worst: IncidentWindow | None, window: IncidentWindow, wanted: Callable[[IncidentWindow], bool]
+    worst: IncidentWindow | None, window: IncidentWindow, is_selected: Callable[[IncidentWindow], bool]
 ) -> IncidentWindow | None:
-    if not wanted(window):
+    if not is_selected(window):
         return worst
     return window if worst is None or rank(window.incident) > rank(worst.incident) else worst

@@ -299,7 +299,7 @@ def test_a_period_without_a_snapshot_is_refused() -> None:
     begin = SNAPSHOTS[0].observed_at
     assert period(SNAPSHOTS, begin, begin, "first") == SNAPSHOTS[:1]
     for ends in ((begin - timedelta(days=1), begin - timedelta(seconds=1)), (SNAPSHOTS[3].observed_at, begin)):
-        with pytest.raises(InvalidParameter, match=f"a second period.*kept is {instant(begin)}"):
+        with pytest.raises(InvalidParameter, match=f"a second period.*the kept snapshots are {instant(begin)}"):
             period(SNAPSHOTS, *ends, "second")
-    with pytest.raises(InvalidParameter, match="kept is nothing"):
+    with pytest.raises(InvalidParameter, match="the kept snapshots are none"):
         period([], begin, begin, "first")

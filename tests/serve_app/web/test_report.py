@@ -19,8 +19,8 @@ from serve_app.settings import Settings
 from serve_app.web.moments import Moment
 from serve_app.web.report import report, windows
 from serve_app.web.report.case import find
-from serve_app.web.report.scene import MOST_NEIGHBOURS, scene
-from serve_app.web.report.series import observed
+from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
+from serve_app.web.report.series import metric_series
 from serve_app.web.report.windows import worst_window
 
 VOID = {"meta"}
@@ -142,7 +142,7 @@ def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
 
 def test_who_vanished_is_drawn_dashed_among_those_who_called_it(vanished: list[Moment]) -> None:
     case = find("shop", vanished)
-    shown = scene(case)
+    shown = build_graph(case)
     assert case.first not in case.worst.snapshot.node_ids
     assert shown.gone[0]
     assert (shown.edge_index[1] == 0).any(), "its callers as last seen"
@@ -153,15 +153,15 @@ def test_who_vanished_is_drawn_dashed_among_those_who_called_it(vanished: list[M
 
 def test_a_scene_is_of_the_incident_and_not_of_the_mesh(moments: list[Moment]) -> None:
     case = find("shop", moments)
-    shown = scene(case)
+    shown = build_graph(case)
     names = shown.layout.names
     assert names[0] == case.first
-    assert set(case.incident.affected) <= set(names[: shown.involved])
-    assert len(names) <= shown.involved + MOST_NEIGHBOURS
-    touching = np.any(shown.edge_index < shown.involved, axis=0)
+    assert set(case.incident.affected) <= set(names[: shown.num_involved])
+    assert len(names) <= shown.num_involved + MOST_NEIGHBOURS
+    touching = np.any(shown.edge_index < shown.num_involved, axis=0)
     assert touching.all()
     assert len(shown.calls) == shown.edge_index.shape[1]
-    assert set(shown.edge_index.ravel().tolist()) | set(range(shown.involved)) == set(range(len(names)))
+    assert set(shown.edge_index.ravel().tolist()) | set(range(shown.num_involved)) == set(range(len(names)))
 
 
 def test_what_is_charted_is_what_the_reason_tells_of(moments: list[Moment]) -> None:
@@ -170,7 +170,7 @@ def test_what_is_charted_is_what_the_reason_tells_of(moments: list[Moment]) -> N
     told = [(s.service, r) for s in case.incident.suspects for r in s.reasons if r.observed is not None]
     assert told
     for service, reason in told:
-        values = observed((moment.snapshot for moment in moments), service, reason)
+        values = metric_series((moment.snapshot for moment in moments), service, reason)
         assert len(values) == len(moments)
         assert values[at] == pytest.approx(reason.observed, rel=0.01, abs=1e-4), reason.text
 

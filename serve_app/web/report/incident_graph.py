@@ -1,4 +1,4 @@
-"""Who is drawn of an incident: the first suspect, who is affected, and whom they talk to; not the whole mesh."""
+"""The part of the mesh to draw for an incident: suspects, affected services and their neighbours."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from serve_app.web.graph.layout import Ints, Layout, arrange
 from serve_app.web.report.case import ReportedIncident
 
 MOST_INVOLVED, MOST_NEIGHBOURS = 40, 20
-SUSPECTS = 3  # that are drawn though nothing deviates in them
+SUSPECTS = 3  # drawn even without deviations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,17 +17,17 @@ class IncidentGraph:
     """Services and calls to be drawn.
 
     Attributes:
-        layout: of N services, those involved before their neighbours.
-        involved: how many are.
-        services: ``[N]`` how strange each is, decades; NaN: not scored, or not there.
-        gone: bool ``[N]``: not in the snapshot.
+        layout: of N services, involved ones before their neighbours.
+        num_involved: number of involved services.
+        services: ``[N]`` anomaly scores (log10); NaN: not scored, or missing.
+        gone: bool ``[N]``: missing from the snapshot.
         edge_index: int64 ``[2, E]``, rows of the layout.
-        calls: ``[E]`` how strange each is.
+        calls: ``[E]`` anomaly scores (log10).
         left_out: involved services that are not drawn.
     """
 
     layout: Layout
-    involved: int
+    num_involved: int
     services: NDArray[np.float32]
     gone: NDArray[np.bool_]
     edge_index: Ints
@@ -35,39 +35,39 @@ class IncidentGraph:
     left_out: int
 
 
-def scene(case: ReportedIncident) -> IncidentGraph:
-    """What to draw of an incident at its worst."""
-    strange = dict(zip(case.worst.snapshot.node_ids, case.worst.deviations.services.tolist(), strict=True))
+def build_graph(case: ReportedIncident) -> IncidentGraph:
+    """Return the services and calls to draw, at the worst snapshot of an incident."""
+    scores = dict(zip(case.worst.snapshot.node_ids, case.worst.deviations.services.tolist(), strict=True))
     calls = _calls(case)
-    touched = _involved(case, strange)
+    touched = _order_services(case, scores)
     involved = touched[:MOST_INVOLVED]
     names = (*involved, *_neighbours(involved, set(touched), calls))
     row = {name: i for i, name in enumerate(names)}
-    drawn = [(row[a], row[b], *told) for (a, b), told in calls.items() if a in row and b in row]
-    # Between neighbours nothing is told, and lines only hide what is.
+    drawn = [(row[a], row[b], *values) for (a, b), values in calls.items() if a in row and b in row]
+    # Calls between neighbours are left out: they say nothing and hide other calls.
     drawn = [one for one in drawn if min(one[0], one[1]) < len(involved)]
     edge_index = np.array([one[:2] for one in drawn], np.int64).reshape(-1, 2).T
     return IncidentGraph(
         arrange(names, edge_index, np.array([rate for *_, rate, _ in drawn])),
         len(involved),
-        np.array([strange.get(name, np.nan) for name in names], np.float32),
-        np.array([name not in strange for name in names], bool),
+        np.array([scores.get(name, np.nan) for name in names], np.float32),
+        np.array([name not in scores for name in names], bool),
         edge_index,
         np.array([deviation for *_, deviation in drawn], np.float32),
         len(touched) - len(involved),
     )
 
 
-def _involved(case: ReportedIncident, strange: dict[str, float]) -> list[str]:
-    """The first suspect, whom it reached, who else is affected or suspected, the strangest first."""
+def _order_services(case: ReportedIncident, scores: dict[str, float]) -> list[str]:
+    """Return the first suspect, the services that it reached, then other affected ones by score, then suspects."""
     suspects = [suspect.service for suspect in case.incident.suspects[:SUSPECTS]]
     reached = [hop.caller for hop in case.hops]
-    others = sorted(case.incident.affected, key=lambda name: -np.nan_to_num(strange.get(name, 0.0)))
+    others = sorted(case.incident.affected, key=lambda name: -np.nan_to_num(scores.get(name, 0.0)))
     return list(dict.fromkeys([*suspects[:1], *reached, *others, *suspects]))
 
 
 def _calls(case: ReportedIncident) -> dict[tuple[str, str], tuple[float, float]]:
-    """Rate and strangeness of each call that touches the incident; of who vanished, as last seen."""
+    """Return rate and anomaly score of each call of the incident's services; missing services have their last calls."""
     touched = {*case.incident.affected, *(suspect.service for suspect in case.incident.suspects[:SUSPECTS])}
     found: dict[tuple[str, str], tuple[float, float]] = {}
     worst = case.worst
@@ -83,7 +83,7 @@ def _calls(case: ReportedIncident) -> dict[tuple[str, str], tuple[float, float]]
 
 
 def _neighbours(involved: list[str], touched: set[str], calls: dict[tuple[str, str], tuple[float, float]]) -> list[str]:
-    """Who calls whom is drawn or is called by them, nearest the first suspect and busiest first."""
+    """Return callers and callees of the involved services, those of the first suspect and the busiest first."""
     place = {name: i for i, name in enumerate(involved)}
     order: dict[str, tuple[bool, float]] = {}
     for (a, b), (rate, _) in calls.items():
