@@ -31,9 +31,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._address = ""  # that the connection is counted under; empty: it is not
+        self._address = ""  # under which the connection is counted; empty: not counted
         self._header_timer: asyncio.TimerHandle | None = None
-        self._header_bytes = 0  # received of headers that are not complete
+        self._header_bytes = 0  # of incomplete headers received so far
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, or refuse it."""

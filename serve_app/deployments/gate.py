@@ -45,13 +45,13 @@ from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 
-GRACE_SECONDS = 5.0  # before the rate of a body is looked at
-GRACE_SPREAD = 2.0  # times as long at the most, so that clients which came together are not all cut off together
-TRICKLE_BYTES = 512  # a piece of a body below this is a trickle
+GRACE_SECONDS = 5.0  # before the rate of a body is checked
+GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
+TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
 TRICKLES = 4  # after so many, pieces are read together, every tenth of a second
 TRICKLE_SECONDS = 0.1
-MOST_BODIES = 8  # of the largest size, that all requests together may have in memory
-SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, and better than we can
+MOST_BODIES = 8  # of the largest size, that all requests together can have in memory
+SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, with more detail
 PAUSE_SECONDS = 0.1  # between two attempts
 OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
 UNLIMITED = re.compile(r"/(static/.*|login|logout|healthz|readyz)?")
@@ -59,7 +59,7 @@ MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 POSTS = {
     "snapshots": RequestKind.PUSH,
     "baseline": RequestKind.BASELINE,
-}  # to a mesh; others are what a person does on the page
+}  # to a mesh; all others are actions of a person on the page
 STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
 
 
@@ -68,9 +68,9 @@ class Request:
     """What the gate knows of a request.
 
     Attributes:
-        kind: None: it is not limited.
+        kind: None: no limit applies.
         mesh: name in the path, or empty.
-        deadline_seconds: None: it has none.
+        deadline_seconds: None: it has no deadline.
     """
 
     kind: RequestKind | None

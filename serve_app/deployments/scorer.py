@@ -67,7 +67,7 @@ class Scorer:
         self._instruments = RayInstruments()
         # Always the same thread: OpenMP keeps a pool for each thread that calls it.
         self._thread = ThreadPoolExecutor(1, "score")
-        self._thread.submit(score, self._checkpoint.network, self._probe).result()  # warm, before it is ready
+        self._thread.submit(score, self._checkpoint.network, self._probe).result()  # warm up, before the replica is ready
         self._batched = serve.batch(
             self._score_batch,
             max_batch_size=settings.scorer.max_batch_size,
@@ -75,11 +75,11 @@ class Scorer:
         )
 
     async def check_health(self) -> None:
-        """A real, small pass."""
+        """Score a small probe."""
         await self._in_thread(score, self._checkpoint.network, self._probe)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Batch size and wait, live: fields of ``ScorerSettings``."""
+        """Change batch size and wait, while running: fields of ``ScorerSettings``."""
         self._settings = ScorerSettings.model_validate({**self._settings.model_dump(), **user_config})
         self._batched.set_max_batch_size(self._settings.max_batch_size)
         self._batched.set_batch_wait_timeout_s(self._settings.batch_wait_seconds)
@@ -102,7 +102,7 @@ class Scorer:
         return outcome
 
     async def _score_batch(self, requests: list[tuple[Group, float]]) -> list[Scored | Exception]:
-        """One outcome for each request. Nothing is raised, since that would fail the whole batch."""
+        """One outcome for each request. Errors are returned, since raising one would fail the whole batch."""
         in_time = [remaining_seconds(expires_at) > 0 for _, expires_at in requests]
         live = [group for (group, _), alive in zip(requests, in_time, strict=True) if alive]
         started = time.perf_counter()
@@ -123,7 +123,7 @@ class Scorer:
 
 
 def _late() -> DeadlineExceeded:
-    return DeadlineExceeded("Scorer: the parts' turn came after their deadline; add replicas or send less")
+    return DeadlineExceeded("Scorer: the parts waited until after their deadline; add replicas, or send fewer snapshots")
 
 
 def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
