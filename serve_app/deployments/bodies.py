@@ -35,26 +35,26 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
         AheadOfClock: its time is in the future.
     """
 
-    def packed(body: bytes, media_type: str) -> bytes:
+    def pack(body: bytes, media_type: str) -> bytes:
         snapshot = decode_snapshot(body, media_type, _counts(limits))
         if now is not None:
             not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return pack_snapshot(snapshot)
 
-    result: bytes = await _read(request, limits.max_body_bytes, packed)
+    result: bytes = await _read(request, limits.max_body_bytes, pack)
     return result
 
 
 async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
     """Read the snapshots of a body, at least ``fewest``, in order of time; the rest as :func:`read_snapshot`."""
 
-    def packed(body: bytes, media_type: str) -> list[bytes]:
+    def pack(body: bytes, media_type: str) -> list[bytes]:
         snapshots = decode_snapshots(body, media_type, _counts(limits))
         _require_enough(snapshots, fewest)
         _require_order(snapshots)
         return [pack_snapshot(snapshot) for snapshot in snapshots]
 
-    result: list[bytes] = await _read(request, limits.max_body_bytes, packed)
+    result: list[bytes] = await _read(request, limits.max_body_bytes, pack)
     return result
 
 
@@ -95,20 +95,20 @@ async def read_json(request: Request, most: int) -> Any:
 
 
 def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
-    def decoded(body: bytes, media_type: str) -> Any:
+    def decode_json(body: bytes, media_type: str) -> Any:
         if media_type != JSON:
             raise UnsupportedMediaType(f"content-type: expected {JSON}, came {media_type[:80]!r}; send JSON")
         return decode(body)
 
-    return decoded
+    return decode_json
 
 
-async def _read(request: Request, most: int, packed: Callable[[bytes, str], Any]) -> Any:
+async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]) -> Any:
     media_type = _media_type(request)
     body = await _body(request, most)
     if len(body) < OFF_LOOP_BYTES:
-        return packed(body, media_type)
-    return await asyncio.to_thread(packed, body, media_type)
+        return decode(body, media_type)
+    return await asyncio.to_thread(decode, body, media_type)
 
 
 def _counts(limits: LimitSettings) -> Limits:

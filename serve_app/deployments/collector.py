@@ -61,9 +61,9 @@ class Collector:
 
     async def states(self) -> list[CollectorState]:
         """The state of each collected mesh."""
-        return [replace(one.state, events=self._watched(one.state.mesh)) for one in self._loops]
+        return [replace(one.state, events=self._watch_state(one.state.mesh)) for one in self._loops]
 
-    def _watched(self, mesh: str) -> WatchState | None:
+    def _watch_state(self, mesh: str) -> WatchState | None:
         watch = self._watches.get(mesh)
         return watch.state if watch else None
 

@@ -313,10 +313,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     """A ``receive`` that hands out the whole body, then what the connection says."""
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replayed() -> Message:
+    async def receive_again() -> Message:
         return waiting.pop() if waiting else await receive()
 
-    return replayed
+    return receive_again
 
 
 async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:

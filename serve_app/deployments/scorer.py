@@ -67,7 +67,9 @@ class Scorer:
         self._instruments = RayInstruments()
         # Always the same thread: OpenMP keeps a pool for each thread that calls it.
         self._thread = ThreadPoolExecutor(1, "score")
-        self._thread.submit(score, self._checkpoint.network, self._probe).result()  # warm up, before the replica is ready
+        self._thread.submit(
+            score, self._checkpoint.network, self._probe
+        ).result()  # warm up, before the replica is ready
         self._batched = serve.batch(
             self._score_batch,
             max_batch_size=settings.scorer.max_batch_size,
@@ -123,7 +125,9 @@ class Scorer:
 
 
 def _late() -> DeadlineExceeded:
-    return DeadlineExceeded("Scorer: the parts waited until after their deadline; add replicas, or send fewer snapshots")
+    return DeadlineExceeded(
+        "Scorer: the parts waited until after their deadline; add replicas, or send fewer snapshots"
+    )
 
 
 def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:

@@ -132,7 +132,7 @@ def _serve_metrics(
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield [f"{'https' if tls else 'http'}://{_bracket(chosen.host)}:{server.server_port}/metrics"]
+        yield [f"{'https' if tls else 'http'}://{_bracket_ipv6(chosen.host)}:{server.server_port}/metrics"]
     finally:
         server.shutdown()
         server.server_close()
@@ -175,7 +175,7 @@ def _server(
 
 
 def _bind_port(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
-    host = _bracket(chosen.host)
+    host = _bracket_ipv6(chosen.host)
     try:
         if chosen.certificate_file and chosen.key_file:
             pair = chosen.key_file.read_bytes(), chosen.certificate_file.read_bytes()
@@ -190,7 +190,7 @@ def _bind_port(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
         ) from None
 
 
-def _bracket(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     """A host as it is written in addresses."""
     return f"[{host}]" if ":" in host else host
 
