@@ -70,11 +70,9 @@ PENDING_NAMES: dict[str, int] = {
     "kept": 1,
     "listed": 1,
     "named": 4,
-    "packed": 2,
     "placed": 2,
     "shown": 1,
     "told": 1,
-    "watched": 1,
 }
 
 # How many banned phrases are left in the code of a folder.

@@ -243,7 +243,7 @@ def watched_once(ask: VerdictsStub) -> int | None:
         (["--socket", "{socket}"], "another process answers"),
         (["--socket", "{folder}/none/verdicts.sock"], "a folder that may be written"),
         (["--socket", "/tmp/" + "long" * 40], "at most 107 bytes"),
-        (["--port", "{port}"], "taken"),
+        (["--port", "{port}"], "in use"),
         (["--host", "192.0.2.1", "--set", "sidecar.allow_anonymous=true"], "not of this machine"),
         (["--host", "0.0.0.0"], "tagae token create"),
         (["--host", "0.0.0.0", "--set", "sidecar.tokens_file={folder}/none.toml"], "expected a readable file"),
