@@ -60,8 +60,9 @@ def draw_faults(mesh: MeshPhysics, path: Path) -> None:
     names = mesh.topology.node_ids
     position = {name: i for i, name in enumerate(names)}
     without = list(Simulator(SPEC, snapshots=LENGTH).snapshots())
-    figure, panels = plt.subplots(5, 2, figsize=(10, 11), sharex=True)
-    for kind, axes in zip(KINDS, panels.T.ravel(), strict=True):
+    rows = -(-len(KINDS) // 2)
+    figure, panels = plt.subplots(rows, 2, figsize=(10, 2.2 * rows), sharex=True)
+    for kind, axes in zip(KINDS, panels.T.ravel(), strict=False):
         able = candidates(mesh, kind)
         culprit = names[int(able[np.argmax(mesh.usual_rate[able])])] if kind != "retry_storm" else names[int(able[0])]
         fault = Fault(kind, culprit, START, END, CATALOGUE[kind].sizes[1])

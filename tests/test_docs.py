@@ -236,6 +236,27 @@ def spoken() -> str:
     return "\n".join([*texts, *(path.read_text("utf-8") for path in others)])
 
 
+def test_tables_of_contributing_name_what_exists() -> None:
+    """Code in the second column of a row stands in a file of the first column, or in a test or document of the row."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    unknown = [target for line in re.findall(r"\bmake ([a-z -]+?)[`\"]", text) for target in line.split()]
+    unknown = [target for target in unknown if not target.startswith("-") and target not in targets]
+    for places, change in re.findall(r"^\| (.*`.*) \| (.*`.*) \|$", text, re.MULTILINE):
+        paths = [path for path in re.findall(r"`([^`]+)`", places) if (ROOT / path).exists()]
+        files = [
+            file for path in paths for file in ((ROOT / path).rglob("*") if (ROOT / path).is_dir() else [ROOT / path])
+        ]
+        content = "".join(file.read_text("utf-8") for file in files if file.suffix in (".py", ".yaml", ".md", ".js"))
+        for code in re.findall(r"`([^`]+)`", change):
+            word = code.split("(")[0].split(".")[-1]
+            if re.fullmatch(r"\w+", word) and "/" not in code and not code.endswith((".py", ".yaml", ".toml", ".md")):
+                unknown += [] if re.search(rf"\b{word}\b", content) else [f"{code} in {places}"]
+            elif "/" in code and "{" not in code:
+                unknown += [] if (ROOT / code).exists() else [code]
+    assert unknown == []
+
+
 def test_what_is_not_run_is_there() -> None:
     assert [word for word in (*NOT_RUN, *ENDLESS) if not any(word in block.text for block in TYPED)] == []
 
