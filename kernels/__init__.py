@@ -1,4 +1,4 @@
-"""The ``tagae::`` torch ops: graph attention over trajectories and products of edge ends."""
+"""The ``tagae::`` torch ops: graph attention over trajectories, and products of edge ends."""
 
 from kernels._registry import backend
 from kernels.errors import InvalidArgument, KernelError, NotDifferentiable, UnavailableBackend

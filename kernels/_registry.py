@@ -1,7 +1,8 @@
 """Defines ``torch.ops.tagae.<op>``: the schemas, and for each op its reference body, its fake and its autograd formula.
 
-The reference goes under CompositeExplicitAutograd, the key that every device falls back to; a compiled body registered
-for one device is more specific and wins there, and everything else in this file serves it as it is.
+The reference is registered under CompositeExplicitAutograd, the key that every device falls back to. A compiled body
+registered for one device is more specific and takes precedence there. Everything else in this file applies to it
+unchanged.
 """
 
 import os
@@ -29,10 +30,10 @@ SCHEMAS = {
 
 
 def choose_backend(setting: str | None) -> str:
-    """The bodies that run under ``TAGAE_KERNELS=setting`` (None or empty: not set).
+    """Return the bodies that run under ``TAGAE_KERNELS=setting`` (None or empty: not set).
 
     Raises:
-        UnavailableBackend: if compiled bodies are required, since this version has none, or the word is unknown.
+        UnavailableBackend: compiled bodies are required, which this version does not have, or the value is unknown.
     """
     if not setting or setting == "reference":
         return "reference"
@@ -47,7 +48,7 @@ def choose_backend(setting: str | None) -> str:
 
 
 def backend() -> str:
-    """Which bodies run: ``reference``, the PyTorch form. Health and every benchmark print it."""
+    """Return which bodies run: ``reference``, the PyTorch form. Health and every benchmark report it."""
     return _BACKEND
 
 

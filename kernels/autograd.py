@@ -1,6 +1,6 @@
-"""How each op is differentiated: what its forward keeps, and the op that its backward calls.
+"""The derivative of each op: what its forward saves, and the op that its backward calls.
 
-The backwards are ops of their own (``tagae::<op>_backward``), so they trace and export as the forwards do.
+The backward passes are ops of their own (``tagae::<op>_backward``), so they trace and export like the forward passes.
 """
 
 from collections.abc import Callable
@@ -31,14 +31,14 @@ def edge_dot(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def setup_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """A backward op keeps nothing: it has no derivative."""
+    """Save nothing: a backward op has no derivative."""
 
 
 def refuse(ctx: Any, *grads: Tensor) -> NoReturn:
-    """The backward of a backward op.
+    """Backward of a backward op.
 
     Raises:
-        NotDifferentiable: always; without it torch would leave the second derivative out with no more than a warning.
+        NotDifferentiable: always. Otherwise torch would leave out the second derivative with only a warning.
     """
     raise NotDifferentiable(
         "tagae ops: expected to be differentiated once, came a second derivative through one of them; "

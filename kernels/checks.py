@@ -1,8 +1,8 @@
-"""What an op may be given. Sizes and types are checked above every body, contents only where reading them is free.
+"""Checks of the arguments of ops. Sizes and types are checked for every body, contents only where reading them is free.
 
-The functions of sizes and types read no data, so they trace under ``torch.compile`` and ``torch.export``. Those of
-contents (``check_offsets``, ``check_positions``) are for the reference on a CPU: on another device they would copy to
-the host in the middle of a pass, and there torch's own index assertions speak.
+The checks of sizes and types read no data, so they trace under ``torch.compile`` and ``torch.export``. The checks of
+contents (``check_offsets``, ``check_positions``) are for the reference on a CPU. On another device they would copy to
+the host during the pass; there torch's own index assertions apply.
 """
 
 import torch

@@ -1,12 +1,12 @@
-"""Errors of the kernels floor.
+"""Errors of the package ``kernels``.
 
     KernelError
-    ├── InvalidArgument      an op was given a tensor of the wrong shape, type, device or content
-    ├── UnavailableBackend   TAGAE_KERNELS asks for something that is not there
-    └── NotDifferentiable    a second derivative was asked for
+    ├── InvalidArgument      a tensor has the wrong shape, type, device or content
+    ├── UnavailableBackend   TAGAE_KERNELS names a backend that is not available
+    └── NotDifferentiable    a second derivative was requested
 
-Catch ``KernelError`` for anything this floor refuses. Errors cross process boundaries, so each carries one text and
-keyword details, and rebuilds itself from both.
+Catch ``KernelError`` for all of them. Errors cross process boundaries, so each has one text and keyword details, and
+can be rebuilt from both.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class KernelError(ValueError):
-    """What was expected, what came, where, and what to do about it."""
+    """Says what was expected, what came, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ class InvalidArgument(KernelError):
 
 
 class UnavailableBackend(KernelError):
-    """``TAGAE_KERNELS`` holds an unknown word, or requires a compiled library where there is none."""
+    """``TAGAE_KERNELS`` has an unknown value, or requires a compiled library that does not exist."""
 
 
 class NotDifferentiable(KernelError):
-    """The backward of an op was differentiated; the ops have first derivatives only."""
+    """The backward of an op was differentiated; the ops have only first derivatives."""

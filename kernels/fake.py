@@ -1,6 +1,6 @@
-"""The shapes of each op's result without its values: what ``torch.compile`` and ``torch.export`` trace with.
+"""The shapes of each op's result without its values, for tracing by ``torch.compile`` and ``torch.export``.
 
-They serve every body, so a compiled body must give results of these shapes, contiguous, as the reference does.
+They apply to every body, so a compiled body must return results of these shapes, contiguous, as the reference does.
 """
 
 from torch import Tensor

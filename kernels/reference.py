@@ -1,8 +1,8 @@
-"""The ``tagae::`` ops in plain PyTorch: their definition, the fallback, the tests' truth and the benchmark's baseline.
+"""The ``tagae::`` ops in plain PyTorch: definition, fallback, ground truth of the tests and baseline of the benchmark.
 
-Sizes and types were checked in ``ops.py``; contents of index tensors are checked here. What depends on single edges is
-computed in blocks of edges that stay in a core's cache, so no ``[E, H*C]`` tensor exists, forwards or backwards.
-Neighbourhood sums are ``embedding_bag``: gather, scale and add in one pass, in the order of the slots.
+``ops.py`` has checked sizes and types; contents of index tensors are checked here. Values per edge are computed in
+blocks of edges that fit a core's cache, so there is no ``[E, H*C]`` tensor in either direction. Neighbourhood sums are
+``embedding_bag``: gather, scale and add in one pass, in the order of the slots.
 """
 
 from collections.abc import Iterator
@@ -189,7 +189,7 @@ def _weighted_sum(rows: Tensor, positions: Tensor, indptr: Tensor, weights: Tens
 
 
 def _targets(indptr: Tensor, slots: int) -> Tensor:
-    """The target of each slot; ``slots`` is given so that no device has to tell the host."""
+    """Return the target of each slot. ``slots`` is an argument so that no device has to copy it to the host."""
     nodes = torch.arange(len(indptr) - 1, device=indptr.device)
     return torch.repeat_interleave(nodes, indptr.diff(), output_size=slots)
 

@@ -75,7 +75,7 @@ EDGE_CHANNELS = (
     Channel("weight", "ratio", "log", 0.01, 0.05, 0.15, two_sided=True),
 )
 RATE, ERROR, P50, P99, CPU, MEMORY, CONNECTIONS, OWN_TIME, CPU_PER_REQUEST = range(9)
-WEIGHT = 4  # the first four channels of a call are named like those of a service
+WEIGHT = 4  # the first four channels of a call have the names of a service's channels
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""Errors of the partitioning floor.
+"""Errors of the package ``partitioning``.
 
     PartitioningError
-    ├── InvalidGraph   arrays that contradict each other or hold an impossible value
+    ├── InvalidGraph   arrays that contradict each other or have an impossible value
     └── MissingMetis   neither pymetis nor metis can be imported
 
-Errors cross process boundaries, so each carries one text and keyword details, and rebuilds itself from both.
+Errors cross process boundaries, so each has one text and keyword details, and can be rebuilt from both.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class PartitioningError(ValueError):
-    """What was expected, what came, where, and what to do about it."""
+    """Says what was expected, what came, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -29,4 +29,4 @@ class InvalidGraph(PartitioningError):
 
 
 class MissingMetis(PartitioningError):
-    """A mesh above the limit needs METIS and no binding of it is installed."""
+    """A mesh above the limit needs METIS, and no binding of it is installed."""

@@ -77,7 +77,7 @@ def stable_order(keys: IntArray, bound: int) -> IntArray:
 
 
 def integer_weights(weights: FloatArray) -> IntArray:
-    """Weights as METIS wants them: integers of at least 1, in proportion, adding up to about ``TOTAL_WEIGHT``."""
+    """Return weights for METIS: integers of at least 1, in proportion, with a sum of about ``TOTAL_WEIGHT``."""
     total = float(weights.sum())
     if total <= 0:
         return np.ones(len(weights), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a part must read beside its own services."""
+"""The services and calls that a part must read besides its own."""
 
 import numpy as np
 
@@ -8,17 +8,17 @@ from partitioning.graph import BoolArray, IntArray
 def closure(
     seeds: BoolArray, edge_index: IntArray, attended_callers: BoolArray, attended_callees: BoolArray, hops: int
 ) -> tuple[BoolArray, BoolArray]:
-    """Everything that ``hops`` attention layers read to compute the seeds.
+    """Return everything that ``hops`` attention layers read to compute the seeds.
 
-    In one layer node i hears caller j along call (j -> i) where ``attended_callers`` holds for that call, and callee k
-    along call (i -> k) where ``attended_callees`` holds. Whoever runs the layers on the closure must slice the same
-    two masks with it: a neighbourhood cap chosen anew inside a part would choose other neighbours.
+    In one layer node i attends to caller j along call (j -> i) if ``attended_callers`` holds for that call, and to
+    callee k along call (i -> k) if ``attended_callees`` holds. The layers must run on the closure with the same two
+    masks: a limit on neighbours applied again inside a part would choose other neighbours.
 
     Args:
-        seeds: ``[N]``, the nodes wanted exactly.
+        seeds: ``[N]``, the nodes whose results must be exact.
         edge_index: ``[2, E]``.
-        attended_callers: ``[E]``, the destination hears the source.
-        attended_callees: ``[E]``, the source hears the destination.
+        attended_callers: ``[E]``, whether the destination attends to the source.
+        attended_callees: ``[E]``, whether the source attends to the destination.
         hops: number of layers.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Plans: which services a part scores, and what it must read to do so."""
+"""Plans: which services a part scores, and what it must read for that."""
 
 import hashlib
 from dataclasses import dataclass
@@ -23,8 +23,7 @@ class Partition:
         halo: services that are only read.
         edges: calls that the part reads: the attended calls within two layers of its core, and its owned calls. Both
             ends are in core or halo.
-        owned_edges: calls that this part scores: those whose source is core. Each call is owned by exactly one
-            part.
+        owned_edges: calls that this part scores, those whose source is core. Each call is owned by exactly one part.
     """
 
     core: IntArray
@@ -34,7 +33,7 @@ class Partition:
 
     @property
     def nodes(self) -> IntArray:
-        """Core, then halo: rows ``[:len(core)]`` of whatever is computed on them are the part's own."""
+        """Core, then halo: rows ``[:len(core)]`` of any result on them belong to the part."""
         return np.concatenate([self.core, self.halo])
 
 
@@ -44,11 +43,11 @@ class PartitionPlan:
 
     Attributes:
         parts: the parts; none has more core services than the limit.
-        part_of: int64 ``[N]``, the part whose core holds each service.
+        part_of: int64 ``[N]``, the part whose core has each service.
         crossing: int64, ids of the calls whose ends are in different parts, ascending.
-        digest: :func:`topology_digest` of the mesh it was made for; it fits no other.
-        quality: figures now.
-        fresh_quality: figures of the last plan from scratch, which local changes are compared with.
+        digest: :func:`topology_digest` of its mesh; the plan fits no other.
+        quality: of this plan.
+        fresh_quality: of the last plan from scratch, the reference for local changes.
     """
 
     parts: tuple[Partition, ...]
@@ -76,14 +75,15 @@ def plan(
         namespaces: int ``[N]``, equal numbers for services of one namespace.
         edge_index: int ``[2, E]``, source and destination of each call.
         edge_weight: ``[E]``, traffic of each call in any unit, at least 0.
-        attended_callers: bool ``[E]``, the destination hears the source (see :func:`partitioning.halo.closure`).
-        attended_callees: bool ``[E]``, the source hears the destination.
+        attended_callers: bool ``[E]``, whether the destination attends to the source (see
+            :func:`partitioning.halo.closure`).
+        attended_callees: bool ``[E]``, whether the source attends to the destination.
         limit: most core services of a part.
         seed: of METIS, 0 to 2^31 - 1.
 
     Raises:
-        InvalidGraph: if an argument has a wrong shape, type or value.
-        MissingMetis: if the mesh is above the limit and no METIS is installed.
+        InvalidGraph: an argument has a wrong shape, type or value.
+        MissingMetis: the mesh is above the limit and METIS is not installed.
     """
     check_limit(limit, seed)
     check_mesh(namespaces, edge_index, edge_weight, attended_callers, attended_callees)
@@ -99,7 +99,8 @@ def assemble(
     attended_callers: BoolArray,
     attended_callees: BoolArray,
 ) -> PartitionPlan:
-    """The plan of a given assignment of services to parts 0..P-1, none empty; other arguments as in :func:`plan`."""
+    """Build the plan of a given assignment of services to parts 0..P-1, none empty; other arguments as in
+    :func:`plan`."""
     source, destination = edge_index
     count = int(part_of.max()) + 1 if len(part_of) else 0
     cores = _groups(part_of, count)
@@ -123,7 +124,7 @@ def assemble(
 def topology_digest(
     namespaces: IntArray, edge_index: IntArray, attended_callers: BoolArray, attended_callees: BoolArray
 ) -> str:
-    """Hex digest of what a plan depends on but traffic: equal digests, and the plan still fits.
+    """Return a hex digest of everything a plan depends on except traffic. The plan fits as long as it stays equal.
 
     Args:
         namespaces: int ``[N]``.
@@ -132,7 +133,7 @@ def topology_digest(
         attended_callees: bool ``[E]``.
     """
     h = hashlib.blake2b(digest_size=16)
-    h.update(f"{len(namespaces)} {edge_index.shape[1]}".encode())  # else one array could lend bytes to the next
+    h.update(f"{len(namespaces)} {edge_index.shape[1]}".encode())  # so that arrays cannot share bytes
     for integers in (namespaces, edge_index):
         h.update(np.ascontiguousarray(integers, dtype=np.int64).data)
     for mask in (attended_callers, attended_callees):
@@ -151,7 +152,7 @@ def _part(
     inside = np.zeros(num_nodes, dtype=np.bool_)
     inside[core] = True
     nodes, edges = closure(inside, edge_index, attended_callers, attended_callees, LAYERS)
-    # A call that nobody attends is still scored, from the features of both its ends.
+    # An unattended call is still scored, from the features of both its ends.
     nodes[edge_index[1, owned_edges]] = True
     edges[owned_edges] = True
     halo = np.flatnonzero(nodes & ~inside)

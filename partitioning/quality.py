@@ -1,4 +1,4 @@
-"""How good a plan is."""
+"""The quality of a plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from partitioning.graph import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Figures of a plan; a mesh in one part has cuts of 0, balance 1 and replication 1.
+    """Metrics of a plan. A mesh in one part has cuts of 0, balance 1 and replication 1.
 
     Attributes:
         traffic_cut: share of the traffic between services of different parts, 0..1.
         call_cut: share of the calls between services of different parts, 0..1.
         balance: services of the largest core over the mean core, at least 1.
         replication: core and halo over core, of all parts together, at least 1.
-        calls: calls that each part computes, the halo's included: what a part costs.
+        calls: calls that each part computes, the halo's included: the cost of a part.
     """
 
     traffic_cut: float
@@ -25,9 +25,9 @@ class Quality:
     calls: tuple[int, ...]
 
     def clearly_worse_than(self, other: "Quality", factor: float) -> bool:
-        """True where balance, replication or traffic cut exceeds ``factor`` times the other's.
+        """Return whether balance, replication or traffic cut exceeds ``factor`` times the other's.
 
-        Cuts below one percent of the traffic count as one percent: twice nearly nothing is nearly nothing.
+        Cuts below one percent of the traffic count as one percent, because differences between tiny cuts do not matter.
         """
         return (
             self.balance > factor * other.balance
@@ -39,7 +39,7 @@ class Quality:
 def measure(
     crossing: IntArray, edge_weight: FloatArray, cores: Sequence[int], halos: Sequence[int], calls: Sequence[int]
 ) -> Quality:
-    """The figures of a plan.
+    """Compute the quality of a plan.
 
     Args:
         crossing: ids of the calls whose ends are in different parts.

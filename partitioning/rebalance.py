@@ -24,14 +24,14 @@ def rebalance(
 ) -> PartitionPlan:
     """Carry a plan over to a changed mesh.
 
-    Kept services stay in their part. A new service joins the part with most of its traffic, else of its namespace; a
-    new namespace joins as a whole. Parts above the limit are cut. The plan is made from scratch where the result is
-    worse by ``factor``, in balance, replication or traffic cut, than the last plan from scratch was *and* than a plan
-    from scratch is now. An unchanged mesh gets ``old`` itself.
+    Kept services stay in their part. A new service joins the part with most of its traffic, else of its namespace. A
+    new namespace joins as a whole. Parts above the limit are cut. The plan is made from scratch if the result is worse
+    by ``factor``, in balance, replication or traffic cut, than the last plan from scratch *and* than a plan from
+    scratch now. An unchanged mesh keeps ``old`` itself.
 
     Args:
-        old: plan of the mesh before.
-        kept: int ``[N]``, old position of each service of the new mesh, -1 where it is new.
+        old: plan of the previous mesh.
+        kept: int ``[N]``, old position of each service of the new mesh, -1 if it is new.
         namespaces: int ``[N]``; this and the next four as in :func:`partitioning.plan.plan`, of the new mesh.
         edge_index: int ``[2, E]``.
         edge_weight: ``[E]``.
@@ -42,8 +42,8 @@ def rebalance(
         factor: how much worse is clearly worse, at least 1.
 
     Raises:
-        InvalidGraph: if an argument has a wrong shape, type or value.
-        MissingMetis: if METIS is needed and not installed.
+        InvalidGraph: an argument has a wrong shape, type or value.
+        MissingMetis: METIS is needed and not installed.
     """
     check_limit(limit, seed)
     mesh = (namespaces, edge_index, edge_weight, attended_callers, attended_callees)
@@ -99,7 +99,7 @@ def _unchanged(old: PartitionPlan, kept: IntArray, digest: str, limit: int) -> b
 def _place_new(
     part_of: IntArray, namespaces: IntArray, edge_index: IntArray, edge_weight: FloatArray, limit: int, seed: int
 ) -> IntArray:
-    """Give each service without a part (-1) the part it belongs to; new parts are opened where none has room."""
+    """Place each service without a part (-1). New parts are opened if none has room."""
     unit, sizes = _units(part_of, namespaces, edge_index, edge_weight, limit, seed)
     if not len(sizes):
         return part_of
@@ -132,10 +132,10 @@ def _place_new(
 def _units(
     part_of: IntArray, namespaces: IntArray, edge_index: IntArray, edge_weight: FloatArray, limit: int, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """What is placed together: a new namespace (cut if above the limit), else one new service.
+    """Return the units that are placed together: a new namespace (cut if above the limit), else one new service.
 
     Returns:
-        ``(unit [N], sizes [U])``, unit -1 where a service has its part already.
+        ``(unit [N], sizes [U])``, unit -1 if a service has its part already.
     """
     unit = np.full(len(part_of), -1, dtype=np.int64)
     new = part_of < 0
@@ -153,7 +153,7 @@ def _units(
 def _traffic(
     unit: IntArray, part_of: IntArray, edge_index: IntArray, edge_weight: FloatArray, units: int, parts: int
 ) -> FloatArray:
-    """Traffic, both ways, between each unit and each part: ``[U, P]``."""
+    """Return the traffic, both ways, between each unit and each part: ``[U, P]``."""
     total = np.zeros(units * parts)
     for near, far in (edge_index, edge_index[::-1]):
         joins = (unit[near] >= 0) & (part_of[far] >= 0)
@@ -163,7 +163,7 @@ def _traffic(
 
 
 def _namesakes(unit: IntArray, part_of: IntArray, namespaces: IntArray, units: int, parts: int) -> IntArray:
-    """Placed services of the unit's namespace in each part: ``[U, P]``."""
+    """Return how many services of the unit's namespace are in each part: ``[U, P]``."""
     _, space = np.unique(namespaces, return_inverse=True)
     spaces = int(space.max()) + 1
     placed = part_of >= 0
@@ -191,6 +191,6 @@ def _cut_large(part_of: IntArray, edge_index: IntArray, edge_weight: FloatArray,
 def _cut_nodes(
     nodes: IntArray, num_nodes: int, edge_index: IntArray, edge_weight: FloatArray, limit: int, seed: int
 ) -> IntArray:
-    """The piece, from 0, of each of ``nodes``."""
+    """Cut ``nodes`` and return the piece of each, from 0."""
     graph = induced(nodes, num_nodes, edge_index, edge_weight)
     return cut(graph, np.ones(len(nodes), dtype=np.int64), limit, seed)

@@ -1,4 +1,4 @@
-"""Which part each service belongs to."""
+"""Strategies that assign services to parts."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def by_namespace(
 ) -> IntArray:
     """Cut along namespaces: large ones by METIS, small ones grouped by METIS on the graph of namespaces.
 
-    Most calls stay inside a namespace, so its border is a good cut that costs nothing to find and that people know.
+    Most calls stay inside a namespace, so its border is a good cut that is cheap to find and that people recognise.
 
     Args:
         namespaces: ``[N]``, equal numbers for equal namespaces.
@@ -53,11 +53,11 @@ def by_namespace(
 
 
 def cut(graph: SymmetricGraph, sizes: IntArray, limit: int, seed: int) -> IntArray:
-    """Cut a graph into parts of at most ``limit``, with little weight between them.
+    """Cut a graph into parts of at most ``limit`` with little weight between them.
 
-    METIS balances to a few percent only, and aims at the number of parts it is told: asked for exactly
-    ``total / limit`` it overshoots the limit. So we ask for a tenth more and check, and for more again. What it cannot
-    balance (a few lumps, no edges) is packed first-fit.
+    METIS balances only to a few percent, so with exactly ``total / limit`` parts it exceeds the limit. We request a
+    tenth more, check, and request more again. Graphs that it cannot balance (a few large vertices, no edges) are packed
+    first-fit.
 
     Args:
         graph: V vertices.
@@ -84,21 +84,22 @@ def cut(graph: SymmetricGraph, sizes: IntArray, limit: int, seed: int) -> IntArr
 
 
 def part_graph(graph: SymmetricGraph, sizes: IntArray, nparts: int, seed: int) -> IntArray:
-    """METIS (Karypis and Kumar 1998): ``nparts`` parts of about equal ``sizes``, little weight cut.
+    """Cut with METIS (Karypis and Kumar 1998) into ``nparts`` parts of about equal ``sizes`` with little weight between
+    them.
 
-    The only place that knows a METIS binding: pymetis, or the package ``metis`` where pymetis is absent.
+    Only this function uses a METIS binding: pymetis, or the package ``metis`` if pymetis is not installed.
 
     Args:
         graph: V vertices.
         sizes: ``[V]``, at least 1 each.
-        nparts: from 2 to V: ``metis`` dies of SIGFPE at 1.
+        nparts: from 2 to V; ``metis`` crashes with SIGFPE at 1.
         seed: 0 to 2^31 - 1.
 
     Returns:
         int64 ``[V]``; a part may be empty, and may be some percent larger than the others.
 
     Raises:
-        MissingMetis: if there is no binding.
+        MissingMetis: no binding is installed.
     """
     try:
         import pymetis

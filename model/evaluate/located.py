@@ -1,8 +1,8 @@
-"""Judging pages on large meshes: was the trouble found, at its place, how soon, and how many pages were for nothing.
+"""Alerts on large meshes compared with located faults: recall, location, delay, and false alerts.
 
-One incident id is one page. A page is true for a fault if it begins in time, from one step before the fault's start to
-``GRACE`` after it has recovered, and names, as suspect or affected, a service that the fault affects or that may
-rightly be blamed for it. Every other page is false. Judged by time alone, a large mesh makes any alarm look right.
+One incident id is one alert. An alert is true for a fault if it begins in time, from one step before the fault's start
+to ``GRACE`` after its recovery, and names, as suspect or affected, a service that the fault affects or that may be its
+root cause. Every other alert is false. By time alone, any alarm in a large mesh would look right.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,17 +15,17 @@ from model.evaluate.intervals import Estimate, bursty_rate, share
 from model.evaluate.ranking import place, within
 
 GRACE = timedelta(minutes=2)
-BANDS = (5.0, 20.0, 100.0)  # sigmas of effect between which faults are reported apart
-BLOCK = timedelta(minutes=15)  # false pages come in bursts, so their rate is resampled in blocks
+BANDS = (5.0, 20.0, 100.0)  # bounds of the bands of effect, sigmas
+BLOCK = timedelta(minutes=15)  # false alerts come in bursts, so their rate is resampled in blocks
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRecord:
-    """One incident as a person gets it.
+    """One alert: an incident as a person receives it.
 
     Attributes:
         id: of the incident.
-        begin: when it was first told.
+        begin: first snapshot that has it.
         suspects: best first.
         affected: services that deviate.
     """
@@ -38,15 +38,15 @@ class AlertRecord:
 
 @dataclass(frozen=True, slots=True)
 class LocatedFault:
-    """Ground truth: a fault and where it shows.
+    """A fault and where it shows.
 
     Attributes:
         start, end: the first instant with it and the first without.
-        recovered: the first one without symptoms, not before ``end``.
+        recovered: the first instant without symptoms, not before ``end``.
         culprit: node id.
-        candidates: who may rightly be blamed.
-        affected: who shows it.
-        kind, severity: as they were set.
+        candidates: services that may rightly be named as root cause.
+        affected: services with symptoms.
+        kind, severity: as injected.
         effect: the largest deviation from the same run without the fault, in sigmas.
     """
 
@@ -62,17 +62,19 @@ class LocatedFault:
 
     @property
     def blamable(self) -> frozenset[str]:
-        """The culprit and who cannot be told from it."""
+        """The root cause and the services that cannot be distinguished from it."""
         return self.candidates | {self.culprit}
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedRun:
-    """One run under one detector: its pages and the faults in it.
+    """One run under one detector: its alerts and the faults in it.
 
     Attributes:
+        pages: the alerts.
+        faults: the faults.
         step: between two snapshots.
-        begin, end: of the scored time; the end is not part of it.
+        begin, end: of the evaluated time; the end is excluded.
     """
 
     pages: tuple[AlertRecord, ...]
@@ -84,8 +86,15 @@ class LocatedRun:
 
 @dataclass(frozen=True, slots=True)
 class FaultOutcome:
-    """What became of a fault: its first true page, how late it came (a step early is not late), at which place it names
-    the culprit, and at which place the first one who may rightly be blamed; None: no page, or not named."""
+    """The outcome of a fault.
+
+    Attributes:
+        fault: the fault.
+        page: its first true alert; None: not found.
+        delay: of the alert; one step early counts as no delay.
+        place: rank of the root cause in the alert; None: not named.
+        blamed: rank of the first service that may rightly be named; None: not named.
+    """
 
     fault: LocatedFault
     page: AlertRecord | None
@@ -95,19 +104,19 @@ class FaultOutcome:
 
     @property
     def cluster(self) -> tuple[str, str]:
-        """Faults of one culprit and kind tell the same thing twice."""
+        """Key of the bootstrap clusters: faults of one root cause and kind are not independent."""
         return self.fault.culprit, self.fault.kind
 
 
 @dataclass(frozen=True, slots=True)
 class FaultMetrics:
-    """Of some faults.
+    """Metrics of some faults.
 
     Attributes:
         recall: share found.
         delay_seconds: median.
-        top1, top3: share of the found ones whose page names the culprit first, and among the first three.
-        blamed1, blamed3: the same for anybody who may rightly be blamed.
+        top1, top3: share of the found ones whose alert names the root cause first, and among the first three.
+        blamed1, blamed3: the same for any service that may rightly be named.
     """
 
     recall: Estimate
@@ -120,13 +129,13 @@ class FaultMetrics:
 
 @dataclass(frozen=True, slots=True)
 class LocatedMetrics:
-    """The figures of one detector over some runs.
+    """Metrics of one detector over some runs.
 
     Attributes:
         outcomes: of each fault.
         overall, by_kind, by_severity, by_effect: of the faults; ``by_effect`` in bands of sigmas.
-        pages, false_pages: how many.
-        false_pages_an_hour: over all scored time.
+        pages, false_pages: number of alerts, and of false ones.
+        false_pages_an_hour: over all evaluated time.
     """
 
     outcomes: tuple[FaultOutcome, ...]
@@ -140,25 +149,27 @@ class LocatedMetrics:
 
 
 def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
-    """Whether the page is about this fault: in time and in place."""
+    """Return whether the alert matches this fault in time and in location."""
     in_time = fault.start - step <= page.begin <= fault.recovered + GRACE
     return in_time and _touch({*page.suspects, *page.affected}, fault.affected | fault.blamable)
 
 
 def fault_outcomes(run: LocatedRun) -> list[FaultOutcome]:
-    """What became of each fault."""
+    """Return the outcome of each fault."""
     pages = sorted(run.pages, key=lambda page: page.begin)
     return [_outcome(fault, next((p for p in pages if is_true(p, fault, run.step)), None)) for fault in run.faults]
 
 
 def false_pages(run: LocatedRun) -> tuple[AlertRecord, ...]:
-    """Pages that are about no fault."""
+    """Return the alerts that match no fault."""
     return tuple(page for page in run.pages if not any(is_true(page, f, run.step) for f in run.faults))
 
 
 def added_by_churn(run: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, ...]:
-    """False pages that the muted control, the same run without benign actions, has not: none of its false pages begins
-    within ``GRACE`` and names a service of theirs."""
+    """Return the false alerts that the muted control, the same run without benign changes, does not have.
+
+    The control has an alert if one of its false alerts begins within ``GRACE`` and names a service in common.
+    """
     others = false_pages(control)
 
     def known(page: AlertRecord) -> bool:
@@ -172,8 +183,11 @@ def added_by_churn(run: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, .
 
 
 def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
-    """The figures over runs; intervals are bootstrapped over faults, or over pairs of culprit and kind where that is
-    wider, and over blocks of time for false pages."""
+    """Compute the metrics over runs.
+
+    Intervals are bootstrapped over faults, or over pairs of root cause and kind if that is wider, and over blocks of
+    time for false alerts.
+    """
     runs = list(located_runs)
     found = [outcome for run in runs for outcome in fault_outcomes(run)]
     return LocatedMetrics(
@@ -189,7 +203,7 @@ def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
 
 
 def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
-    """The figures of some faults."""
+    """Compute the metrics of some faults."""
     hits = [o for o in found if o.page is not None]
     clusters = [o.cluster for o in hits]
     delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
@@ -206,7 +220,7 @@ def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
 
 
 def band(effect: float) -> str:
-    """The band of sigmas that an effect falls into."""
+    """Return the band of an effect in sigmas."""
     if np.isnan(effect):
         return "unknown"
     place = int(np.searchsorted(BANDS, effect, side="right"))
@@ -233,7 +247,7 @@ def _touch(one: Iterable[str], other: Iterable[str]) -> bool:
 
 
 def _rate(runs: Sequence[LocatedRun]) -> Estimate:
-    """False pages an hour."""
+    """Return false alerts per hour."""
     counts: list[int] = []
     hours: list[float] = []
     for run in runs:

@@ -1,4 +1,7 @@
-"""The figures of one detector over one recording or several of a form, and two detectors compared."""
+"""Metrics of one detector over one recording or several of a form, and the difference between two detectors.
+
+The JSON of ``tagae evaluate`` uses the names of the fields.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +24,12 @@ from model.evaluate.ranking import PLACES, Ranking, component, ranking, within
 from model.evaluate.recording import FaultFree, IncidentOutcome, RecordingResult
 from model.evaluate.truth import Floats, Form
 
-BY_TIME = (Form.STREAM, Form.SEGMENTS)  # in a large mesh an alarm at the right time may be about something else
+BY_TIME = (Form.STREAM, Form.SEGMENTS)  # in a large mesh, an alarm at the right time can have another cause
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Snapshots from an incident's start until it was found, of the ``n`` found ones."""
+    """Snapshots from an incident's start until it was found, over the ``n`` found ones."""
 
     n: int
     median: float | None
@@ -35,8 +38,8 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class FalseAlarms:
-    """Alarm events in normal time, counted plainly and strictly (see :class:`~model.evaluate.alarms.AlarmCount`), a
-    day, and the share of normal snapshots in alarm."""
+    """Alarm events in normal time, plain and strict (see :class:`~model.evaluate.alarms.AlarmCount`), per day, and the
+    share of normal snapshots in alarm."""
 
     count: AlarmCount
     per_day: Estimate
@@ -46,7 +49,7 @@ class FalseAlarms:
 
 @dataclass(frozen=True, slots=True)
 class KindMetrics:
-    """Of the incidents of one kind."""
+    """Metrics of the incidents of one kind."""
 
     recall: Estimate | None
     delay_median: float | None
@@ -56,10 +59,13 @@ class KindMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Pages a day on fault-free stretches: promised by the settings, and observed.
+    """Alerts per day on fault-free stretches: the budget of the settings, and observed.
 
     Attributes:
-        ratio: observed over promised.
+        days: of the stretches.
+        promised_per_day: the budget.
+        observed_per_day: false alerts.
+        ratio: observed over budgeted.
     """
 
     days: float
@@ -70,12 +76,13 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """False pages beside those of the muted control, the same meshes and faults without any benign action.
+    """False alerts compared with the muted control: the same meshes and faults without benign changes.
 
     Attributes:
-        false_pages, control_false_pages: in ``hours`` each.
-        due: false pages that the control has not.
-        due_an_hour: the same over time.
+        hours: of the runs, and of the controls.
+        false_pages, control_false_pages: number in ``hours`` each.
+        due: false alerts that the control does not have.
+        due_an_hour: the same per hour.
     """
 
     hours: float
@@ -87,27 +94,27 @@ class Churn:
 
 @dataclass(frozen=True, slots=True)
 class DetectorMetrics:
-    """What EVALUATION.md names; None or empty where the form does not allow it.
+    """The metrics of EVALUATION.md; None or empty if the form does not allow one.
 
     Attributes:
         recordings, form, snapshots, services, incidents, status, notes: what was evaluated; ``services`` from, to.
-        recall, onset: as emitted; incidents found, and those in which an alarm event begins.
-        by_chance: recall expected from blind alarms of the share seen in normal time.
+        recall, onset: at the default threshold: incidents found, and those in which an alarm event begins.
+        by_chance: recall expected from random alarms with the alarm share of normal time.
         in_warm_up, recall_after_warm_up: incidents during which the detector warmed up, and recall of the others.
         delay: see :class:`Delay`.
         false_alarms, tail: in labelled normal time; after the last incident, which is not labelled.
-        at_budget, at_budget_with_tail: recall with at most so many strict false-alarm events in each recording, the
+        at_budget, at_budget_with_tail: recall with at most so many strict false-alarm events in each recording, at a
             threshold chosen in hindsight.
-        first_rows, first_rows_cold: alarms on the normal rows of segments; how many are warming up.
+        first_rows, first_rows_cold: alarms on the normal rows of segments; how many of these rows are warming up.
         auroc, average_precision, vus_pr, auroc_against_tail: mean over the recordings.
-        faulty, normal: snapshots behind them.
-        ranking, twins: of the culprit; with what is listed several times counted once.
-        by_symptom, by_kind: apart.
-        chance: of naming the culprit among the first 1, 3, 5 blindly.
+        faulty, normal: number of snapshots behind them.
+        ranking, twins: of the root cause; with components that are listed several times counted once.
+        by_symptom, by_kind: for each symptom, for each kind.
+        chance: of naming the root cause among the first 1, 3, 5 at random.
         pages: of located incidents.
-        churn: where there is a control.
+        churn: if there is a control.
         forecast: of the probability.
-        promise: false pages promised and observed.
+        promise: budgeted and observed false alerts.
     """
 
     recordings: tuple[str, ...]
@@ -147,11 +154,11 @@ class DetectorMetrics:
 
 
 def compute_metrics(results: Sequence[RecordingResult], controls: Sequence[RecordingResult] = ()) -> DetectorMetrics:
-    """Sum up one recording, or several of one form; incidents count equally, whichever recording they are in.
+    """Compute the metrics of one recording, or of several of one form. All incidents have the same weight.
 
     Args:
         results: of one detector.
-        controls: the muted controls of those recordings, in the same order, or none at all.
+        controls: the muted controls of those recordings, in the same order; empty without controls.
     """
     form = results[0].form
     outcomes = [outcome for one in results for outcome in one.outcomes]
@@ -199,9 +206,10 @@ def compute_metrics(results: Sequence[RecordingResult], controls: Sequence[Recor
 
 
 def compare_detectors(first: Sequence[RecordingResult], second: Sequence[RecordingResult]) -> dict[str, Difference]:
-    """Two detectors on the same recordings, incident by incident: first minus second, for recall and top-1, 3, 5.
+    """Compare two detectors on the same recordings, incident by incident: first minus second, for recall and top-1, 3,
+    5.
 
-    Of located incidents a culprit counts as named if a true page names it.
+    For located incidents, the root cause counts as named if a true alert names it.
     """
     if first[0].form is Form.LOCATED:
         pages, others = (

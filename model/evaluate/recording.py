@@ -1,4 +1,4 @@
-"""One detector on one recording: what became of each incident, and what is counted besides."""
+"""One detector on one recording: the outcome of each incident, and counts of everything else."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,17 +27,18 @@ from model.verdict import Status
 
 @dataclass(frozen=True, slots=True)
 class IncidentOutcome:
-    """What became of one incident.
+    """The outcome of one incident.
 
     Attributes:
         span: its label.
-        delay: snapshots until it was found; None: it was not.
-        onset: an alarm event began in it.
-        by_chance: probability of finding it with blind alarms.
-        cold: the detector was warming up all the time.
-        place, twin_place: the culprit's among the suspects, from 1; None: not named.
+        delay: snapshots until it was found; None: not found.
+        onset: whether an alarm event began in it.
+        by_chance: probability of finding it with random alarms.
+        cold: whether the detector was warming up all the time.
+        place, twin_place: rank of the root cause among the suspects, from 1; None: not named.
         scores: in it, ``[K]``.
-        at_budget, at_budget_with_tail: found with at most so many strict false-alarm events; with the tail as normal.
+        at_budget, at_budget_with_tail: whether it is found with at most so many strict false-alarm events; the same
+            with the tail as normal time.
     """
 
     span: Span
@@ -58,13 +59,13 @@ class IncidentOutcome:
 
     @property
     def cluster(self) -> tuple[str | None, str]:
-        """Incidents of one culprit and kind tell the same thing twice."""
+        """Key of the bootstrap clusters: incidents of one root cause and kind are not independent."""
         return self.span.culprit, self.span.kind
 
 
 @dataclass(frozen=True, slots=True)
 class FaultFree:
-    """Time in which nothing was wrong: its days, the pages in it, and how many the settings promise for so long."""
+    """Time without faults: days, alerts in it, and the budget of alerts for it."""
 
     days: float
     pages: int
@@ -76,18 +77,18 @@ class RecordingResult:
     """One detector on one recording.
 
     Attributes:
-        recording, form, snapshots, services: what it is.
-        status: how often each.
-        notes: what a reader must know.
-        outcomes: one an incident.
+        recording, form, snapshots, services: what was evaluated.
+        status: number of snapshots for each status.
+        notes: remarks for the reader.
+        outcomes: one per incident.
         normal_scores: of labelled normal snapshots, ``[M]``.
         auroc, average_precision: of the labelled span.
         vus_pr, auroc_against_tail: of streams.
         labelled, tail: false alarms in labelled normal time, and after the last incident.
-        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many are no evidence.
-        probabilities, incident: of the snapshots that are either normal or faulty and were scored, ``[S]``.
-        fault_free: pages where nothing was wrong.
-        run: its pages, where they are judged by place or there is nothing to find.
+        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are no evidence.
+        probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
+        fault_free: alerts in time without faults.
+        run: its alerts, if they are located or there is no incident.
     """
 
     recording: str
@@ -113,12 +114,12 @@ class RecordingResult:
 
 
 def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> RecordingResult:
-    """Judge one detector on one recording.
+    """Evaluate one detector on one recording.
 
     Args:
         truth: of the recording.
         series: its verdicts.
-        pages_per_day: false pages that the settings promise for a mesh of this size.
+        pages_per_day: budget of false alerts for a mesh of this size.
     """
     alarm, score = series.alarm, series.score
     normal = truth.labels == NORMAL
@@ -154,7 +155,7 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
 
 
 def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
-    """The pages of the time that the detector watched: from its first verdict after the warm-up, if there is any."""
+    """Return the alerts in the evaluated time: from the first verdict after the warm-up, if there is one."""
     duty = np.flatnonzero(series.on_duty)
     end = truth.instant(len(truth.times) - 1) + truth.step
     begin = max(truth.begin, truth.instant(int(duty[0]))) if len(duty) else end
@@ -194,7 +195,7 @@ def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcom
 
 
 def _labelled(truth: GroundTruth, series: VerdictSeries) -> AlarmCount | None:
-    """False alarms by time. In a large mesh time alone says nothing, in segments there is no time."""
+    """Count false alarms by time. In a large mesh time alone says nothing, and segments have no time."""
     if truth.form is Form.STREAM:
         return false_alarms(truth, series.alarm, truth.labels == NORMAL)
     if truth.form is Form.NORMAL:
@@ -231,7 +232,7 @@ def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:
         notes.append(f"{series.unplaced} verdicts belong to no snapshot and are left out")
     unknown = sum(window.span.culprit not in truth.services for window in truth.windows)
     if unknown:
-        notes.append(f"{unknown} incidents have a culprit that is not among the services: nobody can name it")
+        notes.append(f"{unknown} incidents have a culprit that is not among the services, so no detector can name it")
     cold = int((~series.on_duty[truth.first_rows]).sum())
     if cold:
         notes.append(f"{cold} of {len(truth.first_rows)} normal rows are warming up: no evidence of silence")

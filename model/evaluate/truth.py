@@ -60,7 +60,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The snapshots of an incident, by index: those of the incident, and those in which an alarm finds it."""
+    """The snapshots of an incident, by index: inside it, and wider, in which an alarm finds it."""
 
     span: Span
     inside: Ints

@@ -143,8 +143,7 @@ def normal_scores(
     past: Iterable[PastIncident],
     feedback: Iterable[Feedback],
 ) -> Times:
-    """Return the mesh scores that make up the threshold: those without alerts and those of false alarms, except those
-    of missed incidents.
+    """Return the scores for the threshold: without alert or in false alarms, but not in missed incidents.
 
     Args:
         scores, times: without alerts, and when (Unix, s).

@@ -239,7 +239,7 @@ class IncidentMemory:
 
 
 def _attach_changes(incident: OpenIncident, dated: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
-    """Add those of the changes at the incident's services that it does not have yet."""
+    """Add the changes at the incident's services that it does not have yet."""
     known = {near.change for near in incident.changes}
     new = [
         NearbyChange(change, at) for change, at in dated if change.service in incident.members and change not in known

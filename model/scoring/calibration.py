@@ -76,7 +76,7 @@ class Tail:
     def of_meshes(cls, meshes: "Sequence[TailCounts]") -> "Tail":
         """Fit tails to the exceedances of normal traffic in many meshes.
 
-        The rate is counted over all meshes. The excess is that of a typical mesh: the median of the meshes' mean
+        The rate is counted over all meshes. The excess comes from a typical mesh: the median of the meshes' mean
         excesses, and the shape of excesses relative to their mesh's mean, by probability-weighted moments (Hosking and
         Wallis 1987). The shape is kept between 0 and 0.4: thinner tails than exponential are not plausible, and heavier
         ones have no usable quantiles. Pooling all excesses without scaling would look heavy-tailed because meshes

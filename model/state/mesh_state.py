@@ -30,7 +30,7 @@ class MeshState:
 
     Attributes:
         node_ids: N known services, in the order they were first seen; absent ones stay for W snapshots.
-        edge_index: int64 ``[2, E]`` known calls: those of the window, present or vanished.
+        edge_index: int64 ``[2, E]`` known calls of the window, present or vanished.
         node_filters, edge_filters: float32 ``[13, N, 9]`` and ``[13, E, 5]``: one filter per channel.
         node_impact, edge_impact: float32 ``[4, EXPOSURES, SCALES, C]``: effect of planned changes, see
             ``change_impact.py``.

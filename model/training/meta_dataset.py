@@ -182,8 +182,8 @@ def train_meta(
     rank_data, detect_data = _meta_data(scored_runs, offset)
     if not rank_data:
         raise ValueError(
-            f"runs: expected a fault that shows in the {len(scored_runs)} runs for the meta-model, came none; give more "
-            "or longer runs with faults"
+            f"runs: expected a fault that shows in the {len(scored_runs)} runs for the meta-model, came none; "
+            "give more or longer runs with faults"
         )
     torch.manual_seed(seed)
     optimiser = torch.optim.AdamW(meta.parameters(), lr=3e-3, weight_decay=1e-3)
