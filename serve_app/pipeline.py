@@ -32,6 +32,8 @@ from serve_app.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# Labels of the stages in metrics and in Server-Timing. Dashboards use them, so they keep their first names.
+PREPARE, SCORE, GATHER, DECIDE, STORE = "lay", "score", "weigh", "combine", "store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class StageRunner(Protocol):
     """Runs the stages of :func:`run_stages`: in this thread, in another one, or on other replicas."""
 
     async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that belongs to a stage; ``stage`` is the name under which its time is measured."""
+        """Call a function that belongs to a stage; ``stage`` is the label of its duration."""
         ...
 
     async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
@@ -192,10 +194,10 @@ async def run_stages(
     Raises:
         OutOfOrder: the snapshot is not newer than the last one counted.
     """
-    prepared = await runner.run("lay", prepare, checkpoint, mesh, snapshot, options, counted=counted)
+    prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
     scores = await runner.score(prepared.tasks)
-    calibrated = await runner.run("weigh", calibrate, checkpoint, prepared, scores)
-    meta_input = await runner.run("weigh", build_meta_input, checkpoint, prepared, calibrated, snapshot, options)
+    calibrated = await runner.run(GATHER, calibrate, checkpoint, prepared, scores)
+    meta_input = await runner.run(GATHER, build_meta_input, checkpoint, prepared, calibrated, snapshot, options)
     verdict, memory = await runner.decide(meta_input, options.policy)
     verdict = add_context(verdict, prepared.mesh.state.window, events)
     after = commit(prepared.mesh, memory, counted=counted)

@@ -17,7 +17,7 @@ from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict
 from serve_app.errors import CorruptState, StoreConflict
-from serve_app.pipeline import Advanced, Options, StageRunner, deviations_of, run_stages
+from serve_app.pipeline import GATHER, PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
@@ -116,7 +116,7 @@ class MeshSteps:
 
     async def _push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
         started = time.perf_counter()
-        known = await runner.run("lay", self._find, push)
+        known = await runner.run(PREPARE, self._find, push)
         if isinstance(known, PushResult):
             return known
         advanced = await run_stages(
@@ -132,9 +132,9 @@ class MeshSteps:
         document = encode_verdict(advanced.verdict).model_dump_json().encode()
         record = Record(push.snapshot.num_nodes, document)
         if self._keep_details:
-            details = await runner.run("weigh", _pack_deviations, advanced, push.snapshot)
+            details = await runner.run(GATHER, _pack_deviations, advanced, push.snapshot)
             record = replace(record, deviations=details, seconds=time.perf_counter() - started)
-        known = await runner.run("store", self._store, push, CachedMesh(advanced.mesh, known.revision), record, options)
+        known = await runner.run(STORE, self._store, push, CachedMesh(advanced.mesh, known.revision), record, options)
         self._meshes.cache(push.mesh, known)
         return PushResult(document, advanced)
 

@@ -36,9 +36,8 @@ from serve_app.settings import Settings
 
 log = logging.getLogger(__name__)
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
-LEAST_CPUS = (
-    16  # that replicas may claim together: a replica without its claim never starts; real ones share their time
-)
+# That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
+LEAST_CPUS = 16
 OBJECT_STORE_BYTES = 256 * 2**20
 LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 SETTINGS = "TAGAE_SERVICE_SETTINGS"  # JSON: what this process hands to the processes of Ray

@@ -181,9 +181,7 @@ class Line:
             keys: list[str] = self._answer.result(timeout_s=seconds)
         except TimeoutError:
             return []
-        except (
-            RayError
-        ):  # the replica died with its keys; Serve starts another, which gets the state with the next call
-            keys = []
+        except RayError:
+            keys = []  # the replica died with its keys; Serve starts another, which gets the state with the next call
         self._answer = None
         return keys

@@ -45,6 +45,7 @@ from serve_app.errors import (
 )
 from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, STORE_GONE
 from serve_app.pipeline import (
+    PREPARE,
     Mesh,
     adapts,
     options,
@@ -182,7 +183,7 @@ class MeshSession:
         async with self._scores:
             runner, mesh = RemoteRunner(self._replicas, "(not stored)", expires_at), Mesh()
             for one in packed:
-                snapshot = await runner.run("lay", unpack_snapshot, one)
+                snapshot = await runner.run(PREPARE, unpack_snapshot, one)
                 advanced = await run_stages(runner, self._checkpoint, mesh, snapshot, self._options, fit_adapter=False)
                 mesh = advanced.mesh
             document = encode_verdict(advanced.verdict).model_dump_json().encode()
@@ -274,7 +275,7 @@ class MeshSession:
         counted: bool = True,
         events: tuple[ClusterEvent, ...] = (),
     ) -> PushResult:
-        snapshot = await runner.run("lay", unpack_snapshot, packed)
+        snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
         push = NextSnapshot(mesh, snapshot, packed, counted, events)
         try:
             stored = await self._steps.push(push, options(self._settings, mesh), runner)

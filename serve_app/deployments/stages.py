@@ -19,7 +19,7 @@ from serve_app.deployments.messages import SnapshotAnswer
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, T, remaining_seconds
 from serve_app.deployments.scorer import Scored, Scorer, balance
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded, ServeError
-from serve_app.pipeline import MetaInput, decide
+from serve_app.pipeline import DECIDE, SCORE, MetaInput, decide
 
 if TYPE_CHECKING:
     from serve_app.deployments.meta import MetaModel
@@ -82,7 +82,7 @@ class RemoteRunner:
         Raises:
             Overloaded: the queue of the scorers is full.
         """
-        with self._measure("score"):
+        with self._measure(SCORE):
             caller = Caller(self._share_of_time(SCORING_SHARE), self._retries)
             groups = balance(tasks, self._replicas.groups)
             calls = (caller.ask(self._replicas.scorer.score, group, caller.expires_at) for group in groups)
@@ -94,7 +94,7 @@ class RemoteRunner:
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         """Have the meta-model decide. If no replica answers in time, decide here with the same weights."""
-        with self._measure("combine"):
+        with self._measure(DECIDE):
             try:
                 caller = Caller(self._share_of_time(DECIDING_SHARE), self._retries)
                 return await caller.ask(self._replicas.meta.decide, meta_input, policy)

@@ -23,7 +23,7 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.errors import BadSettings, CorruptState, NoCapacity, Overloaded, StoreGone, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PREDICTIONS, STAGE, STORE_GONE, MeshGauges
-from serve_app.pipeline import MetaInput, decide, options
+from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, decide, options
 from serve_app.session import MeshSteps, NextSnapshot
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
@@ -52,10 +52,10 @@ class ThreadRunner:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args, **kwargs))
 
     async def score(self, tasks: Sequence[PartitionTask]) -> Sequence[PartitionScore]:
-        return await self.run("score", score, self._checkpoint.network, tasks)
+        return await self.run(SCORE, score, self._checkpoint.network, tasks)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        return await self.run("combine", decide, self._checkpoint, meta_input, policy)
+        return await self.run(DECIDE, decide, self._checkpoint, meta_input, policy)
 
     def close(self) -> None:
         """Wait for what is running, and end the thread."""
@@ -107,7 +107,7 @@ class Session:
         """Resume from the store. Returns the Unix time of the newest snapshot, or None if there is none."""
         if self._notifier is not None:
             self._delivering = asyncio.create_task(self._notifier.run())
-        found = await self._runner.run("lay", self._load)
+        found = await self._runner.run(PREPARE, self._load)
         if found is None:
             log.info("mesh %s: nothing is stored; learning starts from zero", self.mesh)
             return None
