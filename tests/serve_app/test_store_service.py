@@ -102,7 +102,7 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
             answer = push(http, "large", len(statuses) + 1, services=1000)
             statuses.append(answer.status_code)
             assert len(statuses) < 200, "the disk never became full"
-        assert "free space on the disk, or delete meshes" in problem(answer, 507, "store-full")["detail"]
+        assert "free space on the disk, or delete unused meshes" in problem(answer, 507, "store-full")["detail"]
         assert statuses.count(200) == len(statuses) - 1 > 3
 
         detail = problem(push(http, "third", 1), 409, "too-many-meshes")["detail"]
