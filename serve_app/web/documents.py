@@ -6,19 +6,19 @@ from serve_app.api.schemas.base import Document, Instant, ServiceKey, Strangenes
 
 
 class TimelineIncident(Document):
-    """An incident over the kept time."""
+    """An incident in the timeline."""
 
     id: str
     since: Instant
-    severity: str = Field(description="the gravest so far")
-    service: ServiceKey | None = Field(description="first suspect where it was strongest; null: nobody is suspected")
-    score: float = Field(description="of the incident then")
-    first: Instant = Field(description="snapshot of the first verdict with it that is told here")
-    last: Instant = Field(description="of the last one")
+    severity: str = Field(description="the highest so far")
+    service: ServiceKey | None = Field(description="first suspect at its highest score; null: no suspect")
+    score: float = Field(description="highest score of the incident")
+    first: Instant = Field(description="snapshot of the first verdict with it in this document")
+    last: Instant = Field(description="snapshot of the last verdict with it")
 
 
 class TimelineChange(Document):
-    """A planned change, in the snapshot that announced it."""
+    """A planned change, with the time of the snapshot that announced it."""
 
     at: Instant
     kind: str
@@ -27,58 +27,60 @@ class TimelineChange(Document):
 
 
 class TimelineDocument(Document):
-    """The verdicts of the kept time in columns, one value for each snapshot, oldest first."""
+    """The kept verdicts in columns, one value for each snapshot, oldest first."""
 
     observed_at: list[Instant]
     sequence: list[int]
     status: list[str]
-    mesh_score: list[float] = Field(description="decades of improbability")
+    mesh_score: list[float] = Field(description="anomaly score of the mesh (log10)")
     threshold: list[float | None]
     probability: list[float]
     coverage: list[float]
-    missing_parts: list[int] = Field(description="how many")
+    missing_parts: list[int] = Field(description="number of parts without a score")
     milliseconds: list[float | None] = Field(description="from snapshot to verdict; null: not measured")
     incidents: list[TimelineIncident] = Field(description="by their first snapshot")
     changes: list[TimelineChange] = Field(description="oldest first")
-    kept_from: Instant = Field(description="the oldest kept snapshot: what was told of before can be asked no more")
+    kept_from: Instant = Field(description="time of the oldest kept snapshot; drop rows before it")
 
 
 class MapNodes(Document):
-    """Services, and namespaces that are told as one, in columns."""
+    """Services and collapsed namespaces in columns."""
 
-    name: list[str] = Field(description="`namespace/service`; `namespace/*`: all services of it")
-    services: list[int] = Field(description="how many services it stands for")
-    x: list[float] = Field(description="place in the layout, about 1 from the nearest neighbour, callers to the left")
+    name: list[str] = Field(description="`namespace/service`; `namespace/*`: all its services")
+    services: list[int] = Field(description="number of services in the node")
+    x: list[float] = Field(description="position; nearest neighbours are about 1 apart, callers are to the left")
     y: list[float]
-    deviation: list[Strangeness] = Field(description="of a namespace: the strangest of its services")
-    suspicion: list[float | None] = Field(description="score as a suspect, of a namespace the highest; null: none")
-    incident: list[str | None] = Field(description="id of the open incident that it is part of, the worst one")
-    gone: list[bool] = Field(description="not in the snapshot, and suspected or missed")
+    deviation: list[Strangeness] = Field(description="anomaly score; of a namespace, the highest")
+    suspicion: list[float | None] = Field(
+        description="score as a suspect; of a namespace, the highest; null: no suspect"
+    )
+    incident: list[str | None] = Field(description="id of its worst open incident")
+    gone: list[bool] = Field(description="missing from the snapshot, and suspected or affected")
 
 
 class MapCalls(Document):
-    """Calls between the nodes of a map, in columns; calls of namespaces told as one are added up."""
+    """Calls between the nodes of a map, in columns; calls of collapsed namespaces are added up."""
 
     source: list[int] = Field(description="position among the nodes")
     destination: list[int]
-    requests_per_second: list[float | None] = Field(description="null: a call of a service that is gone")
+    requests_per_second: list[float | None] = Field(description="null: a call of a missing service")
     deviation: list[Strangeness]
 
 
 class MapDocument(Document):
-    """A mesh as it is drawn."""
+    """The map of a mesh."""
 
     observed_at: Instant
     status: str
     services: int
     calls: int
-    collapsed: list[str] = Field(description="namespaces told as one node each, which `expand` tells one by one")
+    collapsed: list[str] = Field(description="namespaces that are one node each; `expand` opens them")
     nodes: MapNodes
     edges: MapCalls
 
 
 class SeriesDocument(Document):
-    """What was measured of one service, or of one call, over the kept time; null: not observed."""
+    """The metrics of a service or a call over time; null: not observed."""
 
     observed_at: list[Instant]
     metrics: dict[str, list[float | None]]
@@ -88,15 +90,15 @@ class ComparisonRow(Document):
     """A metric that differs between two periods."""
 
     service: ServiceKey
-    source: ServiceKey | None = Field(description="the caller, where it is a metric of a call into the service")
+    source: ServiceKey | None = Field(description="the caller, for a metric of a call")
     metric: str
     first: float = Field(description="typical value in the first period, in the metric's unit")
     second: float
-    strength: float = Field(description="difference over what it usually differs by; sign: up or down")
+    strength: float = Field(description="difference over the usual variation; the sign is the direction")
 
 
 class ComparisonDocument(Document):
-    """What differs between two periods, the strongest differences first."""
+    """The differences between two periods, the strongest first."""
 
     first_snapshots: int = Field(ge=1)
     second_snapshots: int = Field(ge=1)
