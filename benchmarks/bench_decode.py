@@ -35,7 +35,7 @@ from serve_app.api.codec import (
     snapshot_document,
     unpack_snapshot,
 )
-from serve_app.api.codec.validation import Limits, named
+from serve_app.api.codec.validation import Limits, parse_rows
 
 SIZES = ((500, 3000), (2000, 20_000))
 
@@ -96,7 +96,7 @@ def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Call
         "arrow": lambda: decode_snapshot(body["arrow"], ARROW),
         "arrow_plain": lambda: decode_snapshot(body["arrow_plain"], ARROW),
         "packed": lambda: unpack_snapshot(body["packed"]),
-        "pydantic": lambda: named(json.loads(body["json"]), Limits()),
+        "pydantic": lambda: parse_rows(json.loads(body["json"]), Limits()),
     }
     for name, decode in decoders.items():
         found = decode()

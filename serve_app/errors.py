@@ -1,47 +1,47 @@
-"""Errors of the serving floor, and what each error of the house is called over HTTP.
+"""Errors of ``serve_app``, and the HTTP answer to each error of the project.
 
     ServeError
     ├── InvalidDocument          content that contradicts itself or the schema
     │   └── MalformedDocument    not JSON at all
     ├── InvalidParameter         a query parameter that does not exist or has an impossible value
-    ├── UnsupportedMediaType     a body in a form that nobody here reads
-    ├── AheadOfClock             a snapshot of the future, which would lock its mesh
+    ├── UnsupportedMediaType     a body in an unsupported format
+    ├── AheadOfClock             a snapshot from the future, which would block its mesh
     ├── DocumentTooLarge         more services, calls or bytes than the settings allow
     ├── BadMeshName              a name that cannot stand in a path, a file and a label
     ├── UnknownMesh              nothing is stored under this name
     ├── UnknownInstant           no kept snapshot of this time
-    ├── UnknownIncident          no incident of this id, or nothing said of it
-    ├── UnknownMute              no mute of this id, in force or to come
-    ├── NoAdapter                a mesh that has adapted to nothing, so that nothing can be taken back
-    ├── TooMuchFeedback          more incidents spoken of than the settings allow
-    ├── TooManyMutes             more mutes in force and to come than the settings allow
-    ├── TooManyMeshes            as many meshes are stored as the settings allow, and this one would be another
+    ├── UnknownIncident          no incident with this id, or no feedback on it
+    ├── UnknownMute              no mute with this id
+    ├── NoAdapter                a mesh without an adapter, so that there is nothing to roll back
+    ├── TooMuchFeedback          feedback on more incidents than the settings allow
+    ├── TooManyMutes             more mutes than the settings allow
+    ├── TooManyMeshes            one mesh more than the settings allow
     ├── StaleSnapshot            older than the newest snapshot counted
-    ├── SameTimeOtherContent     a second, different snapshot for an instant already judged
-    ├── StoreConflict            somebody else advanced the mesh in between
-    ├── Overloaded               the queue is full; come back later
+    ├── SameTimeOtherContent     a second, different snapshot for a time already scored
+    ├── StoreConflict            another session changed the mesh in between
+    ├── Overloaded               the queue is full; try again later
     ├── SlowRequest              a body that did not arrive in time
     ├── HeadersTooLarge          more bytes of headers than the settings allow
-    ├── DeadlineExceeded         the answer would have come too late
-    ├── NoCapacity               nobody is there to do the work
+    ├── DeadlineExceeded         the answer was not ready in time
+    ├── NoCapacity               no replica is ready to do the work
     ├── CorruptState             stored bytes that cannot be read back
-    ├── StoreFull                no room to write
+    ├── StoreFull                no space to write
     ├── StoreGone                the store's files were deleted or replaced while they were in use
     ├── BadRecording             a recording folder that cannot be read or written
-    ├── NoTelemetry              what a mesh's Prometheus was asked for cannot be had
-    ├── BadVerdicts              a file of verdicts that cannot be read or is not about the recording
+    ├── NoTelemetry              a mesh's Prometheus does not answer, or lacks data
+    ├── BadVerdicts              a file of verdicts that cannot be read or belongs to another recording
     ├── BadHost                  a request whose Host is missing or malformed
     ├── WrongHost                a request for a host name that this service does not have
     ├── Unauthenticated          a request without a token, or with a wrong one
     ├── TooManyFailedLogins      a wrong token, after many others from the same address
-    ├── Forbidden                a caller without the scope or the mesh that the request needs
-    │   └── CrossOrigin          a change that a page of another site asks for
+    ├── Forbidden                a caller without the scope or mesh that the request needs
+    │   └── CrossOrigin          a change requested by a page of another site
     └── BadSettings              a setting that does not exist or has an impossible value
 
-Catch ``ServeError`` for anything this floor refuses. Errors cross process boundaries (Ray pickles them), so each
-carries one text and keyword details, and rebuilds itself from both, as ``model.errors`` does. Details with a meaning
-of their own: ``pointer`` (JSON pointer, RFC 6901), ``errors`` (a list of ``{"pointer", "detail"}``),
-``retry_after_seconds`` and ``stored``. Details must be picklable and plain.
+Catch ``ServeError`` for all of them. Ray pickles errors to send them between processes, so each has one text and
+keyword details, and is rebuilt from both, as in ``model.errors``. Details with a fixed meaning: ``pointer`` (JSON
+pointer, RFC 6901), ``errors`` (a list of ``{"pointer", "detail"}``), ``retry_after_seconds`` and ``stored``. Details
+must be plain, picklable values.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ from model.errors import IncompatibleWeights, InvalidSnapshot, ModelError, OutOf
 
 
 class ServeError(Exception):
-    """What was expected, what came, where, and what to do about it."""
+    """The message says what was expected, what came, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class ServeError(Exception):
 
 
 class InvalidDocument(ServeError):
-    """A document whose content is refused; ``details["pointer"]`` says where."""
+    """A document with invalid content; ``details["pointer"]`` says where."""
 
 
 class MalformedDocument(InvalidDocument):
@@ -76,11 +76,11 @@ class InvalidParameter(ServeError):
 
 
 class UnsupportedMediaType(ServeError):
-    """A body whose content type or encoding nobody here reads."""
+    """A body with an unsupported content type or encoding."""
 
 
 class AheadOfClock(ServeError):
-    """A snapshot of a time that has not come: everything before it would be stale from then on."""
+    """A snapshot from the future, which would make all earlier ones stale."""
 
 
 class DocumentTooLarge(ServeError):
@@ -96,31 +96,31 @@ class UnknownMesh(ServeError):
 
 
 class UnknownInstant(ServeError):
-    """No kept snapshot is of this time."""
+    """No snapshot of this time is kept."""
 
 
 class UnknownIncident(ServeError):
-    """No incident of this id is remembered, or nothing is said of it."""
+    """No incident with this id is remembered, or there is no feedback on it."""
 
 
 class UnknownMute(ServeError):
-    """No mute of this id is in force or to come."""
+    """No mute with this id exists."""
 
 
 class NoAdapter(ServeError):
-    """No adapter is in use, so none can be taken back."""
+    """No adapter is in use, so there is nothing to roll back."""
 
 
 class TooMuchFeedback(ServeError):
-    """As many incidents are spoken of as the settings allow."""
+    """The limit on incidents with feedback is reached."""
 
 
 class TooManyMutes(ServeError):
-    """As many mutes are in force and to come as the settings allow."""
+    """The limit on mutes is reached."""
 
 
 class TooManyMeshes(ServeError):
-    """As many meshes are stored as ``limits.max_meshes`` allows; nothing was changed."""
+    """The limit on stored meshes, ``limits.max_meshes``, is reached; nothing was changed."""
 
 
 class StaleSnapshot(ServeError):
@@ -128,15 +128,15 @@ class StaleSnapshot(ServeError):
 
 
 class SameTimeOtherContent(ServeError):
-    """A snapshot for an instant that was judged already, with other content."""
+    """A snapshot for a time that was already scored with other content."""
 
 
 class StoreConflict(ServeError):
-    """The stored mesh is not the one this write was computed from; load it again and repeat."""
+    """The stored mesh changed since it was loaded; load it again and repeat."""
 
 
 class Overloaded(ServeError):
-    """More work than the bounded queues take; ``details["retry_after_seconds"]`` says when to come back."""
+    """More work than the bounded queues take; ``details["retry_after_seconds"]`` says when to try again."""
 
 
 class SlowRequest(ServeError):
@@ -148,9 +148,9 @@ class HeadersTooLarge(ServeError):
 
 
 class DeadlineExceeded(ServeError):
-    """The request's deadline passed before the answer was there.
+    """The request's deadline passed before the answer was ready.
 
-    ``details["stored"]`` is ``no`` (nothing was changed) or ``unknown``: then a retry is safe and finds out.
+    ``details["stored"]`` is ``no`` (nothing was changed) or ``unknown``: then repeat the request, which is safe.
     """
 
 
@@ -163,11 +163,11 @@ class CorruptState(ServeError):
 
 
 class StoreFull(ServeError):
-    """There is no room to write; nothing was changed, and what is stored is still read."""
+    """There is no space to write; nothing was changed, and reads still work."""
 
 
 class StoreGone(ServeError):
-    """The store's files were deleted or replaced while the service had them open; nothing can be read or kept."""
+    """The store's files were deleted or replaced while the service had them open; nothing can be read or stored."""
 
 
 class BadRecording(ServeError):
@@ -175,19 +175,19 @@ class BadRecording(ServeError):
 
 
 class NoTelemetry(ServeError):
-    """A mesh whose Prometheus does not answer, or knows nothing of it."""
+    """A mesh's Prometheus does not answer, or has no data on the mesh."""
 
 
 class BadVerdicts(ServeError):
-    """Verdicts that cannot be read, or that are not about the recording they are to be judged on."""
+    """Verdicts that cannot be read, or that belong to another recording."""
 
 
 class BadHost(ServeError):
-    """The header ``Host`` is missing, malformed or there twice."""
+    """The header ``Host`` is missing, malformed or repeated."""
 
 
 class WrongHost(ServeError):
-    """The header ``Host`` has a name that this service does not answer to."""
+    """The name in the header ``Host`` is not a name of this service."""
 
 
 class Unauthenticated(ServeError):
@@ -195,15 +195,15 @@ class Unauthenticated(ServeError):
 
 
 class TooManyFailedLogins(ServeError):
-    """A wrong token from an address that sent many; ``details["reason"]`` as of ``Unauthenticated``."""
+    """A wrong token from an address that sent many; ``details["reason"]`` as in ``Unauthenticated``."""
 
 
 class Forbidden(ServeError):
-    """The caller is known and may not do this."""
+    """The caller is not allowed to do this."""
 
 
 class CrossOrigin(Forbidden):
-    """A page of another site made a browser ask for a change."""
+    """A page of another site made a browser request a change."""
 
 
 class BadSettings(ServeError):
@@ -211,7 +211,7 @@ class BadSettings(ServeError):
 
 
 class Answer(NamedTuple):
-    """How an error is told over HTTP: status, stable slug (the end of the problem's ``type``), title."""
+    """The HTTP answer to an error: status, stable code (the end of the problem's ``type``), title."""
 
     status: int
     code: str
@@ -229,41 +229,41 @@ ANSWERS: dict[type[Exception], Answer] = {
     UnknownInstant: Answer(404, "unknown-instant", "There is no such snapshot"),
     UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
     UnknownMute: Answer(404, "unknown-mute", "There is no such mute"),
-    NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to take back"),
-    TooMuchFeedback: Answer(409, "too-much-feedback", "As much feedback is kept as this service takes"),
-    TooManyMutes: Answer(409, "too-many-mutes", "As many mutes are kept as this service takes"),
-    TooManyMeshes: Answer(409, "too-many-meshes", "As many meshes are stored as this service takes"),
+    NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to roll back"),
+    TooMuchFeedback: Answer(409, "too-much-feedback", "The limit on feedback is reached"),
+    TooManyMutes: Answer(409, "too-many-mutes", "The limit on mutes is reached"),
+    TooManyMeshes: Answer(409, "too-many-meshes", "The limit on meshes is reached"),
     StaleSnapshot: Answer(409, "stale-snapshot", "The snapshot is older than the newest one"),
     OutOfOrder: Answer(409, "out-of-order", "The snapshot is older than the newest one"),
-    SameTimeOtherContent: Answer(409, "same-time-other-content", "This instant was judged with other content"),
-    StoreConflict: Answer(409, "store-conflict", "The mesh was changed by somebody else"),
-    DocumentTooLarge: Answer(413, "document-too-large", "The document is larger than this service takes"),
-    UnsupportedMediaType: Answer(415, "unsupported-media-type", "The body is in a form that nobody here reads"),
-    WrongHost: Answer(421, "wrong-host", "This service does not have that host name"),
+    SameTimeOtherContent: Answer(409, "same-time-other-content", "This time was already scored with other content"),
+    StoreConflict: Answer(409, "store-conflict", "Another session changed the mesh"),
+    DocumentTooLarge: Answer(413, "document-too-large", "The document is too large"),
+    UnsupportedMediaType: Answer(415, "unsupported-media-type", "The body has an unsupported format"),
+    WrongHost: Answer(421, "wrong-host", "The host name is not a name of this service"),
     InvalidParameter: Answer(422, "invalid-parameter", "A query parameter is not valid"),
     SlowRequest: Answer(408, "slow-request", "The request did not arrive in time"),
-    HeadersTooLarge: Answer(431, "headers-too-large", "The headers are larger than this service takes"),
-    AheadOfClock: Answer(422, "ahead-of-clock", "The snapshot is of a time that has not come"),
+    HeadersTooLarge: Answer(431, "headers-too-large", "The headers are too large"),
+    AheadOfClock: Answer(422, "ahead-of-clock", "The snapshot is from the future"),
     InvalidDocument: Answer(422, "invalid-document", "The document's content is not valid"),
     InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
     BadRecording: Answer(422, "bad-recording", "The recording cannot be read"),
-    NoTelemetry: Answer(502, "no-telemetry", "The mesh's Prometheus has no answer"),
-    BadVerdicts: Answer(422, "bad-verdicts", "The verdicts cannot be judged"),
-    Overloaded: Answer(429, "overloaded", "The service has more work than it takes"),
+    NoTelemetry: Answer(502, "no-telemetry", "The mesh's Prometheus does not answer"),
+    BadVerdicts: Answer(422, "bad-verdicts", "The verdicts cannot be evaluated"),
+    Overloaded: Answer(429, "overloaded", "The service is overloaded"),
     TooManyFailedLogins: Answer(429, "too-many-failed-logins", "Too many wrong tokens from this address"),
     IncompatibleWeights: Answer(500, "incompatible-weights", "The stored state or weights do not fit this version"),
     CorruptState: Answer(500, "corrupt-state", "The stored state cannot be read"),
     BadSettings: Answer(500, "bad-settings", "The service is not configured correctly"),
     ModelError: Answer(500, "model-error", "The model refused its input"),
     ServeError: Answer(500, "serve-error", "The service failed"),
-    NoCapacity: Answer(503, "no-capacity", "Nobody is there to do the work"),
-    StoreGone: Answer(503, "store-gone", "The files of the state store are gone"),
-    DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not there in time"),
-    StoreFull: Answer(507, "store-full", "There is no room to keep the snapshot"),
+    NoCapacity: Answer(503, "no-capacity", "No replica is ready to do the work"),
+    StoreGone: Answer(503, "store-gone", "The files of the state store are missing"),
+    DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not ready in time"),
+    StoreFull: Answer(507, "store-full", "There is no space to store the snapshot"),
 }
 UNEXPECTED = Answer(500, "unexpected", "An unexpected error")
 
 
 def answer(error: BaseException) -> Answer:
-    """The row of the nearest class in ``ANSWERS``; ``UNEXPECTED`` for what is not the house's own."""
+    """The row of the nearest class in ``ANSWERS``; ``UNEXPECTED`` for any other error."""
     return next((ANSWERS[cls] for cls in type(error).__mro__ if cls in ANSWERS), UNEXPECTED)

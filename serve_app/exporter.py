@@ -1,4 +1,4 @@
-"""What Prometheus reads: everything counted in this process, the meshes' gauges, and how collecting goes."""
+"""The metrics endpoint: counters of this process, gauges of meshes, and the state of collectors."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -16,46 +16,46 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class PrometheusInstruments:
-    """Instruments of this process, for Prometheus to read.
+    """Instruments of this process for Prometheus.
 
     Args:
-        constant: labels that every metric carries here, such as the replica.
+        constant: labels of every metric, such as the replica.
     """
 
     def __init__(self, **constant: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # no second series beside each counter
+        disable_created_metrics()  # type: ignore[no-untyped-call] # no additional series for each counter
         self._registry = CollectorRegistry(auto_describe=False)
         self._constant = constant
-        self._counters = {m.name: self._counter(m) for m in METRICS if m.counts}
+        self._counters = {m.name: self._counter(m) for m in METRICS if m.is_counter}
         self._gauges = {m.name: self._gauge(m) for m in METRICS if m.gauge}
         self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
-        self._labelled(self._counters[metric.name], labels).inc(amount)
+        self._series(self._counters[metric.name], labels).inc(amount)
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
-        self._labelled(self._histograms[metric.name], labels).observe(value)
+        self._series(self._histograms[metric.name], labels).observe(value)
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        self._labelled(self._gauges[metric.name], labels).set(value)
+        self._series(self._gauges[metric.name], labels).set(value)
 
-    def _labelled(self, family: Family, labels: Mapping[str, str]) -> Family:
-        """The series of a family; one without labels is its own."""
+    def _series(self, family: Family, labels: Mapping[str, str]) -> Family:
+        """The series of a family with these labels."""
         every = {**self._constant, **labels}
         return family.labels(**every) if every else family
 
     def registry(
         self, meshes: Callable[[], Iterable["MeshGauges"]], collected: Callable[[], Iterable[CollectorState]]
     ) -> CollectorRegistry:
-        """Everything counted here, the meshes' gauges and how collecting goes; both are asked for at each scrape."""
+        """All metrics. Each scrape calls both functions."""
         every = CollectorRegistry(auto_describe=False)
         every.register(self._registry)
         every.register(_MeshCollector(meshes))
-        every.register(_CollectedCollector(collected))
+        every.register(_CollectorMetrics(collected))
         return every
 
     def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[CollectorState] = ()) -> bytes:
-        """The same in Prometheus' text form (``CONTENT_TYPE``), of these meshes."""
+        """All metrics in Prometheus' text format (``CONTENT_TYPE``)."""
         return generate_latest(self.registry(lambda: meshes, lambda: collected))
 
     def _counter(self, metric: Metric) -> Counter:
@@ -70,7 +70,7 @@ class PrometheusInstruments:
 
 
 class _MeshCollector(Collector):
-    """Gauges of all meshes."""
+    """The gauges of all meshes."""
 
     def __init__(self, meshes: Callable[[], Iterable[MeshGauges]]) -> None:
         self._meshes = meshes
@@ -92,8 +92,8 @@ class _MeshCollector(Collector):
         yield status
 
 
-class _CollectedCollector(Collector):
-    """How collecting goes, mesh by mesh; as long as nothing is collected there is nothing of it."""
+class _CollectorMetrics(Collector):
+    """The state of each mesh's collector; no metrics if there is no collector."""
 
     def __init__(self, meshes: Callable[[], Iterable[CollectorState]]) -> None:
         self._meshes = meshes
@@ -115,33 +115,33 @@ class _CollectedCollector(Collector):
 
 
 _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...] = (
-    ("snapshot_timestamp_seconds", "Time of the newest snapshot that was taken.", lambda c: c.handed_on),
-    ("stale_seconds", "Age of the oldest values that stand in for a query that failed.", lambda c: c.stale_seconds),
-    ("unheeded_annotations", "Annotations that say what nobody here knows.", lambda c: len(c.ignored_annotations)),
-    ("masked_queries", "Queries that the newest snapshot does without.", lambda c: len(c.masked)),
+    ("snapshot_timestamp_seconds", "Time of the newest collected snapshot.", lambda c: c.handed_on),
+    ("stale_seconds", "Age of the oldest values used in place of a failed query.", lambda c: c.stale_seconds),
+    ("unheeded_annotations", "Annotations with an unknown name or value.", lambda c: len(c.ignored_annotations)),
+    ("masked_queries", "Queries without a result in the newest snapshot.", lambda c: len(c.masked)),
     ("services", "Services in the newest snapshot.", lambda c: c.services),
     ("calls", "Calls in the newest snapshot.", lambda c: c.calls),
-    ("query_seconds", "The slowest query of the newest poll.", lambda c: c.seconds),
+    ("query_seconds", "Duration of the slowest query of the newest poll.", lambda c: c.seconds),
     (
         "events_followed",
-        "1 while Events of Kubernetes are heard, 0 while they are not.",
+        "1 while the watch for Kubernetes Events works, else 0.",
         lambda c: float(c.events.following) if c.events else None,
     ),
-    ("events", "Events of Kubernetes that may explain an incident.", lambda c: c.events.kept if c.events else None),
+    ("events", "Kubernetes Events that may explain an incident.", lambda c: c.events.kept if c.events else None),
 )
 _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (
-    ("polls", "outcome", "Instants asked for: taken, empty, failed, refused, given_up.", lambda c: c.polls),
-    ("query_failures", "why", "Queries without an answer.", lambda c: c.failures),
+    ("polls", "outcome", "Polls, by outcome: taken, empty, failed, refused, given_up.", lambda c: c.polls),
+    ("query_failures", "why", "Failed queries, by reason.", lambda c: c.failures),
     (
         "event_watches",
         "outcome",
-        "Requests for Events of Kubernetes: listed, watched, gone, and why they failed; unreadable: events left out.",
+        "Requests for Kubernetes Events: listed, watched, gone, and why they failed; unreadable: skipped events.",
         lambda c: c.events.outcomes if c.events else {},
     ),
 )
 _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
-    ("score", "Strongest evidence, decades of improbability.", lambda m: m.score),
-    ("threshold", "Percentile of the score over quiet history.", lambda m: m.threshold),
+    ("score", "Strongest evidence, in decades of improbability.", lambda m: m.score),
+    ("threshold", "Percentile of the score over history without incidents.", lambda m: m.threshold),
     ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
     ("incidents", "Open incidents.", lambda m: m.incidents),
     ("mutes", "Mutes in force.", lambda m: m.mutes),

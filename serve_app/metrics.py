@@ -1,22 +1,22 @@
-"""What the service tells Prometheus: every metric's name, meaning and labels, in this one place.
+"""The metrics of the service: name, meaning and labels of each.
 
-With Ray each replica counts through ``ray.serve.metrics`` (``deployments/instruments.py``); Ray exports them as
-``ray_tagae_*`` with labels for application, deployment and replica. Without Ray, and on the ingress's ``/metrics``,
-``prometheus_client`` carries the same names. The meshes' gauges are made from the stored verdicts at each scrape, so
-that they are the same whichever replica answers and do not linger after a mesh is deleted.
+With Ray, each replica counts through ``ray.serve.metrics`` (``deployments/instruments.py``); Ray exports the metrics as
+``ray_tagae_*`` with labels for application, deployment and replica. Without Ray, and at the ingress's ``/metrics``,
+``prometheus_client`` uses the same names. The gauges of meshes are computed from the stored verdicts at each scrape, so
+that all replicas give the same values, and a deleted mesh disappears.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-# From a small mesh's stage to the default deadline.
+# From one stage of a small mesh up to the default deadline.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter, a histogram where it has ``buckets``, or a ``gauge``; names follow Prometheus' conventions."""
+    """A histogram if it has ``buckets``, a ``gauge``, or a counter. Names follow Prometheus' conventions."""
 
     name: str
     description: str
@@ -25,32 +25,32 @@ class Metric:
     gauge: bool = False
 
     @property
-    def counts(self) -> bool:
+    def is_counter(self) -> bool:
         """Whether it is a counter."""
         return not self.buckets and not self.gauge
 
 
 PREDICTIONS = Metric("tagae_predictions_total", "Verdicts made, by status and weights.", ("model_version", "status"))
-PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the Scorer replica that did it.", ("scorer",))
-PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions without an answer in time.")
+PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by Scorer replica.", ("scorer",))
+PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions that were not scored in time.")
 INFERENCE = Metric(
     "tagae_inference_duration_seconds",
-    "One pass of the network over a batch of partitions.",
+    "Duration of one pass of the network over a batch of partitions.",
     ("model_version",),
     SECONDS,
 )
-STAGE = Metric("tagae_stage_seconds", "One stage of one snapshot's way to its verdict.", ("stage",), SECONDS)
-REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by the problem's code.", ("code",))
+STAGE = Metric("tagae_stage_seconds", "Duration of each stage from snapshot to verdict.", ("stage",), SECONDS)
+REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by code of the problem.", ("code",))
 FAILED_LOGINS = Metric(
     "tagae_failed_logins_total",
     "Requests with a wrong token, by reason: malformed, unknown, expired.",
     ("reason",),
 )
-RETRIES = Metric("tagae_retries_total", "Calls repeated since a replica died, by its deployment.", ("callee",))
+RETRIES = Metric("tagae_retries_total", "Calls repeated because a replica died, by deployment.", ("callee",))
 ADAPTERS = Metric(
     "tagae_adapters_total",
-    "Fits of meshes' adapters, by outcome: adopt, refused (no better than the one in use), too_early (too few quiet "
-    "snapshots), failed; and rolled_back.",
+    "Fits of adapters, by outcome: adopted, refused (no better than the one in use), too_early (too few quiet "
+    "snapshots), failed; and rollbacks: rolled_back.",
     ("outcome",),
 )
 NOTICES_SENT = Metric(
@@ -58,20 +58,22 @@ NOTICES_SENT = Metric(
 )
 NOTICES_FAILED = Metric(
     "tagae_notices_failed_total",
-    "Attempts to tell people that failed, by receiver (alertmanager, webhook; state: the file of what was told) and "
-    "reason: unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
+    "Failed attempts to send notifications, by receiver (alertmanager, webhook; state: the state file) and reason: "
+    "unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
     ("receiver", "reason"),
 )
 NOTICES_DROPPED = Metric(
     "tagae_notices_dropped_total",
-    "Alerts and events given up, by receiver and reason: invalid, refused, expired, full.",
+    "Alerts and events dropped, by receiver and reason: invalid, refused, expired, full.",
     ("receiver", "reason"),
 )
 NOTICES_WAITING = Metric(
     "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
 )
 STORE_GONE = Metric(
-    "tagae_store_gone", "1 while the files of the state store are gone, so that nothing is read or kept.", gauge=True
+    "tagae_store_gone",
+    "1 while the files of the state store are missing, so that nothing can be read or stored.",
+    gauge=True,
 )
 NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
 METRICS = (
@@ -90,7 +92,7 @@ METRICS = (
 
 
 class Instruments(Protocol):
-    """Where measurements go."""
+    """Records measurements."""
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
@@ -99,22 +101,22 @@ class Instruments(Protocol):
         """Add one value to a histogram."""
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        """Give a gauge its value."""
+        """Set a gauge."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshGauges:
-    """One mesh as its newest verdict shows it; the verdict's numbers are None before the first.
+    """The gauges of one mesh. The numbers of the verdict are None before the first verdict.
 
     Attributes:
         mesh: its name.
-        services: in the newest snapshot.
-        sequence: snapshots counted.
-        observed_at: of the newest snapshot.
+        services: number in the newest snapshot.
+        sequence: number of counted snapshots.
+        observed_at: time of the newest snapshot.
         status: of the newest verdict; ``warming_up`` before the first.
         score, threshold, probability: of the newest verdict.
-        incidents: how many are open.
-        mutes: how many were in force.
+        incidents: number of open incidents.
+        mutes: number of mutes in force.
     """
 
     mesh: str

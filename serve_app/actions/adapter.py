@@ -1,4 +1,4 @@
-"""Taking back what a mesh has adapted to: a state in, a state out."""
+"""Rolls back the adapter of a mesh: a function from state to state."""
 
 import math
 from datetime import datetime
@@ -12,26 +12,29 @@ from serve_app.errors import NoAdapter
 
 
 def roll_back(state: MeshState, fitted_at: datetime | None) -> tuple[MeshState, Adaptation]:
-    """The state with the adapter before the one in use, or none, and what it has adapted to then.
+    """Return to the adapter before the one in use, or to none.
 
     Args:
         state: of the mesh.
-        fitted_at: of the adapter to be taken back, so that to ask twice takes back one; where another is in use by now,
-            nothing changes.
+        fitted_at: time of the adapter to roll back, so that a repeated request rolls back only one. If another is in
+            use now, nothing changes.
+
+    Returns:
+        The new state and its adapters.
 
     Raises:
-        NoAdapter: none was in use.
+        NoAdapter: none is in use.
     """
     adapter = state.adaptation.adapter
     if fitted_at is None:
-        raise NoAdapter("adapter: expected one in use, came none; there is nothing to take back")
+        raise NoAdapter("adapter: expected one in use, came none; there is nothing to roll back")
     if adapter is not None and adapter.fitted_at == fitted_at:
         state = restore_former(state)
     return state, state.adaptation
 
 
 def encode_adaptation(adaptation: Adaptation) -> AdaptationDocument:
-    """The document of the adapter in use and the one before it."""
+    """The document of the adapter in use and the former one."""
     return AdaptationDocument(
         adapter=adaptation.adapter and _adapter(adaptation.adapter),
         former=adaptation.former and _adapter(adaptation.former),
@@ -50,7 +53,7 @@ def _adapter(adapter: Adapter) -> AdapterDocument:
 
 
 def _curves(adapter: Adapter) -> list[LoadCurve]:
-    """How much slower each service's median request is at most load than at least load, the steepest first."""
+    """How much slower each service's median request is at the highest load than at the lowest, steepest first."""
     at = LATENCIES.index(P50)
     factor = adapter.rise(adapter.load[:, MOST])[:, at] - adapter.rise(adapter.load[:, LEAST])[:, at]
     rate = NODE_CHANNELS[RATE].inverse

@@ -1,6 +1,6 @@
-"""Taking in what people say of a mesh's incidents, and taking it back: a state in, a state out.
+"""Adds and withdraws feedback on incidents: functions from state to state.
 
-What somebody says is in force from the next snapshot on; verdicts that were given stand.
+Feedback takes effect with the next snapshot. Earlier verdicts do not change.
 """
 
 from dataclasses import replace
@@ -10,65 +10,67 @@ from model.incidents.feedback import SYMPTOMS, Feedback, Moves, PastIncident, fe
 from model.incidents.tracking import REMEMBERED, IncidentMemory, incident_id
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import structs
-from serve_app.api.codec.validation import validated, wrong
+from serve_app.api.codec.validation import error_at, validate_document
 from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
 from serve_app.errors import InvalidDocument, TooMuchFeedback, UnknownIncident
 
-SHOWN = 80  # letters of what came
+SHOWN = 80  # characters of a value in an error
 
 
-def add_feedback(state: MeshState, said: FeedbackDocument | MissedDocument, most: int) -> tuple[MeshState, Feedback]:
-    """The state that heeds it, and what is kept; the very same state where that was said before.
+def add_feedback(
+    state: MeshState, document: FeedbackDocument | MissedDocument, most: int
+) -> tuple[MeshState, Feedback]:
+    """Add feedback. Returns the new state and the stored feedback; the same state if it was given before.
 
     Args:
         state: of a mesh that has a verdict.
-        said: of an incident that paged, or was missed.
-        most: feedback that is kept at a time.
+        document: feedback on an incident, or a missed incident.
+        most: feedback that is stored at a time.
 
     Raises:
-        UnknownIncident: no such incident is remembered.
-        InvalidDocument: it names a service that is not there, or a time that has not come.
-        TooMuchFeedback: there is no room for more.
+        UnknownIncident: the incident is not remembered.
+        InvalidDocument: it names an unknown service, or a time in the future.
+        TooMuchFeedback: the limit is reached.
     """
-    feedback = _of_missed(state, said) if isinstance(said, MissedDocument) else _of_past(state, said)
-    _require_services(state, feedback, said)
-    before = _kept(state.memory, feedback.incident)
+    feedback = _of_missed(state, document) if isinstance(document, MissedDocument) else _of_past(state, document)
+    _require_services(state, feedback, document)
+    before = _find_feedback(state.memory, feedback.incident)
     if before is not None and replace(feedback, given_at=before.given_at) == before:
         return state, before
     if before is None and len(state.memory.feedback) >= most:
         raise TooMuchFeedback(
-            f"feedback: expected at most {most} incidents to be spoken of, came one more; take some back, or raise "
+            f"feedback: expected feedback on at most {most} incidents, came one more; withdraw some, or raise "
             "limits.max_feedback"
         )
     return replace(state, memory=state.memory.add_feedback(feedback)), feedback
 
 
 def withdraw_feedback(state: MeshState, incident: str) -> tuple[MeshState, Feedback]:
-    """The state as if nobody had spoken of the incident, and what was said.
+    """Withdraw the feedback on an incident. Returns the new state and the former feedback.
 
     Raises:
-        UnknownIncident: nobody had.
+        UnknownIncident: there is no feedback on it.
     """
-    before = _kept(state.memory, incident)
+    before = _find_feedback(state.memory, incident)
     if before is None:
         raise UnknownIncident(
-            f"incident {incident[:SHOWN]!r}: nothing is said of it ({len(state.memory.feedback)} others are spoken "
-            "of); list the feedback, and correct the id"
+            f"incident {incident[:SHOWN]!r}: there is no feedback on it ({len(state.memory.feedback)} other incidents "
+            "have some); list the feedback, and correct the id"
         )
     return replace(state, memory=state.memory.remove_feedback(incident)), before
 
 
-def _kept(memory: IncidentMemory, incident: str) -> Feedback | None:
+def _find_feedback(memory: IncidentMemory, incident: str) -> Feedback | None:
     return next((one for one in memory.feedback if one.incident == incident), None)
 
 
-def _of_past(state: MeshState, said: FeedbackDocument) -> Feedback:
+def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
     return feedback_on_past(
-        _past(state.memory, said.incident),
-        was_incident=said.was_incident,
+        _past(state.memory, document.incident),
+        was_incident=document.was_incident,
         given_at=_now(state),
-        culprit=said.culprit or "",
-        note=said.note,
+        culprit=document.culprit or "",
+        note=document.note,
     )
 
 
@@ -77,38 +79,38 @@ def _past(memory: IncidentMemory, incident: str) -> PastIncident:
         if one.id == incident:
             return one
     raise UnknownIncident(
-        f"incident: expected an open one or one of the last {REMEMBERED}, came {incident[:SHOWN]!r}; read the ids in "
-        "the verdicts; if it paged nobody, name its services and time instead",
+        f"incident: expected an open one or one of the last {REMEMBERED}, came {incident[:SHOWN]!r}; take the id "
+        "from a verdict; if it raised no alert, send its services and time instead",
         pointer="/incident",
     )
 
 
-def _of_missed(state: MeshState, said: MissedDocument) -> Feedback:
-    newest, until = _now(state), said.until or said.since
-    for field, time in (("since", said.since), ("until", until)):
+def _of_missed(state: MeshState, document: MissedDocument) -> Feedback:
+    newest, until = _now(state), document.until or document.since
+    for field, time in (("since", document.since), ("until", until)):
         if time > newest:
             raise InvalidDocument(
                 f"{field}: expected a time up to the newest snapshot, {newest.isoformat()}, came {time.isoformat()}; "
                 "correct the time or its zone",
                 pointer=f"/{field}",
             )
-    services = tuple(sorted(set(said.services)))
+    services = tuple(sorted(set(document.services)))
     return feedback_on_missed(
-        incident_id(said.since, services),
+        incident_id(document.since, services),
         services,
-        said.since,
+        document.since,
         until,
         given_at=newest,
-        culprit=said.culprit or "",
-        note=said.note,
+        culprit=document.culprit or "",
+        note=document.note,
     )
 
 
-def _require_services(state: MeshState, feedback: Feedback, said: FeedbackDocument | MissedDocument) -> None:
+def _require_services(state: MeshState, feedback: Feedback, document: FeedbackDocument | MissedDocument) -> None:
     known = {*state.node_ids} if feedback.missed else {*state.node_ids, *feedback.services}
-    named = [("/culprit", said.culprit)] if said.culprit else []
-    if isinstance(said, MissedDocument):
-        named += [(f"/services/{i}", service) for i, service in enumerate(said.services)]
+    named = [("/culprit", document.culprit)] if document.culprit else []
+    if isinstance(document, MissedDocument):
+        named += [(f"/services/{i}", service) for i, service in enumerate(document.services)]
     errors = [
         {
             "pointer": pointer,
@@ -123,27 +125,29 @@ def _require_services(state: MeshState, feedback: Feedback, said: FeedbackDocume
 
 
 def _now(state: MeshState) -> datetime:
-    assert state.observed_at is not None  # a mesh without a snapshot has no verdict to speak of
+    assert state.observed_at is not None  # a mesh with a verdict has a snapshot
     return state.observed_at
 
 
 def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
-    """Of a JSON body; one that names ``services`` is about an incident that was missed.
+    """Decode a JSON body. One with ``services`` is about a missed incident.
 
     Raises:
         MalformedDocument: it is not JSON.
         DocumentTooLarge: it would take far more memory than its size.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
     """
-    document = structs.plain(structs.JSON, body)
-    is_missed = isinstance(document, dict) and "services" in document
-    said = validated(document, MissedDocument) if is_missed else validated(document, FeedbackDocument)
-    if isinstance(said, MissedDocument):
-        if said.until is not None and said.until < said.since:
-            raise wrong("/until", f"expected a time not before since, came {said.until.isoformat()}; correct it")
-    elif said.culprit and not said.was_incident:
-        raise wrong("/culprit", "expected none where was_incident is false, came one; leave it out, or say true")
-    return said
+    content = structs.parse(structs.JSON, body)
+    is_missed = isinstance(content, dict) and "services" in content
+    document = validate_document(content, MissedDocument) if is_missed else validate_document(content, FeedbackDocument)
+    if isinstance(document, MissedDocument):
+        if document.until is not None and document.until < document.since:
+            raise error_at("/until", f"expected a time not before since, came {document.until.isoformat()}; correct it")
+    elif document.culprit and not document.was_incident:
+        raise error_at(
+            "/culprit", "expected none where was_incident is false, came one; remove it, or set was_incident to true"
+        )
+    return document
 
 
 def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:

@@ -1,7 +1,7 @@
-"""Taking in what shall page nobody for a while, and taking it back: a state in, a state out.
+"""Adds and removes mutes: functions from state to state.
 
-A mute is in force from the next snapshot on that is of its time. Times are those of snapshots, so that it holds for a
-mesh that is replayed as for one that lives.
+A mute takes effect with the next snapshot in its period. It uses the times of snapshots, so that it works for a
+replayed mesh as for a live one.
 """
 
 import hashlib
@@ -12,90 +12,90 @@ from model.incidents.mutes import OF_NAMESPACE, Mute
 from model.snapshot import namespace_of
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import structs
-from serve_app.api.codec.validation import validated
+from serve_app.api.codec.validation import validate_document
 from serve_app.api.schemas.actions import KeptMuteDocument, MuteDocument
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
 from serve_app.settings import LimitSettings
 
-SHOWN = 80  # letters of what came
+SHOWN = 80  # characters of a value in an error
 
 
-def add_mute(state: MeshState, said: MuteDocument, limits: LimitSettings) -> tuple[MeshState, Mute]:
-    """The state that heeds it, and what is kept; the very same state where the same was said before.
+def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings) -> tuple[MeshState, Mute]:
+    """Add a mute. Returns the new state and the stored mute; the same state if the mute exists.
 
     Args:
         state: of a mesh that has a verdict.
-        said: who, when and why.
-        limits: how many, and how long.
+        document: services, period and reason.
+        limits: on number and duration.
 
     Raises:
-        InvalidDocument: it names a service that is not there, is over, or takes too long.
-        TooManyMutes: there is no room for more.
+        InvalidDocument: it names an unknown service, has ended, or is too long.
+        TooManyMutes: the limit is reached.
     """
-    assert state.observed_at is not None  # a mesh without a snapshot has no verdict
-    services = tuple(sorted(set(said.services or ())))
+    assert state.observed_at is not None  # a mesh with a verdict has a snapshot
+    services = tuple(sorted(set(document.services or ())))
     known = {one.id: one for one in state.memory.mutes}
-    if (before := known.get(_id(said, services))) is not None:
+    if (before := known.get(_id(document, services))) is not None:
         return state, before
-    _require_services(state, said)
-    start = said.start or state.observed_at
-    _require_times(said, start, state.observed_at, limits.max_mute_seconds)
+    _require_services(state, document)
+    start = document.start or state.observed_at
+    _require_times(document, start, state.observed_at, limits.max_mute_seconds)
     if len(known) >= limits.max_mutes:
         raise TooManyMutes(
-            f"mutes: expected at most {limits.max_mutes} in force and to come, came one more; take some back, name "
+            f"mutes: expected at most {limits.max_mutes} in force or not started, came one more; remove some, name "
             "several services in one, or raise limits.max_mutes"
         )
-    mute = Mute(_id(said, services), services, start, said.end, said.reason, state.observed_at)
+    mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at)
     return replace(state, memory=replace(state.memory, mutes=(*state.memory.mutes, mute))), mute
 
 
 def remove_mute(state: MeshState, mute: str) -> tuple[MeshState, Mute]:
-    """The state without a mute, and what it was.
+    """Remove a mute. Returns the new state and the removed mute.
 
     Raises:
-        UnknownMute: there is none of this id.
+        UnknownMute: there is no mute with this id.
     """
     before = next((one for one in state.memory.mutes if one.id == mute), None)
     if before is None:
         raise UnknownMute(
-            f"mute {mute[:SHOWN]!r}: none of this id is in force or to come ({len(state.memory.mutes)} others are); "
-            "list the mutes, and correct the id; those of settings and annotations end where they were given"
+            f"mute {mute[:SHOWN]!r}: there is no such mute ({len(state.memory.mutes)} others exist); list the mutes, "
+            "and correct the id; remove mutes of settings and annotations there"
         )
     return replace(state, memory=state.memory.remove_mute(mute)), before
 
 
-def _id(said: MuteDocument, services: tuple[str, ...]) -> str:
-    """The same for the same request, so that one which is sent again is one mute."""
-    start = said.start.isoformat() if said.start else ""
-    content = "\n".join((start, said.end.isoformat(), said.reason, *services))
-    return f"{said.end:%Y%m%dT%H%M%SZ}-{hashlib.blake2b(content.encode(), digest_size=4).hexdigest()}"
+def _id(document: MuteDocument, services: tuple[str, ...]) -> str:
+    """The same for the same request, so that a repeated request makes one mute."""
+    start = document.start.isoformat() if document.start else ""
+    content = "\n".join((start, document.end.isoformat(), document.reason, *services))
+    return f"{document.end:%Y%m%dT%H%M%SZ}-{hashlib.blake2b(content.encode(), digest_size=4).hexdigest()}"
 
 
-def _require_services(state: MeshState, said: MuteDocument) -> None:
-    """What is misspelt would mute nobody, and page somebody at night."""
+def _require_services(state: MeshState, document: MuteDocument) -> None:
+    """Refuse unknown services: a misspelt one would not be muted, and would alert someone at night."""
     known = {*state.node_ids, *(namespace_of(name) + OF_NAMESPACE for name in state.node_ids)}
     errors = [
         {
             "pointer": f"/services/{i}",
-            "detail": f"/services/{i}: {service[:SHOWN]!r} is no service of the mesh ({len(state.node_ids)}), nor all "
-            "of a namespace that it has; correct the name, or wait for its first snapshot",
+            "detail": f"/services/{i}: {service[:SHOWN]!r} is neither one of the {len(state.node_ids)} services of the "
+            "mesh, nor one of its namespaces with /*; correct the name, or wait for its first snapshot",
         }
-        for i, service in enumerate(said.services or ())
+        for i, service in enumerate(document.services or ())
         if service not in known
     ]
     if errors:
         raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
 
 
-def _require_times(said: MuteDocument, start: datetime, newest: datetime, longest_seconds: float) -> None:
+def _require_times(document: MuteDocument, start: datetime, newest: datetime, longest_seconds: float) -> None:
     longest = timedelta(seconds=longest_seconds)
-    came = f"came {said.end.isoformat()}; correct the time or its zone"
-    whose = "start" if said.start else "newest snapshot, which it starts from"
-    if said.end <= start:
+    came = f"came {document.end.isoformat()}; correct the time or its zone"
+    whose = "start" if document.start else "newest snapshot, which it starts from"
+    if document.end <= start:
         problem = f"end: expected a time after the {whose}, {start.isoformat()}, {came}"
-    elif said.end <= newest:
+    elif document.end <= newest:
         problem = f"end: expected a time after the newest snapshot, {newest.isoformat()}, {came}"
-    elif said.end - start > longest:
+    elif document.end - start > longest:
         problem = f"end: expected at most {longest} after the {whose}, {start.isoformat()}, {came}, or give a start"
     else:
         return
@@ -103,18 +103,18 @@ def _require_times(said: MuteDocument, start: datetime, newest: datetime, longes
 
 
 def decode_mute(body: bytes) -> MuteDocument:
-    """Of a JSON body.
+    """Decode a JSON body.
 
     Raises:
         MalformedDocument: it is not JSON.
         DocumentTooLarge: it would take far more memory than its size.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
     """
-    return validated(structs.plain(structs.JSON, body), MuteDocument)
+    return validate_document(structs.parse(structs.JSON, body), MuteDocument)
 
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:
-    """The document of a stored mute. ``now`` is the time of the newest snapshot; None: there is none."""
+    """The document of a stored mute. ``now`` is the time of the newest snapshot; None if there is none."""
     return KeptMuteDocument(
         id=mute.id,
         services=list(mute.services),

@@ -167,7 +167,7 @@ class Replica:
 
 
 def current_alerts(state: AlertState, now: datetime, lapse: timedelta) -> list[Alert]:
-    """The alerts to post: those of meshes with a recent verdict, and those that ended."""
+    """The alerts to post: firing alerts of meshes with a recent verdict, and ended alerts."""
     recent = [alerts for alerts in state.meshes.values() if alerts.at is not None and now - alerts.at < lapse]
     return [*(incident.alert for alerts in recent for incident in alerts.open), *state.ended]
 

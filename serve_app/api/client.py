@@ -1,4 +1,4 @@
-"""A client of a running service: snapshots in, verdict documents or the house's own errors out."""
+"""A client of a running service. It sends snapshots and returns documents, or raises the errors of this package."""
 
 import random
 import time
@@ -27,27 +27,27 @@ from serve_app.net.endpoint import ssl_context
 
 _TYPE = "urn:tagae:problem:{}"
 _RAISED = {_TYPE.format(row.code): cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
-_PASSING = (408, 429, 503, 504)  # statuses that promise a better time
-_AWAY = (502, 503, 504)  # what a proxy says of a service that is not there or broke off, in words of its own
-PAUSE_SECONDS = 0.25  # before a request is sent again that found no service
-_STARTING = "/-/routes"  # named by Ray's front, which is there before the service and answers 404
+_TEMPORARY = (408, 429, 503, 504)  # statuses that may pass
+_FROM_PROXY = (502, 503, 504)  # a proxy's own answer if the service is down or broke off
+PAUSE_SECONDS = 0.25  # before a request is repeated that found no service
+_STARTING = "/-/routes"  # in the 404 of Ray's proxy, which starts before the service
 
 
 class Client:
     """One connection to one service; a context manager.
 
-    Every request may be sent twice: a snapshot is answered with the stored verdict, feedback and a mute with what is
-    kept. So a request is sent again until ``patience_seconds`` have passed where the service is busy (429, 503), late
-    (504, also where the snapshot was stored), not there (refused connections), or ended while it answered. A DELETE
-    that is sent again and finds nothing left has done its work.
+    Every request is safe to repeat: a repeated snapshot gets the stored verdict, repeated feedback or a repeated mute
+    the stored one. So requests are repeated for up to ``patience_seconds`` if the service is busy (429, 503), late
+    (504, even if the snapshot was stored), down (refused connections), or stopped while it answered. A repeated DELETE
+    that finds nothing counts as done.
 
     Args:
         url: such as ``http://127.0.0.1:8000``.
         timeout_seconds: of one attempt.
         patience_seconds: of all attempts of one call together.
-        token: of the service, if it asks for one.
-        ca_file: certificates to trust instead of the system's.
-        transport: instead of the network.
+        token: if the service needs one.
+        ca_file: trusted certificates instead of the system's.
+        transport: replaces the network.
 
     Raises:
         BadSettings: ``ca_file`` cannot be read.
@@ -84,13 +84,14 @@ class Client:
         """Score one snapshot.
 
         Raises:
-            ServeError: the class the service raised, with its words; ``NoCapacity`` where nobody answers.
+            ServeError: the error that the service raised, with its text; ``NoCapacity`` if there is no answer.
         """
         response = self._send("POST", f"/v1/meshes/{mesh}/snapshots", _body(snapshot))
         return VerdictDocument.model_validate_json(response.content)
 
     def baseline(self, mesh: str, snapshot: MeshSnapshot) -> None:
-        """Let a snapshot set baselines and calibration; it does not count and has no verdict. Errors as ``push``."""
+        """Set baselines and calibration from a snapshot, which does not count and has no verdict. Errors as
+        ``push``."""
         self._send("POST", f"/v1/meshes/{mesh}/baseline", _body(snapshot))
 
     def verdict(self, mesh: str) -> VerdictDocument:
@@ -98,44 +99,44 @@ class Client:
         return VerdictDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}/verdict").content)
 
     def meshes(self) -> list[MeshDocument]:
-        """All meshes the service knows. Errors as ``push``."""
+        """All meshes of the service. Errors as ``push``."""
         return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
 
     def delete(self, mesh: str) -> None:
-        """Forget a mesh. Errors as ``push``."""
+        """Delete a mesh. Errors as ``push``."""
         self._send("DELETE", f"/v1/meshes/{mesh}")
 
-    def tell(self, mesh: str, said: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
-        """Say of an incident that it was none, whose doing it was, or that it was missed; what is kept of it. Errors as
-        ``push``; ``UnknownIncident`` where there is none of this id."""
-        response = self._send("POST", f"/v1/meshes/{mesh}/feedback", _json(said), JSON)
+    def give_feedback(self, mesh: str, feedback: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
+        """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored feedback. Errors as
+        ``push``, and ``UnknownIncident``."""
+        response = self._send("POST", f"/v1/meshes/{mesh}/feedback", _json(feedback), JSON)
         return KeptFeedbackDocument.model_validate_json(response.content)
 
     def feedback(self, mesh: str) -> list[KeptFeedbackDocument]:
-        """All that is kept of what was said, in the order in which it was said. Errors as ``push``."""
+        """All stored feedback, oldest first. Errors as ``push``."""
         response = self._send("GET", f"/v1/meshes/{mesh}/feedback")
         return FeedbackListDocument.model_validate_json(response.content).feedback
 
-    def take_back(self, mesh: str, incident: str) -> None:
-        """Forget what was said of an incident, by the id that it is kept under. Errors as ``tell``."""
+    def withdraw_feedback(self, mesh: str, incident: str) -> None:
+        """Withdraw the feedback on an incident, by its id. Errors as :meth:`give_feedback`."""
         self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_in_path(incident)}")
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
-        """Let services, or the whole mesh, page nobody for a while; the mute as it is kept. Errors as ``push``."""
+        """Mute services or the whole mesh for a while. Returns the stored mute. Errors as ``push``."""
         response = self._send("POST", f"/v1/meshes/{mesh}/mutes", _json(mute), JSON)
         return KeptMuteDocument.model_validate_json(response.content)
 
     def mutes(self, mesh: str) -> list[KeptMuteDocument]:
-        """The mutes in force and to come, in the order in which they were given. Errors as ``push``."""
+        """The mutes that are in force or not started, oldest first. Errors as ``push``."""
         response = self._send("GET", f"/v1/meshes/{mesh}/mutes")
         return MuteListDocument.model_validate_json(response.content).mutes
 
-    def lift(self, mesh: str, mute: str) -> None:
-        """Take a mute back, by its id. Errors as ``push``; ``UnknownMute`` where there is none of this id."""
+    def unmute(self, mesh: str, mute: str) -> None:
+        """Remove a mute by its id. Errors as ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
 
     def metrics(self) -> str:
-        """The service's metrics in Prometheus' text form. Errors as ``push``."""
+        """The service's metrics in Prometheus' text format. Errors as ``push``."""
         return self._send("GET", "/metrics").text
 
     def _send(self, method: str, path: str, content: bytes | None = None, media_type: str = ARROW) -> httpx.Response:
@@ -155,16 +156,18 @@ class Client:
                 is_repeated = True
                 time.sleep(PAUSE_SECONDS)
                 continue
-            passing = (response.status_code in _PASSING or _nobody_there(response)) and not _is_for_good(response)
-            if not passing or time.monotonic() > until:
+            is_temporary = (response.status_code in _TEMPORARY or _is_service_down(response)) and not _is_permanent(
+                response
+            )
+            if not is_temporary or time.monotonic() > until:
                 is_done = method == "DELETE" and is_repeated and response.status_code == 404
-                return response if is_done else _checked(response)
+                return response if is_done else _require_success(response)
             is_repeated = True
             time.sleep(min(_retry_after(response), max(0.0, until - time.monotonic())))
 
 
 def _body(snapshot: MeshSnapshot) -> bytes:
-    return encode_snapshot(snapshot, ARROW)  # the fastest to read and write
+    return encode_snapshot(snapshot, ARROW)  # fastest to write and read
 
 
 def _json(said: Document) -> bytes:
@@ -172,45 +175,45 @@ def _json(said: Document) -> bytes:
 
 
 def _in_path(name: str) -> str:
-    """An id as one step of a path, whatever people typed."""
+    """An id as one segment of a path."""
     return quote(name, safe="")
 
 
 def _retry_after(response: httpx.Response) -> float:
-    """Seconds to wait: as the service asks, and up to a second more, so that clients do not come back all at once."""
+    """Seconds to wait: what the service asks for, and up to one second more to spread the clients."""
     given = response.headers.get("retry-after", "")
     seconds = float(given) if given.replace(".", "", 1).isdigit() else PAUSE_SECONDS
     return seconds + random.uniform(0, min(1.0, seconds))
 
 
-def _is_for_good(response: httpx.Response) -> bool:
-    """Whether waiting alone helps nothing: the token is wrong, and was too often."""
+def _is_permanent(response: httpx.Response) -> bool:
+    """Whether waiting does not help: the token is wrong, and too many wrong ones were sent."""
     return _problem(response).get("type") == _TYPE.format(ANSWERS[TooManyFailedLogins].code)
 
 
-def _nobody_there(response: httpx.Response) -> bool:
-    """Whether somebody answered in place of the service."""
+def _is_service_down(response: httpx.Response) -> bool:
+    """Whether something else answered because the service is down."""
     if _problem(response):
         return False
-    return response.status_code in _AWAY or (response.status_code == 404 and _STARTING in response.text)
+    return response.status_code in _FROM_PROXY or (response.status_code == 404 and _STARTING in response.text)
 
 
-def _checked(response: httpx.Response) -> httpx.Response:
+def _require_success(response: httpx.Response) -> httpx.Response:
     """The response, or the error that the service raised."""
     if response.is_success:
         return response
     problem = _problem(response)
     is_page = response.headers.get("content-type", "").startswith("text/html")
     detail = problem.get("detail") or (not is_page and response.text[:200]) or response.reason_phrase
-    otherwise = NoCapacity if _nobody_there(response) else ServeError
-    raised = _RAISED.get(problem.get("type", ""), otherwise)
+    default = NoCapacity if _is_service_down(response) else ServeError
+    raised = _RAISED.get(problem.get("type", ""), default)
     raise raised(
         f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **_details(problem)
     )
 
 
 def _problem(response: httpx.Response) -> dict[str, Any]:
-    """What the service says is wrong; nothing: it was somebody else who answered."""
+    """The service's problem document; empty if something else answered."""
     try:
         return dict(response.json())
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Every error of the package as an RFC 9457 problem document."""
+"""Converts errors to RFC 9457 problem documents."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from serve_app.errors import UNEXPECTED, Answer, answer
 def problem(error: BaseException) -> Problem:
     """The RFC 9457 body of an error.
 
-    An error that came back through Ray (a ``RayTaskError`` that also is its cause's class) reads like its cause. The
-    text of an unexpected error stays in the log: it may hold what a caller should not see.
+    An error that came through Ray (a ``RayTaskError`` that is also an instance of its cause's class) gives the same
+    body as its cause. The text of an unexpected error appears only in the log, since it may hold secrets.
     """
     row = answer(error)
     if row is UNEXPECTED:

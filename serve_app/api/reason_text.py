@@ -1,6 +1,6 @@
-"""Reasons in words, for whoever is on call.
+"""Reasons as text for the person on call.
 
-Numbers are shown to two figures and never finer than ``Unit.step``: what differs by less is no news at night.
+Numbers have two digits, but are never finer than ``Unit.step``: smaller differences do not matter on call.
 """
 
 import math
@@ -10,15 +10,15 @@ from datetime import datetime, timedelta
 from model.snapshot import RATIOS
 from model.verdict import LOST, MOVED, NEW, VANISHED, ClusterEvent, NearbyChange, Reason
 
-LOAD_TOLD = 0.1  # change of the load from which on it is told
+MIN_LOAD_CHANGE = 0.1  # smaller changes of the load are not mentioned
 _NAMES = {
     "cpu_utilization": "CPU utilization",
     "cpu_per_request": "CPU time per request",
-    "own_time": "own time without callees",
+    "own_time": "self time (excluding downstream calls)",
     "request_rate": "requests",
 }
 _TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED})
-_DRIVEN = frozenset(  # by load
+_LOAD_DEPENDENT = frozenset(
     {"p50_latency", "p99_latency", "own_time", "error_rate", "cpu_utilization", "active_connections"}
 )
 _TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request"})
@@ -33,7 +33,7 @@ class Unit:
     step: float
 
     def rounded(self, value: float) -> float:
-        """The number shown for a value, in this unit; NaN where there is none."""
+        """The number that is shown for a value, in this unit; NaN if there is none."""
         if not math.isfinite(value):
             return math.nan
         scaled = value * self.factor
@@ -64,8 +64,8 @@ COUNT = Unit(1.0, "", 1.0)
 def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     """``p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart``.
 
-    A number by itself is read as "too high"; a fall is therefore called one, and traffic, which goes either way,
-    always says where it went. A change of the load is told where it may explain what is told.
+    Readers take a number alone as "too high", so the text says when a value fell. For traffic it always says whether it
+    rose or fell. It mentions a change of the load if that may explain the reason.
 
     Args:
         reason: of a suspect.
@@ -74,13 +74,13 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     """
     since = _since(reason.since, observed_at)
     if reason.metric == VANISHED:
-        return f"gone, and missed: no requests, expected {_words(reason, reason.expected)}{since}"
+        return f"disappeared: no requests, expected {_words(reason, reason.expected)}{since}"
     calls = f"calls {reason.source or service} -> {reason.destination or service}"
     if reason.metric in (NEW, MOVED):
         return f"new {calls}, {_words(reason, reason.observed)}{since}"
     if reason.metric == LOST:
-        told = f"fell to {_words(reason, reason.observed)}, expected {_words(reason, reason.expected)}"
-        return f"{calls} {told}: they go elsewhere{since}"
+        change = f"fell to {_words(reason, reason.observed)}, expected {_words(reason, reason.expected)}"
+        return f"{calls} {change}: traffic moved elsewhere{since}"
     name = metric_words(reason.metric)
     observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
     where = f", in {calls}" if reason.source else ""
@@ -88,7 +88,7 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
 
 
 def change_text(near: NearbyChange, since: datetime) -> str:
-    """``began 40 s after deploy of shop/cart (v1.4.2)``, from the incident's side.
+    """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
         near: a planned change.
@@ -105,7 +105,7 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
     """``BackOff of shop/cart (Back-off restarting failed container), 12 times since 40 s before it began``.
 
     Args:
-        event: that Kubernetes told.
+        event: from Kubernetes.
         since: when the incident began.
     """
     what = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
@@ -115,7 +115,7 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
 
 
 def unit(metric: str, largest: float) -> Unit:
-    """How values of a metric up to ``largest`` are shown."""
+    """The unit for values of a metric up to ``largest``."""
     if metric in RATIOS:
         return PERCENT
     if metric in _TIMES:
@@ -124,12 +124,12 @@ def unit(metric: str, largest: float) -> Unit:
 
 
 def metric_words(metric: str) -> str:
-    """``p99 latency``, ``own time without callees``."""
+    """``p99 latency``, ``self time (excluding downstream calls)``."""
     return _NAMES.get(metric, metric.replace("_", " "))
 
 
 def reads_as_expected(reason: Reason) -> bool:
-    """Whether observed and expected are the same at the precision shown, so that its text would say nothing."""
+    """Whether observed and expected look the same at the shown precision, so that the text would say nothing."""
     unit = _unit(reason)
     observed, expected = unit.rounded(reason.observed), unit.rounded(reason.expected)
     return observed == expected or (math.isnan(observed) and math.isnan(expected))
@@ -142,8 +142,8 @@ def _direction(reason: Reason) -> str:
 
 
 def _load(reason: Reason) -> str:
-    """How the requests changed meanwhile, where that may be why."""
-    if reason.metric not in _DRIVEN or abs(reason.load - 1) < LOAD_TOLD:
+    """How the requests changed, if that may be the cause."""
+    if reason.metric not in _LOAD_DEPENDENT or abs(reason.load - 1) < MIN_LOAD_CHANGE:
         return ""
     if reason.load >= 3:
         return f", while its requests rose to {reason.load:.0f} times the usual"
@@ -155,12 +155,12 @@ def _words(reason: Reason, value: float) -> str:
 
 
 def _unit(reason: Reason) -> Unit:
-    """One unit for both values of a reason, so that they can be compared at a glance."""
+    """The common unit of both values of a reason, so that they are easy to compare."""
     return unit(reason.metric, max(filter(math.isfinite, (reason.observed, reason.expected)), default=0.0))
 
 
 def _since(since: datetime, observed_at: datetime) -> str:
-    """Nothing where it is only known that it is so now."""
+    """Empty if the deviation is only known now."""
     if since >= observed_at:
         return ""
     recent = observed_at - since < timedelta(hours=24)

@@ -1,7 +1,7 @@
-"""What is told of a mesh and of the model to those who look: plan, graph and model documents.
+"""Views of a mesh and of the model: plan, graph and model documents.
 
-The strangeness of each service and call is kept with the verdict it led to, one byte each: a sixteenth of a decade is
-finer than any picture, and a window of them is small beside its snapshots.
+The deviation of each service and call is stored with its verdict, one byte each: a sixteenth of a decade is finer than
+any picture shows, and a window of them is small compared to its snapshots.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from serve_app.api.schemas.views import (
     PlanQuality,
 )
 
-if TYPE_CHECKING:  # these bring torch, which the ingress does without
+if TYPE_CHECKING:  # these import torch, which the ingress does not need
     from model.checkpoint import Checkpoint
     from model.scoring.evidence import Surprises
     from model.state.mesh_state import MeshState
 
 STEPS_A_DECADE = 16
-UNKNOWN = 255  # not scored; 15 decades, the most there is, are 240
+UNKNOWN = 255  # not scored; the largest value, 15 decades, is 240
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deviations:
-    """How strange a snapshot's services and calls are, in its order: decades of improbability, NaN where not scored.
+    """Deviations of a snapshot's services and calls, in its order: decades of improbability, NaN if not scored.
 
     Attributes:
-        services: float32 ``[N]``, the strongest surprise among a service's series, what neighbours explain taken away.
+        services: float32 ``[N]``, the strongest surprise among a service's series, without what neighbours explain.
         calls: float32 ``[E]``, likewise.
     """
 
@@ -53,7 +53,7 @@ class Deviations:
         """The deviations of a snapshot.
 
         Args:
-            state: of the mesh with the snapshot.
+            state: of the mesh, including the snapshot.
             scored: bool ``[N]``, whether a service was scored, in the order of the state.
             surprise: of every series, likewise.
             snapshot: gives the order of the result.
@@ -65,14 +65,14 @@ class Deviations:
         return cls(services[node_rows], calls[edge_rows])
 
     def pack(self) -> bytes:
-        """One byte each, services first."""
+        """Pack to one byte each, services first."""
         values = np.concatenate([self.services, self.calls])
         steps = np.rint(values * STEPS_A_DECADE).clip(0, UNKNOWN - 1)
         return np.where(np.isnan(values), UNKNOWN, steps).astype(np.uint8).tobytes()
 
     @classmethod
     def unpack(cls, packed: bytes, snapshot: MeshSnapshot) -> Self:
-        """Read what :meth:`pack` wrote for this snapshot; unknown for any other number of services and calls."""
+        """Read what :meth:`pack` wrote for this snapshot. All are unknown if the size does not match."""
         steps: NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
         if len(steps) != snapshot.num_nodes + snapshot.num_edges:
             steps = np.full(snapshot.num_nodes + snapshot.num_edges, UNKNOWN, np.uint8)
@@ -81,29 +81,29 @@ class Deviations:
 
 
 def graph_document(snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument) -> GraphDocument:
-    """A snapshot's services and calls beside what its verdict says of each."""
+    """A snapshot's services and calls, each with its result in the verdict."""
     suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
     incident = {service: i.id for i in reversed(verdict.incidents) for service in _touched(i)}
     document = snapshot_document(snapshot)
     for name, service, deviation in zip(
-        snapshot.node_ids, document["services"], _told(deviations.services), strict=True
+        snapshot.node_ids, document["services"], _null_nan(deviations.services), strict=True
     ):
         service |= {"deviation": deviation, "suspicion": suspicion.get(name), "incident": incident.get(name)}
-    for call, deviation in zip(document["calls"], _told(deviations.calls), strict=True):
+    for call, deviation in zip(document["calls"], _null_nan(deviations.calls), strict=True):
         call["deviation"] = deviation
-    gone = sorted((suspicion.keys() | incident.keys()) - set(snapshot.node_ids))
+    vanished = sorted((suspicion.keys() | incident.keys()) - set(snapshot.node_ids))
     return GraphDocument(
         observed_at=verdict.observed_at,
         status=verdict.status,
         services=document["services"],
         calls=document["calls"],
-        vanished=gone,
+        vanished=vanished,
     )
 
 
 def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> PlanDocument:
-    """How a mesh is cut; with the names of each part's services where ``members`` are asked for."""
-    assert state.observed_at is not None  # a plan is told of a mesh with a verdict
+    """How a mesh is partitioned; ``members`` adds the names of each part's services."""
+    assert state.observed_at is not None  # a mesh with a plan has a verdict
     quality = plan.quality
     return PlanDocument(
         observed_at=state.observed_at,
@@ -121,7 +121,7 @@ def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> Pl
 
 
 def model_document(checkpoint: Checkpoint) -> ModelDocument:
-    """What was learned, by whom and from what."""
+    """The weights in use, and their provenance."""
     return ModelDocument(
         digest=checkpoint.digest,
         schema_version=SCHEMA.version,
@@ -135,7 +135,7 @@ def model_document(checkpoint: Checkpoint) -> ModelDocument:
 
 
 def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]:
-    """Where the snapshot's services and calls are in the state's tables; all of them are."""
+    """Rows of the snapshot's services and calls in the state's tables, which hold all of them."""
     if state.node_ids == snapshot.node_ids and np.array_equal(state.edge_index, snapshot.edge_index):
         return np.arange(snapshot.num_nodes), np.arange(snapshot.num_edges)
     row = {name: i for i, name in enumerate(state.node_ids)}
@@ -146,7 +146,7 @@ def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]
     return node_rows, order[np.searchsorted(known, ends[0] * len(row) + ends[1], sorter=order)]
 
 
-def _told(values: Array) -> list[float | None]:
+def _null_nan(values: Array) -> list[float | None]:
     return [None if value != value else value for value in values.tolist()]  # NaN differs from itself
 
 

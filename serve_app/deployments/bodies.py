@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from model.snapshot import MeshSnapshot
 from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
-from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, not_ahead, pack_snapshot, structs
+from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, pack_snapshot, require_not_ahead, structs
 from serve_app.api.schemas.actions import FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
@@ -38,7 +38,7 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     def pack(body: bytes, media_type: str) -> bytes:
         snapshot = decode_snapshot(body, media_type, _counts(limits))
         if now is not None:
-            not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
+            require_not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return pack_snapshot(snapshot)
 
     result: bytes = await _read(request, limits.max_body_bytes, pack)
@@ -75,7 +75,7 @@ async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
 async def read_nothing(request: Request, limits: LimitSettings) -> None:
     """Read the body of a request that needs none: empty, or an empty JSON object. Errors as of :func:`read_mute`."""
     body = await _body(request, limits.max_action_bytes)
-    if body.strip() and structs.plain(structs.JSON, body) != {}:
+    if body.strip() and structs.parse(structs.JSON, body) != {}:
         raise InvalidDocument("body: expected none, or {}, came something else; leave it out", pointer="")
 
 
@@ -91,7 +91,7 @@ async def read_json(request: Request, most: int) -> Any:
     """
     if "content-type" not in request.headers or _media_type(request) != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
-    return structs.plain(structs.JSON, await _body(request, most))
+    return structs.parse(structs.JSON, await _body(request, most))
 
 
 def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:

@@ -12,7 +12,7 @@ class RayInstruments:
         self._counters = {
             m.name: ray_metrics.Counter(m.name, description=m.description, tag_keys=m.labels)
             for m in METRICS
-            if m.counts
+            if m.is_counter
         }
         self._gauges = {
             m.name: ray_metrics.Gauge(m.name, description=m.description, tag_keys=m.labels) for m in METRICS if m.gauge

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from serve_app.alerts.annotations import truncate
-from serve_app.api.codec import JSON, Limits, decode_snapshot, not_ahead
+from serve_app.api.codec import JSON, Limits, decode_snapshot, require_not_ahead
 from serve_app.api.problems import problem
 from serve_app.errors import Overloaded, UnknownMesh, answer
 from serve_app.metrics import REFUSALS, Instruments
@@ -91,7 +91,7 @@ class Verdicts(VerdictsServicer):
                 JSON,
                 Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies),
             )
-            not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
+            require_not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
             return verdict_message(await self._session.push(snapshot))
 
 

@@ -207,7 +207,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
 
 
 def test_what_is_said_is_kept_and_links_lead_here(front: Front, incident: str) -> None:
-    front.client.tell(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
+    front.client.give_feedback(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
     assert [said.incident for said in front.client.feedback(front.mesh)] == [incident]
     links = AlertLinks(external_url=front.url).urls(front.mesh, incident)
     assert links["dashboard_url"] == f"{front.url}#mesh={front.mesh}&incident={incident}"
@@ -217,7 +217,7 @@ def test_what_is_said_is_kept_and_links_lead_here(front: Front, incident: str) -
     report = httpx.get(f"{front.url}v1/meshes/{front.mesh}/report", params={"incident": incident})
     assert report.status_code == 200
     assert report.text.startswith("<!doctype html>")
-    front.client.take_back(front.mesh, incident)
+    front.client.withdraw_feedback(front.mesh, incident)
     assert front.client.feedback(front.mesh) == []
 
 
@@ -225,7 +225,7 @@ def test_a_mute_is_kept_and_lifted(front: Front, incident: str) -> None:
     end = SNAPSHOTS[-1].observed_at + timedelta(hours=2)
     mute = front.client.mute(front.mesh, MuteDocument(services=[SNAPSHOTS[-1].node_ids[0]], end=end, reason="moved"))
     assert [one.id for one in front.client.mutes(front.mesh)] == [mute.id]
-    front.client.lift(front.mesh, mute.id)
+    front.client.unmute(front.mesh, mute.id)
     assert front.client.mutes(front.mesh) == []
 
 

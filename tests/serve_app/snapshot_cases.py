@@ -68,7 +68,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"calls": [*document()["calls"], call(destination="shop/pay")]},
         "/calls/2/destination",
-        "call 2: destination 'shop/pay' is not among the services (3 given); add it or drop the call",
+        "call 2: destination 'shop/pay' is not among the services (3 given); add it or remove the call",
     ),
     ({"calls": [call(requests_per_second=None)]}, "/calls/0/requests_per_second", "came null"),
     ({"calls": [call(requests_per_second=-1)]}, "/calls/0/requests_per_second", "call 0: requests_per_second"),

@@ -139,7 +139,7 @@ def test_feedback_is_sent_as_the_service_reads_it(said: FeedbackDocument | Misse
         return httpx.Response(200, content=FEEDBACK.model_dump_json())
 
     with client(answer) as service:
-        assert service.tell("prod", said) == FEEDBACK
+        assert service.give_feedback("prod", said) == FEEDBACK
 
 
 def test_a_mute_is_sent_as_the_service_reads_it() -> None:
@@ -171,9 +171,9 @@ def test_what_was_said_is_listed_and_taken_back() -> None:
     with client(answer) as service:
         assert service.feedback("prod") == [FEEDBACK]
         assert service.mutes("prod") == [MUTE]
-        service.take_back("prod", FEEDBACK.incident)
-        service.lift("prod", MUTE.id)
-        service.lift("prod", "a/b")  # whatever people type is an id, and no other route
+        service.withdraw_feedback("prod", FEEDBACK.incident)
+        service.unmute("prod", MUTE.id)
+        service.unmute("prod", "a/b")  # whatever people type is an id, and no other route
     assert taken_back == [
         b"/v1/meshes/prod/feedback/20260301T031200Z-1f3870be",
         b"/v1/meshes/prod/mutes/20260301T050000Z-4e0260c1",
@@ -184,8 +184,8 @@ def test_what_was_said_is_listed_and_taken_back() -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda service: service.take_back("prod", "none"), UnknownIncident),
-        (lambda service: service.lift("prod", "none"), UnknownMute),
+        (lambda service: service.withdraw_feedback("prod", "none"), UnknownIncident),
+        (lambda service: service.unmute("prod", "none"), UnknownMute),
     ],
 )
 def test_what_nobody_said_cannot_be_taken_back(call: Callable[[Client], None], error: type[ServeError]) -> None:

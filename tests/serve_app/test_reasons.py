@@ -27,7 +27,10 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         (_reason("p50_latency", 0.45, 0.005), "p50 latency 450 ms, expected 5 ms, since 03:12 UTC"),
         (_reason("p50_latency", 2.0, 0.0004), "p50 latency 2 s, expected below 0.01 s, since 03:12 UTC"),
         (_reason("p50_latency", 0.00996, 0.0012), "p50 latency 10 ms, expected 1.2 ms, since 03:12 UTC"),
-        (_reason("own_time", 0.00918, 0.00255), "own time without callees 9.2 ms, expected 2.6 ms, since 03:12 UTC"),
+        (
+            _reason("own_time", 0.00918, 0.00255),
+            "self time (excluding downstream calls) 9.2 ms, expected 2.6 ms, since 03:12 UTC",
+        ),
         (_reason("cpu_per_request", 0.004, 0.0007), "CPU time per request 4 ms, expected 0.7 ms, since 03:12 UTC"),
         (_reason("error_rate", 0.125, 0.0004), "error rate 12%, expected below 0.1%, since 03:12 UTC"),
         (_reason("error_rate", 0.0964, 0.0), "error rate 9.6%, expected 0%, since 03:12 UTC"),
@@ -54,7 +57,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
             _reason("p99_latency", 1.2, 0.08, source="shop/web"),
             "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart",
         ),
-        (_reason("vanished", 0.0, 40), "gone, and missed: no requests, expected 40/s, since 03:12 UTC"),
+        (_reason("vanished", 0.0, 40), "disappeared: no requests, expected 40/s, since 03:12 UTC"),
         (
             _reason("new_calls", 35, 0, source="shop/web"),
             "new calls shop/web -> shop/cart, 35/s, since 03:12 UTC",
@@ -65,7 +68,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         ),
         (
             _reason("lost_calls", 15, 50, source="shop/web"),
-            "calls shop/web -> shop/cart fell to 15/s, expected 50/s: they go elsewhere, since 03:12 UTC",
+            "calls shop/web -> shop/cart fell to 15/s, expected 50/s: traffic moved elsewhere, since 03:12 UTC",
         ),
         (_reason("request_rate", float("nan"), 40), "requests not observed, expected 40/s, since 03:12 UTC"),
         (

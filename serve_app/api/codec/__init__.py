@@ -1,13 +1,13 @@
-"""Between documents and the house's own types: the only room that names both sides.
+"""Converts between documents and the types of ``model``.
 
-A snapshot comes as JSON, MessagePack or Arrow; what is wrong with it is told at the same place in the same words,
-whichever it was. Verdicts go out as JSON. Snapshots also have a packed form for stores and hops between deployments.
+A snapshot arrives as JSON, MessagePack or Arrow. The same mistake gives the same error with the same pointer in all
+three. Verdicts are sent as JSON. Snapshots also have a packed form for stores and for transfers between deployments.
 """
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import arrow, structs
 from serve_app.api.codec.packed import pack_snapshot, unpack_snapshot
-from serve_app.api.codec.validation import ERRORS_LISTED, Limits, not_ahead, snapshot_document
+from serve_app.api.codec.validation import ERRORS_LISTED, Limits, require_not_ahead, snapshot_document
 from serve_app.api.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
 
@@ -23,8 +23,8 @@ __all__ = [
     "decode_verdict_line",
     "encode_snapshot",
     "encode_verdict",
-    "not_ahead",
     "pack_snapshot",
+    "require_not_ahead",
     "snapshot_document",
     "unpack_snapshot",
     "verdict_line",
@@ -37,24 +37,24 @@ MEDIA_TYPES = (JSON, ARROW, MESSAGEPACK)
 _FORMS = {
     JSON: structs.JSON,
     MESSAGEPACK: structs.MESSAGEPACK,
-    "application/msgpack": structs.MESSAGEPACK,  # what it was called before it was registered
+    "application/msgpack": structs.MESSAGEPACK,  # its name before it was registered
     "application/x-msgpack": structs.MESSAGEPACK,
 }
 
 
 def decode_snapshot(body: bytes, media_type: str = JSON, limits: Limits | None = None) -> MeshSnapshot:
-    """The one snapshot of a body.
+    """Decode a body with one snapshot.
 
     Args:
         body: of a request.
         media_type: one of ``MEDIA_TYPES``.
-        limits: of the snapshot; none: any size.
+        limits: None for any size.
 
     Raises:
-        MalformedDocument: the body is not of its type.
+        MalformedDocument: the body is not in the given format.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
         DocumentTooLarge: more services or calls than ``limits`` allow.
-        UnsupportedMediaType: nobody here reads it.
+        UnsupportedMediaType: the type is not supported.
     """
     limits = limits or Limits()
     if media_type == ARROW:
@@ -63,7 +63,8 @@ def decode_snapshot(body: bytes, media_type: str = JSON, limits: Limits | None =
 
 
 def decode_snapshots(body: bytes, media_type: str = JSON, limits: Limits | None = None) -> list[MeshSnapshot]:
-    """Several: ``{"snapshots": [...]}``, in Arrow one row each. Otherwise as :func:`decode_snapshot`."""
+    """Decode a body with several snapshots: ``{"snapshots": [...]}``, in Arrow one row each. Otherwise as
+    :func:`decode_snapshot`."""
     limits = limits or Limits()
     if media_type == ARROW:
         return arrow.decode_many(body, limits)
@@ -71,7 +72,7 @@ def decode_snapshots(body: bytes, media_type: str = JSON, limits: Limits | None 
 
 
 def encode_snapshot(snapshot: MeshSnapshot, media_type: str = JSON) -> bytes:
-    """A snapshot as a client sends it; raises ``UnsupportedMediaType``."""
+    """Encode a snapshot as a client sends it. Raises ``UnsupportedMediaType``."""
     if media_type == ARROW:
         return arrow.encode(snapshot)
     return structs.encode_rows(snapshot) if _form(media_type) is structs.JSON else structs.encode_columns(snapshot)

@@ -1,8 +1,8 @@
-"""Snapshots as an Arrow IPC stream: one row a snapshot, ``pa.Table.from_pylist([document])`` as it is.
+"""Snapshots as an Arrow IPC stream: one row for each snapshot, as ``pa.Table.from_pylist([document])`` gives it.
 
-Ends of calls may be strings, dictionary-encoded strings, or positions in ``services`` as integers, the fastest.
-Null is "not observed"; NaN is refused, as JSON has none. Buffers must not be compressed: what a few bytes unpack to
-cannot be told before.
+Ends of calls may be strings, dictionary-encoded strings, or positions in ``services`` as integers, which are fastest.
+Null means "not observed"; NaN is refused, as in JSON. Buffers must not be compressed, since their unpacked size is not
+known in advance.
 """
 
 import struct
@@ -14,29 +14,29 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.api.codec.arrow_rows import check_kinds, document_of
+from serve_app.api.codec.arrow_rows import check_kinds, read_document
 from serve_app.api.codec.columns import ENDS
 from serve_app.api.codec.validation import (
     Limits,
-    Unclear,
-    checked,
-    instant,
-    named,
-    placed,
+    NeedsFullCheck,
+    create_snapshot,
+    locate_error,
+    parse_instant,
+    parse_rows,
     snapshot_document,
     to_float32,
 )
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
-# LookupError: a zone that there is not, where pytz is installed, which pyarrow then asks.
+# LookupError: an unknown time zone, if pytz is installed, which pyarrow then uses.
 _BROKEN = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # MessageHeader of Arrow's Message.fbs
-_FEW = ("changes", "policies")  # rows: the schema of the documents reads them
+_FEW = ("changes", "policies")  # lists with few rows, which the full check reads
 _FIELDS = {"version", "observed_at", "services", "calls", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """The one snapshot of a stream. Errors as of :func:`serve_app.api.codec.decode_snapshot`."""
+    """The one snapshot of a stream. Errors as :func:`serve_app.api.codec.decode_snapshot`."""
     table = _read(body)
     if table.num_rows != 1:
         raise InvalidDocument(
@@ -48,13 +48,13 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """One snapshot a row. Errors as of :func:`serve_app.api.codec.decode_snapshots`."""
+    """One snapshot a row. Errors as :func:`serve_app.api.codec.decode_snapshots`."""
     try:
         table = _read(body)
     except MalformedDocument:
         raise
-    except InvalidDocument as error:  # the columns are those of all, so of the first
-        raise placed(error, "/snapshots/0") from None
+    except InvalidDocument as error:  # the columns belong to all snapshots: report the first
+        raise locate_error(error, "/snapshots/0") from None
     limits.check_snapshots(table.num_rows)
     return [_snapshot(table, row, limits, f"/snapshots/{row}") for row in range(table.num_rows)]
 
@@ -81,13 +81,13 @@ def encode(snapshot: MeshSnapshot) -> bytes:
 
 
 def _read(body: bytes) -> pa.Table:
-    """The table, its buffers checked to lie where they say."""
+    """Read the table, and check that its buffers lie within the body."""
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
-            if _compressed(bytes(message.metadata)):
+            if _is_compressed(bytes(message.metadata)):
                 raise MalformedDocument("expected an Arrow stream with plain buffers, came compressed ones; send plain")
         stream = pa.ipc.open_stream(pa.BufferReader(body))
-        check_kinds(stream.schema)  # reads all names, which may not be valid text
+        check_kinds(stream.schema)  # reads all names, which may be invalid text
         table = stream.read_all()
         table.validate(full=True)
         return table
@@ -99,24 +99,24 @@ def _read(body: bytes) -> pa.Table:
 
 def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSnapshot:
     try:
-        return _plainly(table.slice(row, 1), limits)
-    except (Unclear, InvalidDocument, DocumentTooLarge, *_BROKEN):
+        return _parse_plain(table.slice(row, 1), limits)
+    except (NeedsFullCheck, InvalidDocument, DocumentTooLarge, *_BROKEN):
         try:
-            document = document_of(table.slice(row, 1), limits)
+            document = read_document(table.slice(row, 1), limits)
         except (InvalidDocument, DocumentTooLarge) as error:
-            raise placed(error, prefix) from None
-        return named(document, limits, prefix)
+            raise locate_error(error, prefix) from None
+        return parse_rows(document, limits, prefix)
 
 
-def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
-    """One row whose columns are as they should be."""
+def _parse_plain(table: pa.Table, limits: Limits) -> MeshSnapshot:
+    """Parse one row without mistakes; raises ``NeedsFullCheck`` for any other."""
     names = set(table.column_names)
     if not {"observed_at", "services"} <= names <= _FIELDS or len(names) < table.num_columns:
-        raise Unclear
+        raise NeedsFullCheck
     if "version" in names and not (pa.types.is_integer(table["version"].type) and table["version"].to_pylist() == [1]):
-        raise Unclear
+        raise NeedsFullCheck
     if any(name in names and _has_rows(table[name]) for name in _FEW):
-        raise Unclear
+        raise NeedsFullCheck
     services = _fields(table, "services", {"namespace", "name"}, {"metrics"})
     calls = _fields(table, "calls", {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in names else {}
     count, call_count = len(services["name"]), len(calls["source"]) if calls else 0
@@ -124,7 +124,7 @@ def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
     ids = _ids(services["namespace"], services["name"])
     metrics = services.get("metrics")
     measured = {} if metrics is None or pa.types.is_null(metrics.type) else _flat(metrics, set(), set(NODE_METRICS))
-    return checked(
+    return create_snapshot(
         observed_at=_instant(table["observed_at"]),
         node_ids=ids,
         edge_index=[_positions(calls[end], ids) for end in ENDS] if calls else np.empty((2, 0), np.int64),
@@ -134,27 +134,27 @@ def _plainly(table: pa.Table, limits: Limits) -> MeshSnapshot:
 
 
 def _fields(table: pa.Table, column: str, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
-    """Fields of the structs in the one list of a column."""
+    """The fields of the structs in a column's only list."""
     cell = table[column].combine_chunks() if table[column].num_chunks != 1 else table[column].chunk(0)
     if isinstance(cell, pa.ListArray | pa.LargeListArray) and cell.null_count == 0:
         return _flat(cell.flatten(), required, allowed | required)
-    raise Unclear
+    raise NeedsFullCheck
 
 
 def _flat(items: pa.Array, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
     if not isinstance(items, pa.StructArray):
-        raise Unclear
+        raise NeedsFullCheck
     names = [field.name for field in items.type]
     if not required <= set(names) <= allowed or len(set(names)) < len(names):
-        raise Unclear
+        raise NeedsFullCheck
     return dict(zip(names, items.flatten(), strict=True))
 
 
 def _ids(namespaces: pa.Array, names: pa.Array) -> list[str]:
     if namespaces.null_count or names.null_count or not _is_text(namespaces.type) or not _is_text(names.type):
-        raise Unclear
+        raise NeedsFullCheck
     if pc.any(pc.match_substring(namespaces, "/")).as_py():
-        raise Unclear
+        raise NeedsFullCheck
     ids: list[str] = pc.binary_join_element_wise(namespaces, names.cast(namespaces.type), "/").to_pylist()
     return ids
 
@@ -165,45 +165,45 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _positions(ends: pa.Array, ids: list[str]) -> NDArray[np.int64]:
     if ends.null_count:
-        raise Unclear
+        raise NeedsFullCheck
     positions: NDArray[np.int64]
     if pa.types.is_dictionary(ends.type):
         positions = _positions(ends.dictionary, ids)[ends.indices.to_numpy()]
     elif _is_text(ends.type):
         found = pc.index_in(ends, pa.array(ids, ends.type))
         if found.null_count:
-            raise Unclear
+            raise NeedsFullCheck
         positions = found.to_numpy().astype(np.int64)
     elif pa.types.is_integer(ends.type):
         positions = ends.to_numpy().astype(np.int64)
         if len(positions) and not 0 <= positions.min() <= positions.max() < len(ids):
-            raise Unclear
+            raise NeedsFullCheck
     else:
-        raise Unclear
+        raise NeedsFullCheck
     return positions
 
 
 def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
-    """float32 ``[rows, columns]``, NaN where null; a NaN of the column itself is not plain."""
+    """float32 ``[rows, columns]``, NaN for null. A NaN in the column itself needs the full check."""
     table = np.full((rows, len(columns)), np.nan, np.float32)
     for i, column in enumerate(columns):
         if column is None or pa.types.is_null(column.type):
             continue
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-            raise Unclear
+            raise NeedsFullCheck
         exact = column.to_numpy(zero_copy_only=False)
         values = exact if exact.dtype == np.float32 else to_float32(exact)
         if np.count_nonzero(values != values) != column.null_count:
-            raise Unclear
+            raise NeedsFullCheck
         table[:, i] = values
     return table
 
 
 def _instant(column: pa.ChunkedArray) -> datetime:
     if not (pa.types.is_string(column.type) or (pa.types.is_timestamp(column.type) and column.type.unit == "us")):
-        raise Unclear
+        raise NeedsFullCheck
     [value] = column.to_pylist()
-    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else instant(value)
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else parse_instant(value)
 
 
 def _has_rows(column: pa.ChunkedArray) -> bool:
@@ -222,10 +222,10 @@ def _row(items: pa.StructArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)
 
 
-def _compressed(metadata: bytes) -> bool:
-    """Whether a message's batch says that its buffers are compressed: field 3 of RecordBatch in Arrow's Message.fbs.
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether the buffers of a message are compressed: field 3 of RecordBatch in Arrow's Message.fbs.
 
-    Read off the flatbuffer by hand: pyarrow unpacks without asking.
+    This reads the flatbuffer directly, since pyarrow would decompress at once.
     """
     message = _u32(metadata, 0)
     kind, header = _field(metadata, message, 1), _field(metadata, message, 2)
@@ -241,7 +241,7 @@ def _compressed(metadata: bytes) -> bool:
 
 
 def _field(buffer: bytes, table: int, number: int) -> int | None:
-    """Position of a field of a flatbuffer's table, None where it is absent."""
+    """Position of a field of a flatbuffer's table; None if absent."""
     vtable = table - struct.unpack_from("<i", buffer, table)[0]
     slot = 4 + 2 * number
     if vtable < 0 or slot >= struct.unpack_from("<H", buffer, vtable)[0]:

@@ -1,7 +1,7 @@
-"""Documents of columns, and what they are as rows.
+"""Documents with columns, and their conversion to rows.
 
-A column of numbers is a list with null for "not observed", or bytes of little-endian float32 with NaN for it; ends of
-calls are names or positions in ``services``, positions also as bytes of little-endian int32.
+A column of numbers is a list with null for "not observed", or bytes of little-endian float32 with NaN for it. Ends of
+calls are names or positions in ``services``; positions may also be bytes of little-endian int32.
 """
 
 import math
@@ -17,21 +17,19 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.codec.validation import (
     ERRORS_LISTED,
     Limits,
+    NeedsFullCheck,
     Rows,
-    Unclear,
-    no_field,
+    abbreviate,
+    describe_unknown_field,
+    error_at,
+    errors_at,
     pointer,
-    shown,
     snapshot_document,
     to_float32,
-    wrong,
-    wrong_places,
 )
 
 ENDS = ("source", "destination")
-ABSENT = (
-    -math.inf
-)  # in a row: the field was not given, where null was; no form of a number on the wire is accepted as it
+ABSENT = -math.inf  # in a row: the field is missing, not null; clients cannot send this value
 _FLOATS, _INTS = np.dtype("<f4"), np.dtype("<i4")
 Column = Sequence[Any] | bytes | None
 
@@ -40,80 +38,79 @@ def matrix(columns: Sequence[Column], rows: int) -> NDArray[np.float32]:
     """float32 ``[rows, columns]``, NaN where not observed.
 
     Raises:
-        Unclear: a column has another length.
+        NeedsFullCheck: a column has another length.
     """
     table = np.full((len(columns), rows), np.nan, np.float32)
     for i, column in enumerate(columns):
         if column is not None:
             values = numbers(column)
             if len(values) != rows:
-                raise Unclear
+                raise NeedsFullCheck
             table[i] = values
     return table.T
 
 
 def numbers(column: Sequence[Any] | bytes) -> NDArray[np.float32]:
-    """One column, null as NaN. Beyond float32 is infinite, which the snapshot's check refuses.
+    """One column, NaN for null. Values beyond float32 become infinite, which the check of the snapshot refuses.
 
     Raises:
-        Unclear: bytes that are no whole number of values, or a NaN in a list.
+        NeedsFullCheck: the bytes are not a whole number of values, or a list has a NaN.
     """
-    return _unpacked(column, _FLOATS) if isinstance(column, bytes) else to_float32(_exact(column))
+    return _unpack(column, _FLOATS) if isinstance(column, bytes) else to_float32(_to_float64(column))
 
 
 def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], int]:
-    """Values of rows, NaN for null and for ``ABSENT``, and how many were given, null or not; errors as of
-    :func:`numbers`."""
-    exact = _exact(values)
+    """Values of rows with NaN for null and ``ABSENT``, and how many are not ``ABSENT``. Errors as :func:`numbers`."""
+    exact = _to_float64(values)
     absent = exact == ABSENT
     return to_float32(np.where(absent, np.nan, exact)), len(exact) - int(np.count_nonzero(absent))
 
 
-def _exact(values: Sequence[Any]) -> NDArray[np.float64]:
-    # Arrow turns a list with nulls into an array in half the time that numpy takes.
+def _to_float64(values: Sequence[Any]) -> NDArray[np.float64]:
+    # Arrow converts a list with nulls to an array in half the time of numpy.
     array = pa.array(values, pa.float64())
     exact: NDArray[np.float64] = array.to_numpy(zero_copy_only=False)
     if np.isnan(exact).sum() != array.null_count:
-        raise Unclear
+        raise NeedsFullCheck
     return exact
 
 
 def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int]) -> NDArray[np.int64]:
-    """Positions of the services that one end of each call names.
+    """Positions of one end of each call in the services.
 
     Raises:
-        Unclear: some are not among the services.
+        NeedsFullCheck: an end is not among the services.
     """
     if isinstance(ends, bytes):
-        found = _unpacked(ends, _INTS).astype(np.int64)
+        found = _unpack(ends, _INTS).astype(np.int64)
     else:
         named = any(isinstance(end, str) for end in ends[:1])
         try:
             found = np.array([place[end] for end in ends] if named else ends, np.int64)
-        except (KeyError, ValueError, OverflowError):  # names among positions, or the other way round
-            raise Unclear from None
+        except (KeyError, ValueError, OverflowError):  # a mixture of names and positions
+            raise NeedsFullCheck from None
     if len(found) and not 0 <= found.min() <= found.max() < len(place):
-        raise Unclear
+        raise NeedsFullCheck
     return found
 
 
 def as_columns(snapshot: MeshSnapshot) -> dict[str, Any]:
-    """The document of a snapshot with its columns as bytes."""
+    """The document of a snapshot with columns as bytes."""
     document = snapshot_document(snapshot.take([], [])) | {"observed_at": snapshot.observed_at.isoformat()}
     namespaces, names = zip(*(name.split("/", 1) for name in snapshot.node_ids), strict=True)
     nodes = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
     edges = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
-    document["services"] = {"namespace": namespaces, "name": names, "metrics": _bytes(NODE_METRICS, nodes)}
+    document["services"] = {"namespace": namespaces, "name": names, "metrics": _pack_columns(NODE_METRICS, nodes)}
     ends = (end.astype(_INTS).tobytes() for end in snapshot.edge_index)
-    document["calls"] = dict(zip(ENDS, ends, strict=True)) | _bytes(EDGE_METRICS, edges)
+    document["calls"] = dict(zip(ENDS, ends, strict=True)) | _pack_columns(EDGE_METRICS, edges)
     return document
 
 
 def as_rows(document: Any, limits: Limits) -> Any:
-    """A document of columns as one of rows; anything else as it is.
+    """Convert a document with columns to one with rows; anything else is returned unchanged.
 
     Raises:
-        InvalidDocument: unknown columns, columns of different lengths, or bytes that are no whole number of values.
+        InvalidDocument: unknown columns, columns of different lengths, or bytes that are not a whole number of values.
         DocumentTooLarge: columns longer than ``limits`` allow.
     """
     if not isinstance(document, Mapping):
@@ -123,25 +120,25 @@ def as_rows(document: Any, limits: Limits) -> Any:
     limits.check(_longest(services), _longest(calls))
     if isinstance(services, Mapping):
         plain = {name: column for name, column in services.items() if name != "metrics"}
-        turned["services"] = rows = _turned("/services", plain, ("namespace", "name"))
+        turned["services"] = rows = _read_columns("/services", plain, ("namespace", "name"))
         metrics = services.get("metrics")
         if isinstance(metrics, Mapping) and metrics:
-            rows.inner = _turned("/services/metrics", metrics, NODE_METRICS, len(rows))
+            rows.inner = _read_columns("/services/metrics", metrics, NODE_METRICS, len(rows))
         elif metrics:
-            raise wrong("/services/metrics", "expected columns by metric")
+            raise error_at("/services/metrics", "expected columns by metric")
     if isinstance(calls, Mapping):
-        turned["calls"] = NamedRows(_turned("/calls", calls, ENDS + EDGE_METRICS), turned.get("services"))
+        turned["calls"] = NamedRows(_read_columns("/calls", calls, ENDS + EDGE_METRICS), turned.get("services"))
     return turned
 
 
 @dataclass(slots=True)
 class ColumnRows:
-    """Rows of columns; what is null is left out of a row.
+    """Rows of columns; null fields are left out of a row.
 
     Attributes:
         columns: by name, all of one length.
         length: of the columns.
-        inner: of services, their metrics.
+        inner: the columns of the services' metrics.
     """
 
     columns: Mapping[str, Sequence[Any] | NDArray[Any]]
@@ -151,21 +148,21 @@ class ColumnRows:
     def __len__(self) -> int:
         return self.length
 
-    def some(self, start: int, stop: int) -> list[dict[str, Any]]:
+    def read(self, start: int, stop: int) -> list[dict[str, Any]]:
         """The rows from ``start`` to before ``stop``."""
         parts = {name: _values(column[start:stop]) for name, column in self.columns.items()}
         rows = [
             {name: values[i] for name, values in parts.items() if values[i] is not None} for i in range(stop - start)
         ]
         if self.inner is not None:
-            for row, measured in zip(rows, self.inner.some(start, stop), strict=True):
+            for row, measured in zip(rows, self.inner.read(start, stop), strict=True):
                 row["metrics"] = measured
         return rows
 
 
 @dataclass(slots=True)
 class NamedRows:
-    """Calls with names in place of positions; what is no position stays, to be refused."""
+    """Calls with names instead of positions. What is not a position stays, and is refused later."""
 
     calls: Rows
     services: Any
@@ -174,34 +171,38 @@ class NamedRows:
     def __len__(self) -> int:
         return len(self.calls)
 
-    def some(self, start: int, stop: int) -> list[Any]:
+    def read(self, start: int, stop: int) -> list[Any]:
         """The calls from ``start`` to before ``stop``."""
-        rows = self.calls.some(start, stop)
+        rows = self.calls.read(start, stop)
         if not self._names and any(type(row.get(end)) is int for row in rows if isinstance(row, dict) for end in ENDS):
             self._names = _names(self.services)
-        return [_named(row, self._names) for row in rows] if self._names else rows
+        return [_name_ends(row, self._names) for row in rows] if self._names else rows
 
 
 def _names(services: Any) -> list[str]:
     count = len(services) if isinstance(services, list | Rows) else 0
-    rows = services.some(0, count) if isinstance(services, Rows) else services
+    rows = services.read(0, count) if isinstance(services, Rows) else services
     if not count:
         return []
     return [f"{s.get('namespace')}/{s.get('name')}" if isinstance(s, Mapping) else "" for s in rows]
 
 
-def _turned(place: str, columns: Mapping[str, Any], known: Sequence[str], length: int | None = None) -> ColumnRows:
+def _read_columns(
+    place: str, columns: Mapping[str, Any], known: Sequence[str], length: int | None = None
+) -> ColumnRows:
     if not columns:
-        raise wrong(place, "expected a list of rows, or columns by name, came neither")
+        raise error_at(place, "expected a list of rows, or columns by name, came neither")
     unknown = [name for name in columns if name not in known][:ERRORS_LISTED]
-    if unknown:  # as if it stood in the first row, where a document of rows has it
+    if unknown:  # point to the first row, as for a document of rows
         rows, _, inside = place.removeprefix("/").partition("/")
-        raise wrong_places((pointer((rows, 0, *inside.split(), name)), no_field(name)) for name in unknown)
-    lists = {name: _listed(f"{place}/{name}", name, column) for name, column in columns.items() if column is not None}
+        raise errors_at((pointer((rows, 0, *inside.split(), name)), describe_unknown_field(name)) for name in unknown)
+    lists = {
+        name: _read_column(f"{place}/{name}", name, column) for name, column in columns.items() if column is not None
+    }
     for name, column in lists.items():
         length = len(column) if length is None else length
         if len(column) != length:
-            raise wrong(f"{place}/{name}", f"expected {length} values as in the other columns, came {len(column)}")
+            raise error_at(f"{place}/{name}", f"expected {length} values as in the other columns, came {len(column)}")
     return ColumnRows(lists, length or 0)
 
 
@@ -218,30 +219,30 @@ def _longest(columns: Any) -> int:
     return max(lengths, default=0)
 
 
-def _listed(place: str, name: str, column: Any) -> Sequence[Any] | NDArray[Any]:
+def _read_column(place: str, name: str, column: Any) -> Sequence[Any] | NDArray[Any]:
     if isinstance(column, bytes):
         try:
-            return _unpacked(column, _INTS if name in ENDS else _FLOATS)
-        except Unclear:
-            raise wrong(place, f"expected 4 bytes a value, came {len(column)} bytes") from None
+            return _unpack(column, _INTS if name in ENDS else _FLOATS)
+        except NeedsFullCheck:
+            raise error_at(place, f"expected 4 bytes for each value, came {len(column)} bytes") from None
     if not isinstance(column, list):
-        raise wrong(place, f"expected a column, came {shown(column)}")
+        raise error_at(place, f"expected a column, came {abbreviate(column)}")
     return column
 
 
-def _named(call: Any, names: Sequence[str]) -> Any:
+def _name_ends(call: Any, names: Sequence[str]) -> Any:
     if not isinstance(call, Mapping):
         return call
     places = {end: call.get(end) for end in ENDS}
     return dict(call) | {end: names[i] for end, i in places.items() if type(i) is int and 0 <= i < len(names)}
 
 
-def _unpacked(column: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _unpack(column: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
     if len(column) % dtype.itemsize:
-        raise Unclear
+        raise NeedsFullCheck
     return np.frombuffer(column, dtype)
 
 
-def _bytes(names: Sequence[str], table: NDArray[np.float32]) -> dict[str, bytes]:
-    """Columns that have any value."""
+def _pack_columns(names: Sequence[str], table: NDArray[np.float32]) -> dict[str, bytes]:
+    """Columns with at least one value."""
     return {n: c.astype(_FLOATS).tobytes() for n, c in zip(names, table.T, strict=True) if not np.isnan(c).all()}

@@ -1,29 +1,29 @@
-"""JSON as dicts, lists, strings and numbers, with every key once."""
+"""Parses JSON to dicts, lists, strings and numbers, and refuses duplicate keys."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from serve_app.api.codec import memory as weight
-from serve_app.api.codec.validation import ERRORS_LISTED, SHOWN, TooHeavy, pointer, wrong_places
+from serve_app.api.codec.validation import ERRORS_LISTED, SHOWN, TooHeavy, errors_at, pointer
 
 ENTRY, ESCAPE = b":", b"\\"
 Place = tuple[str | int, ...]
 
 
 class _Repeated(dict[str, Any]):
-    """An object that gives a key twice."""
+    """An object with a duplicate key."""
 
     key: str
 
 
 def parse(body: bytes) -> Any:
-    """The values of a JSON body; it may hold NaN and Infinity, so that their place can be named.
+    """Parse a JSON body. NaN and Infinity are accepted here, so that a later check can report their place.
 
     Raises:
-        ValueError, RecursionError: this is no JSON.
+        ValueError, RecursionError: the body is not JSON.
         TooHeavy: it would take more memory than a body of this size may.
-        InvalidDocument: an object gives a key twice; names the places.
+        InvalidDocument: an object has a duplicate key; lists the places.
     """
     if not weight.fits(weight.text_weight(body), len(body)):
         raise TooHeavy
@@ -39,7 +39,7 @@ def parse(body: bytes) -> Any:
 
     document = json.loads(body.decode("utf-8"), object_pairs_hook=build)
     if repeated:
-        raise wrong_places(
+        raise errors_at(
             (pointer((*place, found.key)), f"{found.key[:SHOWN]!r} is given more than once; give it once")
             for place, found in _places(document, len(repeated))
         )
@@ -47,7 +47,7 @@ def parse(body: bytes) -> Any:
 
 
 def count_colons(body: bytes) -> int:
-    """How many colons a body has: one for each entry of an object, and those inside its strings."""
+    """Number of colons in a body: one for each entry of an object, and those inside strings."""
     return weight.counts(body, ENTRY)[0]
 
 
@@ -57,8 +57,8 @@ def _first_repeated(pairs: list[tuple[str, Any]]) -> str:
 
 
 def _places(document: Any, count: int) -> Iterator[tuple[Place, _Repeated]]:
-    """The first objects that give a key twice, in the order of the document. One that a later entry of the same key
-    replaced is not there any more."""
+    """The first objects with a duplicate key, in the order of the document. An object that a later entry replaced is
+    not found."""
     left = min(count, ERRORS_LISTED)
     open_containers: list[Iterator[tuple[Place, Any]]] = [iter([((), document)])]
     while open_containers and left:

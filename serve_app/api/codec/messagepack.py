@@ -1,6 +1,6 @@
-"""MessagePack before it is decoded: how many rows and keys it declares, and whether a key is repeated.
+"""Checks MessagePack before decoding: how many rows and keys it declares, and whether a key is repeated.
 
-A row may be one byte here and a hundred in Python, so counts are read from the headers and held to the limits first.
+A row of one byte may need a hundred bytes in Python, so the counts in the headers are checked against the limits first.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,28 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from serve_app.api.codec import memory as weight
-from serve_app.api.codec.validation import ERRORS_LISTED, SHOWN, Limits, TooHeavy, Unclear, pointer, wrong, wrong_places
+from serve_app.api.codec.validation import (
+    ERRORS_LISTED,
+    SHOWN,
+    Limits,
+    NeedsFullCheck,
+    TooHeavy,
+    error_at,
+    errors_at,
+    pointer,
+)
 from serve_app.errors import InvalidDocument
 
 _DECODER = msgspec.msgpack.Decoder()
-_ARRAYS, _MAPS = {0xDC: 2, 0xDD: 4}, {0xDE: 2, 0xDF: 4}  # codes of long ones, and bytes of their counts
+_ARRAYS, _MAPS = {0xDC: 2, 0xDD: 4}, {0xDE: 2, 0xDF: 4}  # codes of long ones, with the size of their count
 _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin, ext, str
-_EXTENSIONS = frozenset({0xC7, 0xC8, 0xC9})  # one byte more, for the kind
+_EXTENSIONS = frozenset({0xC7, 0xC8, 0xC9})  # one more byte for the type
 _FIXED = {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5}
 _FIXED |= {0xD3: 9, 0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
-# A body is read value by value up to this size and number, which takes less than a second.
+# Up to this size and number of values, a body is scanned value by value in less than a second.
 _LARGEST, _MOST_VALUES = 2**23, 10**6
-_DEEPEST, _WIDEST = 64, 1000  # a snapshot has five levels, and no map of more than ten entries
-_VALUE, _MAP = 64, 128  # bytes of Python, at the most, of a value or a key, and of a map more
+_DEEPEST, _WIDEST = 64, 1000  # a snapshot has five levels, and at most ten entries in a map
+_VALUE, _MAP = 64, 128  # upper bounds in bytes for a value or key, and for a map in addition
 _LIST_OF_RAW = msgspec.msgpack.Decoder(list[Raw])
 
 
@@ -52,17 +61,17 @@ _MAP_OF_RAW = msgspec.msgpack.Decoder(dict[str, Raw])
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The fields of a snapshot, not decoded yet, and how many keys all of its maps declare."""
+    """The encoded fields of a snapshot, and the number of keys that all its maps declare."""
 
     fields: dict[str, bytes]
     keys: int
 
 
 def parts(body: bytes, limits: Limits) -> Parts:
-    """The fields of a snapshot, within ``limits``.
+    """Split a snapshot into its fields.
 
     Raises:
-        Unclear, ValueError: this is no snapshot, or not plainly one.
+        NeedsFullCheck, ValueError: the body is not a snapshot, or has a mistake.
         DocumentTooLarge: more rows than ``limits`` allow.
     """
     found = _FIELDS(body)
@@ -70,26 +79,26 @@ def parts(body: bytes, limits: Limits) -> Parts:
     lists = {name: fields[name] for name in ("services", "calls", "changes", "policies") if name in fields}
     limits.check(**{name: _rows(raw) for name, raw in lists.items()})
     if fields.get("version", b"\x01") != b"\x01":
-        raise Unclear
-    return Parts(fields, _declared(body) + sum(_keys(name, raw) for name, raw in lists.items()))
+        raise NeedsFullCheck
+    return Parts(fields, _count_entries(body) + sum(_keys(name, raw) for name, raw in lists.items()))
 
 
-def several(body: bytes, limits: Limits) -> list[bytes]:
-    """The snapshots of ``{"snapshots": [...]}``; errors as of :func:`parts`."""
+def split_snapshots(body: bytes, limits: Limits) -> list[bytes]:
+    """The encoded snapshots of ``{"snapshots": [...]}``. Errors as :func:`parts`."""
     raw = bytes(_SEVERAL(body).snapshots)
-    if _declared(body) != 1 or not _is_array(raw):
-        raise Unclear
+    if _count_entries(body) != 1 or not _is_array(raw):
+        raise NeedsFullCheck
     limits.check_snapshots(_count(raw))
     return [bytes(one) for one in _LIST_OF_RAW.decode(raw)]
 
 
 def parse(body: bytes) -> Any:
-    """The values of a MessagePack body, every key once.
+    """Parse a MessagePack body, and refuse duplicate keys.
 
     Raises:
-        ValueError, RecursionError: this is no MessagePack.
-        TooHeavy: it would take more memory than a body of this size may, or too long.
-        InvalidDocument: a map gives a key twice, or far too many; names the places.
+        ValueError, RecursionError: the body is not MessagePack.
+        TooHeavy: it would take too long, or more memory than a body of this size may.
+        InvalidDocument: a map has a duplicate key, or far too many keys; lists the places.
     """
     if len(body) > _LARGEST:
         raise TooHeavy
@@ -101,7 +110,7 @@ def parse(body: bytes) -> Any:
 
 
 def _rows(raw: bytes) -> int:
-    """How many rows a list declares; of columns the longest one."""
+    """Number of rows that a list declares; for columns, the length of the longest."""
     if _is_array(raw):
         return _count(raw)
     if not _is_map(raw):
@@ -113,7 +122,7 @@ def _rows(raw: bytes) -> int:
 
 
 def _length(raw: bytes) -> int:
-    """Values of one column, from the beginning of it."""
+    """Number of values of a column, from its first bytes."""
     if _is_array(raw):
         return _count(raw)
     size = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(raw[0])
@@ -121,27 +130,27 @@ def _length(raw: bytes) -> int:
 
 
 def _keys(name: str, raw: bytes) -> int:
-    """Entries that the maps of a list of rows, or of columns, declare."""
+    """Number of entries that the maps of a list of rows, or of columns, declare."""
     if _is_map(raw):
         metrics = _COLUMNS(raw).metrics
-        return _declared(raw) + (_declared_or_none(metrics) if isinstance(metrics, Raw) else 0)
-    keys = sum(_declared(memoryview(row)) for row in _LIST_OF_RAW.decode(raw))
+        return _count_entries(raw) + (_count_entries_or_zero(metrics) if isinstance(metrics, Raw) else 0)
+    keys = sum(_count_entries(memoryview(row)) for row in _LIST_OF_RAW.decode(raw))
     if name == "services":
         inner = (row.metrics for row in _ROWS_OF_COLUMNS.decode(raw))
-        keys += sum(_declared_or_none(metrics) for metrics in inner if isinstance(metrics, Raw))
+        keys += sum(_count_entries_or_zero(metrics) for metrics in inner if isinstance(metrics, Raw))
     return keys
 
 
-def _declared_or_none(raw: Raw) -> int:
+def _count_entries_or_zero(raw: Raw) -> int:
     view = memoryview(raw)
-    return 0 if view[0] == 0xC0 else _declared(view)
+    return 0 if view[0] == 0xC0 else _count_entries(view)
 
 
-def _declared(raw: bytes | memoryview) -> int:
-    """Entries that a short map declares; no map of a snapshot has 16."""
+def _count_entries(raw: bytes | memoryview) -> int:
+    """Number of entries of a short map. No map of a snapshot has 16 or more."""
     if 0x80 <= raw[0] <= 0x8F:
         return raw[0] & 0x0F
-    raise Unclear
+    raise NeedsFullCheck
 
 
 def _is_array(raw: bytes) -> bool:
@@ -159,8 +168,8 @@ def _count(raw: bytes) -> int:
     return int.from_bytes(raw[1 : 1 + size], "big")
 
 
-class _Open:
-    """A map or an array that is being read: what is still to come, and where it is."""
+class _Container:
+    """A map or array that is being read: how many values are left, and the current place."""
 
     __slots__ = ("at", "is_key", "key", "left", "seen")
 
@@ -172,15 +181,15 @@ class _Open:
 
 
 def _scan(body: bytes) -> InvalidDocument | None:
-    """What is wrong with the keys of a body: every value is passed over, none is built.
+    """Find duplicate keys by scanning a body without decoding its values.
 
     Raises:
-        ValueError: it ends too soon, or a byte stands for nothing.
+        ValueError: the body ends too soon, or a byte has no meaning.
         TooHeavy: see :func:`parse`.
     """
     most, taken, i, size = weight.FACTOR * len(body) + weight.SPARE_BYTES, 0, 0, len(body)
     most = min(most, _VALUE * _MOST_VALUES)
-    opened = [_Open(1, is_map=False)]
+    opened = [_Container(1, is_map=False)]
     repeated: list[tuple[str, str]] = []
     while opened:
         inside = opened[-1]
@@ -209,16 +218,16 @@ def _scan(body: bytes) -> InvalidDocument | None:
             taken += _MAP * is_map
             count = _count(body[start : start + 5])
             if is_map and count > _WIDEST:
-                raise wrong(_pointer(opened), f"expected at most {_WIDEST} entries, came {count}; leave the others out")
+                raise error_at(_pointer(opened), f"expected at most {_WIDEST} entries, came {count}; remove the others")
             if len(opened) > _DEEPEST:
                 raise ValueError(f"byte {start} is more than {_DEEPEST} levels deep")
             if count:
-                opened.append(_Open(count, is_map))
-    return wrong_places(repeated) if repeated else None
+                opened.append(_Container(count, is_map))
+    return errors_at(repeated) if repeated else None
 
 
 def _width(body: bytes, i: int) -> int:
-    """Bytes of the value that begins at ``i``; of a map or an array, of its header."""
+    """Size in bytes of the value at ``i``; of a map or array, the size of its header."""
     code = body[i]
     if code <= 0x9F or code >= 0xE0:
         return 1
@@ -231,10 +240,10 @@ def _width(body: bytes, i: int) -> int:
         return 1 + size + int.from_bytes(body[i + 1 : i + 1 + size], "big") + (code in _EXTENSIONS)
     if code in _ARRAYS or code in _MAPS:
         return 1 + (_ARRAYS | _MAPS)[code]
-    raise ValueError(f"byte {i} is no MessagePack")
+    raise ValueError(f"byte {i} is not MessagePack")
 
 
-def _pointer(opened: list[_Open]) -> str:
+def _pointer(opened: list[_Container]) -> str:
     return pointer([_name(one.key) if one.seen is not None else one.at for one in opened[1:]])
 
 

@@ -1,5 +1,5 @@
-"""The packed form of a snapshot, for stores and for hops between deployments: safetensors, which holds arrays and
-strings and can execute nothing."""
+"""The packed form of a snapshot, for stores and for transfers between deployments: safetensors, which holds arrays and
+strings, and no code."""
 
 import json
 from datetime import datetime
@@ -16,13 +16,13 @@ PACKED_FORMAT = "tagae.snapshot/1"
 
 
 def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
-    """A snapshot as safetensors bytes, exact to the bit."""
+    """Pack a snapshot as safetensors, without loss."""
     arrays = {
         "edge_index": snapshot.edge_index.astype(np.int32),
         "node_features": np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan)),
         "edge_features": np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan)),
     }
-    # safetensors writes memory as it lies, also where that is the transpose
+    # safetensors writes the memory in its order, even if that is transposed
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     changes = [[change.kind, change.service, change.reason] for change in snapshot.changes]
     metadata = {
@@ -38,10 +38,10 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
 
 
 def unpack_snapshot(packed: bytes) -> MeshSnapshot:
-    """The snapshot of :func:`pack_snapshot`.
+    """Read what :func:`pack_snapshot` wrote.
 
     Raises:
-        CorruptState: for other bytes.
+        CorruptState: other bytes.
     """
     try:
         arrays = safetensors.numpy.load(packed)
@@ -58,6 +58,6 @@ def unpack_snapshot(packed: bytes) -> MeshSnapshot:
         )
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CorruptState(
-            f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, came {error!r}; delete the mesh, "
+            f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, came {error!r}; delete the mesh; "
             "new snapshots rebuild its state"
         ) from error

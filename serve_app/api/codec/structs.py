@@ -1,10 +1,10 @@
 """Snapshots in JSON and MessagePack, as rows or as columns.
 
-What is plainly right goes from typed decoders straight into arrays. Whatever is not is decoded again without types and
-left to :mod:`serve_app.api.codec.validation`, which finds every place that is wrong.
+A correct body goes from typed decoders straight into arrays. Any other body is decoded again without types, and
+:mod:`serve_app.api.codec.validation` finds all its mistakes.
 
-Typed decoders take the last of two equal keys. So the keys that a snapshot gives are counted: JSON has a colon for
-each, and MessagePack says how many each map has. Where the body has more, a key is repeated.
+Typed decoders silently take the last of two equal keys. So the keys are counted: JSON has a colon for each, and
+MessagePack declares the number in each map. If the body has more keys than the snapshot, one is repeated.
 """
 
 import re
@@ -24,16 +24,16 @@ from serve_app.api.codec import memory as weight
 from serve_app.api.codec.columns import ABSENT, ENDS, as_columns, as_rows, matrix, positions, row_numbers
 from serve_app.api.codec.validation import (
     Limits,
+    NeedsFullCheck,
     TooHeavy,
-    Unclear,
-    checked,
-    instant,
-    named,
-    placed,
+    create_snapshot,
+    error_at,
+    locate_error,
+    parse_instant,
+    parse_rows,
     pointer,
     policy,
     snapshot_document,
-    wrong,
 )
 from serve_app.api.schemas.base import LONGEST_CHANGE_REASON, LONGEST_KIND, MOST_REASON, UNPRINTABLE
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
@@ -43,8 +43,6 @@ R = TypeVar("R")
 Number = float | None
 Numbers = list[Number] | bytes | None
 Ends = list[str | int] | bytes
-
-
 Text = Annotated[str, Meta(max_length=LONGEST_CHANGE_REASON)]
 
 
@@ -111,7 +109,7 @@ class Policy(Struct, forbid_unknown_fields=True):
 
 
 class Snapshot(Struct, forbid_unknown_fields=True):
-    """As typed decoders give it. JSON leaves the time a text, to count its colons."""
+    """The result of typed decoders. In JSON the time stays text, so that its colons can be counted."""
 
     observed_at: Any
     services: list[Service] | ServiceColumns
@@ -131,28 +129,28 @@ class JsonSnapshots(Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class BodyFormat:
-    """One way to write a snapshot.
+    """A format of snapshots.
 
     Attributes:
-        name: of the form.
-        one, many: the snapshots of a body that is plainly right; ``Unclear`` or ``ValueError`` for any other.
-        plain: its dicts, lists, strings and numbers.
+        name: of the format.
+        decode_one, decode_many: decode a correct body; raise ``NeedsFullCheck`` or ``ValueError`` for any other.
+        parse: decode to dicts, lists, strings and numbers.
     """
 
     name: str
-    one: Callable[[bytes, Limits], MeshSnapshot]
-    many: Callable[[bytes, Limits], list[MeshSnapshot]]
-    plain: Callable[[bytes], Any]
+    decode_one: Callable[[bytes, Limits], MeshSnapshot]
+    decode_many: Callable[[bytes, Limits], list[MeshSnapshot]]
+    parse: Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A snapshot and what its document gave.
+class ParsedSnapshot:
+    """A snapshot with counts of its document.
 
     Attributes:
         snapshot: checked.
-        keys: entries of all objects.
-        colons: inside the strings.
+        keys: number of entries of all objects.
+        colons: number of colons inside strings.
     """
 
     snapshot: MeshSnapshot
@@ -160,49 +158,49 @@ class Read:
     colons: int
 
 
-_BROKEN = (ValueError, RecursionError)  # what decoders raise; msgspec.DecodeError and UnicodeError are ValueErrors
+_BROKEN = (ValueError, RecursionError)  # raised by decoders; msgspec.DecodeError and UnicodeError are ValueErrors
 _METRICS, _NO_METRICS = attrgetter(*NODE_METRICS), (ABSENT,) * len(NODE_METRICS)
 _NO_COLUMNS = MetricColumns()
 _ONE, _MANY = msgspec.json.Decoder(JsonSnapshot).decode, msgspec.json.Decoder(JsonSnapshots).decode
 
 
 def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
-    """One snapshot. Errors as of :func:`serve_app.api.codec.decode_snapshot`."""
+    """Decode one snapshot. Errors as :func:`serve_app.api.codec.decode_snapshot`."""
     try:
-        return form.one(body, limits)
-    except (*_BROKEN, Unclear) as error:
-        return _named(_plain(form, body, error), limits, "")
+        return form.decode_one(body, limits)
+    except (*_BROKEN, NeedsFullCheck) as error:
+        return _parse_rows(_parse(form, body, error), limits, "")
 
 
 def decode_many(form: BodyFormat, body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """``{"snapshots": [...]}``. Errors as of :func:`serve_app.api.codec.decode_snapshots`."""
+    """Decode ``{"snapshots": [...]}``. Errors as :func:`serve_app.api.codec.decode_snapshots`."""
     try:
-        return form.many(body, limits)
-    except (*_BROKEN, Unclear) as error:
-        return _named_many(_plain(form, body, error), limits)
+        return form.decode_many(body, limits)
+    except (*_BROKEN, NeedsFullCheck) as error:
+        return _parse_many_rows(_parse(form, body, error), limits)
 
 
-def plain(form: BodyFormat, body: bytes) -> Any:
-    """Dicts, lists, strings and numbers.
+def parse(form: BodyFormat, body: bytes) -> Any:
+    """Decode a body to dicts, lists, strings and numbers.
 
     Raises:
-        MalformedDocument: it is not of this form.
-        InvalidDocument: a key is given twice.
+        MalformedDocument: the body is not in this format.
+        InvalidDocument: a key is repeated.
         DocumentTooLarge: it would take far more memory than its size.
     """
-    return _plain(form, body, None)
+    return _parse(form, body, None)
 
 
-def _plain(form: BodyFormat, body: bytes, refused: Exception | None) -> Any:
-    """As :func:`plain`; ``refused`` says why the typed decoder did not take it."""
+def _parse(form: BodyFormat, body: bytes, refused: Exception | None) -> Any:
+    """As :func:`parse`; ``refused`` is the error of the typed decoder."""
     try:
-        return form.plain(body)
+        return form.parse(body)
     except TooHeavy:
         if isinstance(refused, msgspec.ValidationError):
-            raise _first_place(refused) from None
+            raise _first_mistake(refused) from None
         raise DocumentTooLarge(
-            f"body: something in it is wrong, and {len(body)} bytes hold too many values to look for the place; send "
-            "the same mistake in a smaller document to learn the place"
+            f"body: it has a mistake, but {len(body)} bytes hold too many values to search for its place; send "
+            "the same mistake in a smaller document to get the place"
         ) from None
     except InvalidDocument:
         raise
@@ -212,25 +210,25 @@ def _plain(form: BodyFormat, body: bytes, refused: Exception | None) -> Any:
         ) from None
 
 
-def _first_place(error: msgspec.ValidationError) -> InvalidDocument:
-    """The mistake that a typed decoder stopped at: of a body that is too heavy to look for all of them."""
+def _first_mistake(error: msgspec.ValidationError) -> InvalidDocument:
+    """The mistake that a typed decoder stopped at, for a body that is too heavy to search for all mistakes."""
     detail, _, path = str(error).partition(" - at `$")
     place = [key or int(row) for key, row in _STEP.findall(path)]
     if missing := _MISSING.match(detail):
-        return wrong(pointer((*place, missing[1])), f"{missing[1]!r} is required and was not given")
-    return wrong(pointer(place), f"{detail[:200]}; correct it")
+        return error_at(pointer((*place, missing[1])), f"{missing[1]!r} is required and was not given")
+    return error_at(pointer(place), f"{detail[:200]}; correct it")
 
 
 _STEP, _MISSING = re.compile(r"\.(\w+)|\[(\d+)\]"), re.compile("Object missing required field `(\\w+)`")
 
 
 def encode_rows(snapshot: MeshSnapshot) -> bytes:
-    """JSON, rows: what people read and write."""
+    """Encode as JSON with rows, for people to read."""
     return msgspec.json.encode(snapshot_document(snapshot))
 
 
 def encode_columns(snapshot: MeshSnapshot) -> bytes:
-    """MessagePack, columns as bytes."""
+    """Encode as MessagePack with columns as bytes."""
     return msgspec.msgpack.encode(as_columns(snapshot))
 
 
@@ -238,28 +236,28 @@ def node_ids(namespaces: list[str], names: list[str]) -> list[str]:
     """``namespace/name`` of each service.
 
     Raises:
-        Unclear: a namespace with a slash, an empty part, or columns of different lengths.
+        NeedsFullCheck: a namespace with a slash, an empty part, or columns of different lengths.
     """
     if len(namespaces) != len(names) or not all(n and "/" not in n for n in set(namespaces)):
-        raise Unclear
+        raise NeedsFullCheck
     return [f"{namespace}/{name}" for namespace, name in zip(namespaces, names, strict=True)]
 
 
-def _named_many(document: Any, limits: Limits) -> list[MeshSnapshot]:
+def _parse_many_rows(document: Any, limits: Limits) -> list[MeshSnapshot]:
     given = document.get("snapshots") if isinstance(document, Mapping) else None
     if not isinstance(given, list) or len(document) > 1:
-        detail = 'expected {"snapshots": [...]} and nothing else; put them into one list, oldest first'
+        detail = 'expected {"snapshots": [...]} and nothing else; put the snapshots into one list, oldest first'
         raise InvalidDocument(detail, pointer="/snapshots", errors=[{"pointer": "/snapshots", "detail": detail}])
     limits.check_snapshots(len(given))
-    return [_named(snapshot, limits, f"/snapshots/{i}") for i, snapshot in enumerate(given)]
+    return [_parse_rows(snapshot, limits, f"/snapshots/{i}") for i, snapshot in enumerate(given)]
 
 
-def _named(document: Any, limits: Limits, prefix: str) -> MeshSnapshot:
+def _parse_rows(document: Any, limits: Limits, prefix: str) -> MeshSnapshot:
     try:
         rows = as_rows(document, limits)
     except (InvalidDocument, DocumentTooLarge) as error:
-        raise placed(error, prefix) from None
-    return named(rows, limits, prefix)
+        raise locate_error(error, prefix) from None
+    return parse_rows(rows, limits, prefix)
 
 
 def _one_of_json(body: bytes, limits: Limits) -> MeshSnapshot:
@@ -273,13 +271,14 @@ def _many_of_json(body: bytes, limits: Limits) -> list[MeshSnapshot]:
     _require_light(body)
     documents = _MANY(body).snapshots
     limits.check_snapshots(len(documents))
-    read = [_placed(_snapshot, document, limits, i) for i, document in enumerate(documents)]
+    read = [_read_one(_snapshot, document, limits, i) for i, document in enumerate(documents)]
     _require_each_key_once(body, 1 + sum(one.keys + one.colons for one in read))
     return [one.snapshot for one in read]
 
 
 def _require_light(body: bytes) -> None:
-    """Typed decoders stop at the first mistake, so only long lists of short values take much memory."""
+    """Refuse a body that would need too much memory. Typed decoders stop at the first mistake, so only long lists of
+    short values can."""
     if len(body) > weight.TYPED_BYTES and not weight.fits(weight.typed_weight(body), len(body)):
         raise DocumentTooLarge(
             f"body: {len(body)} bytes hold so many small values that they would take more than {weight.FACTOR} times "
@@ -288,41 +287,41 @@ def _require_light(body: bytes) -> None:
 
 
 def _require_each_key_once(body: bytes, colons: int) -> None:
-    """Raises ``Unclear`` where a key may be repeated. An escape may stand for a colon, so a body with one is parsed."""
+    """Raise ``NeedsFullCheck`` if a key may be repeated. A body with escapes is parsed, since one may be a colon."""
     if json_text.ESCAPE in body:
         try:
             json_text.parse(body)
         except TooHeavy:
-            raise Unclear from None
+            raise NeedsFullCheck from None
     elif json_text.count_colons(body) != colons:
-        raise Unclear
+        raise NeedsFullCheck
 
 
 def _one_of_messagepack(body: bytes, limits: Limits) -> MeshSnapshot:
     parts = messagepack.parts(body, limits)
-    read = _snapshot(_typed(parts), limits)
+    read = _snapshot(_decode_typed(parts), limits)
     if parts.keys != read.keys:
-        raise Unclear
+        raise NeedsFullCheck
     return read.snapshot
 
 
 def _many_of_messagepack(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    bodies = messagepack.several(body, limits)
-    return [_placed(_one_of_messagepack, one, limits, i) for i, one in enumerate(bodies)]
+    bodies = messagepack.split_snapshots(body, limits)
+    return [_read_one(_one_of_messagepack, one, limits, i) for i, one in enumerate(bodies)]
 
 
-def _placed(read: Callable[[D, Limits], R], document: D, limits: Limits, i: int) -> R:
-    """One of several snapshots, its errors with their places among them."""
+def _read_one(read: Callable[[D, Limits], R], document: D, limits: Limits, i: int) -> R:
+    """Read one of several snapshots; errors point into the list."""
     try:
         return read(document, limits)
     except (InvalidDocument, DocumentTooLarge) as error:
-        raise placed(error, f"/snapshots/{i}") from None
+        raise locate_error(error, f"/snapshots/{i}") from None
 
 
 _PACKED = {field.name: msgspec.msgpack.Decoder(field.type) for field in msgspec.structs.fields(Snapshot)}
 
 
-def _typed(parts: messagepack.Parts) -> Snapshot:
+def _decode_typed(parts: messagepack.Parts) -> Snapshot:
     return Snapshot(**{name: _PACKED[name].decode(raw) for name, raw in parts.fields.items()})
 
 
@@ -330,29 +329,32 @@ JSON = BodyFormat("JSON", _one_of_json, _many_of_json, json_text.parse)
 MESSAGEPACK = BodyFormat("MessagePack", _one_of_messagepack, _many_of_messagepack, messagepack.parse)
 
 
-def _snapshot(document: Snapshot, limits: Limits) -> Read:
+def _snapshot(document: Snapshot, limits: Limits) -> ParsedSnapshot:
     services, calls = document.services, document.calls
     changes, policies = _given_rows(document.changes), _given_rows(document.policies)
     limits.check(changes=len(changes), policies=len(policies))
     if isinstance(services, list):
-        ids, nodes, service_keys = _of_service_rows(services, limits)
+        ids, nodes, service_keys = _parse_service_rows(services, limits)
     else:
         limits.check(services=len(services.name))
         ids = node_ids(services.namespace, services.name)
         metrics = services.metrics or _NO_COLUMNS
-        nodes, service_keys = matrix(_columns(_METRICS(metrics)), len(ids)), _keys(services) + _keys(metrics)
+        nodes, service_keys = (
+            matrix(_columns(_METRICS(metrics)), len(ids)),
+            _count_keys(services) + _count_keys(metrics),
+        )
     place = {name: i for i, name in enumerate(ids)}
     by_name = True
     if isinstance(calls, list):
-        index, edges, call_keys = _of_rows(calls, place, limits)
+        index, edges, call_keys = _parse_call_rows(calls, place, limits)
     elif isinstance(calls, CallColumns):
         by_name = bool(calls.source or calls.destination) and not _are_positions(calls)
-        index, edges = _of_columns(calls, place, limits)
-        call_keys = _keys(calls)
+        index, edges = _parse_call_columns(calls, place, limits)
+        call_keys = _count_keys(calls)
     else:
         index, edges, call_keys = np.empty((2, 0), np.int64), np.empty((0, len(EDGE_METRICS)), np.float32), 0
-    snapshot = checked(
-        observed_at=instant(document.observed_at),
+    snapshot = create_snapshot(
+        observed_at=parse_instant(document.observed_at),
         node_ids=ids,
         edge_index=index,
         node_features=nodes,
@@ -361,10 +363,10 @@ def _snapshot(document: Snapshot, limits: Limits) -> Read:
         policies=[_policy(one) for one in policies],
     )
     rows = (*changes, *policies)
-    return Read(
+    return ParsedSnapshot(
         snapshot,
-        keys=_keys(document) + service_keys + call_keys + sum(map(_keys, rows)),
-        colons=_colons(ids, index if by_name else None) + sum(map(_colons_of, (document, *rows))),
+        keys=_count_keys(document) + service_keys + call_keys + sum(map(_count_keys, rows)),
+        colons=_count_name_colons(ids, index if by_name else None) + sum(map(_count_text_colons, (document, *rows))),
     )
 
 
@@ -372,19 +374,19 @@ def _given_rows(rows: list[Any] | UnsetType) -> list[Any]:
     return rows if isinstance(rows, list) else []
 
 
-def _keys(struct: Struct) -> int:
-    """Fields that were given."""
+def _count_keys(struct: Struct) -> int:
+    """Number of fields that were given."""
     return sum(getattr(struct, name) is not UNSET for name in struct.__struct_fields__)
 
 
-def _colons_of(struct: Struct) -> int:
-    """Colons inside the texts of an object."""
+def _count_text_colons(struct: Struct) -> int:
+    """Number of colons in the texts of an object."""
     texts = (getattr(struct, name) for name in struct.__struct_fields__)
     return sum(text.count(":") for text in texts if isinstance(text, str))
 
 
-def _colons(ids: list[str], index: NDArray[np.int64] | None) -> int:
-    """Colons inside the names of services, and of the ends of calls where names stand for them."""
+def _count_name_colons(ids: list[str], index: NDArray[np.int64] | None) -> int:
+    """Number of colons in the names of services and, if calls use names, of their ends."""
     if ":" not in "\n".join(ids):
         return 0
     counts = np.array([name.count(":") for name in ids])
@@ -394,16 +396,16 @@ def _colons(ids: list[str], index: NDArray[np.int64] | None) -> int:
 def _change(change: ChangeStruct) -> PlannedChange:
     reason = change.reason or ""
     if not change.kind.strip() or not is_service_name(change.service) or _is_unprintable(change.kind + reason):
-        raise Unclear
+        raise NeedsFullCheck
     return PlannedChange(change.kind, change.service, reason)
 
 
 def _policy(one: Policy) -> ServicePolicy:
     mute = one.mute or ""
     if not is_service_name(one.service.removesuffix("/*") + "/all" * one.service.endswith("/*")):
-        raise Unclear
+        raise NeedsFullCheck
     if _is_unprintable(mute):
-        raise Unclear
+        raise NeedsFullCheck
     return policy(one.service, one.sensitivity or None, mute)
 
 
@@ -419,8 +421,8 @@ def _are_positions(calls: CallColumns) -> bool:
     return all(isinstance(ends, bytes) or not isinstance(ends[0], str) for ends in (calls.source, calls.destination))
 
 
-def _of_service_rows(services: list[Service], limits: Limits) -> tuple[list[str], NDArray[np.float32], int]:
-    """Ids, metrics ``[N, 7]`` and how many keys the rows have."""
+def _parse_service_rows(services: list[Service], limits: Limits) -> tuple[list[str], NDArray[np.float32], int]:
+    """Ids, metrics ``[N, 7]``, and the number of keys of the rows."""
     limits.check(services=len(services))
     ids = node_ids([s.namespace for s in services], [s.name for s in services])
     metrics = [s.metrics for s in services]
@@ -430,22 +432,22 @@ def _of_service_rows(services: list[Service], limits: Limits) -> tuple[list[str]
     return ids, nodes.reshape(len(ids), len(NODE_METRICS)), keys
 
 
-def _of_rows(calls: list[Call], place: Mapping[str, int], limits: Limits) -> tuple[NDArray[np.int64], Any, int]:
-    """Ends ``[2, E]``, metrics ``[E, 4]`` and how many keys the rows have."""
+def _parse_call_rows(calls: list[Call], place: Mapping[str, int], limits: Limits) -> tuple[NDArray[np.int64], Any, int]:
+    """Ends ``[2, E]``, metrics ``[E, 4]``, and the number of keys of the rows."""
     limits.check(calls=len(calls))
     try:
         index = np.array([[place[c.source] for c in calls], [place[c.destination] for c in calls]], np.int64)
     except KeyError:
-        raise Unclear from None
+        raise NeedsFullCheck from None
     columns = [row_numbers(list(map(attrgetter(name), calls))) for name in EDGE_METRICS]
     keys = len(ENDS) * len(calls) + sum(given for _, given in columns)
     return index, np.stack([values for values, _ in columns], axis=1), keys
 
 
-def _of_columns(calls: CallColumns, place: Mapping[str, int], limits: Limits) -> tuple[NDArray[np.int64], Any]:
+def _parse_call_columns(calls: CallColumns, place: Mapping[str, int], limits: Limits) -> tuple[NDArray[np.int64], Any]:
     limits.check(calls=len(calls.source) // (4 if isinstance(calls.source, bytes) else 1))
     source, destination = positions(calls.source, place), positions(calls.destination, place)
     if len(source) != len(destination):
-        raise Unclear
+        raise NeedsFullCheck
     columns = _columns(tuple(getattr(calls, name) for name in EDGE_METRICS))
     return np.stack([source, destination]), matrix(columns, len(source))

@@ -1,8 +1,8 @@
-"""Snapshots as documents of rows, checked place by place.
+"""The full check of a snapshot as a document of rows, which finds every mistake.
 
-Every form of a snapshot that is not plainly right ends here, so that the same mistake has the same words and the same
-JSON pointer, whatever the form. Rows are checked some at a time, and the check stops at ``ERRORS_LISTED`` mistakes: the
-memory that it takes does not depend on how much is wrong.
+Bodies of all formats with a mistake end here, so that the same mistake has the same text and JSON pointer in every
+format. Rows are checked in blocks, and the check stops at ``ERRORS_LISTED`` mistakes: the memory that it needs does not
+depend on the number of mistakes.
 """
 
 import json
@@ -42,16 +42,16 @@ from serve_app.api.schemas.snapshot import (
 from serve_app.errors import AheadOfClock, DocumentTooLarge, InvalidDocument
 
 
-class Unclear(Exception):
-    """Not plainly right: to be read again as rows, which names the place."""
+class NeedsFullCheck(Exception):
+    """The fast path found a mistake: the full check must find its place."""
 
 
 class TooHeavy(Exception):
-    """Read as plain values, it would take more memory than a body of this size may."""
+    """Decoded to dicts and lists, the body would take more memory than a body of this size may."""
 
 
 class _Head(Document):
-    """The fields of a snapshot that are no lists."""
+    """The fields of a snapshot that are not lists."""
 
     version: Version = 1
     observed_at: Instant
@@ -65,10 +65,10 @@ _ROWS: dict[str, TypeAdapter[list[Any]]] = {
     "changes": TypeAdapter(list[ChangeDocument]),
     "policies": TypeAdapter(list[PolicyDocument]),
 }
-ERRORS_LISTED = 20  # of a document with thousands of wrong places a client needs the first few
-ROWS_AT_ONCE = 256  # that are checked together
-MOST_FIELDS = 32  # of one row; more are no mistyped names
-SHOWN = 80  # characters of what came: it is shown, not repeated
+ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
+ROWS_AT_ONCE = 256  # in a block
+MOST_FIELDS = 32  # of one row; more cannot be typing errors
+SHOWN = 80  # characters of a value in an error
 _SHOWN_ITEMS, _SHOWN_DEPTH = 4, 2
 _End = Literal["source", "destination"]
 _ENDS: tuple[_End, _End] = ("source", "destination")
@@ -78,18 +78,18 @@ _WIRE_WORDS = {"node": "service", "edge": "call"}
 
 @runtime_checkable
 class Rows(Protocol):
-    """Rows that are made when they are looked at."""
+    """Rows that are built on demand."""
 
     def __len__(self) -> int: ...
 
-    def some(self, start: int, stop: int) -> list[Any]:
+    def read(self, start: int, stop: int) -> list[Any]:
         """The rows from ``start`` to before ``stop``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that one document may hold; None is any number."""
+    """The largest counts that one document may have; None: any."""
 
     max_services: int | None = None
     max_calls: int | None = None
@@ -98,10 +98,10 @@ class Limits:
     max_snapshots: int | None = None
 
     def check(self, services: int = 0, calls: int = 0, changes: int = 0, policies: int = 0) -> None:
-        """Refuse more in one snapshot.
+        """Check the counts of one snapshot.
 
         Raises:
-            DocumentTooLarge: names what there is too much of.
+            DocumentTooLarge: a count is above its limit.
         """
         counts = {"services": services, "calls": calls, "changes": changes, "policies": policies}
         for what, count in counts.items():
@@ -114,7 +114,7 @@ class Limits:
                 )
 
     def check_snapshots(self, count: int) -> None:
-        """Refuse more snapshots in one body; raises ``DocumentTooLarge``."""
+        """Check the number of snapshots in one body. Raises ``DocumentTooLarge``."""
         if self.max_snapshots is not None and count > self.max_snapshots:
             raise DocumentTooLarge(
                 f"snapshots: expected at most {self.max_snapshots}, came {count}; send the newest ones, or raise "
@@ -141,7 +141,7 @@ class _Mistakes:
         return self.count >= ERRORS_LISTED
 
     def require_none(self) -> None:
-        """Raises ``InvalidDocument`` with the first of them."""
+        """Raise ``InvalidDocument`` if there is a mistake."""
         if not self.listed:
             return
         first = self.listed[0]
@@ -151,8 +151,8 @@ class _Mistakes:
         )
 
 
-def not_ahead(observed_at: datetime, now: datetime, most_seconds: float) -> None:
-    """Refuse a time that has not come: all that follows would be stale.
+def require_not_ahead(observed_at: datetime, now: datetime, most_seconds: float) -> None:
+    """Refuse a time in the future: all later snapshots would be stale.
 
     Raises:
         AheadOfClock: ``observed_at`` is more than ``most_seconds`` after ``now``.
@@ -166,13 +166,13 @@ def not_ahead(observed_at: datetime, now: datetime, most_seconds: float) -> None
         )
 
 
-def named(document: Any, limits: Limits, prefix: str = "") -> MeshSnapshot:
-    """A snapshot from a document of rows, with every mistake named, up to ``ERRORS_LISTED``.
+def parse_rows(document: Any, limits: Limits, prefix: str = "") -> MeshSnapshot:
+    """Parse a document of rows, and list its mistakes, up to ``ERRORS_LISTED``.
 
     Args:
-        document: what a decoder made of it: dicts, lists, strings and numbers; services and calls may be ``Rows``.
-        limits: of a snapshot.
-        prefix: pointer to the document, where it is one of several.
+        document: dicts, lists, strings and numbers; services and calls may be ``Rows``.
+        limits: for the counts.
+        prefix: JSON pointer to the document, if it is one of several.
 
     Raises:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
@@ -181,34 +181,34 @@ def named(document: Any, limits: Limits, prefix: str = "") -> MeshSnapshot:
     try:
         return _from_document(document, limits)
     except (InvalidDocument, DocumentTooLarge) as error:
-        raise placed(error, prefix) from None
+        raise locate_error(error, prefix) from None
 
 
-def instant(value: Any) -> datetime:
-    """A time with a zone, as the documents write it.
+def parse_instant(value: Any) -> datetime:
+    """Parse a time with a zone.
 
     Raises:
-        Unclear: anything else.
+        NeedsFullCheck: anything else.
     """
     try:
         return _INSTANT.validate_python(value)
     except ValidationError:
-        raise Unclear from None
+        raise NeedsFullCheck from None
 
 
-def checked(**arrays: Any) -> MeshSnapshot:
-    """:meth:`MeshSnapshot.create` with its errors in the words and places of a document, and with the rules of the wire
-    for names and values, which are stricter.
+def create_snapshot(**arrays: Any) -> MeshSnapshot:
+    """Call :meth:`MeshSnapshot.create` with the stricter rules of documents for names and values. Errors point into the
+    document.
 
     Raises:
-        InvalidDocument: what is wrong, and where.
+        InvalidDocument: lists the mistakes and their places.
     """
     if (bad := find_bad_name(arrays["node_ids"])) is not None:
-        raise wrong(f"/services/{bad.position}/{bad.part}", f"expected {NAME_RULE}; came {shown(bad.text)}")
+        raise error_at(f"/services/{bad.position}/{bad.part}", f"expected {NAME_RULE}; came {abbreviate(bad.text)}")
     try:
         snapshot = MeshSnapshot.create(**arrays)
     except InvalidSnapshot as error:
-        raise _on_the_wire(error) from error
+        raise _translate_error(error) from error
     _require_possible(snapshot.node_features, NODE_METRICS, ("services", "service"), ("metrics",))
     _require_possible(snapshot.edge_features, EDGE_METRICS, ("calls", "call"), ())
     return snapshot
@@ -217,12 +217,12 @@ def checked(**arrays: Any) -> MeshSnapshot:
 def _require_possible(
     values: NDArray[np.float32], names: Sequence[str], words: tuple[str, str], inside: tuple[str, ...]
 ) -> None:
-    """Raises ``InvalidDocument`` for the first value above ``LARGEST_VALUE``."""
+    """Raise ``InvalidDocument`` for the first value above ``LARGEST_VALUE``."""
     largest = np.float32(LARGEST_VALUE)
     if not values.size or values.max() <= largest:
         return
     row, column = (int(i) for i in np.argwhere(values > largest)[0])
-    raise wrong(
+    raise error_at(
         pointer((words[0], row, *inside, names[column])),
         f"{words[1]} {row}: {names[column]}: expected at most {LARGEST_VALUE:g}, came {values[row, column]:g}; "
         "correct the unit, or leave out what was not observed",
@@ -231,52 +231,52 @@ def _require_possible(
 
 def _from_document(document: Any, limits: Limits) -> MeshSnapshot:
     if not isinstance(document, Mapping):
-        raise wrong("", f"expected an object with the fields of a snapshot, came {shown(document)}")
+        raise error_at("", f"expected an object with the fields of a snapshot, came {abbreviate(document)}")
     lists = {name: document.get(name, ()) for name in _ROWS}
     limits.check(**{name: len(rows) for name, rows in lists.items() if isinstance(rows, list | Rows)})
     mistakes = _Mistakes()
-    head = _head(document, mistakes)
+    head = _parse_head(document, mistakes)
     services, calls = _Services(mistakes), _Calls(mistakes)
     few: dict[str, list[Any]] = {"changes": [], "policies": []}
     if "services" not in document:
         mistakes.add([("/services", "'services' is required and was not given")])
     takers = {"services": services.take, "calls": calls.take} | {name: rows.extend for name, rows in few.items()}
     for name, take in takers.items():
-        for rows in _some_at_a_time(name, lists[name], mistakes):
+        for rows in _validate_blocks(name, lists[name], mistakes):
             take(rows)
     mistakes.add(unknown_fields(document, SnapshotDocument.model_fields))
     mistakes.require_none()
-    assert head is not None  # or there would be a mistake
-    return checked(
+    assert head is not None  # else require_none() has raised
+    return create_snapshot(
         node_ids=services.ids,
         edge_index=calls.edge_index(services.ids),
-        node_features=_stacked(services.features, NODE_METRICS),
-        edge_features=_stacked(calls.features, EDGE_METRICS),
+        node_features=_stack(services.features, NODE_METRICS),
+        edge_features=_stack(calls.features, EDGE_METRICS),
         observed_at=head.observed_at,
         changes=[PlannedChange(change.kind, change.service, change.reason) for change in few["changes"]],
         policies=[policy(one.service, one.sensitivity, one.mute) for one in few["policies"]],
     )
 
 
-def _head(document: Mapping[str, Any], mistakes: _Mistakes) -> _Head | None:
+def _parse_head(document: Mapping[str, Any], mistakes: _Mistakes) -> _Head | None:
     try:
         return _Head.model_validate({name: document[name] for name in _Head.model_fields if name in document})
     except ValidationError as error:
-        mistakes.add(_found(error))
+        mistakes.add(_describe_errors(error))
         return None
 
 
-def _some_at_a_time(name: str, rows: Any, mistakes: _Mistakes) -> Iterable[list[Any]]:
-    """The checked rows of a list, until there are enough mistakes."""
+def _validate_blocks(name: str, rows: Any, mistakes: _Mistakes) -> Iterable[list[Any]]:
+    """Yield the validated rows of a list in blocks, until there are enough mistakes."""
     if not isinstance(rows, list | tuple | Rows):
-        mistakes.add([(f"/{name}", f"Input should be a valid list, came {shown(rows)}")])
+        mistakes.add([(f"/{name}", f"Input should be a valid list, came {abbreviate(rows)}")])
         return
     for start in range(0, len(rows), ROWS_AT_ONCE):
         if mistakes.are_enough:
             return
         stop = min(start + ROWS_AT_ONCE, len(rows))
-        some = rows.some(start, stop) if isinstance(rows, Rows) else rows[start:stop]
-        wide = [(i, where, of) for i, row in enumerate(some) for where, of in _wide(row)]
+        some = rows.read(start, stop) if isinstance(rows, Rows) else rows[start:stop]
+        wide = [(i, where, of) for i, row in enumerate(some) for where, of in _find_wide(row)]
         if wide:
             mistakes.add(
                 (pointer((name, start + i, *where)), f"expected at most {MOST_FIELDS} fields, came {of}")
@@ -286,11 +286,11 @@ def _some_at_a_time(name: str, rows: Any, mistakes: _Mistakes) -> Iterable[list[
         try:
             yield _ROWS[name].validate_python(some)
         except ValidationError as error:
-            mistakes.add(_found(error, (name,), start))
+            mistakes.add(_describe_errors(error, (name,), start))
 
 
-def _wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
-    """Objects of a row with more fields than are worth being checked one by one: where, and how many."""
+def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
+    """The objects of a row with too many fields to check one by one: place and number of fields."""
     if isinstance(row, Mapping):
         metrics = row.get("metrics")
         for where, inner in (((), row), (("metrics",), metrics)):
@@ -300,21 +300,21 @@ def _wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
 
 @dataclass(slots=True)
 class _Services:
-    """Services as they are checked: ids, and blocks of their metrics."""
+    """Collects checked services: ids, and blocks of metrics."""
 
     mistakes: _Mistakes
     ids: list[str] = field(default_factory=list)
     features: list[NDArray[np.float32]] = field(default_factory=list)
 
     def take(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        if not self.mistakes.listed:  # else nothing is made of them
+        if not self.mistakes.listed:  # else the document is refused anyway
             self.ids += [f"{row['namespace']}/{row['name']}" for row in rows]
             self.features.append(_columns([row.get("metrics") or {} for row in rows], NODE_METRICS))
 
 
 @dataclass(slots=True)
 class _Calls:
-    """Calls as they are checked: the names of their ends, and blocks of their metrics."""
+    """Collects checked calls: names of their ends, and blocks of metrics."""
 
     mistakes: _Mistakes
     ends: list[tuple[str, str]] = field(default_factory=list)
@@ -329,7 +329,7 @@ class _Calls:
         """Positions of both ends of each call.
 
         Raises:
-            InvalidDocument: some are not among the services.
+            InvalidDocument: an end is not among the services.
         """
         position = {name: i for i, name in enumerate(ids)}
         index = np.array([[position.get(end, -1) for end in ends] for ends in self.ends], np.int64).reshape(-1, 2)
@@ -340,21 +340,21 @@ class _Calls:
         return index.T
 
 
-def _stacked(blocks: Sequence[NDArray[np.float32]], names: Sequence[str]) -> NDArray[np.float32]:
+def _stack(blocks: Sequence[NDArray[np.float32]], names: Sequence[str]) -> NDArray[np.float32]:
     return np.concatenate(blocks) if blocks else np.empty((0, len(names)), np.float32)
 
 
 def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """The first entries of a document that are not among its fields: place and detail."""
+    """The first unknown fields of a document: pointer and detail."""
     unknown = (name for name in document if name not in known)
-    return [(pointer((name,)), no_field(name)) for name in islice(unknown, ERRORS_LISTED)]
+    return [(pointer((name,)), describe_unknown_field(name)) for name in islice(unknown, ERRORS_LISTED)]
 
 
-def validated(document: Any, model: type[Model]) -> Model:
-    """The document as its model has it. One of a million unknown fields is refused for the first ones.
+def validate_document(document: Any, model: type[Model]) -> Model:
+    """Validate a document against its model. Of very many unknown fields, only the first are listed.
 
     Raises:
-        InvalidDocument: what is wrong, and where.
+        InvalidDocument: lists the mistakes and their places.
     """
     if isinstance(document, Mapping) and len(document) > MOST_FIELDS:
         mistakes = _Mistakes()
@@ -364,13 +364,13 @@ def validated(document: Any, model: type[Model]) -> Model:
         return model.model_validate(document)
     except ValidationError as error:
         mistakes = _Mistakes()
-        mistakes.add(_found(error))
+        mistakes.add(_describe_errors(error))
         mistakes.require_none()
-        raise  # never: a validation error has a place
+        raise  # unreachable: a validation error has at least one place
 
 
-def placed(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDocument | DocumentTooLarge:
-    """The error with its pointers inside a larger document."""
+def locate_error(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDocument | DocumentTooLarge:
+    """The error with its pointers moved below a prefix."""
     if not prefix:
         return error
     errors = [{**e, "pointer": prefix + e["pointer"]} for e in error.details.get("errors", ())]
@@ -378,22 +378,22 @@ def placed(error: InvalidDocument | DocumentTooLarge, prefix: str) -> InvalidDoc
     return type(error)(f"{prefix}: {error.message}", pointer=where, errors=errors)
 
 
-def wrong(where: str, detail: str) -> InvalidDocument:
-    """One thing that is wrong, at one place."""
+def error_at(where: str, detail: str) -> InvalidDocument:
+    """The error for one mistake."""
     message = f"{where or 'document'}: {detail}"
     return InvalidDocument(message, pointer=where, errors=[{"pointer": where, "detail": detail}])
 
 
-def wrong_places(errors: Iterable[tuple[str, str]]) -> InvalidDocument:
-    """Several things that are wrong: pointer and detail of each."""
+def errors_at(errors: Iterable[tuple[str, str]]) -> InvalidDocument:
+    """The error for several mistakes: pointer and detail of each."""
     mistakes = _Mistakes()
     mistakes.add(errors)
     first = mistakes.listed[0]
     return InvalidDocument(f"{first['pointer']}: {first['detail']}", pointer=first["pointer"], errors=mistakes.listed)
 
 
-def _found(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[tuple[str, str]]:
-    """What pydantic found: JSON pointer and detail of each. Rows are counted from ``first_row`` of ``place``."""
+def _describe_errors(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[tuple[str, str]]:
+    """Pointer and detail of each error of pydantic. Rows are counted from ``first_row`` of ``place``."""
     found = error.errors(include_url=False, include_context=False)
     if not place:
         return [(pointer(e["loc"]), _detail(e)) for e in found]
@@ -401,10 +401,10 @@ def _found(error: ValidationError, place: tuple[str, ...] = (), first_row: int =
 
 
 def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
-    """The JSON document of a snapshot, as a client sends it, in the fewest digits that read back as the same float32;
-    what was not observed is left out."""
-    nodes = _dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
-    calls = _dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
+    """The JSON document of a snapshot, as a client sends it. Numbers have the fewest digits that read back as the same
+    float32; unobserved values are left out."""
+    nodes = _metric_dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
+    calls = _metric_dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
     ends = snapshot.edge_index.T.tolist()
     document: dict[str, Any] = {
         "observed_at": snapshot.observed_at.isoformat(),
@@ -425,12 +425,13 @@ def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
 
 
 def policy(service: str, sensitivity: str | None, mute: str) -> ServicePolicy:
-    """A policy of its fields; raises ``ValueError`` for a sensitivity that there is not."""
+    """Build a policy. Raises ``ValueError`` for an unknown sensitivity."""
     return ServicePolicy(service, None if sensitivity is None else Sensitivity(sensitivity), mute)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray[np.float32]:
-    """``[rows, names]``, NaN for absent or null; beyond float32 is infinite, which the snapshot's check refuses."""
+    """``[rows, names]``, NaN for absent or null. Values beyond float32 become infinite, which the check of the snapshot
+    refuses."""
     table = np.empty((len(rows), len(names)), np.float64)
     for column, name in enumerate(names):
         table[:, column] = [row.get(name, math.nan) for row in rows]
@@ -438,8 +439,8 @@ def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> NDArray
 
 
 def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers as snapshots hold them. What float32 cannot hold is infinite, and what is below 0 or above
-    ``LARGEST_VALUE`` stays so however near it is: the snapshot's check refuses them all."""
+    """Convert numbers to float32. Rounding never moves an invalid value into range: values beyond float32 become
+    infinite, and values below 0 or above ``LARGEST_VALUE`` stay there. The check of the snapshot refuses them all."""
     with np.errstate(over="ignore", under="ignore"):
         values: NDArray[np.float32] = exact.astype(np.float32)
     vanished = (values == 0) & (exact < 0)
@@ -455,12 +456,12 @@ def _unknown_end(name: str, row: int, end: _End, services: int) -> dict[str, str
     return {
         "pointer": f"/calls/{row}/{end}",
         "detail": f"call {row}: {end} {name[:SHOWN]!r} is not among the services ({services} given); "
-        "add it or drop the call",
+        "add it or remove the call",
     }
 
 
-def _on_the_wire(error: InvalidSnapshot) -> InvalidDocument:
-    """The model's error in the words and places of the document."""
+def _translate_error(error: InvalidSnapshot) -> InvalidDocument:
+    """The model's error with the terms and places of the document."""
     place: tuple[Any, ...] = error.details.get("place", ())
     message = error.message
     if place and place[0] == "nodes" and len(place) == 3:
@@ -481,22 +482,22 @@ def pointer(place: Sequence[Any]) -> str:
 
 def _detail(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
-        return no_field(error["loc"][-1])
+        return describe_unknown_field(error["loc"][-1])
     if error["type"] == "missing":
         return f"{error['loc'][-1]!r} is required and was not given"
     if error["type"] == "string_pattern_mismatch" and "A-Za-z0-9_" in error["msg"]:
         kind = "`namespace/name` or `namespace/*`" if "[*]" in error["msg"] else "`namespace/name`"
-        return f"expected the pattern {kind}: {NAME_RULE}; came {shown(error['input'])}"
-    return f"{error['msg'].removeprefix('Value error, ')}, came {shown(error['input'])}"
+        return f"expected the pattern {kind}: {NAME_RULE}; came {abbreviate(error['input'])}"
+    return f"{error['msg'].removeprefix('Value error, ')}, came {abbreviate(error['input'])}"
 
 
-def no_field(name: Any) -> str:
-    """What is wrong with a field that a document does not have."""
-    return f"{str(name)[:SHOWN]!r} is not a field of this document; correct the name or leave it out"
+def describe_unknown_field(name: Any) -> str:
+    """The detail of the error for an unknown field."""
+    return f"{str(name)[:SHOWN]!r} is not a field of this document; correct the name or remove the field"
 
 
-def shown(value: Any) -> str:
-    """What came, cut short. MessagePack has maps with keys that JSON has not."""
+def abbreviate(value: Any) -> str:
+    """A value as short JSON, for errors. MessagePack allows keys that JSON cannot write."""
     try:
         return json.dumps(_cut(value, _SHOWN_DEPTH), default=str)[:SHOWN]
     except (TypeError, ValueError, RecursionError):
@@ -516,18 +517,20 @@ def _cut(value: Any, depth: int) -> Any:
     return {_cut(key, 0): _cut(inner, depth - 1) for key, inner in islice(value.items(), _SHOWN_ITEMS)}
 
 
-def _dicts(names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]) -> list[dict[str, float]]:
+def _metric_dicts(
+    names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]
+) -> list[dict[str, float]]:
     return [
         {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
-        for row, mask in zip(_short(values).tolist(), observed.tolist(), strict=True)
+        for row, mask in zip(_shorten(values).tolist(), observed.tolist(), strict=True)
     ]
 
 
-def _short(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The doubles that print shortest and read back as these float32: 0.1, not 0.10000000149011612.
+def _shorten(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The doubles with the shortest text that read back as these float32: 0.1, not 0.10000000149011612.
 
-    Decimals of 6 to 9 digits are tried; 6 always survive float32, 9 always tell two of them apart (C's FLT_DIG and
-    FLT_DECIMAL_DIG). Where powers of ten are inexact in a double (below 1e-14, above 1e28) more digits may be left.
+    Tries decimals of 6 to 9 digits: 6 always survive float32, 9 always distinguish two values (C's FLT_DIG and
+    FLT_DECIMAL_DIG). Where powers of ten are inexact in a double (below 1e-14, above 1e28), more digits may remain.
     """
     exact = values.astype(np.float64)
     short, exponent = exact.copy(), np.floor(np.log10(np.where(exact == 0, 1, np.abs(exact))))
@@ -541,7 +544,7 @@ def _short(values: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def change_document(change: PlannedChange) -> StoredChangeDocument:
-    """A planned change as a document."""
+    """The document of a planned change."""
     return StoredChangeDocument(kind=change.kind, service=change.service, reason=change.reason)
 
 

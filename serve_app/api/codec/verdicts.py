@@ -30,9 +30,9 @@ from serve_app.api.schemas.verdict import (
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
-    """The document of a verdict; numbers without a value (NaN, infinite) become null where the schema allows it.
+    """The document of a verdict. NaN and infinity become null where the schema allows it.
 
-    Reasons that read as expected are left out.
+    Reasons whose text would show no difference are left out.
     """
     return VerdictDocument(
         observed_at=verdict.observed_at,
@@ -51,7 +51,7 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """The verdict as one line of JSON, without the line's end: a line of ``tagae score --output``."""
+    """The verdict as one line of JSON without a line break, as ``tagae score --output`` writes it."""
     return encode_verdict(verdict).model_dump_json()
 
 
@@ -88,7 +88,7 @@ def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocume
 
 
 def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocument:
-    """The document of one incident as of a verdict of this time; as :func:`encode_verdict`."""
+    """The document of an incident in a verdict of this time; otherwise as :func:`encode_verdict`."""
     return IncidentDocument(
         id=incident.id,
         since=incident.since,
@@ -136,13 +136,13 @@ def _event(event: ClusterEvent, since: datetime) -> ClusterEventDocument:
 
 
 def decode_verdict_line(line: str) -> Verdict:
-    """A line of ``tagae score --output``, or of any other detector that writes such lines, for whoever judges it.
+    """Decode a line of ``tagae score --output``, or of another detector in the same form, for the evaluation.
 
-    Only the time is required: a missing status is normal, a missing number NaN. Reasons, changes and events are left
-    out.
+    Only the time is required: a missing status is normal, a missing number NaN. Reasons, changes and events are not
+    decoded.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: it is not such a line.
+        ValueError, TypeError, KeyError, AttributeError: the line has another form.
     """
     fields = json.loads(line)
     observed_at = datetime.fromisoformat(fields["observed_at"])
@@ -153,22 +153,22 @@ def decode_verdict_line(line: str) -> Verdict:
         mesh_score=_number(fields.get("mesh_score")),
         threshold=_number(fields.get("threshold")),
         probability=_number(fields.get("probability")),
-        suspects=_named(fields),
+        suspects=_decode_suspects(fields),
         incidents=tuple(
             Incident(
-                id=str(told["id"]),
+                id=str(document["id"]),
                 since=observed_at,
-                severity=Severity(told.get("severity", "minor")),
-                score=_number(told.get("score", 0.0)),
-                suspects=_named(told),
-                affected=tuple(told.get("affected") or ()),
+                severity=Severity(document.get("severity", "minor")),
+                score=_number(document.get("score", 0.0)),
+                suspects=_decode_suspects(document),
+                affected=tuple(document.get("affected") or ()),
             )
-            for told in fields.get("incidents") or ()
+            for document in fields.get("incidents") or ()
         ),
     )
 
 
-def _named(fields: Mapping[str, Any]) -> tuple[Suspect, ...]:
+def _decode_suspects(fields: Mapping[str, Any]) -> tuple[Suspect, ...]:
     return tuple(Suspect(s["service"], _number(s.get("score"))) for s in fields.get("suspects") or ())
 
 

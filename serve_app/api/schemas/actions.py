@@ -1,4 +1,4 @@
-"""Documents of what people say to a mesh: feedback on its incidents, and mutes."""
+"""Documents of actions on a mesh: feedback on incidents, and mutes."""
 
 from typing import Annotated
 
@@ -17,12 +17,12 @@ from serve_app.api.schemas.base import (
     Text,
 )
 
-Culprit = Annotated[GivenService | None, Field(description="whose doing it was, where that is known")]
+Culprit = Annotated[GivenService | None, Field(description="the service that caused it, if known")]
 Note = Annotated[NoteText, Field(description="for people", examples=["nightly batch"])]
 
 
 class FeedbackDocument(Document):
-    """What somebody says of an incident that paged. It takes the place of what was said of the same one before."""
+    """Feedback on an incident that raised an alert. It replaces earlier feedback on the same incident."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -33,14 +33,14 @@ class FeedbackDocument(Document):
         }
     )
 
-    incident: Text = Field(min_length=1, max_length=LONGEST_ID, description="id, as verdicts tell it")
-    was_incident: bool = Field(strict=True, description="false: it should have paged nobody")
+    incident: Text = Field(min_length=1, max_length=LONGEST_ID, description="id from a verdict")
+    was_incident: bool = Field(strict=True, description="false: it was a false alarm")
     culprit: Culprit = None
     note: Note = ""
 
 
 class MissedDocument(Document):
-    """An incident that paged nobody and should have."""
+    """An incident that raised no alert but should have."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -50,7 +50,9 @@ class MissedDocument(Document):
         }
     )
 
-    services: list[GivenService] = Field(min_length=1, max_length=1000, description="that should have paged")
+    services: list[GivenService] = Field(
+        min_length=1, max_length=1000, description="services that should have raised an alert"
+    )
     since: Instant
     until: Instant | None = Field(None, description="absent: the same as `since`")
     culprit: Culprit = None
@@ -58,7 +60,7 @@ class MissedDocument(Document):
 
 
 class PageLevels(Document):
-    """By what a service's page level is raised, for each symptom, in decades of improbability; below 0: lowered."""
+    """Change of a service's alert level for each symptom, in decades of improbability; below 0: lowered."""
 
     latency: float
     errors: float
@@ -67,28 +69,28 @@ class PageLevels(Document):
 
 
 class KeptFeedbackDocument(Document):
-    """What is kept of what somebody said of one incident, and what it does."""
+    """Stored feedback on one incident, and its effect."""
 
-    incident: str = Field(description="id; that of a missed incident is made from its time and services")
+    incident: str = Field(description="id; the id of a missed incident is made from its time and services")
     was_incident: bool
-    missed: bool = Field(description="it paged nobody")
+    missed: bool = Field(description="it raised no alert")
     services: list[ServiceKey]
     since: Instant
     until: Instant
-    given_at: Instant = Field(description="the newest snapshot when it was said")
+    given_at: Instant = Field(description="time of the newest snapshot when the feedback was given")
     culprit: ServiceKey | None
     note: str
-    page_levels: dict[str, PageLevels] = Field(description="by service; of those whose level it moves")
+    page_levels: dict[str, PageLevels] = Field(description="by service, for services whose level it changes")
 
 
 class FeedbackListDocument(Document):
-    """All that is kept of what people said of a mesh."""
+    """All stored feedback on a mesh."""
 
-    feedback: list[KeptFeedbackDocument] = Field(description="in the order in which it was said")
+    feedback: list[KeptFeedbackDocument] = Field(description="in the order in which it was given")
 
 
 class MuteDocument(Document):
-    """Services that page nobody for a while; a maintenance window where it is the whole mesh."""
+    """Services that raise no alert for a while; for a whole mesh, a maintenance window."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -108,29 +110,29 @@ class MuteDocument(Document):
         None, min_length=1, max_length=1000, description="absent or null: the whole mesh"
     )
     start: Instant | None = Field(None, description="absent or null: from the next snapshot on")
-    end: Instant = Field(description="of the mesh's clock, as `observed_at`; at most 30 days after the start")
+    end: Instant = Field(description="by the mesh's clock, as `observed_at`; at most 30 days after the start")
     reason: Text = Field(
         min_length=1,
         max_length=MOST_REASON,
         pattern=r"\S",
-        description="for people; verdicts tell it",
+        description="for people; verdicts include it",
         examples=["database upgrade"],
     )
 
 
 class KeptMuteDocument(Document):
-    """A mute as it is kept."""
+    """A stored mute."""
 
-    id: str = Field(description="by which it is taken back; verdicts name it", examples=["20260301T050000Z-1f3870be"])
+    id: str = Field(description="for removing the mute; verdicts include it", examples=["20260301T050000Z-1f3870be"])
     services: list[PagedServices] = Field(description="empty: the whole mesh")
     start: Instant
     end: Instant
     reason: str
-    given_at: Instant = Field(description="the newest snapshot when it was given")
-    in_force: bool = Field(description="as of the newest snapshot; false: it is to come")
+    given_at: Instant = Field(description="time of the newest snapshot when the mute was created")
+    in_force: bool = Field(description="as of the newest snapshot; false: it has not started")
 
 
 class MuteListDocument(Document):
-    """The mutes of a mesh, in force and to come."""
+    """The mutes of a mesh, in force or not started."""
 
-    mutes: list[KeptMuteDocument] = Field(description="in the order in which they were given")
+    mutes: list[KeptMuteDocument] = Field(description="in the order in which they were created")

@@ -1,4 +1,4 @@
-"""What the documents of the HTTP interface share: a base class, and types of values."""
+"""The base class and common field types of the documents of the HTTP interface."""
 
 import re
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class Document(BaseModel):
-    """Base of every document: a field that is not in the schema is an error, never ignored."""
+    """Base of every document. An unknown field is an error."""
 
     model_config = _STRICT
 
@@ -21,7 +21,7 @@ _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\
 
 
 def _as_text(value: Any) -> Any:
-    """Pydantic alone also takes Unix times and dates."""
+    """Refuse Unix times and dates, which pydantic would accept."""
     if isinstance(value, datetime) or (isinstance(value, str) and _RFC_3339.fullmatch(value)):
         return value
     raise ValueError("expected an RFC 3339 time with a zone, such as 2026-03-01T03:12:00Z")
@@ -35,7 +35,7 @@ def _in_utc(value: datetime) -> datetime:
 
 
 def _no_truth(value: Any) -> Any:
-    """Python takes True for 1."""
+    """Refuse True, which equals 1 in Python."""
     if isinstance(value, bool | float):
         raise ValueError("Input should be 1")
     return value
@@ -49,18 +49,20 @@ Instant = Annotated[
     Field(description="RFC 3339 time with a zone", examples=["2026-03-01T03:12:00Z"]),
 ]
 ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["shop/cart"])]
-SERVICES = r"^[^/]+/[\s\S]"  # how they begin
+SERVICES = r"^[^/]+/[\s\S]"  # a prefix of their names
 MOST_REASON = 200  # characters
 LONGEST_KIND, LONGEST_CHANGE_REASON, LONGEST_NOTE, LONGEST_ID = 100, 1000, 1000, 200  # characters
 LONGEST_SERVICE = 2 * LONGEST_NAME + 1
-# Characters that no text may hold: they forge lines in logs, move a terminal's cursor, turn the direction of writing,
-# or cannot be encoded at all (surrogates). A note may have several lines.
+# Characters that are refused in texts: they forge lines in logs, move a terminal's cursor, reverse the direction of
+# writing, or cannot be encoded (surrogates). A note may have several lines.
 _UNPRINTABLE = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
 UNPRINTABLE = re.compile(f"[\x00-\x1f{_UNPRINTABLE}]")
 _UNPRINTABLE_IN_NOTES = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_UNPRINTABLE}]")
 PagedServices = Annotated[
     str,
-    Field(pattern=SERVICES, description="`namespace/name`, or `namespace/*` for all of it", examples=["shop/cart"]),
+    Field(
+        pattern=SERVICES, description="`namespace/name`, or `namespace/*` for a whole namespace", examples=["shop/cart"]
+    ),
 ]
 
 
@@ -80,11 +82,11 @@ def _printable_note(value: str) -> str:
 
 def _without(unprintable: re.Pattern[str], value: str) -> str:
     if found := unprintable.search(value):
-        raise ValueError(f"expected printable text, character {found.start()} is U+{ord(found[0]):04X}; leave it out")
+        raise ValueError(f"expected printable text, character {found.start()} is U+{ord(found[0]):04X}; remove it")
     return value
 
 
-# What clients send. Answers use the types above: an older version may have stored names of other characters.
+# For requests. Responses use the types above, since an older version may have stored other characters.
 GivenService = Annotated[
     str,
     Field(max_length=LONGEST_SERVICE, pattern=SERVICE_PATTERN, description="`namespace/name`", examples=["shop/cart"]),
@@ -95,7 +97,7 @@ GivenServices = Annotated[
     Field(
         max_length=LONGEST_SERVICE,
         pattern=f"{SERVICE_PATTERN}|{NAMESPACE_PATTERN[:-1]}/[*]$",
-        description="`namespace/name`, or `namespace/*` for all of it",
+        description="`namespace/name`, or `namespace/*` for a whole namespace",
         examples=["shop/cart"],
     ),
     AfterValidator(_in_short_parts),
@@ -115,7 +117,7 @@ Number = Annotated[
     float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": LARGEST_VALUE})
 ]
 Ratio = Annotated[float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": 1})]
-Strangeness = Annotated[
+Deviation = Annotated[
     float | None,
-    Field(description="decades of improbability by its own past, what neighbours explain taken away; null: not scored"),
+    Field(description="anomaly score in decades of improbability, without what neighbours explain; null: not scored"),
 ]

@@ -8,7 +8,7 @@ from serve_app.api.schemas.base import Document
 
 
 class FieldError(Document):
-    """One place in a document and what is wrong there."""
+    """One mistake in a document."""
 
     pointer: str = Field(description="JSON pointer, RFC 6901", examples=["/calls/17/destination"])
     detail: str
@@ -21,9 +21,9 @@ class Problem(Document):
     title: str
     status: int = Field(ge=400, le=599)
     detail: str = Field(description="what was expected, what came, where, and what to do")
-    pointer: str | None = Field(None, description="JSON pointer to the first place that is wrong")
-    errors: list[FieldError] = Field(default_factory=list, description="all places that are wrong, if several")
+    pointer: str | None = Field(None, description="JSON pointer to the first mistake")
+    errors: list[FieldError] = Field(default_factory=list, description="all mistakes, if there are several")
     retry_after_seconds: float | None = Field(None, ge=0)
     stored: Literal["no", "unknown"] | None = Field(
-        None, description="of a 504: `no`: nothing was changed; `unknown`: a retry is safe and finds out"
+        None, description="for a 504: `no`: nothing was changed; `unknown`: send the request again, which is safe"
     )

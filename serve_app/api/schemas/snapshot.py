@@ -25,7 +25,7 @@ from serve_app.api.schemas.base import (
 
 @with_config(_STRICT)
 class ServiceMetrics(TypedDict):
-    """What was measured at one service; absent or null is "not observed"."""
+    """Measurements of one service; absent or null means "not observed"."""
 
     request_rate: NotRequired[Annotated[Number | None, Field(description="requests answered per second")]]
     error_rate: NotRequired[Annotated[Ratio | None, Field(description="share of requests that failed, 0 to 1")]]
@@ -33,7 +33,9 @@ class ServiceMetrics(TypedDict):
     p99_latency: NotRequired[Annotated[Number | None, Field(description="99th percentile of latency, s")]]
     cpu_utilization: NotRequired[Annotated[Ratio | None, Field(description="used CPU over the limit, 0 to 1")]]
     memory_utilization: NotRequired[Annotated[Ratio | None, Field(description="used memory over the limit, 0 to 1")]]
-    active_connections: NotRequired[Annotated[Number | None, Field(description="open ones, or requests in flight")]]
+    active_connections: NotRequired[
+        Annotated[Number | None, Field(description="open connections, or requests in flight")]
+    ]
 
 
 @with_config(_STRICT)
@@ -58,7 +60,7 @@ class ServiceDocument(TypedDict):
 
 @with_config(_STRICT)
 class CallDocument(TypedDict):
-    """One call: the traffic from one service to another. A call that was not measured is left out."""
+    """One call: the traffic from one service to another. Leave out calls that were not measured."""
 
     source: ServiceKey
     destination: ServiceKey
@@ -69,7 +71,7 @@ class CallDocument(TypedDict):
 
 
 class StoredChangeDocument(Document):
-    """A planned change as it was stored."""
+    """A stored planned change."""
 
     kind: str = Field(examples=["deploy"])
     service: ServiceKey
@@ -77,7 +79,7 @@ class StoredChangeDocument(Document):
 
 
 class ChangeDocument(Document):
-    """Something somebody decided: a deploy, a scaling, a retirement."""
+    """A planned change: a deploy, a scaling, a retirement."""
 
     kind: Text = Field(min_length=1, max_length=LONGEST_KIND, pattern=r"\S", examples=["deploy"])
     service: GivenService
@@ -85,13 +87,14 @@ class ChangeDocument(Document):
 
 
 class PolicyDocument(Document):
-    """What somebody decided of a service's pages: it holds for this snapshot and is told again with the next."""
+    """Alert policy of a service. It applies to this snapshot only; send it again with the next."""
 
     service: GivenServices
     sensitivity: Literal["low", "normal", "high"] | None = Field(
-        None, description="`low`: what pages is ten times as improbable, `high`: a third; absent or null: nothing said"
+        None,
+        description="`low`: an alert needs ten times the improbability; `high`: a third of it; absent or null: not set",
     )
-    mute: Text = Field("", max_length=MOST_REASON, description="why it pages nobody; empty: it does")
+    mute: Text = Field("", max_length=MOST_REASON, description="why the service is muted; empty: it is not")
 
 
 class SnapshotDocument(Document):
@@ -117,9 +120,11 @@ class SnapshotDocument(Document):
         }
     )
 
-    version: Version = Field(1, description="of this form; absent is 1")
+    version: Version = Field(1, description="version of the schema; absent means 1")
     observed_at: Instant
     services: list[ServiceDocument]
     calls: list[CallDocument] = Field(default_factory=list)
-    changes: list[ChangeDocument] = Field(default_factory=list, description="planned changes since the snapshot before")
-    policies: list[PolicyDocument] = Field(default_factory=list, description="of services' pages, now")
+    changes: list[ChangeDocument] = Field(
+        default_factory=list, description="planned changes since the previous snapshot"
+    )
+    policies: list[PolicyDocument] = Field(default_factory=list, description="alert policies of services, now")

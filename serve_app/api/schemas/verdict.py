@@ -7,33 +7,35 @@ from serve_app.api.schemas.snapshot import SnapshotDocument, StoredChangeDocumen
 
 
 class ScoreDocument(Document):
-    """Snapshots of one mesh, to be judged without being kept."""
+    """Snapshots of one mesh to score without storing them."""
 
     snapshots: list[SnapshotDocument] = Field(
         json_schema_extra={"minItems": 10, "maxItems": 120},
-        description="oldest first; how many is a setting, by default 10 to 120",
+        description="oldest first; the allowed number is a setting, by default 10 to 120",
     )
 
 
 class ReasonDocument(Document):
-    """Why a service is suspected. Null is "no value": a service that vanished has none observed."""
+    """Why a service is suspected. Null means "no value", such as the observed value of a service that disappeared."""
 
     metric: str = Field(
-        description="a metric's name; `vanished`: the suspect is gone and missed; `new_calls`, `lost_calls`, "
-        "`moved_calls`: calls into it that were not made before or go elsewhere now, calls that it did not make before "
-        "(values in requests/s)"
+        description="a metric's name; `vanished`: the suspect disappeared while callers need it; `new_calls`: calls "
+        "into it from a new caller; `lost_calls`: calls into it that moved elsewhere; `moved_calls`: calls that it did "
+        "not make before (values in requests/s)"
     )
-    source: ServiceKey | None = Field(None, description="the caller, where the evidence is a call into the suspect")
-    destination: ServiceKey | None = Field(None, description="the callee, where it is a call that the suspect makes")
+    source: ServiceKey | None = Field(None, description="the caller, if the evidence is a call into the suspect")
+    destination: ServiceKey | None = Field(None, description="the callee, if the evidence is a call by the suspect")
     observed: float | None = Field(description="value now, in the metric's unit")
-    expected: float | None = Field(description="value expected from the past and the neighbours, same unit")
+    expected: float | None = Field(description="expected from history and neighbours, same unit")
     since: Instant
-    load: float = Field(1.0, description="suspect's requests over the usual; 1: as usual, unknown, or told elsewhere")
+    load: float = Field(
+        1.0, description="the suspect's requests relative to usual; 1: as usual, unknown, or covered by another reason"
+    )
     text: str = Field(description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"])
 
 
 class SuspectDocument(Document):
-    """A service where trouble may start."""
+    """A possible cause."""
 
     service: ServiceKey
     score: float = Field(ge=0, le=1)
@@ -48,7 +50,7 @@ class NearbyChangeDocument(StoredChangeDocument):
 
 
 class ClusterEventDocument(Document):
-    """What Kubernetes tells of a service and nobody planned: context, neither evidence nor excuse."""
+    """An unplanned event of a service, reported by Kubernetes: context that does not affect the score."""
 
     kind: str = Field(examples=["BackOff"])
     service: ServiceKey
@@ -61,7 +63,7 @@ class ClusterEventDocument(Document):
 
 
 class IncidentDocument(Document):
-    """Anomalous services and calls that hang together, under one id for as long as it is open."""
+    """Related anomalous services and calls. The id stays the same while the incident is open."""
 
     id: str
     since: Instant
@@ -70,44 +72,48 @@ class IncidentDocument(Document):
     suspects: list[SuspectDocument] = Field(description="best first")
     affected: list[ServiceKey]
     changes: list[NearbyChangeDocument] = Field(
-        description="planned changes at its services, shortly before it or since, newest first"
+        description="planned changes of its services, shortly before its start or later, newest first"
     )
-    events: list[ClusterEventDocument] = Field([], description="what Kubernetes told of its services, newest first")
+    events: list[ClusterEventDocument] = Field([], description="Kubernetes events of its services, newest first")
 
 
 class MuteInForceDocument(Document):
-    """A mute in force: why it may be quiet."""
+    """A mute in force."""
 
-    id: str | None = Field(description="by which it is taken back; null: it is of settings or of the snapshot")
-    origin: str = Field(description="where it was given: `api`, `settings`, `snapshot` (annotations)", examples=["api"])
-    services: list[PagedServices] = Field(description="that page nobody; empty: the whole mesh")
+    id: str | None = Field(description="for removing the mute; null: it comes from settings or the snapshot")
+    origin: str = Field(
+        description="where it comes from: `api`, `settings`, `snapshot` (annotations)", examples=["api"]
+    )
+    services: list[PagedServices] = Field(description="muted services; empty: the whole mesh")
     reason: str
-    until: Instant | None = Field(description="null: for as long as its origin says so")
-    hides: list[ServiceKey] = Field(description="services that would be part of an incident now")
+    until: Instant | None = Field(description="null: as long as its origin lists it")
+    hides: list[ServiceKey] = Field(description="muted services that would be part of an incident now")
 
 
 class VerdictDocument(Document):
-    """What the detector says of one snapshot."""
+    """The detector's result for one snapshot."""
 
     observed_at: Instant
-    sequence: int = Field(ge=0, description="how many snapshots of this mesh were counted, this one included")
+    sequence: int = Field(ge=0, description="number of snapshots of this mesh, including this one")
     status: str = Field(
-        description="`anomalous` while an incident is open; `partial`: nothing found but not all was scored; "
-        "`warming_up`: too few snapshots seen; else `normal`",
+        description="`anomalous` while an incident is open; `partial`: no incident found, but some services were not "
+        "scored; `warming_up`: too few snapshots so far; else `normal`",
         examples=["normal"],
     )
-    mesh_score: float = Field(allow_inf_nan=False, description="strongest evidence, decades of improbability")
-    threshold: float | None = Field(description="percentile of mesh_score over quiet history; null while unknown")
+    mesh_score: float = Field(allow_inf_nan=False, description="strongest evidence, in decades of improbability")
+    threshold: float | None = Field(
+        description="percentile of mesh_score over history without incidents; null while unknown"
+    )
     probability: float = Field(ge=0, le=1, description="calibrated probability that an incident is in progress")
     suspects: list[SuspectDocument] = Field(description="of the whole mesh, best first")
-    incidents: list[IncidentDocument] = Field(description="those that page")
+    incidents: list[IncidentDocument] = Field(description="open incidents")
     coverage: float = Field(ge=0, le=1, description="share of services that were scored")
-    missing_parts: list[int] = Field(description="partitions that gave no answer in time")
-    model: str = Field(description="digest of the weights that said so")
+    missing_parts: list[int] = Field(description="partitions that did not answer in time")
+    model: str = Field(description="digest of the weights")
     muted: list[MuteInForceDocument] = Field(default_factory=list, description="mutes in force")
 
 
 class VerdictsDocument(Document):
-    """Kept verdicts of a mesh."""
+    """Stored verdicts of a mesh."""
 
     verdicts: list[VerdictDocument] = Field(description="oldest first")

@@ -1,10 +1,10 @@
-"""Documents of what the service knows: meshes, plans, graphs, the model, adapters, health."""
+"""Documents of views: meshes, plans, graphs, the model, adapters, health."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from serve_app.api.schemas.base import Document, Instant, ServiceKey, Strangeness
+from serve_app.api.schemas.base import Deviation, Document, Instant, ServiceKey
 from serve_app.api.schemas.snapshot import CallDocument, ServiceDocument
 from serve_app.api.schemas.verdict import IncidentDocument
 
@@ -12,13 +12,13 @@ from serve_app.api.schemas.verdict import IncidentDocument
 class PartDocument(Document):
     """One part of a mesh: what one scoring task computes."""
 
-    part: int = Field(ge=0, description="index; what `missing_parts` of a verdict name")
-    services: int = Field(ge=0, description="core services, scored by this part and no other")
-    halo: int = Field(ge=0, description="services that are only read")
+    part: int = Field(ge=0, description="index, as in `missing_parts` of a verdict")
+    services: int = Field(ge=0, description="core services, which only this part scores")
+    halo: int = Field(ge=0, description="services of other parts that it only reads")
     calls: int = Field(ge=0, description="calls scored by this part")
-    calls_read: int = Field(ge=0, description="calls that it computes, the halo's included: what it costs")
-    namespaces: list[str] = Field(description="of its core services")
-    members: list[ServiceKey] | None = Field(None, description="its core services, where they were asked for")
+    calls_read: int = Field(ge=0, description="calls that it computes, including the halo: its cost")
+    namespaces: list[str] = Field(description="namespaces of its core services")
+    members: list[ServiceKey] | None = Field(None, description="its core services, if requested")
 
 
 class PlanQuality(Document):
@@ -26,12 +26,12 @@ class PlanQuality(Document):
 
     traffic_cut: float = Field(ge=0, le=1, description="share of the traffic between services of different parts")
     call_cut: float = Field(ge=0, le=1, description="share of the calls between services of different parts")
-    balance: float = Field(ge=1, description="services of the largest core over the mean core")
-    replication: float = Field(ge=1, description="core and halo over core, of all parts together")
+    balance: float = Field(ge=1, description="services of the largest core, relative to the mean")
+    replication: float = Field(ge=1, description="(core + halo) / core, over all parts")
 
 
 class PlanDocument(Document):
-    """How a mesh is cut as of its newest snapshot; services and calls lately absent are still known, and counted."""
+    """How a mesh is partitioned, as of its newest snapshot. Recently absent services and calls still count."""
 
     observed_at: Instant
     services: int = Field(ge=0)
@@ -42,21 +42,21 @@ class PlanDocument(Document):
 
 
 class GraphService(ServiceDocument):
-    """One service and what the newest verdict says of it."""
+    """One service with its result in the verdict."""
 
-    deviation: Strangeness
-    suspicion: Annotated[float | None, Field(description="score as a suspect, 0 to 1; null: not among them")]
-    incident: Annotated[str | None, Field(description="id of the open incident that it is part of")]
+    deviation: Deviation
+    suspicion: Annotated[float | None, Field(description="score as a suspect, 0 to 1; null: no suspect")]
+    incident: Annotated[str | None, Field(description="id of its open incident")]
 
 
 class GraphCall(CallDocument):
-    """One call and how strange it is."""
+    """One call with its anomaly score."""
 
-    deviation: Strangeness
+    deviation: Deviation
 
 
 class GraphDocument(Document):
-    """The newest snapshot of a mesh with what its verdict says of each service and call."""
+    """A snapshot of a mesh with the result of its verdict for each service and call."""
 
     observed_at: Instant
     status: str = Field(description="of the verdict", examples=["normal"])
@@ -66,7 +66,7 @@ class GraphDocument(Document):
 
 
 class ChannelDocument(Document):
-    """One number that the network sees of a service or a call."""
+    """One input of the network for a service or a call."""
 
     name: str = Field(examples=["p99_latency"])
     unit: str = Field(examples=["s"])
@@ -74,7 +74,7 @@ class ChannelDocument(Document):
 
 
 class FeatureSchemaDocument(Document):
-    """What the network sees, in its order."""
+    """The inputs of the network, in order."""
 
     services: list[ChannelDocument]
     calls: list[ChannelDocument]
@@ -87,8 +87,8 @@ class ModelDocument(Document):
     schema_version: int = Field(description="of the features")
     features: FeatureSchemaDocument
     architecture: dict[str, float] = Field(description="sizes of the network, by name")
-    parameters: int = Field(ge=0, description="learned numbers, of the network and the meta-model")
-    provenance: dict[str, str] = Field(description="how it was made: seed, data, steps, versions")
+    parameters: int = Field(ge=0, description="number of parameters of the network and the meta-model")
+    provenance: dict[str, str] = Field(description="how the weights were made: seed, data, steps, versions")
 
 
 class MeshDocument(Document):
@@ -102,20 +102,20 @@ class MeshDocument(Document):
 
 
 class SourceDocument(Document):
-    """Where a mesh's snapshots come from, and how that goes."""
+    """The source of a mesh's snapshots, and its state."""
 
-    collected: bool = Field(description="from a Prometheus, by this service; false: they are pushed")
-    handed_on: Instant | None = Field(None, description="the newest snapshot that was collected")
-    stale_seconds: float = Field(0.0, ge=0, description="age of the oldest values that stand in for a failed query")
-    masked: list[str] = Field([], description="queries that the newest snapshot does without")
-    problem: str = Field("", description="of the newest poll; empty where all is well")
+    collected: bool = Field(description="true: this service collects them from Prometheus; false: they are pushed")
+    handed_on: Instant | None = Field(None, description="time of the newest collected snapshot")
+    stale_seconds: float = Field(0.0, ge=0, description="age of the oldest values used in place of a failed query")
+    masked: list[str] = Field([], description="queries without a result in the newest snapshot")
+    problem: str = Field("", description="of the newest poll; empty if there is none")
 
 
 class IncidentsDocument(Document):
     """The open incidents of a mesh as of its newest snapshot."""
 
     observed_at: Instant
-    incidents: list[IncidentDocument] = Field(description="worst first; empty where nothing pages")
+    incidents: list[IncidentDocument] = Field(description="worst first; empty if there is no incident")
 
 
 class LoadCurve(Document):
@@ -123,35 +123,45 @@ class LoadCurve(Document):
 
     service: ServiceKey
     usual_request_rate: float = Field(ge=0, description="1/s")
-    least_request_rate: float = Field(ge=0, description="seen while nothing alerted, 1/s")
-    most_request_rate: float = Field(ge=0, description="seen while nothing alerted, 1/s; beyond it nothing is expected")
-    slowdown: float = Field(gt=0, description="median latency at the most load over that at the least")
+    least_request_rate: float = Field(ge=0, description="lowest seen without an incident, 1/s")
+    most_request_rate: float = Field(
+        ge=0, description="highest seen without an incident, 1/s; nothing is expected above it"
+    )
+    slowdown: float = Field(gt=0, description="median latency at the highest load, relative to the lowest")
 
 
 class AdapterDocument(Document):
-    """What one fit learned of a mesh."""
+    """The result of one fit to a mesh."""
 
-    fitted_at: Instant = Field(description="the newest snapshot then")
-    snapshots: int = Field(ge=1, description="that it was fitted and tested on; none of them alerted")
-    loss_before: float = Field(ge=0, description="on the newest of them, which the fit did not see, without it")
-    loss_after: float = Field(ge=0, description="likewise, with it: mean squared deviation from expectation, sigmas")
-    curves: list[LoadCurve] = Field(description="the steepest first")
+    fitted_at: Instant = Field(description="time of the newest snapshot at the fit")
+    snapshots: int = Field(ge=1, description="number of snapshots for fit and test, all without an incident")
+    loss_before: float = Field(
+        ge=0, description="loss without the adapter on the newest of them, which the fit did not use"
+    )
+    loss_after: float = Field(
+        ge=0, description="the same loss with the adapter: mean squared deviation from the expectation, in sigmas"
+    )
+    curves: list[LoadCurve] = Field(description="steepest first")
 
 
 class AdaptationDocument(Document):
-    """What a mesh has adapted to."""
+    """The adapters of a mesh."""
 
     adapter: AdapterDocument | None = Field(description="in use; null: none")
-    former: AdapterDocument | None = Field(description="that a rollback brings back; null: it leaves none")
-    rolled_back_at: Instant | None = Field(description="the newest snapshot then; only later ones teach; null: never")
+    former: AdapterDocument | None = Field(description="restored by a rollback; null: a rollback leaves no adapter")
+    rolled_back_at: Instant | None = Field(
+        description="time of the newest snapshot at the last rollback; fits use only later ones; null: never"
+    )
 
 
 class HealthDocument(Document):
-    """What answers, and what it works with; null is "does not answer yet"."""
+    """Health of the service and its parts; null means "no answer yet"."""
 
     status: str = Field(examples=["ok"])
     version: str = Field(examples=["0.1.0"])
     device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
     kernels: str | None = Field(None, description="`compiled-cuda`, `compiled-cpu` or `reference`")
     model: str | None = Field(None, description="digest of the weights")
-    refused: str | None = Field(None, description="why the configured weights are not in use, and the shipped ones are")
+    refused: str | None = Field(
+        None, description="why the service uses the shipped weights instead of the configured ones"
+    )

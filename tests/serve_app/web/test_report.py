@@ -148,7 +148,7 @@ def test_who_vanished_is_drawn_dashed_among_those_who_called_it(vanished: list[M
     assert (shown.edge_index[1] == 0).any(), "its callers as last seen"
     page = report("shop", vanished, made_at=MADE)
     assert "service culprit gone" in page
-    assert "gone, and missed" in read(page)
+    assert "disappeared: no requests" in read(page)
 
 
 def test_a_scene_is_of_the_incident_and_not_of_the_mesh(moments: list[Moment]) -> None:
