@@ -50,19 +50,12 @@ class MapNodes(Document):
     services: list[int] = Field(description="number of services in the node")
     x: list[float] = Field(description="position; nearest neighbours are about 1 apart, callers are to the left")
     y: list[float]
-<<<<<<< HEAD
-    deviation: list[Strangeness] = Field(description="anomaly score; of a namespace, the highest")
+    deviation: list[Deviation] = Field(description="anomaly score; of a namespace, the highest")
     suspicion: list[float | None] = Field(
         description="score as a suspect; of a namespace, the highest; null: no suspect"
     )
     incident: list[str | None] = Field(description="id of its worst open incident")
     gone: list[bool] = Field(description="missing from the snapshot, and suspected or affected")
-=======
-    deviation: list[Deviation] = Field(description="of a namespace: the strangest of its services")
-    suspicion: list[float | None] = Field(description="score as a suspect, of a namespace the highest; null: none")
-    incident: list[str | None] = Field(description="id of the open incident that it is part of, the worst one")
-    gone: list[bool] = Field(description="not in the snapshot, and suspected or missed")
->>>>>>> b7d13b8 (Errors, schemas, metrics and reasons in plain English)
 
 
 class MapCalls(Document):
@@ -70,13 +63,8 @@ class MapCalls(Document):
 
     source: list[int] = Field(description="position among the nodes")
     destination: list[int]
-<<<<<<< HEAD
     requests_per_second: list[float | None] = Field(description="null: a call of a missing service")
-    deviation: list[Strangeness]
-=======
-    requests_per_second: list[float | None] = Field(description="null: a call of a service that is gone")
     deviation: list[Deviation]
->>>>>>> b7d13b8 (Errors, schemas, metrics and reasons in plain English)
 
 
 class MapDocument(Document):
