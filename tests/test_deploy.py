@@ -64,7 +64,7 @@ def _texts(tree: ast.Module) -> Iterator[str]:
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "http" for part in node.values)
 
 
-def test_alerts_ask_for_what_is_told() -> None:
+def test_alerts_use_exported_metrics() -> None:
     groups = yaml.safe_load((DEPLOY / "prometheus" / "tagae.rules.yaml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     asked = {name for rule in rules for name in re.findall(r"\b(?:ray_)?tagae_\w+", rule["expr"])}
@@ -74,7 +74,7 @@ def test_alerts_ask_for_what_is_told() -> None:
         assert {"summary", "description"} <= rule["annotations"].keys()
 
 
-def test_dashboards_ask_for_what_is_told() -> None:
+def test_dashboards_use_exported_metrics() -> None:
     ours = {name for query in drawn() for name in query.metrics if name.startswith("tagae_")}
     of_ray = {name for query in drawn() for name in query.metrics if name.startswith("ray_")}
     assert len(ours) > 20
@@ -83,12 +83,12 @@ def test_dashboards_ask_for_what_is_told() -> None:
     assert {name for name in of_ray if SUFFIX.sub("", name).removeprefix("ray_") not in told_by_ray()} == set()
 
 
-def test_everything_that_is_told_is_drawn() -> None:
+def test_every_metric_has_a_panel() -> None:
     asked = {SUFFIX.sub("", name) for query in drawn() for name in query.metrics}
     assert {SUFFIX.sub("", name) for name in told()} - asked == set()
 
 
-def test_a_metric_that_nobody_has_would_be_seen() -> None:
+def test_an_unknown_metric_is_found() -> None:
     assert "tagae_mesh_scores" not in told()
     assert not {"serve_num_http_replies", "node_gram_free"} & told_by_ray()
 

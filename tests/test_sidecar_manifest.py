@@ -54,7 +54,7 @@ def test_kubernetes_takes_the_pod() -> None:
         check({"spec": {**POD, "securityContext": {"fsGrup": 1000}}})
 
 
-def test_it_is_a_native_sidecar_that_holds_up_nobody() -> None:
+def test_it_is_a_native_sidecar_that_delays_no_start() -> None:
     assert SIDECAR["restartPolicy"] == "Always"
     assert not {"startupProbe", "readinessProbe"} & SIDECAR.keys()
     assert SIDECAR["livenessProbe"]["grpc"].keys() == {"port"}  # the health service of the whole server
@@ -102,7 +102,7 @@ def test_it_may_do_nothing_but_write_its_volumes() -> None:
     assert {"cpu", "memory"} <= SIDECAR["resources"]["requests"].keys()
 
 
-def test_nobody_outside_the_pod_reaches_the_verdicts_and_monitoring_alone_the_metrics() -> None:
+def test_only_the_pod_reaches_the_verdicts_and_only_monitoring_the_metrics() -> None:
     policy = DOCUMENTS["NetworkPolicy"]["spec"]
     assert policy["podSelector"]["matchLabels"].items() <= TEMPLATE["metadata"]["labels"].items()
     assert policy["policyTypes"] == ["Ingress"]

@@ -134,7 +134,7 @@ def test_ranking_without_neighbours_and_by_the_maximum(shop: tuple[list[MeshSnap
         assert len(maximum.meta.detect(inputs).unique()) == 1, "only the highest page score counts"
 
 
-def test_variants_are_trained_kept_scored_and_told(
+def test_variants_are_trained_cached_scored_and_reported(
     shop: tuple[list[MeshSnapshot], Fault], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshots, fault = shop

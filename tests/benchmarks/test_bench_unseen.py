@@ -15,7 +15,7 @@ def test_groups_hold_every_kind_once() -> None:
     assert sorted(kind for group in GROUPS.values() for kind in group) == sorted(KINDS)
 
 
-def test_a_culprit_that_nobody_else_resembles_is_first() -> None:
+def test_a_root_cause_unlike_all_others_is_first() -> None:
     meshes = TrainingMeshes(count=2, snapshots=240, seed=5, kinds=("error_burst",))
     found = [place for run in simulated_runs(meshes) for place in places(load(), run)]
     assert len(found) == sum(len(run.faults) for run in simulated_runs(meshes))

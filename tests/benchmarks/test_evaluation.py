@@ -177,7 +177,7 @@ def test_a_run_without_incidents_has_one_limit() -> None:
     assert false_pages_at_recall(found, 0.5) is None
 
 
-def test_the_table_tells_the_strongest_that_keeps_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_shows_the_best_contender_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {
         ("recall", OURS): 0.6, ("recall", "loud"): 0.9, ("recall", "quiet"): 0.4, ("recall", "quieter"): 0.3,
         ("false_pages_per_hour", OURS): 1.0, ("false_pages_per_hour", "loud"): 30.0,

@@ -156,7 +156,7 @@ def test_what_fails_is_drawn_as_failing(prometheus: str) -> None:
     assert labels("tagae_collector_query_failures_total", "why") == {"overloaded"}
 
 
-def test_what_waits_is_told_without_a_gap(prometheus: str) -> None:
+def test_waiting_alerts_have_no_gap(prometheus: str) -> None:
     """Ray forgets gauges; an alert that waits for five minutes of them would never fire."""
     told, scraped = (
         float(asked(prometheus, Drawn("", "", f"min(count_over_time({series}[30s]))", ""))[0]["value"][1])
@@ -165,7 +165,7 @@ def test_what_waits_is_told_without_a_gap(prometheus: str) -> None:
     assert told >= scraped - 1
 
 
-def test_meshes_and_their_thresholds_are_told_apart(prometheus: str) -> None:
+def test_meshes_and_their_thresholds_are_distinguishable(prometheus: str) -> None:
     for name in ("score", "threshold", "services"):
         found = asked(prometheus, Drawn("", "", f"tagae_mesh_{name}", ""))
         assert {series["metric"]["mesh"] for series in found} == {"shop", "pushed"}

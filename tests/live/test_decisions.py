@@ -78,7 +78,7 @@ def text(first: datetime) -> str:
     return "\n".join([*out, "# EOF", ""])
 
 
-def test_what_was_decided_is_told(tmp_path: Path) -> None:
+def test_decisions_become_planned_changes(tmp_path: Path) -> None:
     first = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
     file = tmp_path / "text"
     file.write_text(text(first))

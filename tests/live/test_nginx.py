@@ -131,7 +131,7 @@ def test_the_page_and_all_its_files_come(front: Front) -> None:
                 assert file.headers["content-type"] == "text/javascript; charset=utf-8"
 
 
-def test_nobody_is_told_another_place_by_headers(front: Front) -> None:
+def test_headers_do_not_change_redirects(front: Front) -> None:
     """Whoever asks may send these, and nginx passes on what it is not told to set."""
     told = {
         "x-forwarded-prefix": "/evil",
@@ -145,7 +145,7 @@ def test_nobody_is_told_another_place_by_headers(front: Front) -> None:
         assert b"evil" not in other.content
 
 
-def test_an_event_comes_within_a_second_of_its_verdict_and_silence_is_told(front: Front) -> None:
+def test_an_event_comes_within_a_second_of_its_verdict_and_idle_streams_send_comments(front: Front) -> None:
     front.client.push(front.mesh, SNAPSHOTS[0])
     with stream(front) as response:
         events = Events(response)
@@ -229,7 +229,7 @@ def test_a_mute_is_kept_and_lifted(front: Front, incident: str) -> None:
     assert front.client.mutes(front.mesh) == []
 
 
-def test_a_client_waits_for_who_is_away_behind_a_proxy(front: Front, tmp_path: Path) -> None:
+def test_a_client_waits_for_an_absent_service_behind_a_proxy(front: Front, tmp_path: Path) -> None:
     """The one behind is another nginx here, since it is back in no time."""
     outer = Nginx(tmp_path, int(front.nginx.origin.rpartition(":")[2]), "/")
     outer.start()

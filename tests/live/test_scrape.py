@@ -126,7 +126,7 @@ def test_a_new_process_is_no_new_series(url: str) -> None:
     assert {one["metric"]["replica"]: one["value"][1] for one in stages} == {"s1": "109", "s2": "1"}
 
 
-def test_what_both_tell_is_counted_once_and_what_one_tells_is_kept(url: str) -> None:
+def test_metrics_of_both_jobs_are_counted_once(url: str) -> None:
     assert values(url, "sum by (job) (tagae_predictions_total)") == {"tagae-ray": 109.0}
     assert samples(url, "tagae_parts_missing_total") == []
     stages = samples(url, "count by (job, stage) (tagae_stage_seconds_count)")

@@ -81,7 +81,7 @@ def test_relabelling_moves_it_along() -> None:
     np.testing.assert_array_equal(calls_moved, edge)
 
 
-def test_what_load_explains_is_no_deviation_any_more_and_is_told_as_measured() -> None:
+def test_deviations_explained_by_load_disappear_and_reasons_show_measured_values() -> None:
     state = known(day(88))  # where the load is lowest
     low = list(day(89))[88]
     nodes = low.node_features.copy()
@@ -127,7 +127,7 @@ def test_a_second_candidate_must_beat_the_first() -> None:
     assert adopt(state, first) is state, "it was compared with another"
 
 
-def test_load_that_stands_still_leaves_the_curve_as_it_is() -> None:
+def test_constant_load_leaves_the_curve_unchanged() -> None:
     state = known(day(120))
     first = fit(state)
     assert first is not None

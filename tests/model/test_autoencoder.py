@@ -62,7 +62,7 @@ def assert_same(one: PartitionScore, other: PartitionScore, tolerance: float = 2
 CHAIN = ((0, 1), (1, 2), (2, 3))  # each service but the first has a single caller
 
 
-def test_with_a_single_caller_the_trajectory_of_the_call_is_still_heard() -> None:
+def test_with_a_single_caller_the_trajectory_of_the_call_still_counts() -> None:
     task = task_of(CHAIN, 4)
     changed = with_edge_inputs(task, 0, slice(2 * C_EDGE, 4 * C_EDGE), 1.0)
     # One layer decides: within the first, service 1 hears its only caller with attention 1 whatever the call is like.

@@ -79,7 +79,7 @@ def test_a_series_leans_from_the_shipped_rate_to_its_own() -> None:
     assert said[3] == pytest.approx(-np.log10(half) - LOOKS, abs=1e-5)
 
 
-def test_a_series_that_goes_far_often_is_less_strange_when_it_does() -> None:
+def test_a_series_that_often_deviates_is_less_unusual() -> None:
     calm, wild = surprise(6.0, count=60, total=60 * 0.5)[0], surprise(6.0, count=60, total=60 * 3.0)[0]
     assert wild < calm - 0.5
 
@@ -105,7 +105,7 @@ def test_explained_share_is_the_projection_of_the_expectation() -> None:
     np.testing.assert_allclose(share, [[30 / 101, EXPLAINED_AT_MOST, 0.01 / 1.01]], rtol=1e-5)
 
 
-def test_the_strangest_time_scale_counts() -> None:
+def test_the_most_unusual_time_scale_counts() -> None:
     series = TAIL.of(past(), np.full(1, UNEXPOSED), no_impact(1))
     for levels in np.eye(SCALES, dtype=np.float32)[..., None, None]:
         assert series.surprise(8 * levels) == surprise(8.0)[0]
@@ -123,7 +123,7 @@ def test_near_a_change_the_shipped_tail_of_changes_counts_and_the_past_of_the_se
     assert surprise(TAIL_START, tail=tail, exposure=exposure, seen=1000, count=300, total=900)[0] == near
 
 
-def test_what_changes_do_in_a_mesh_makes_the_same_less_strange_near_the_next_one() -> None:
+def test_effects_of_past_changes_are_less_unusual_near_the_next_change() -> None:
     hard = no_impact(1)
     hard[[SEEN, BEGUN, ABOVE, EXCESS], OWN] = np.array([5000, 500, 2500, 20000], np.float32)[:, None, None]
     mild, used_to = (surprise(12.0, exposure=OWN, impact=impact)[0] for impact in (no_impact(1), hard))

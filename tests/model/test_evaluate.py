@@ -201,7 +201,7 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
     assert [page.begin for page in placed.pages] == [at(1)]
 
 
-def test_an_incident_is_one_page_as_first_told_and_as_at_its_strongest() -> None:
+def test_an_incident_is_one_page_with_its_first_and_its_strongest_ranking() -> None:
     truth = stream(last=4)
 
     def told(i: int, *incidents: tuple[str, float, str]) -> Verdict:

@@ -58,7 +58,7 @@ def test_errors_matter_beside_the_usual() -> None:
     assert said(worse, STORE, "error") < 0.1
 
 
-def test_resources_page_at_a_discount_and_load_pages_nobody() -> None:
+def test_resources_count_less_and_load_raises_no_alert() -> None:
     kinds = np.zeros((3, len(EvidenceKind)), np.float32)
     for row, kind in enumerate((EvidenceKind.RESOURCES, EvidenceKind.LATENCY, EvidenceKind.RISE)):
         kinds[row, kind] = 6.0

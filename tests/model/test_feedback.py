@@ -85,7 +85,7 @@ def test_what_was_no_incident_pages_no_more_nor_does_less_of_it(symptoms: Sympto
 
 @quick
 @given(shown)
-def test_what_is_stranger_than_it_pages(symptoms: Symptoms) -> None:
+def test_more_unusual_evidence_than_a_false_alarm_raises_an_alert(symptoms: Symptoms) -> None:
     if page(symptoms, MEMORY) > LEVEL:
         stranger = (symptoms[0] + 2 * MARGIN, symptoms[1] + 2 * MARGIN, symptoms[2] + 2 * MARGIN)
         assert page(stranger, after(symptoms), "shop/pay") > LEVEL

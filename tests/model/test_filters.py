@@ -75,7 +75,7 @@ def test_centre_and_spread_of_normal_noise_are_found() -> None:
 
 
 @pytest.mark.parametrize("sigmas", [-6.0, 3.0, 10.0])
-def test_a_step_is_told_in_sigmas(sigmas: float) -> None:
+def test_a_step_is_measured_in_sigmas(sigmas: float) -> None:
     series = Series(200).settle()
     told = series.see(SIGMA * sigmas)
     np.testing.assert_allclose(told.now, (told.value - told.expected) / told.spread, rtol=1e-5)
@@ -130,7 +130,7 @@ def test_a_lasting_shift_is_absorbed_fast_and_remembered_slowly() -> None:
     assert np.median(np.abs(series.see(0.0).now)) < 3.0
 
 
-def test_a_service_that_alternates_between_two_levels_is_soon_strange_at_neither() -> None:
+def test_a_service_that_alternates_between_two_levels_becomes_normal_at_both() -> None:
     series = Series()
     last = [series.see(level).now for _ in range(40) for level in ([0.0] * 10 + [1.0] * 10)][-20:]
     assert np.abs(last).max() < 2.5

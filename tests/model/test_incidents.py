@@ -51,7 +51,9 @@ class Watch:
         ([1, 1, 0, 0], [False, True, False, False]),
     ],
 )
-def test_who_is_hot_is_confirmed_by_k_of_the_last_n_snapshots(hot: list[int], confirmed: list[bool]) -> None:
+def test_services_above_the_level_are_confirmed_by_k_of_the_last_n_snapshots(
+    hot: list[int], confirmed: list[bool]
+) -> None:
     memory, said = IncidentMemory(), []
     for i, warm in enumerate(hot):
         bits, sure = confirm_services(memory, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i))
@@ -91,7 +93,7 @@ def test_groups_hang_together_along_direct_calls_between_members() -> None:
     assert not any(g.confirmed for g in found[1:])
 
 
-def test_groups_of_nobody_are_none() -> None:
+def test_no_services_make_no_groups() -> None:
     assert groups(np.zeros(3, bool), np.zeros(3, bool), np.array([[0], [1]])) == []
     assert groups(np.zeros(0, bool), np.zeros(0, bool), np.zeros((2, 0), np.int64)) == []
 

@@ -18,7 +18,7 @@ def attention(seed: int = 0) -> Attention:
     return Attention(INPUTS, OUTPUTS, HEADS, TRAJECTORY, 0.2)
 
 
-def test_neighbourhoods_are_the_heard_calls_by_listener() -> None:
+def test_neighbourhoods_are_the_sampled_calls_by_service() -> None:
     listener, speaker = torch.tensor([2, 0, 2, 1]), torch.tensor([0, 1, 1, 2])
     heard = Neighbourhoods.of(listener, speaker, torch.tensor([True, True, True, False]), 4)
     assert heard.indptr.tolist() == [0, 1, 1, 3, 3]
@@ -49,14 +49,14 @@ def test_without_trajectories_attention_is_gatv2() -> None:
     assert said[: NODES - 1].abs().sum() > 1
 
 
-def test_who_hears_nobody_gets_zeros() -> None:
+def test_a_service_without_neighbours_gets_zeros() -> None:
     source, target = random_calls()
     callers = Neighbourhoods.of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
     said = attention()(torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY), callers)
     assert (said[-1] == 0).all()
 
 
-def test_a_call_that_is_not_heard_changes_nothing() -> None:
+def test_a_call_that_is_not_sampled_changes_nothing() -> None:
     source, target = random_calls()
     attended = torch.ones(CALLS, dtype=torch.bool)
     attended[7] = False

@@ -102,7 +102,7 @@ def test_warming_up_is_said_before_partial_and_anomalous_before_all() -> None:
     assert [v.status for v in verdicts] == [Status.PARTIAL, Status.ANOMALOUS]
 
 
-def test_a_page_takes_k_of_n_and_tells_since_when() -> None:
+def test_a_page_takes_k_of_n_and_has_its_start() -> None:
     verdicts, _ = judged(evidence(1.0), evidence(9.0), evidence(9.5))
     assert [len(v.incidents) for v in verdicts] == [0, 0, 1]
     (incident,) = verdicts[2].incidents
@@ -117,7 +117,7 @@ def test_services_that_call_each_other_are_one_page_and_others_another() -> None
     assert sorted(i.affected for i in verdict.incidents) == [("a/s0", "a/s1"), ("a/s2",)]
 
 
-def test_affected_neighbours_belong_to_the_incident_and_page_nobody_alone() -> None:
+def test_affected_neighbours_belong_to_the_incident_and_raise_no_alert_alone() -> None:
     weak = 0.7 * LEVEL
     scene = evidence(9.0, weak, weak, calls=((1, 0),))
     (_, verdict), _ = judged(scene, scene)
@@ -147,7 +147,7 @@ def test_suspects_are_filled_without_any_incident() -> None:
     assert sum(s.score for s in verdict.suspects) == pytest.approx(1, abs=1e-5)
 
 
-def test_what_is_strange_by_itself_is_suspected_whatever_the_ranking_learned() -> None:
+def test_unusual_services_are_suspected_for_any_ranking() -> None:
     """Of two services with the same evidence, the one whose page score is a decade higher is e times as suspect, but
     where both are as strange as can be."""
     nobody = np.zeros(2, np.float32)
@@ -190,7 +190,7 @@ def test_reasons_are_in_the_metrics_unit() -> None:
     assert len(found["a/s1"].reasons) == 1
 
 
-def test_a_change_planned_at_its_services_is_told_with_the_incident_and_stays() -> None:
+def test_a_change_at_its_services_is_attached_to_the_incident_and_stays() -> None:
     mine, other = PlannedChange("deploy", "a/s0", "v2"), PlannedChange("deploy", "a/s1")
     memory = IncidentMemory().advance_changes([mine, other], 3)
     told = []

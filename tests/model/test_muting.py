@@ -129,7 +129,7 @@ def test_sensitivity_moves_the_level_and_what_was_no_incident_is_silent_whatever
     assert page_score(lower_evidence(kinds, levels + over)) < LEVEL
 
 
-def test_who_is_muted_takes_nobodys_place_among_the_candidates() -> None:
+def test_a_muted_service_takes_no_place_among_the_candidates() -> None:
     count = 3 * MOST_CANDIDATES
     order = np.random.default_rng(0).permutation(count)
     assert _candidates(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
@@ -167,7 +167,7 @@ def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -
 
 @settings(max_examples=150, deadline=None)
 @given(steps, calls)
-def test_who_is_muted_is_never_part_of_an_incident(told: list[Step], pairs: list[tuple[int, int]]) -> None:
+def test_a_muted_service_is_never_part_of_an_incident(told: list[Step], pairs: list[tuple[int, int]]) -> None:
     index = np.array(pairs, np.int64).reshape(-1, 2).T
     memory, plain = IncidentMemory(), IncidentMemory()
     for i, one in enumerate(told):
@@ -206,7 +206,7 @@ def open_incident(*members: str) -> OpenIncident:
     return OpenIncident(members[0], at(0), Severity.MAJOR, members)
 
 
-def test_an_incident_of_which_nobody_is_left_who_was_hot_ends() -> None:
+def test_an_incident_ends_when_none_of_its_services_is_above_the_level() -> None:
     several = (("shop/cart", "shop/store"), ("shop/cart", "pay/bank"), ("shop/store", "edge/front"), ("pay/card",))
     hot = {"pay/bank": (0b100, at(0)), "shop/store": (0b111, at(0))}
     memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), above_level=hot)
@@ -221,7 +221,7 @@ def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
     return [one.hides for one in found]
 
 
-def test_mutes_say_whom_they_hide_and_what_they_hid_is_remembered_as_long_as_it_is_kept() -> None:
+def test_mutes_list_hidden_services_as_long_as_they_are_kept() -> None:
     heeded = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
     found = heeded.with_hidden(["shop/store", "pay/bank", "shop/cart"])
     assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]

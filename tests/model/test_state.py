@@ -42,7 +42,7 @@ def incident(*members: str) -> OpenIncident:
     return OpenIncident("x", START, Severity.MINOR, members)
 
 
-def test_a_slow_service_deviates_and_nobody_else() -> None:
+def test_only_the_slow_service_deviates() -> None:
     observation, _ = watch([slow_store(30)], settled_state())
     latency = observation.node.now[:, P50]
     assert latency[STORE] > 8
@@ -281,7 +281,7 @@ def test_strongest_caps_each_group_and_prefers_the_earlier_of_equals() -> None:
     assert strongest(equal[:0], group[:0], 4).shape == (0,)
 
 
-def test_of_a_crowd_at_most_one_foreigner_is_heard() -> None:
+def test_at_most_one_foreign_neighbour_is_sampled_above_the_limit() -> None:
     listener = np.array([0] * 6 + [1] * 2)
     traffic = np.array([6, 5, 4, 3, 2, 1, 9, 8], np.float32)
     foreign = np.array([True, True, False, False, False, False, True, True])
@@ -290,7 +290,7 @@ def test_of_a_crowd_at_most_one_foreigner_is_heard() -> None:
     np.testing.assert_array_equal(marked, [True, False, True, True, False, False, True, True])
 
 
-def test_who_is_heard_stays_until_the_topology_moves() -> None:
+def test_sampled_neighbours_stay_until_the_topology_changes() -> None:
     services = [f"a/s{i}" for i in range(12)]
     calls = [(i, 11) for i in range(11)]
     edges = np.tile(EDGE, (11, 1))

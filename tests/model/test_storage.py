@@ -66,7 +66,7 @@ def test_a_state_that_came_back_goes_on_the_same() -> None:
     np.testing.assert_array_equal(theirs[0].node.now, ours[0].node.now)
 
 
-def test_a_state_of_the_first_version_is_read_as_one_nobody_spoke_of_and_that_adapted_to_nothing() -> None:
+def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:
     tensors = load(pack_state(full_state()))
     document = json.loads(tensors["document"].tobytes())
     del document["memory"]["past"], document["memory"]["feedback"], tensors["times"], tensors["withheld"]

@@ -43,14 +43,14 @@ def changed(service: int, metrics: dict[int, float], call: tuple[float, ...] = E
     return snapshot(30, nodes=nodes, edges=edges)
 
 
-def test_a_call_is_told_with_its_caller_and_both_values_in_the_metrics_unit() -> None:
+def test_a_reason_of_a_call_has_its_caller_and_both_values() -> None:
     slow = changed(CART, {P99: 0.4, CPU: 0.95}, (50.0, 0.01, 0.01, 0.4))
     first, second, *_ = said(evidence_of(slow), CART)
     assert second[0] == "cpu_utilization", "the same symptom, its own, comes later"
     assert first == ("call p99_latency", "shop/gateway", pytest.approx(0.4), pytest.approx(0.05, rel=0.2))
 
 
-def test_what_is_rare_but_small_is_not_told_first() -> None:
+def test_rare_but_small_deviations_do_not_come_first() -> None:
     """In a mesh without noise 1% to 1.3% of errors, or 20% more memory, is stranger than 60% more latency."""
     state = settled_state(sigma=0.001)
     one = evidence_of(changed(STORE, {ERRORS: 0.013, MEMORY: 0.6, P99: 0.16}), state=state)
@@ -60,14 +60,14 @@ def test_what_is_rare_but_small_is_not_told_first() -> None:
     assert "error_rate" in [m for m, *_ in said(evidence_of(changed(STORE, {ERRORS: 0.1}), state=state), STORE)]
 
 
-def test_load_is_told_beside_what_it_may_explain_and_only_where_it_moved() -> None:
+def test_load_is_shown_with_reasons_it_may_explain_only_if_it_changed() -> None:
     busy = evidence_of(changed(STORE, {REQUESTS: 220.0, P99: 0.5}))
     assert said(busy, STORE)[0][0] == "p99_latency"
     assert load_of(busy, STORE) == pytest.approx(2.2, rel=0.1)
     assert load_of(busy, CART) == 1
 
 
-def test_who_is_gone_is_told_once_with_the_requests_that_are_missed() -> None:
+def test_a_disappeared_service_has_one_reason_with_its_missing_requests() -> None:
     left = [i for i in range(len(SERVICES)) if i != STORE]
     place = {service: i for i, service in enumerate(left)}
     calls = [(place[a], place[b]) for a, b in CALLS if STORE not in (a, b)]
@@ -75,7 +75,7 @@ def test_who_is_gone_is_told_once_with_the_requests_that_are_missed() -> None:
     assert said(gone, STORE) == [(VANISHED, "", pytest.approx(0, abs=0.01), pytest.approx(100, rel=0.2))]
 
 
-def test_calls_that_take_another_way_are_told_at_all_three_services() -> None:
+def test_rerouted_calls_are_reasons_at_all_three_services() -> None:
     evidence = evidence_of(rerouted(0.7))
     assert said(evidence, CART)[0] == (MOVED, "shop/idle", pytest.approx(35), 0.0)
     assert said(evidence, IDLE)[0] == (NEW, "shop/cart", pytest.approx(35), 0.0)
@@ -83,7 +83,7 @@ def test_calls_that_take_another_way_are_told_at_all_three_services() -> None:
     assert not {metric for metric, *_ in said(evidence, SEARCH)} & {MOVED, NEW, LOST}
 
 
-def test_a_mesh_at_ease_tells_next_to_nothing() -> None:
+def test_a_normal_mesh_has_almost_no_reasons() -> None:
     quiet = evidence_of(replace(snapshot(30)))
     assert (quiet.explanation.series < 0).mean() > 0.8
     assert quiet.explanation.peers == ()

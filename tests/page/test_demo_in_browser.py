@@ -145,7 +145,7 @@ def test_a_report_is_a_click_away(one: Tab, paged: dict[str, Any]) -> None:
     assert paged["deed"]["service"] in report.inner_text("h1")
 
 
-def test_a_deploy_pages_nobody(one: Tab, base: str, paged: dict[str, Any]) -> None:
+def test_a_deploy_raises_no_alert(one: Tab, base: str, paged: dict[str, Any]) -> None:
     one.open("/demo/#mesh=demo")
     pages = sum("alert within" in deed["outcome"] for deed in show(base)["deeds"])
     one.page.click("#demo button:text-is('Resume')")

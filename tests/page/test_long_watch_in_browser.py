@@ -147,7 +147,7 @@ def test_links_to_what_is_no_longer_kept_say_so(one: Tab) -> None:
     one.until(lambda: "expected" in one.text("#comparison"), "what is wrong with the periods")
 
 
-def test_who_is_refused_a_stream_sees_verdicts_all_the_same(browser: Any, one: Tab) -> None:
+def test_a_page_without_a_stream_still_shows_verdicts(browser: Any, one: Tab) -> None:
     push(one.base, "full", 0, 11)
     with ExitStack() as others:
         for _ in range(STREAMS):
@@ -159,7 +159,7 @@ def test_who_is_refused_a_stream_sees_verdicts_all_the_same(browser: Any, one: T
         assert any("429" in said for said in one.complaints)
 
 
-def test_who_comes_back_to_a_tab_is_told_all_at_once(one: Tab) -> None:
+def test_a_tab_that_becomes_visible_catches_up_at_once(one: Tab) -> None:
     push(one.base, "back", 0, ANOMALOUS)
     asked: list[str] = []
     one.open("/#mesh=back")

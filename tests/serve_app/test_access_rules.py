@@ -468,7 +468,7 @@ def proxied(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
     return Access(Rules(tokens_file=file, trusted_proxies=proxies, proxy_user_header="X-Forwarded-User"), clock)
 
 
-def test_a_trusted_proxy_names_the_user_and_nobody_else_does(proxied: Access, tokens: dict[str, str]) -> None:
+def test_only_a_trusted_proxy_names_the_user(proxied: Access, tokens: dict[str, str]) -> None:
     said = (b"x-forwarded-user", b"ada")
     found = proxied.check("GET", "/v1/meshes", [HOST, said], ("10.0.0.9", 1))
     assert (found.name, found.scopes, found.way) == ("ada", {Scope.READ, Scope.WRITE}, "proxy")

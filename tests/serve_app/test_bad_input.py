@@ -204,7 +204,7 @@ def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> N
     ids=str,
 )
 @pytest.mark.usefixtures("unchanged")
-def test_a_form_that_nobody_reads_is_refused(service: Service, headers: dict[str, str]) -> None:
+def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str]) -> None:
     for path in (PUSH, BASELINE, SCORE):
         body = problem(
             service.http.post(path, content=json.dumps(NEXT), headers=headers), 415, "unsupported-media-type"
@@ -229,7 +229,7 @@ def test_what_any_page_can_make_a_browser_post_is_refused(service: Service, rout
     assert not [name for name in asked.headers if name.startswith("access-control")]
 
 
-def test_a_page_that_says_json_is_heard(service: Service, mesh: None) -> None:
+def test_a_form_with_the_json_media_type_is_read(service: Service, mesh: None) -> None:
     headers = {"origin": service.url, "content-type": "application/json"}
     body = json.dumps(snapshot_document(SNAPSHOTS[2]))
     assert service.http.post(PUSH, content=body, headers=headers).status_code == 200
@@ -367,7 +367,7 @@ def test_paths_and_parameters_that_lead_nowhere(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_all_methods_of_a_path_are_told(service: Service) -> None:
+def test_all_methods_of_a_path_are_listed(service: Service) -> None:
     response = service.http.put(f"/v1/meshes/{MESH}/feedback")
     problem(response, 405, "method-not-allowed")
     assert response.headers["allow"] == "GET, POST"

@@ -188,7 +188,7 @@ def test_what_was_said_is_listed_and_taken_back() -> None:
         (lambda service: service.unmute("prod", "none"), UnknownMute),
     ],
 )
-def test_what_nobody_said_cannot_be_taken_back(call: Callable[[Client], None], error: type[ServeError]) -> None:
+def test_missing_feedback_cannot_be_withdrawn(call: Callable[[Client], None], error: type[ServeError]) -> None:
     with client(lambda _: refusal(error("nothing is said of it"))) as service, pytest.raises(error):
         call(service)
 
@@ -236,7 +236,7 @@ def test_a_broken_answer_is_asked_for_again() -> None:
         assert service.push("prod", SNAPSHOT) == VERDICT
 
 
-def test_nobody_there_is_said_at_once() -> None:
+def test_a_refused_connection_is_reported_at_once() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
@@ -244,7 +244,7 @@ def test_nobody_there_is_said_at_once() -> None:
         service.meshes()
 
 
-def test_an_answer_of_somebody_else_is_told() -> None:
+def test_an_answer_of_another_server_is_reported() -> None:
     with client(lambda _: httpx.Response(418, text="a teapot")) as service, pytest.raises(ServeError, match="a teapot"):
         service.meshes()
 

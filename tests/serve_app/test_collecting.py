@@ -136,7 +136,7 @@ async def test_a_prometheus_that_fails_is_asked_once_an_interval_and_then_caught
     assert one.state.problem == ""
 
 
-async def test_an_instant_of_which_prometheus_knows_nobody_is_over() -> None:
+async def test_an_instant_without_services_is_skipped() -> None:
     source, service = Scripted(empty), Service()
     one = collecting(source, service)
     await one.tick(NOW)
@@ -183,7 +183,7 @@ async def test_what_is_refused_or_known_already_does_not_come_again() -> None:
     assert one.state.handed_on is None
 
 
-async def test_annotations_that_say_nothing_are_told_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_annotations_without_effect_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     said = ["shop/cart: tagae.io/mute: expected the reason, came 'no'"]
     source, service = Scripted(lambda at: replace(good(at), ignored_annotations=tuple(said))), Service()
     one = collecting(source, service)
@@ -217,7 +217,7 @@ async def test_a_mistake_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptur
     assert "collecting failed" in caplog.text
 
 
-async def test_a_slow_source_stops_nobody_else() -> None:
+async def test_a_slow_source_delays_no_other_mesh() -> None:
     began, release = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 

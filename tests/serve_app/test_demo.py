@@ -165,7 +165,7 @@ def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert describe(scored(0)).startswith("snapshot 0: score 1.0")
 
 
-def test_the_story_is_told_and_judged() -> None:
+def test_the_story_is_played_and_judged() -> None:
     simulator = Simulator(MeshSpec(services=30, seed=1))
     with Client("http://service", transport=transport()) as client:
         first = begin(simulator, 1, Controls(speed=0.0))

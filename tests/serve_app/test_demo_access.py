@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 KEY = {"key": "story"}
 
 
-def test_nobody_presses_a_button_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_button_works_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, secret = tmp_path / "tokens.toml", tmp_path / "demo.token"
     reader = editing.create(file, "reader", [Scope.READ])
     secret.write_text(editing.create(file, "demo", [Scope.READ, Scope.WRITE]))

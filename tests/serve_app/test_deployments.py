@@ -61,7 +61,7 @@ def test_a_bad_group_spoils_no_other(weights: Path) -> None:
     assert score_groups(checkpoint.network, []) == []
 
 
-def test_a_device_that_is_told_and_absent_is_refused() -> None:
+def test_a_configured_device_that_is_absent_is_refused() -> None:
     assert find_device("cpu") == torch.device("cpu")
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")

@@ -87,7 +87,7 @@ def test_a_subclass_is_answered_like_its_nearest_ancestor() -> None:
     assert answer(VeryInvalid("x")) is ANSWERS[InvalidDocument]
 
 
-def test_an_unexpected_error_does_not_tell_its_text() -> None:
+def test_an_unexpected_error_does_not_show_its_text() -> None:
     body = problem(RuntimeError("password=hunter2"))
     assert body.status == 500
     assert "hunter2" not in body.model_dump_json()

@@ -201,7 +201,7 @@ def test_what_leads_nowhere(service: Service, incident: str) -> None:
 
 
 @pytest.mark.ray
-def test_it_is_kept_listed_heeded_and_taken_back(service: Service, incident: str) -> None:
+def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident: str) -> None:
     said = {"incident": incident, "was_incident": False, "note": "nightly batch"}
     response = service.http.post(PATH, json=said)
     assert response.status_code == 200, response.text

@@ -83,7 +83,7 @@ def test_what_leads_nowhere(service: Service) -> None:
     refuses_what_is_no_document(service, PATH)
 
 
-def test_it_is_kept_listed_heeded_and_taken_back(service: Service, paged: list[str]) -> None:
+def test_it_is_stored_listed_applied_and_withdrawn(service: Service, paged: list[str]) -> None:
     said = {"services": [*paged, paged[0]], "end": END, "reason": "database upgrade"}
     response = service.http.post(PATH, json=said)
     assert response.status_code == 200, response.text

@@ -108,7 +108,7 @@ def muting(mesh: Mesh, days: Days, services: Sequence[str] | None, until: int, s
     return replace(mesh, state=unpack_state(pack_state(state), state.window))
 
 
-def test_who_is_muted_pages_nobody_and_is_judged_as_ever(
+def test_a_muted_service_raises_no_alert_and_is_still_scored(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
     hushed = muting(quiet, days, sorted(affected(plain, FAULT)), until=AFTER.stop)
@@ -178,9 +178,7 @@ def test_one_that_is_taken_back_leaves_what_there_would_be_without(
         remove_mute(quiet.state, mute.id)
 
 
-def test_mutes_that_hold_for_nobody_change_not_a_bit(
-    run: Running, quiet: Mesh, plain: list[Verdict], days: Days
-) -> None:
+def test_mutes_without_services_change_no_bit(run: Running, quiet: Mesh, plain: list[Verdict], days: Days) -> None:
     """One to come, one of a service that is not there, and a sensitivity that is the usual one."""
     later = Mute("m", (), days.snapshots[-1].observed_at + timedelta(1), days.snapshots[-1].observed_at, "x", AT)
     waiting = replace(quiet, state=replace(quiet.state, memory=replace(quiet.state.memory, mutes=(later,))))

@@ -48,7 +48,7 @@ def test_every_reference_leads_somewhere_and_errors_are_problems() -> None:
 
 @pytest.mark.ray
 @pytest.mark.timeout(180)
-def test_the_service_tells_the_same_and_takes_its_example(service: Service) -> None:
+def test_the_service_has_the_same_document_and_accepts_its_example(service: Service) -> None:
     told = service.http.get("/openapi.json").json()
     del told["info"]["version"]
     assert told == _document()

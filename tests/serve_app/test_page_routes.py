@@ -239,7 +239,7 @@ def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Se
             assert time.perf_counter() - answered < 3 * TIME_FACTOR, "it does not wait for a poll"
 
 
-def test_who_comes_back_is_told_what_it_missed_and_nothing_twice(service: Service) -> None:
+def test_a_reconnected_stream_gets_missed_verdicts_once(service: Service) -> None:
     mesh = "missed"
     told = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:5]]
     times = [verdict["observed_at"] for verdict in told]

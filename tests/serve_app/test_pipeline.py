@@ -304,7 +304,7 @@ def test_a_part_that_gives_no_answer_is_named_and_nothing_is_called_normal(check
     check_suspects(verdict, snapshots[-1].node_ids)
 
 
-def test_an_open_incident_is_told_though_a_part_is_missing(checkpoint: Checkpoint) -> None:
+def test_an_open_incident_is_reported_though_a_part_is_missing(checkpoint: Checkpoint) -> None:
     spec = MeshSpec(services=200, namespaces=5, seed=12)
     snapshots = snapshots_of(spec, 40, Fault("error_burst", busiest(spec, "error_burst", 3), 25, 40))
     mesh, verdict = Mesh(), None
@@ -338,7 +338,7 @@ def retired(snapshots: Sequence[MeshSnapshot], service: str, at: int, announced:
     return out
 
 
-def test_a_planned_deletion_pages_nobody_and_an_unplanned_one_does(checkpoint: Checkpoint) -> None:
+def test_only_an_unplanned_deletion_raises_an_alert(checkpoint: Checkpoint) -> None:
     spec = MeshSpec(services=60, seed=21)
     service = busiest(spec, place=8)
     snapshots = snapshots_of(spec, 75)

@@ -94,7 +94,7 @@ def test_reasons_in_words(reason: Reason, sentence: str) -> None:
         ("request_rate", float("nan"), float("nan")),
     ],
 )
-def test_what_reads_as_expected_is_told_apart(metric: str, observed: float, expected: float) -> None:
+def test_reasons_that_read_as_expected_are_recognised(metric: str, observed: float, expected: float) -> None:
     assert reads_as_expected(_reason(metric, observed, expected))
     assert reads_as_expected(_reason(metric, expected, observed))
 
@@ -108,7 +108,7 @@ def test_what_reads_as_expected_is_told_apart(metric: str, observed: float, expe
         (-60, "canary of shop/cart (v2) came 60 s after it began"),
     ],
 )
-def test_planned_changes_are_told_from_the_incidents_side(ahead: float, sentence: str) -> None:
+def test_planned_changes_are_described_relative_to_the_incident(ahead: float, sentence: str) -> None:
     near = NearbyChange(PlannedChange("canary", SUSPECT, "v2"), NOW - timedelta(seconds=ahead))
     assert change_text(near, NOW) == sentence
     assert change_text(replace(near, change=PlannedChange("scale_out", SUSPECT)), near.at) == (
@@ -117,7 +117,7 @@ def test_planned_changes_are_told_from_the_incidents_side(ahead: float, sentence
 
 
 @pytest.mark.parametrize("metric", SERIES[: OWN + CALLS])
-def test_every_series_is_told_in_its_unit(metric: str) -> None:
+def test_every_series_is_formatted_in_its_unit(metric: str) -> None:
     unit = next(c.unit for c in (*NODE_CHANNELS, *EDGE_CHANNELS) if c.name == metric)
     ending = {"s": " ms", "ratio": "%", "1/s": "/s", "1": ""}[unit]
     name, _, rest = reason_text(_reason(metric, 0.5, 0.25), SUSPECT, NOW).partition(", expected ")

@@ -111,7 +111,7 @@ def test_meshes_do_not_touch_each_other(service: Service) -> None:
             assert_same(came, wanted)
 
 
-def test_a_deleted_mesh_begins_anew(service: Service) -> None:
+def test_a_deleted_mesh_starts_again(service: Service) -> None:
     first, second = recorded(SMALL, 2)
     push(service, "gone", first)
     assert service.http.delete("/v1/meshes/gone").status_code == 204

@@ -192,7 +192,7 @@ def test_usual_state_is_healthy(seed: int) -> None:
     assert usual.p99.max() < 20
 
 
-def test_a_slow_service_slows_its_callers_and_nobody_beside_them(mesh: MeshPhysics) -> None:
+def test_a_slow_service_slows_only_its_callers(mesh: MeshPhysics) -> None:
     usual = settle(mesh, usual_conditions(mesh))
     callers = _callers(mesh)
     for culprit in candidates(mesh, "latency_injection")[::4]:

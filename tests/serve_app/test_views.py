@@ -32,7 +32,7 @@ def _reordered(snapshot: MeshSnapshot, drop: int) -> MeshSnapshot:
     )
 
 
-def test_each_service_and_call_keeps_its_strangeness_in_whatever_order_it_comes() -> None:
+def test_each_service_and_call_keeps_its_score_in_any_order() -> None:
     checkpoint = load()
     *past, newest = Simulator(MeshSpec(services=60, seed=2), snapshots=12).snapshots()
     mesh = Mesh()

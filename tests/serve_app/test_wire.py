@@ -108,7 +108,7 @@ def test_every_form_is_the_same_snapshot(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("changed", "pointer", "words"), WRONG)
-def test_every_form_tells_the_same_mistake(form: str, changed: dict[str, Any], pointer: str, words: str) -> None:
+def test_every_format_reports_the_same_mistake(form: str, changed: dict[str, Any], pointer: str, words: str) -> None:
     media_type, encode = FORMS[form]
     try:
         body = encode(document(**changed))

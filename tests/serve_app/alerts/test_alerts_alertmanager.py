@@ -165,7 +165,7 @@ async def test_a_replica_that_recovers_knows_how_things_are_now(trouble: int | s
     assert states == {("a", "minor"): True, ("a", "critical"): False, ("b", "minor"): True}
 
 
-async def test_a_replica_that_was_down_from_the_beginning_is_told_when_it_comes(tmp_path: Path) -> None:
+async def test_a_replica_that_was_down_from_the_beginning_is_notified_when_it_starts(tmp_path: Path) -> None:
     async with standing_in(200) as (server,):
         await server.stop()
         async with notifying(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, instruments):
@@ -207,7 +207,7 @@ async def test_what_will_not_pass_is_not_repeated_blindly(status: int, reason: s
             assert len(server.requests) == 1
 
 
-async def test_whoever_asks_for_time_is_given_it(tmp_path: Path) -> None:
+async def test_retry_after_is_respected(tmp_path: Path) -> None:
     assert Backoff(1.0, 60.0).seconds(1, retry_after_seconds=30.0) == 30.0
     assert Backoff(1.0, 60.0).seconds(1, retry_after_seconds=9999.0) == 60.0
     for failures, most in ((1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (5000, 60.0)):

@@ -196,7 +196,7 @@ async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> No
     assert firing == [("firing", "minor"), ("firing", "critical")]
 
 
-async def test_a_replica_that_was_away_is_told(tmp_path: Path) -> None:
+async def test_a_replica_that_was_away_is_notified(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am-0") as one, alertmanager(tmp_path / "am-1") as two:
         await two.stop()
         async with notifying(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
@@ -210,7 +210,7 @@ async def test_a_replica_that_was_away_is_told(tmp_path: Path) -> None:
     assert ("firing", "minor") not in [row for told in two.notifications() for row in told]
 
 
-async def test_another_process_tells_of_the_same_alert(tmp_path: Path) -> None:
+async def test_another_process_sends_the_same_alert(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am") as manager:
         async with notifying(_to(manager), tmp_path, utc_now) as (notifier, _):
             notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())

@@ -95,7 +95,7 @@ def test_merged_incidents_end_into_the_survivor() -> None:
     assert [(e.document["event"], e.document["merged_into"]) for e in merged.events] == [("merged", "old")]
 
 
-def test_it_merges_into_whoever_has_most_of_it() -> None:
+def test_it_merges_into_the_incident_with_most_of_its_services() -> None:
     last = incident("c", "a/1", "a/2", "a/3")
     one, two = incident("x", "b/1", age=300), incident("y", "b/2", age=400)
     after = verdict(replace(one, affected=("b/1", "a/1", "a/2")), replace(two, affected=("b/2", "a/3")))
@@ -164,7 +164,7 @@ def test_a_start_ahead_of_the_clock_is_now() -> None:
     assert alert.resolve(NOW - MINUTE).ends_at == NOW  # never before its start, even if the clock is set back
 
 
-def test_whoever_comes_back_is_told_anew() -> None:
+def test_an_incident_that_returns_is_notified_again() -> None:
     opened, over, again = _play(verdict(incident("a")), verdict(), verdict(incident("a")))
     assert again.alerts.open[0].alert.labels == opened.alerts.open[0].alert.labels
     assert _kinds(again) == ["opened"]

@@ -63,7 +63,7 @@ async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> N
     assert events[0]["id"] == hook.requests[0].json["id"]
 
 
-async def test_nobody_is_told_before_it_is_written(tmp_path: Path) -> None:
+async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> None:
     kept: list[bool] = []
 
     def behaviour(request: Request) -> int:
@@ -90,7 +90,7 @@ async def test_closing_delivers_what_waits(tmp_path: Path) -> None:
         assert notifier.count_waiting() == {"alertmanager": 0, "webhook": 0}
 
 
-async def test_closing_ends_though_nobody_answers(tmp_path: Path) -> None:
+async def test_closing_ends_without_an_answer(tmp_path: Path) -> None:
     async with standing_in("hang", "hang") as (manager, hook):
         to = receivers([manager], [hook], deadline_seconds=3600.0, drain_seconds=0.05)
         async with notifying(to, tmp_path) as (notifier, _):
@@ -101,7 +101,7 @@ async def test_closing_ends_though_nobody_answers(tmp_path: Path) -> None:
     assert sum(map(len, book.events.values())) == 1
 
 
-async def test_one_that_never_ran_keeps_what_it_was_told(tmp_path: Path) -> None:
+async def test_a_notifier_that_never_ran_keeps_its_verdicts(tmp_path: Path) -> None:
     notifier = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
     notifier.accept_verdict("shop", verdict(incident("a")), NOW)
     assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == ["a"]
@@ -150,7 +150,7 @@ def test_times_without_a_zone_are_refused() -> None:
         )
 
 
-async def test_a_disk_that_refuses_keeps_nobody_in_the_dark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with (
         standing_in(200) as (hook,),
         notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often()), tmp_path) as (
@@ -168,7 +168,7 @@ async def test_a_disk_that_refuses_keeps_nobody_in_the_dark(tmp_path: Path, capl
     assert "still sent" in caplog.text
 
 
-async def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_file, "PATIENCE_SECONDS", 0.05)
     fresh = tmp_path / f"{state_file.FILE_NAME}.new"
     os.mkfifo(fresh)  # opened for writing, it hangs until somebody reads

@@ -32,7 +32,7 @@ def _events(requests: list[Request]) -> list[tuple[str, str]]:
     return [(request.json["incident"]["id"], request.json["event"]) for request in requests]
 
 
-async def test_an_event_tells_all_that_is_known(tmp_path: Path) -> None:
+async def test_an_event_has_all_fields(tmp_path: Path) -> None:
     async with (
         standing_in(200) as (server,),
         notifying(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),

@@ -39,7 +39,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_nobody_is_told_by_default() -> None:
+def test_no_notification_by_default() -> None:
     to = receivers(load().notify)
     assert (to.alertmanagers, to.webhooks, to.links.cluster) == ((), (), "default")
 

@@ -31,7 +31,7 @@ def churned(spec: MeshSpec, snapshots: int, per_hour: float, *, canaries: bool =
 
 
 @pytest.mark.parametrize(("seed", "late"), [(1, 0), (2, 2)])
-def test_a_restless_hour_of_planned_changes_pages_nobody(seed: int, late: int) -> None:
+def test_a_busy_hour_of_planned_changes_raises_no_alert(seed: int, late: int) -> None:
     """Ten times as many as usual. Without canaries: the mesh's routes have their shares, and nobody tells us."""
     day = churned(replace(SPEC, seed=seed), 200, 60.0, canaries=False, late=late)
     assert len(day.made) > 30
@@ -47,7 +47,7 @@ def test_a_restless_hour_of_planned_changes_pages_nobody(seed: int, late: int) -
 
 
 @pytest.mark.parametrize(("seed", "empties", "late"), [(1, False, 0), (2, True, 0), (3, True, 2), (4, False, 2)])
-def test_who_is_gone_unplanned_pages_within_two_intervals_and_who_is_retired_never(
+def test_an_unplanned_disappearance_alerts_within_two_intervals_and_a_retirement_never(
     seed: int, empties: bool, late: int
 ) -> None:
     spec = replace(SPEC, seed=seed)
@@ -82,7 +82,7 @@ def test_a_page_beside_a_change_names_it() -> None:
 
 @pytest.mark.days
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_day_of_planned_changes_pages_nobody(seed: int) -> None:
+def test_a_day_of_planned_changes_raises_no_alert(seed: int) -> None:
     """Scaling, rollouts, retirements, new services, drained nodes; no canaries."""
     spec = replace(SPEC, services=40, seed=seed)
     day = churned(spec, DAY, 6.0, canaries=False)

@@ -196,7 +196,7 @@ def test_ray_is_not_in_the_process(pushed: Pushed) -> None:
     assert [path for path in files if "/ray/" in path or "/fastapi/" in path] == []
 
 
-def test_watchers_are_bounded_and_one_that_does_not_read_holds_up_nobody(pushed: Pushed) -> None:
+def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed: Pushed) -> None:
     """It reads one verdict, then none while more come than fit between the two, then what there is: the newest."""
     push(pushed.ask, SNAPSHOTS[19])
     narrow = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
@@ -340,7 +340,7 @@ def measured(said: str) -> dict[str, float]:
     }
 
 
-def test_prometheus_is_told_what_it_does_where_somebody_asks_for_it(pushed: Pushed, tmp_path: Path) -> None:
+def test_metrics_are_exported_if_a_port_is_set(pushed: Pushed, tmp_path: Path) -> None:
     assert "/metrics" not in pushed.sidecar.said
     listening = [one for one in pushed.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
     assert len(listening) == 1  # gRPC alone

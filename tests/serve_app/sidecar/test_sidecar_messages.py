@@ -142,7 +142,9 @@ def test_what_is_not_known_is_absent() -> None:
         ),
     ],
 )
-def test_a_bad_snapshot_is_told_as_over_http(message: Snapshot, document: dict[str, Any], pointer: str) -> None:
+def test_a_bad_snapshot_has_the_same_problem_as_over_http(
+    message: Snapshot, document: dict[str, Any], pointer: str
+) -> None:
     document["services"] = [{"namespace": "shop", "name": name} for name in document["services"]]
     if message.HasField("observed_at"):
         document["observed_at"] = AT.ToJsonString()

@@ -28,7 +28,7 @@ def test_scrapes_are_missing_and_time_goes_on() -> None:
     assert times == again
 
 
-def test_what_was_announced_in_a_gap_is_told_after_it() -> None:
+def test_changes_in_a_gap_are_reported_after_it() -> None:
     spec = MeshSpec(services=30, seed=4, scrape_gaps_per_day=200.0)
     whole = Simulator(SPEC, snapshots=240)
     there = {

@@ -44,7 +44,7 @@ def test_a_front_hands_on_all_that_comes_and_shows_what_its_callers_see(simulato
     assert traffic(last, np.array(fronts)) == pytest.approx(last.edge_features[handed_on, 0], rel=1e-5)
 
 
-def test_a_remote_name_takes_some_of_the_traffic_and_calls_nobody(simulator: Simulator) -> None:
+def test_a_remote_name_takes_some_of_the_traffic_and_has_no_callees(simulator: Simulator) -> None:
     plain = list(Simulator(SPEC, snapshots=LENGTH).snapshots())[-1]
     last = seen(simulator, Instrumentation(remotes=1.0, seed=5))[-1]
     remotes = [i for i, name in enumerate(last.node_ids) if name.endswith(".remote")]
@@ -73,7 +73,7 @@ def test_a_caller_in_trouble_sees_it_in_what_only_it_measures(simulator: Simulat
     assert raised  # half of the faults show there, drawn by service
 
 
-def test_who_is_measured_how_does_not_depend_on_who_else_is_there() -> None:
+def test_measurement_of_a_service_does_not_depend_on_other_services() -> None:
     how, other = Instrumentation(fronts=0.3, seed=9), Instrumentation(fronts=0.3, seed=10)
     names = [f"a/s{i}" for i in range(200)]
     draws = [how.draw(name, 5) for name in names]

@@ -75,9 +75,7 @@ def test_columns_are_what_the_verdicts_say(watched: Watched, verdicts: list[dict
     assert columns["kept_from"] == verdicts[0]["observed_at"]
 
 
-def test_an_incident_is_told_from_its_first_to_its_last_snapshot(
-    watched: Watched, verdicts: list[dict[str, Any]]
-) -> None:
+def test_an_incident_spans_its_first_to_its_last_snapshot(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
     opened = [(verdict, incident) for verdict in verdicts for incident in verdict["incidents"]]
     incidents = told(watched).incidents
     assert [one.id for one in incidents] == list(dict.fromkeys(incident["id"] for _, incident in opened))
@@ -92,7 +90,7 @@ def test_an_incident_is_told_from_its_first_to_its_last_snapshot(
     assert culprit() in {one.service for one in incidents}
 
 
-def test_who_is_suspected_last_is_not_who_it_was_when_it_was_strongest() -> None:
+def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() -> None:
     def document(second: int, score: float, *suspects: str) -> Record:
         incident = {"id": "x", "since": "2026-01-01T00:00:00Z", "severity": "minor", "score": score}
         incident |= {"suspects": [{"service": name} for name in suspects], "affected": ["shop/web"]}
@@ -108,7 +106,7 @@ def test_who_is_suspected_last_is_not_who_it_was_when_it_was_strongest() -> None
     assert nobody.service == "shop/web", "nobody is suspected: the first that suffers"
 
 
-def test_changes_are_those_of_the_snapshots_that_are_told(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_changes_belong_to_the_listed_snapshots(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
     announced = [
         (snapshot.observed_at, change.kind, change.service, change.reason)
         for snapshot in SNAPSHOTS
@@ -209,7 +207,7 @@ def without(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
     )
 
 
-def test_a_name_that_nobody_has_is_refused(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_an_unknown_name_is_refused(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
     name = SNAPSHOTS[0].node_ids[0]
     for service, source, words in (
         ("shop/nobody", None, "service 'shop/nobody'"),

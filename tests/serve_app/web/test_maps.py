@@ -130,7 +130,7 @@ def test_a_mesh_without_calls_or_incidents_is_drawn() -> None:
     assert (told.nodes.name, told.edges.source, told.nodes.incident) == (["a/x"], [], [None])
 
 
-def test_a_large_mesh_is_told_by_namespaces() -> None:
+def test_a_large_mesh_is_folded_by_namespaces() -> None:
     mesh = large()
     assert mesh.num_nodes > MOST_SERVICES
     told, moment = drawn(mesh, verdict())
@@ -153,7 +153,7 @@ def test_a_large_mesh_is_told_by_namespaces() -> None:
     assert len(told.edges.source) == 6, "all ordered pairs of three; what is inside one is not drawn"
 
 
-def test_a_namespace_is_told_service_by_service_where_somebody_asks_or_an_incident_is() -> None:
+def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
     mesh = large()
     asked, _ = drawn(mesh, verdict(), "pay", "nowhere")
     assert asked.collapsed == ["batch", "shop"]
@@ -170,7 +170,7 @@ def test_a_namespace_is_told_service_by_service_where_somebody_asks_or_an_incide
     assert any(s in shop and d in shop for s, d in ends), "calls inside what is unfolded are drawn"
 
 
-def test_a_namespace_that_has_no_room_tells_the_worst_of_itself() -> None:
+def test_a_namespace_without_room_shows_its_worst_service() -> None:
     said = verdict(
         incident("worse", "batch/s9", "batch/s1"),
         incident("other", "batch/s3"),
@@ -189,7 +189,7 @@ def test_incidents_have_room_before_what_is_asked_for(monkeypatch: pytest.Monkey
     assert told.collapsed == ["batch", "shop"]
 
 
-def test_who_is_gone_is_drawn_with_its_last_calls() -> None:
+def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
     without = snapshot(list(SMALL.node_ids[:3]), {("shop/web", "shop/cart"): 8.0, ("shop/cart", "pay/card"): 4.0})
     said = verdict(incident("x", "pay/ledger", "pay/card"), suspects={"pay/ledger": 0.9, "never/seen": 0.1})
     told, _ = drawn(without, said, before=(SMALL, without))
@@ -205,7 +205,7 @@ def test_who_is_gone_is_drawn_with_its_last_calls() -> None:
     assert lost == [("pay/card", "pay/ledger")]
 
 
-def test_who_is_gone_takes_nothing_from_a_folded_namespace() -> None:
+def test_a_disappeared_service_does_not_change_a_folded_namespace() -> None:
     mesh = large()
     assert (mesh.edge_index == mesh.num_nodes - 1).any(), "it had calls, of which nobody knows a rate now"
     names = [*mesh.node_ids[:-1]]

@@ -164,7 +164,7 @@ def test_a_scene_is_of_the_incident_and_not_of_the_mesh(moments: list[Moment]) -
     assert set(shown.edge_index.ravel().tolist()) | set(range(shown.num_involved)) == set(range(len(names)))
 
 
-def test_what_is_charted_is_what_the_reason_tells_of(moments: list[Moment]) -> None:
+def test_charts_show_the_metric_of_the_reason(moments: list[Moment]) -> None:
     case = find("shop", moments)
     at = next(i for i, moment in enumerate(moments) if moment is case.worst)
     told = [(s.service, r) for s in case.incident.suspects for r in s.reasons if r.observed is not None]

@@ -56,5 +56,5 @@ def test_it_stops_where_nothing_is_wrong_and_ends_in_circles() -> None:
 
 
 @pytest.mark.parametrize("suspects", [(), ("gone",)])
-def test_nobody_to_begin_with_is_no_way(suspects: tuple[str, ...]) -> None:
+def test_no_origin_gives_no_path(suspects: tuple[str, ...]) -> None:
     assert spread(snapshot({("cart", "db"): 1.0}), incident("cart", suspects=suspects)) == ()

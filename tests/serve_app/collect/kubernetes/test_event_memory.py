@@ -29,13 +29,13 @@ def noted(*documents: dict[str, object], most: int = 100) -> EventMemory:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_what_nobody_planned_is_kept(kind: str) -> None:
+def test_unplanned_events_are_kept(kind: str) -> None:
     ((told,),) = [noted(event(kind, "web-6b9f7cd5c4-qq2zt")).find(SHOP, {}, NOW)]
     assert (told.kind, told.service) == (kind, "shop/web")
 
 
 @pytest.mark.parametrize("kind", ["ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Pulled", ""])
-def test_what_somebody_planned_and_what_says_nothing_is_not(kind: str) -> None:
+def test_planned_and_uninformative_events_are_dropped(kind: str) -> None:
     assert len(noted(event(kind))) == 0
 
 
@@ -55,7 +55,7 @@ def test_one_that_comes_again_takes_its_own_place_and_the_oldest_give_way() -> N
     assert sorted(one.count for one in told) == [45, 46, 47, 48, 49]
 
 
-def test_new_ways_to_tell_time_and_count_are_read() -> None:
+def test_new_fields_of_time_and_count_are_read() -> None:
     one = event()
     one |= {"firstTimestamp": None, "lastTimestamp": None, "count": None}
     one |= {"eventTime": (NOW - timedelta(minutes=9)).isoformat()}
@@ -85,7 +85,7 @@ def test_new_ways_to_tell_time_and_count_are_read() -> None:
         ("Node", "web", ["shop/web"]),
     ],
 )
-def test_whose_an_object_is(kind: str, name: str, services: list[str]) -> None:
+def test_services_of_an_object(kind: str, name: str, services: list[str]) -> None:
     serves: dict[Key, list[Key]] = {
         ("shop", "cart-v1"): [("shop", "cart")],
         ("shop", "both"): [("shop", "cart"), ("shop", "web")],
@@ -108,7 +108,7 @@ def an_incident(minutes: float, *services: str) -> Incident:
     return Incident("one", NOW - timedelta(minutes=minutes), Severity.MINOR, 7.0, suspects, services[1:])
 
 
-def test_an_incident_is_told_what_befell_its_services_and_nothing_else_changes() -> None:
+def test_events_are_attached_to_incidents_of_their_services_and_nothing_else_changes() -> None:
     events = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
     before = a_verdict(an_incident(5, "shop/cart", "shop/web"), an_incident(5, "shop/search"))
     after = add_context(before, [], events)
@@ -121,7 +121,7 @@ def test_an_incident_is_told_what_befell_its_services_and_nothing_else_changes()
     assert add_context(before, [], many).incidents[0].events == tuple(many[:MOST])
 
 
-def test_changes_that_the_detector_no_longer_weighs_are_told_of_suspects_too() -> None:
+def test_old_changes_are_still_shown_at_suspects() -> None:
     def decided(minutes: float, *services: str) -> MeshSnapshot:
         return MeshSnapshot.create(
             node_ids=["shop/cart"],

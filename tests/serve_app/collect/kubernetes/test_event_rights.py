@@ -7,7 +7,7 @@ import yaml
 FILE = Path(__file__).parents[4] / "deploy" / "kubernetes" / "events.yaml"
 
 
-def test_whoever_watches_may_read_events_and_nothing_else() -> None:
+def test_the_role_may_read_events_and_nothing_else() -> None:
     account, role, binding = yaml.safe_load_all(FILE.read_text(encoding="utf-8"))
     assert (account["kind"], role["kind"], binding["kind"]) == ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
     assert role["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]}]

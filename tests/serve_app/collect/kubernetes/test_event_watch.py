@@ -43,7 +43,7 @@ def heard(one: EventWatch) -> list[str]:
     return [f"{told.kind} {told.service}" for told in reversed(one.find(SHOP, SERVES))]
 
 
-async def test_what_was_before_and_what_comes_is_heard(tmp_path: Path) -> None:
+async def test_past_and_new_events_are_received(tmp_path: Path) -> None:
     api = ApiServer()
     for i in range(5):  # three pages
         api.tell(event("Unhealthy", uid=str(i), age_seconds=600 - i))
@@ -115,7 +115,7 @@ async def test_bookmarks_move_on_where_nothing_happens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("as_status", [True, False])
-async def test_what_is_gone_is_listed_anew(tmp_path: Path, as_status: bool) -> None:
+async def test_an_expired_watch_lists_again(tmp_path: Path, as_status: bool) -> None:
     api = ApiServer(gone_as_status=as_status)
     with running(api):
         async with watching(api.url, tmp_path) as one:
@@ -264,7 +264,7 @@ async def test_an_answer_that_is_none_is_asked_for_again(
             assert one.state.outcomes == {outcome: 1, "listed": 1, "watched": 1}
 
 
-async def test_a_page_that_is_gone_begins_the_list_anew(tmp_path: Path) -> None:
+async def test_an_expired_page_restarts_the_list(tmp_path: Path) -> None:
     api = ApiServer(page=1)
     for i in range(3):
         api.tell(event("Unhealthy", uid=str(i)))

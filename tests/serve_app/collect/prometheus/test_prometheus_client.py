@@ -84,7 +84,7 @@ def test_what_is_no_answer_has_a_name_and_is_asked_once(behaviour: Behaviour, fa
     assert len(answer.samples) == 0
 
 
-def test_nobody_there_is_known_at_once() -> None:
+def test_a_refused_connection_fails_at_once() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, and nobody listens
         prometheus = Prometheus(Endpoint(f"http://127.0.0.1:{held.getsockname()[1]}"))

@@ -91,7 +91,7 @@ def test_kube_state_metrics_that_is_away_decides_nothing_and_forgets_nothing() -
     ]
 
 
-def test_a_part_of_it_that_is_away_deletes_nobody_unless_it_stays_away() -> None:
+def test_a_missing_part_deletes_no_service_unless_it_stays_missing() -> None:
     mesh: dict[Key, Controller] = {("shop", f"s{i}"): of(2) for i in range(40)}
     left = {key: one for key, one in mesh.items() if int(key[1][1:]) >= 20}
     _, known = WorkloadState().update(mesh, {}, frozenset())
@@ -105,13 +105,13 @@ def test_a_part_of_it_that_is_away_deletes_nobody_unless_it_stays_away() -> None
     assert known.update(left, {}, frozenset())[0] == []
 
 
-def test_a_few_that_go_together_are_told_at_once() -> None:
+def test_a_few_deletions_together_are_reported_at_once() -> None:
     mesh: dict[Key, Controller] = {("shop", f"s{i}"): of(2) for i in range(40)}
     left = {key: one for key, one in mesh.items() if key[1] not in ("s1", "s2", "s3")}
     assert told(mesh, left, {}) == [("deletion", f"shop/s{i}") for i in (1, 2, 3)]
 
 
-def test_a_node_that_is_cordoned_is_told_of_each_service_with_pods_on_it_once() -> None:
+def test_a_cordoned_node_is_reported_once_for_each_service_on_it() -> None:
     mesh: Controllers = {CART: of(2), ("shop", "web"): of(1), ("shop", "db"): of(1)}
     _, known = WorkloadState().update(mesh, SERVES, frozenset())
     decided = {**mesh, ("shop", "web"): of(2, 2)}
@@ -122,7 +122,7 @@ def test_a_node_that_is_cordoned_is_told_of_each_service_with_pods_on_it_once() 
     assert [(c.kind, c.service) for c in changes] == [("node_drain", "shop/db")]
 
 
-def test_whose_decision_a_scaling_was_is_said_and_is_no_decision_itself() -> None:
+def test_a_scaling_has_its_origin_and_the_origin_alone_is_no_change() -> None:
     _, known = WorkloadState().update({CART: of(2)}, SERVES, frozenset())
     assert known.update({CART: Controller(2, 1, by_autoscaler=True)}, {}, frozenset())[0] == []
     ((change,), _) = known.update({CART: Controller(5, 2, by_autoscaler=True)}, {}, frozenset())

@@ -167,7 +167,7 @@ def test_a_dead_service_is_seen_by_those_who_call_it() -> None:
     assert np.isnan(column(snapshot, "p99_latency")[dead])
 
 
-def test_decisions_become_planned_changes_of_the_services_and_are_told_once() -> None:
+def test_decisions_become_planned_changes_of_the_services_once() -> None:
     service, leaving = SNAPSHOTS[0].node_ids[3:5]
     workload = f"{service}-v1"
     mesh = IstioMesh(of(SNAPSHOTS), replicas={workload: (2, 1), "shop/other": (1, 1), f"{leaving}-v1": (2, 1)})
@@ -191,7 +191,7 @@ def test_decisions_become_planned_changes_of_the_services_and_are_told_once() ->
     assert [(c.kind, c.service) for c in back.snapshot.changes] == [("deletion", leaving)]  # the other ran nothing
 
 
-def test_what_was_decided_just_before_the_first_instant_is_told() -> None:
+def test_decisions_just_before_the_first_instant_are_reported() -> None:
     """As after a restart of the collector, which goes on where it ended."""
     service, decided_at = SNAPSHOTS[0].node_ids[3], SNAPSHOTS[4].observed_at
 
@@ -206,7 +206,7 @@ def test_what_was_decided_just_before_the_first_instant_is_told() -> None:
     assert [(c.kind, c.service) for c in first.snapshot.changes] == [("deploy", service)]
 
 
-def test_pods_that_die_are_nobodys_plan() -> None:
+def test_pods_that_die_are_no_planned_change() -> None:
     mesh = IstioMesh(of(SNAPSHOTS), replicas={f"{SNAPSHOTS[0].node_ids[0]}-v1": (2, 1)})
     with polled(mesh) as source:
         source.poll(FIRST)
@@ -218,7 +218,7 @@ def test_pods_that_die_are_nobodys_plan() -> None:
     assert poll.snapshot.changes == ()
 
 
-def test_what_annotations_say_is_told_with_the_snapshot_and_holds_while_kube_state_metrics_is_away() -> None:
+def test_annotations_are_in_the_snapshot_and_hold_without_kube_state_metrics() -> None:
     one, other = SNAPSHOTS[0].node_ids[:2]
     mesh = IstioMesh(of(SNAPSHOTS), replicas={f"{one}-v1": (2, 1)})
     with polled(mesh) as source:
@@ -262,7 +262,7 @@ def test_annotations_of_the_workloads_of_a_service(
     assert len(unheeded) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in said)
 
 
-def test_the_doctor_tells_of_annotations_that_do_nothing() -> None:
+def test_the_doctor_reports_annotations_without_effect() -> None:
     workload = f"{SNAPSHOTS[0].node_ids[0]}-v1"
     with standin.running(IstioMesh(of(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})) as server:
         found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
@@ -272,7 +272,7 @@ def test_the_doctor_tells_of_annotations_that_do_nothing() -> None:
     assert by["kubernetes annotations"].outcome == "ok"
 
 
-def test_which_kind_of_mesh_it_is_can_be_told_or_found_and_nothing_is_made_up() -> None:
+def test_the_kind_of_mesh_is_set_or_detected_and_never_guessed() -> None:
     mesh = IstioMesh(of(SNAPSHOTS))
     with polled(mesh, source="istio") as source:
         assert source.poll(FIRST).snapshot is not None
@@ -285,7 +285,7 @@ def test_which_kind_of_mesh_it_is_can_be_told_or_found_and_nothing_is_made_up() 
     assert "generic" in poll.why
 
 
-def test_a_mesh_of_another_kind_is_told_by_its_queries() -> None:
+def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
     def answers(request: standin.Request) -> None:
         known: dict[str, Samples] = {
             "rate(req[60000ms])": [({"app": "cart"}, "10"), ({"app": "web"}, "5")],

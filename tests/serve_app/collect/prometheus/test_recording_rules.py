@@ -139,7 +139,7 @@ def _nothing(_: Samples) -> Samples:
     return []
 
 
-def test_the_doctor_tells_a_large_mesh_of_them() -> None:
+def test_the_doctor_recommends_rules_for_a_large_mesh() -> None:
     def found(mesh: IstioMesh, calls: float) -> list[tuple[str, str]]:
         collector = LARGE.model_copy(update={"recorded_from_calls": calls})
         with standin.running(mesh) as server:
@@ -153,7 +153,7 @@ def test_the_doctor_tells_a_large_mesh_of_them() -> None:
     assert found(IstioMesh(of(SNAPSHOTS), recorded=90), 50) == [("ok", "")]
 
 
-def test_no_rules_are_looked_for_where_nobody_writes_them() -> None:
+def test_no_rules_are_queried_where_none_are_recorded() -> None:
     query = KNOWN["istio"].services["requests"]
     asked: list[str] = []
 
