@@ -1,7 +1,7 @@
 """The ops: one thin function each, which checks sizes and types and calls ``torch.ops.tagae.<op>``.
 
 Shapes: N nodes as targets, M nodes as neighbours (M = N in a whole mesh), E edges attended to, H heads, C channels a
-head, T size of the temporal embedding, D embedding, F features. Neighbourhoods are CSR: the slots of node i are
+head, T size of the temporal embedding, D embedding. Neighbourhoods are CSR: the slots of node i are
 ``indptr[i]`` to ``indptr[i + 1]`` of ``indices``. Index tensors are int64; the others all float32 or all float64; all
 on one device. Inputs need not be contiguous and are never changed. Contents of index tensors are checked on a CPU only.
 

@@ -215,8 +215,8 @@ def compare_detectors(first: Sequence[RecordingResult], second: Sequence[Recordi
         pages, others = (
             located_metrics([one.run for one in results if one.run is not None]) for results in (first, second)
         )
-        found = [[o.page is not None for o in told.outcomes] for told in (pages, others)]
-        places = [[o.place for o in told.outcomes] for told in (pages, others)]
+        found = [[o.page is not None for o in metrics.outcomes] for metrics in (pages, others)]
+        places = [[o.place for o in metrics.outcomes] for metrics in (pages, others)]
     else:
         both = [[outcome for one in results for outcome in one.outcomes] for results in (first, second)]
         found = [[o.found for o in outcomes] for outcomes in both]
@@ -293,7 +293,7 @@ def _churn(runs: Sequence[LocatedRun], controls: Sequence[LocatedRun]) -> Churn 
         return None
     due = sum(len(added_by_churn(run, control)) for run, control in zip(runs, controls, strict=True))
     hours = sum((run.end - run.begin) / timedelta(hours=1) for run in runs)
-    false, control = (sum(len(false_pages(run)) for run in told) for told in (runs, controls))
+    false, control = (sum(len(false_pages(run)) for run in group) for group in (runs, controls))
     return Churn(hours, false, control, due, rate(due, hours))
 
 

@@ -159,8 +159,8 @@ def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
     duty = np.flatnonzero(series.on_duty)
     end = truth.instant(len(truth.times) - 1) + truth.step
     begin = max(truth.begin, truth.instant(int(duty[0]))) if len(duty) else end
-    told = tuple(page for page in series.pages if page.begin >= begin)
-    return LocatedRun(told, truth.faults, truth.step, begin, end)
+    pages = tuple(page for page in series.pages if page.begin >= begin)
+    return LocatedRun(pages, truth.faults, truth.step, begin, end)
 
 
 def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcome, ...]:

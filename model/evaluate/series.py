@@ -94,8 +94,8 @@ def alert_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRe
     """
     begun: dict[str, datetime] = {}
     strongest: dict[str, Incident] = {}
-    for (time, _), told in zip(verdicts, _incidents([verdict for _, verdict in verdicts]), strict=True):
-        for incident in told:
+    for (time, _), incidents in zip(verdicts, _incidents([verdict for _, verdict in verdicts]), strict=True):
+        for incident in incidents:
             begun.setdefault(incident.id, time)
             if incident.id not in strongest or incident.score > strongest[incident.id].score:
                 strongest[incident.id] = incident

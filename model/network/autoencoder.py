@@ -107,7 +107,7 @@ class Autoencoder(nn.Module):
         self.symptoms = perceptron(2 * C_NODE + len(OWN_LOAD) + h, 64, C_NODE - 1)
         self.call_load = perceptron(2 * C_EDGE + len(OWN_LOAD), 32, len(CALL_LOAD))
         self.call_symptoms = perceptron(2 * C_EDGE + 2 * C_NODE, 32, len(CALL_SYMPTOMS))
-        self.blame = perceptron(d, 32, 1)
+        self.blame = perceptron(d, 32, 1)  # root-cause logit; saved weights have this name
 
     def forward(self, graph: MeshGraph) -> Decoding:
         """Run one pass over services and calls. All calls of the graph are decoded, present or vanished."""

@@ -54,7 +54,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, trajectories: Tensor, neighbours: Neighbourhoods) -> Tensor:
         """Map ``x [N, inputs]`` and ``trajectories [E, T]`` to ``[N, outputs]``; zeros for nodes without neighbours."""
-        values, heard = ops.attend(
+        values, attended = ops.attend(
             self.query(x),
             self.key(x),
             trajectories,
@@ -65,7 +65,7 @@ class Attention(nn.Module):
             neighbours.edges,
             self.slope,
         )
-        changes = torch.einsum("nht,hct->nhc", heard, self.trajectory_value)
+        changes = torch.einsum("nht,hct->nhc", attended, self.trajectory_value)
         return values + changes.flatten(1)  # [N, outputs]
 
 

@@ -146,8 +146,8 @@ class SeriesTail:
         scale, row, place = far
         channel = np.arange(self.start.shape[-1])[channels][place]
         surprise[far] += self._beyond(level[far] - np.float32(TAIL_START), scale, row, channel)
-        strangest: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
-        return strangest.clip(0, SURPRISE_LIMIT)
+        strongest: Array = surprise.max(axis=0) - np.float32(np.log10(len(surprise)))
+        return strongest.clip(0, SURPRISE_LIMIT)
 
     def _beyond(self, over: Array, scale: IntArray, row: IntArray, channel: IntArray) -> Array:
         """Return the additional surprise ``[F]`` of F levels that exceed the start of their tails by ``over``."""

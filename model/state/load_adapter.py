@@ -4,8 +4,7 @@ The shared weights know the effect of load on latency in general. A service that
 strongly and then looks unusual at every peak, although that is normal for it. Its adapter has one curve for each
 latency, ``rise(load) = slope u + bend max(u, 0)²``, with u the logarithm of load relative to usual. The curve is convex
 and never falls, like a queue. :func:`~model.state.mesh_state.observe` subtracts the rise before a latency meets its own
-past, for the service and for the calls into it. So baselines, spreads and trajectories are those of latency at usual
-load.
+past, for the service and for the calls into it. So the filters describe latency at usual load.
 """
 
 from collections.abc import Sequence

@@ -133,7 +133,7 @@ def train_network(
         data += [e for e in found if e.culprit < 0 or index in of_root_cause]
         counts.append(count)
         progress("reading runs", index + 1, len(runs))
-    with _denormals_flushed():
+    with _flush_denormals():
         losses = _train_network(network, data, options, progress)
     of_nodes, of_edges = (Tail.of_meshes(each_mesh) for each_mesh in zip(*counts, strict=True))
     return Checkpoint(network.eval(), MetaModel().eval(), of_nodes, of_edges, 0.0, provenance), losses
@@ -156,16 +156,19 @@ def train_verdicts(
     held_back = [
         examples_of_run for i, examples_of_run in enumerate(scored_runs) if i in of_meta or i not in of_root_cause
     ]
-    with _denormals_flushed():
+    with _flush_denormals():
         meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
     report = TrainingReport({}, meta_losses, promised, observed, first)
     return replace(checkpoint, page_offset=offset), report
 
 
 @contextmanager
-def _denormals_flushed() -> Iterator[None]:
-    """Losses that vanish leave moments of 1e-40, at ten times the price of a step. What this sets holds for the whole
-    thread, numpy and all, so it is taken back."""
+def _flush_denormals() -> Iterator[None]:
+    """Flush denormal numbers to zero in this block.
+
+    Vanishing losses leave optimiser moments of 1e-40, at ten times the cost of a step. The setting applies to the whole
+    thread, numpy included, so it is reset afterwards.
+    """
     torch.set_flush_denormal(True)
     try:
         yield
@@ -174,7 +177,7 @@ def _denormals_flushed() -> Iterator[None]:
 
 
 def _teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
-    """Which runs teach blame, and which the meta-model: blame is no news on faults that it was learned from."""
+    """Return which runs train the root-cause logit, and which the meta-model: the logit is too good on its own runs."""
     faulty = [i for i, run in enumerate(runs) if run.faults]
     return set(faulty[::2]), set(faulty[1::2])
 
@@ -182,7 +185,7 @@ def _teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
 def _read(
     run: TrainingRun, config: AutoencoderConfig, every: int
 ) -> tuple[list[Example], tuple[TailCounts, TailCounts]]:
-    """Examples of one run, and what its normal snapshots count for in the tails of services and calls."""
+    """Return the examples of a run, and its exceedances of services and calls."""
     found: list[Example] = []
     tails = TailCounts(len(NODE_CHANNELS)), TailCounts(len(EDGE_CHANNELS))
     for index, moment in enumerate(replay_run(run, config, AlertPolicy())):
@@ -210,7 +213,7 @@ def _train_network(
         optimiser, options.rate, total_steps=options.steps, pct_start=warm_up
     )
     batches = shuffle_batches(len(data), min(options.batch, len(data)), np.random.default_rng(options.seed))
-    history: dict[str, list[float]] = {"expectation": [], "structure": [], "blame": []}
+    history: dict[str, list[float]] = {"expectation": [], "structure": [], "root_cause": []}
     for step, rows in enumerate(islice(batches, options.steps), 1):
         batch = [data[i] for i in rows]
         graph = batch_tasks([e.task for e in batch], torch.device("cpu"))
@@ -227,7 +230,7 @@ def _train_network(
 
 
 def _losses(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
-    """Expectation and structure on normal snapshots, blame on faulty ones."""
+    """Return the losses: expectation and structure on normal snapshots, root cause on faulty ones."""
     decoding: Decoding = network(graph)
     sizes = torch.tensor([len(e.task.nodes) for e in batch])
     normal = torch.repeat_interleave(torch.tensor([e.culprit < 0 for e in batch]), sizes)  # [N]
@@ -236,12 +239,13 @@ def _losses(network: Autoencoder, graph: MeshGraph, batch: list[Example]) -> dic
         "expectation": _expectation_loss(decoding.node_expected, graph.nodes, C_NODE, normal)
         + _expectation_loss(decoding.edge_expected, graph.edges, C_EDGE, normal_calls),
         "structure": _structure_loss(network, decoding.embeddings, graph, sizes, normal_calls),
-        "blame": _root_cause_loss(decoding.root_cause_logit, batch, sizes),
+        "root_cause": _root_cause_loss(decoding.root_cause_logit, batch, sizes),
     }
 
 
 def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int, normal: Tensor) -> Tensor:
-    """Huber loss against the deviations now, in asinh of sigmas, where they were observed and all was normal."""
+    """Return the Huber loss against the deviations now, in asinh of sigmas, of observed channels in normal
+    snapshots."""
     now, observed = inputs[:, :channels], inputs[:, channels : 2 * channels]
     mask = observed * normal[:, None]
     error = functional.smooth_l1_loss(expected, now, reduction="none") * mask
@@ -249,7 +253,7 @@ def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int, normal: T
 
 
 def _structure_loss(network: Autoencoder, z: Tensor, graph: MeshGraph, sizes: Tensor, normal_calls: Tensor) -> Tensor:
-    """Mean squared error of sigmoid(Z_source Z_target^T) over calls and five sampled non-calls for each."""
+    """Return the mean squared error of sigmoid(Z_source Z_target^T) over calls and five sampled non-calls for each."""
     source, target = graph.edge_index[:, normal_calls]
     total = int(sizes.sum())
     first = (torch.cumsum(sizes, 0) - sizes).repeat_interleave(sizes)[source]  # first node of the same mesh
@@ -264,10 +268,11 @@ def _structure_loss(network: Autoencoder, z: Tensor, graph: MeshGraph, sizes: Te
     return ((1 - there).square().sum() + absent.square().sum()) / max(len(there) + len(absent), 1)
 
 
-def _root_cause_loss(blame: Tensor, batch: list[Example], sizes: Tensor) -> Tensor:
-    """Cross-entropy of the culprit among the services of its mesh, each fault weighing the same."""
-    losses, weights = [blame.sum() * 0], 0.0
-    for logits, example in zip(torch.split(blame, sizes.tolist()), batch, strict=True):
+def _root_cause_loss(logit: Tensor, batch: list[Example], sizes: Tensor) -> Tensor:
+    """Return the cross-entropy of the root cause among the services of its mesh, with the same weight for each
+    fault."""
+    losses, weights = [logit.sum() * 0], 0.0
+    for logits, example in zip(torch.split(logit, sizes.tolist()), batch, strict=True):
         if example.culprit >= 0:
             losses.append(-example.weight * functional.log_softmax(logits, 0)[example.culprit])
             weights += example.weight

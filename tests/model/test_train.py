@@ -54,7 +54,7 @@ def test_training_reports_what_it_saw(
     tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]
 ) -> None:
     _, report, steps = tiny
-    assert {k: len(v) for k, v in report.losses.items()} == {"expectation": 30, "structure": 30, "blame": 30}
+    assert {k: len(v) for k, v in report.losses.items()} == {"expectation": 30, "structure": 30, "root_cause": 30}
     assert {k: len(v) for k, v in report.meta_losses.items()} == {"ranking": 30, "probability": 30}
     assert all(np.isfinite(v).all() for v in (report.losses | report.meta_losses).values())
     assert report.pages_promised_per_day >= 1
