@@ -24,7 +24,7 @@ _TOO_LARGE = (
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with limits. Its class attributes are those of one process."""
+    """uvicorn's HTTP protocol with limits. Its class attributes hold for one process."""
 
     limits: ClassVar[ServeSettings] = ServeSettings()
     clients: ClassVar[Counter[str]] = Counter()  # open connections by address

@@ -97,7 +97,7 @@ class RemoteControl:
 
     Args:
         keys: that may be pressed.
-        rules: of access, those of the service.
+        rules: the access rules of the service.
     """
 
     def __init__(self, keys: Collection[str], rules: Rules) -> None:

@@ -12,7 +12,7 @@ from serve_app.stores.sqlite import LocalStore
 def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> LocalStore:
     """Open the store of ``settings.store`` with the limits of ``settings.limits``.
 
-    The name of Ray's session is that of the run: a replica that Serve restarts does not make an empty store if the
+    The name of Ray's session identifies the run: a replica that Serve restarts does not make an empty store if the
     files of the run have disappeared.
 
     Args:

@@ -191,7 +191,7 @@ def _bind_port(server: grpc.aio.Server, chosen: SidecarSettings) -> str:
 
 
 def _bracket_ipv6(host: str) -> str:
-    """A host as it is written in addresses."""
+    """A host as written in addresses."""
     return f"[{host}]" if ":" in host else host
 
 
