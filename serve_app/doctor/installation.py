@@ -50,7 +50,7 @@ class Finding:
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
-    """Return all findings; the arguments are those of :func:`serve_app.settings.load`."""
+    """Return all findings; for the arguments see :func:`serve_app.settings.load`."""
     try:
         settings = load_settings(config, overrides)
         changed = [o for o in sources(config, overrides) if o.origin != "default"]

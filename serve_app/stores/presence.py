@@ -2,7 +2,7 @@
 
 A process can keep writing to a deleted file; the data is lost when the process ends. Without this check, a store whose
 files were deleted would acknowledge snapshots that are lost with the next restart. The check compares device and inode
-of each path with those of the open file. It costs three calls of ``os.stat``, about 4 µs.
+of each path and of the open file. It costs three calls of ``os.stat``, about 4 µs.
 """
 
 import os

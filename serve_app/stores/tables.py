@@ -25,7 +25,7 @@ CREATE TABLE snapshots_aside (
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Create the tables in a new file, or migrate those of the previous layout, in one transaction.
+    """Create the tables in a new file, or migrate the previous layout, in one transaction.
 
     Raises:
         CorruptState: this version does not know the layout.

@@ -47,7 +47,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
         moment: to draw.
         layout: positions of its services and of those that disappeared.
         before: kept snapshots before it, oldest first, with the last calls of services that disappeared.
-        expand: namespaces to draw service by service, after those of incidents, up to ``MOST_SERVICES``.
+        expand: namespaces to draw service by service, after the namespaces of incidents, up to ``MOST_SERVICES``.
     """
     content = _content(moment, before)
     incident = _incidents(moment.verdict)

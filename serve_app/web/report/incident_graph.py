@@ -83,7 +83,7 @@ def _calls(case: ReportedIncident) -> dict[tuple[str, str], tuple[float, float]]
 
 
 def _neighbours(involved: list[str], touched: set[str], calls: dict[tuple[str, str], tuple[float, float]]) -> list[str]:
-    """Return callers and callees of the involved services, those of the first suspect and the busiest first."""
+    """Return callers and callees of the involved services, ordered by the first suspect, then by traffic."""
     place = {name: i for i, name in enumerate(involved)}
     order: dict[str, tuple[bool, float]] = {}
     for (a, b), (rate, _) in calls.items():
