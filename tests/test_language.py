@@ -3,7 +3,6 @@
 Every Markdown file of the repository keeps sentences and paragraphs short and avoids the phrases in ``BANNED``. So do
 comments, docstrings and strings of Python, and the texts of the page. No function is named with a bare past participle.
 
-``PENDING_NAMES`` and ``PENDING_TEXTS`` count what is not clean yet: lower an entry when you have cleaned something.
 ``python -m tests.test_language FOLDER`` lists the banned phrases of a folder.
 """
 
@@ -64,16 +63,7 @@ PARTICIPLES = re.compile(
     "scored|seen|settled|shown|spoken|suspected|taken|told|wanted|warmed|watched"
     ")"
 )
-# How many functions of a name are left, with and without a leading underscore.
-PENDING_NAMES: dict[str, int] = {}
 
-# How many banned phrases are left in the code of a folder.
-PENDING_TEXTS: dict[str, int] = {
-    "serve_app/api": 1,
-    "serve_app/doctor": 1,
-    "serve_app/stores": 2,
-    "serve_app/web": 2,
-}
 
 # Comments and strings of JavaScript.
 JAVASCRIPT = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`""", re.DOTALL)
@@ -215,16 +205,6 @@ def find_banned_in_code(folder: Path) -> Iterator[str]:
                 yield f'{name}:{at}: "{found[0]}" in: {context}\n    write instead: {instead}'
 
 
-def find_all_banned_in_code() -> dict[str, list[str]]:
-    """Banned phrases in the code, by the two upper folders."""
-    found: dict[str, list[str]] = {}
-    for package in PACKAGES:
-        for problem in find_banned_in_code(ROOT / package):
-            folder = "/".join(Path(problem.split(":")[0]).parent.parts[:2])
-            found.setdefault(folder, []).append(problem)
-    return found
-
-
 def find_files() -> dict[str, Path]:
     """Markdown files by their path in the repository."""
     paths = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
@@ -250,17 +230,13 @@ def test_file_is_in_plain_english(name: str) -> None:
 
 
 def test_no_function_is_named_with_a_participle() -> None:
-    found = count_participles()
-    more = sorted((found - Counter(PENDING_NAMES)).items())
-    assert not more, f"more functions than PENDING_NAMES; use a verb for what it does or a noun for its result: {more}"
-    fewer = sorted((Counter(PENDING_NAMES) - found).items())
-    assert not fewer, f"fewer functions are left than PENDING_NAMES says; lower or remove these entries: {fewer}"
+    assert count_participles() == {}, "use a verb for what it does or a noun for its result"
 
 
-def test_code_uses_no_banned_phrase() -> None:
-    found = find_all_banned_in_code()
-    more = [folder for folder, problems in found.items() if len(problems) > PENDING_TEXTS.get(folder, 0)]
-    assert not more, "more than PENDING_TEXTS:\n" + "\n".join(problem for folder in more for problem in found[folder])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_code_uses_no_banned_phrase(package: str) -> None:
+    problems = list(find_banned_in_code(ROOT / package))
+    assert not problems, "\n" + "\n".join(problems)
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _length(row: pa.Table, name: str) -> int:
 
 
 def _expanded_size(array: pa.Array) -> int:
-    """Bytes of all values when expanded. A dictionary entry counts as often as it is used."""
+    """Bytes of all values when expanded. A dictionary entry counts once for each use."""
     items = (_CONTAINER if pa.types.is_nested(array.type) else _ITEM) * len(array)
     if isinstance(array, pa.StructArray):
         return items + sum(_expanded_size(column) for column in array.flatten())
