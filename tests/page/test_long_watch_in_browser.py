@@ -43,6 +43,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "limits.max_ahead_seconds": "inf",
         "model.window_size": WINDOW,
         "serve.max_streams": STREAMS,
+        "serve.ingress_replicas": 1,  # the limit of streams is per replica
         "serve.deadline_seconds": 30,
         "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nobody is there
         "collector.interval_seconds": 1,
