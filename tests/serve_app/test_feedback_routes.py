@@ -122,7 +122,7 @@ def test_there_is_room_for_so_much_and_no_more(paged: tuple[Mesh, str], days: li
     other, second = add_feedback(state, FeedbackDocument(incident=incident, was_incident=False), 1)
     assert other.memory.feedback == (second,), "it takes the place of what was said before"
     missed = MissedDocument(services=[state.node_ids[0]], since=days[3].observed_at)
-    with pytest.raises(TooMuchFeedback, match=r"expected at most 1 .* limits\.max_feedback"):
+    with pytest.raises(TooMuchFeedback, match=r"feedback on at most 1 .* limits\.max_feedback"):
         add_feedback(state, missed, 1)
 
 

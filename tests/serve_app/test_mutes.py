@@ -239,8 +239,8 @@ def test_a_sensitivity_shifts_the_level(run: Running, quiet: Mesh, plain: list[V
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"services": ["shop/nobody"]}, "/services/0: 'shop/nobody' is no service"),
-        ({"services": ["nowhere/*"]}, "/services/0: 'nowhere/\\*' is no service"),
+        ({"services": ["shop/nobody"]}, "/services/0: 'shop/nobody' is neither one of"),
+        ({"services": ["nowhere/*"]}, "/services/0: 'nowhere/\\*' is neither one of"),
         ({"end": timedelta(0)}, "end: expected a time after the newest snapshot, which it starts from"),
         ({"start": timedelta(hours=1), "end": timedelta(minutes=1)}, "end: expected a time after the start"),
         ({"start": -timedelta(hours=2), "end": -timedelta(hours=1)}, "end: expected a time after the newest snapshot,"),
