@@ -1,5 +1,6 @@
 """Which tests run unasked, and which share a worker when several run at once (``pytest -n 2``)."""
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if limit := item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(limit.args[0] * TIME_FACTOR), append=False)
     items[:] = [item for item in items if item not in unasked]
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> None:
+    """Undo what a service that was started in this process did to the loggers, so that ``caplog`` sees each record
+    once."""
+    for package in ("serve_app", "model"):
+        logger = logging.getLogger(package)
+        logger.handlers.clear()
+        logger.propagate = True
 
 
 @pytest.hookimpl(optionalhook=True)

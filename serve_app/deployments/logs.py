@@ -24,4 +24,5 @@ def install() -> None:
         logger = logging.getLogger(package)
         if not any(isinstance(one, ToServeLog) for one in logger.handlers):
             logger.addHandler(ToServeLog())
+            logger.propagate = False  # else a handler of the root logger gets each record twice
             logger.setLevel(logging.DEBUG)  # the level of Serve's logger decides

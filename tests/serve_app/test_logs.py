@@ -30,6 +30,7 @@ def serve_log() -> Iterator[Recorded]:
         logger = logging.getLogger(package)
         logger.handlers = [one for one in logger.handlers if not isinstance(one, logs.ToServeLog)]
         logger.setLevel(old)
+        logger.propagate = True
 
 
 def test_records_go_to_the_log_of_serve_at_its_level(serve_log: Recorded) -> None:
@@ -42,4 +43,5 @@ def test_records_go_to_the_log_of_serve_at_its_level(serve_log: Recorded) -> Non
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     log.warning("not severe enough")
     logging.getLogger("model.checkpoint").error("severe")
+    logging.getLogger("elsewhere").error("of others")
     assert serve_log.texts == ["serve_app.stores.sqlite as set", "model.checkpoint severe"]

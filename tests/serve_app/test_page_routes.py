@@ -122,7 +122,7 @@ def test_series_and_comparison_are_answered(service: Service) -> None:
     assert (found.first_snapshots, found.second_snapshots) == (16, 7)
     assert (found.rows[0].service, found.rows[0].metric) == (name, "error_rate")
     detail = problem(compared("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", at(17), at(23)), 422, "invalid-parameter")
-    assert f"kept is {at(0)} to {at(23)}" in detail["detail"]
+    assert f"the kept snapshots are {at(0)} to {at(23)}" in detail["detail"]
     problem(compared(at(0), at(15), at(17)), 422, "invalid-parameter")
 
 
