@@ -12,8 +12,9 @@ VANISHED, LOST, NEW, MOVED = "vanished", "lost_calls", "new_calls", "moved_calls
 class Status(StrEnum):
     """Status of a mesh.
 
-    ``ANOMALOUS``: an incident is open, whatever else is missing. ``PARTIAL``: nothing found, but not every part was
-    scored. ``WARMING_UP``: too few snapshots so far. ``NORMAL``: otherwise. An unknown state is never normal.
+    ``ANOMALOUS``: an incident is open, whatever else is missing. ``PARTIAL``: nothing found, but a part was not
+    scored, or the telemetry of more than a twentieth of the services is missing. ``WARMING_UP``: too few snapshots.
+    ``NORMAL``: otherwise. An unknown state is never normal.
     """
 
     NORMAL = "normal"
@@ -150,6 +151,28 @@ class MuteInForce:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """Services whose telemetry is missing. Nothing is known about them, and they are no symptom.
+
+    Attributes:
+        services: how many.
+        total: services that the mesh has, these included.
+        since: first snapshot without a measurement of the one that is silent for longest, UTC.
+        names: ids of some of them, the longest silent first.
+    """
+
+    services: int
+    total: int
+    since: datetime
+    names: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """Of the services of the mesh, 0..1."""
+        return self.services / self.total
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The cluster's verdict on one snapshot.
 
@@ -166,6 +189,7 @@ class Verdict:
         missing_parts: indices of parts that did not answer in time.
         model_digest: of the weights.
         muted: mutes in force; they may be why there is no alert.
+        silence: services whose telemetry is missing; None if there are none.
     """
 
     observed_at: datetime
@@ -180,3 +204,4 @@ class Verdict:
     missing_parts: tuple[int, ...] = ()
     model_digest: str = ""
     muted: tuple[MuteInForce, ...] = ()
+    silence: Silence | None = None

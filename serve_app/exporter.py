@@ -146,6 +146,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("incidents", "Open incidents.", lambda m: m.incidents),
     ("mutes", "Mutes in force.", lambda m: m.mutes),
     ("services", "Services in the newest snapshot.", lambda m: m.services),
+    ("silent_services", "Services whose telemetry is missing.", lambda m: m.silent),
     ("sequence", "Snapshots counted.", lambda m: m.sequence),
     (
         "observed_timestamp_seconds",

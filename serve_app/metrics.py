@@ -117,6 +117,7 @@ class MeshGauges:
         score, threshold, probability: of the newest verdict.
         incidents: number of open incidents.
         mutes: number of mutes in force.
+        silent: number of services whose telemetry is missing.
     """
 
     mesh: str
@@ -129,3 +130,4 @@ class MeshGauges:
     probability: float | None = None
     incidents: int = 0
     mutes: int = 0
+    silent: int = 0

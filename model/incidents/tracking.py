@@ -17,9 +17,11 @@ from model.features import Array
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
 from model.snapshot import BoolArray, IntArray, PlannedChange
-from model.verdict import MuteInForce, NearbyChange, Severity
+from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
 CLEAR_SECONDS = 120.0
+ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
+STRONGER = 1.3  # times the peak, for new suspects after the onset
 REMEMBERED = 50  # past incidents that feedback can refer to
 MOST_CHANGES = 10  # planned changes kept with an incident
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
@@ -84,6 +86,8 @@ class OpenIncident:
         members: services that were part of it so far.
         quiet: snapshots without a confirmed service.
         changes: planned changes near it, newest first.
+        peak: score of its strongest snapshot.
+        suspects: of that snapshot; see :meth:`with_strongest`.
     """
 
     id: str
@@ -92,6 +96,21 @@ class OpenIncident:
     members: tuple[str, ...]
     quiet: int = 0
     changes: tuple[NearbyChange, ...] = ()
+    peak: float = 0.0
+    suspects: tuple[Suspect, ...] = ()
+
+    def with_strongest(
+        self, score: float, suspects: tuple[Suspect, ...], now: datetime, interval_seconds: float
+    ) -> "OpenIncident":
+        """Keep the suspects of the strongest snapshot.
+
+        The cause shows best while the incident begins. Later the backlog, retries and other faults beside it are often
+        stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
+        replaces the suspects.
+        """
+        onset = max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds)
+        needed = self.peak * (1 if (now - self.since).total_seconds() <= onset else STRONGER)
+        return self if self.suspects and score < needed else replace(self, peak=score, suspects=suspects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +150,10 @@ class IncidentMemory:
         if not members:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
+
+    def planned_deletions(self) -> set[str]:
+        """Services whose deletion was announced recently enough to be remembered."""
+        return {change.service for change, _ in self.changes if change.kind in DELETIONS}
 
     def has_planned_change(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services have a remembered planned change, deletions excluded."""

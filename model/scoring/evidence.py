@@ -6,6 +6,7 @@ meta-model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import IntEnum
 
 import numpy as np
@@ -33,6 +34,7 @@ from model.snapshot import BoolArray, IntArray
 from model.state.change_impact import OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
+from model.verdict import Silence
 
 
 class EvidenceKind(IntEnum):
@@ -80,6 +82,7 @@ AFFECTED = [
     EvidenceKind.VANISHED,
 ]
 _CALLED_SYMPTOMS = AFFECTED[:4]  # what a caller sees of the services it calls
+MOST_NAMED = 50  # silent services
 MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise from which a service is a candidate: one in a hundred
 # Surprise of events that normal traffic never shows: callers miss a service, or calls go elsewhere.
@@ -124,6 +127,7 @@ class Evidence:
         counts: number of services with a page score above 2, 3 and 5.
         services: number of scored services.
         total: number of services present.
+        silence: the services whose telemetry is missing, None if there are none.
     """
 
     names: tuple[str, ...]
@@ -137,6 +141,7 @@ class Evidence:
     counts: tuple[int, int, int]
     services: int
     total: int
+    silence: Silence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +222,7 @@ def gather(
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]
     strength = _strength(state, observation, surprise, kinds, keep)
+    silent = _silent_services(state, observation)
     present = observation.node_present
     return Evidence(
         tuple(state.node_ids[i] for i in keep),
@@ -230,7 +236,27 @@ def gather(
         (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
         int((decoded.scored & present).sum()),
         int(present.sum()),
+        _silence(state, silent, int((present | silent).sum())),
     )
+
+
+def _silent_services(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` are silent, without those whose deletion was planned."""
+    deleted = state.memory.planned_deletions()
+    silent: BoolArray = observation.presence.silent
+    if deleted and silent.any():
+        silent = silent & np.fromiter((name not in deleted for name in state.node_ids), bool, len(silent))
+    return silent
+
+
+def _silence(state: MeshState, silent: BoolArray, total: int) -> Silence | None:
+    rows = np.flatnonzero(silent)
+    if not len(rows):
+        return None
+    longest = rows[np.argsort(-state.node_unmeasured[rows], kind="stable")]
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    age = timedelta(seconds=(int(state.node_unmeasured[longest[0]]) - 1) * state.interval_seconds)
+    return Silence(len(rows), total, state.learned_at - age, tuple(state.node_ids[i] for i in longest[:MOST_NAMED]))
 
 
 def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
@@ -404,15 +430,16 @@ def _disappearance(state: MeshState, observation: Observation, surprise: Array) 
     share of its calls that were not redirected counts.
     """
     node, edge = observation.node, observation.edge
-    gone = (state.node_absent > 0) & (node.expected[:, RATE] > np.log(1.05))
-    planned = {change.service for change, _ in state.memory.changes if change.kind in DELETIONS}
+    gone = observation.presence.gone & (node.expected[:, RATE] > np.log(1.05))
+    planned = state.memory.planned_deletions()
     if planned and gone.any():
         gone &= np.fromiter((name not in planned for name in state.node_ids), bool, len(gone))
     if not gone.any():
         return np.zeros_like(surprise)
     source, destination = state.edge_index
-    lost = np.maximum(_rate_of(edge.expected[:, RATE]), 0)
-    shortfall = lost - _rate_of(edge.value[:, RATE]) * observation.edge_present
+    lost = np.maximum(_rate_of(edge.expected[:, RATE]), 0) * _is_reported(observation)
+    answered = np.where(edge.observed[:, ERROR], 1 - 1 / (1 + np.exp(-edge.value[:, ERROR])), 1)
+    shortfall = lost - _rate_of(edge.value[:, RATE]) * answered * observation.edge_present
     count = len(gone)
     short_of = np.bincount(source, shortfall, count)  # drop in the traffic of each caller, over all its calls
     missed = lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1)
@@ -438,7 +465,7 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     if not young.any():
         return rerouted
     now = _rate_of(edge.value[:, RATE]) * observation.edge_present
-    missing = np.where(young, 0, np.maximum(_rate_of(edge.expected[:, RATE]) - now, 0))
+    missing = np.maximum(_rate_of(edge.expected[:, RATE]) - now, 0) * (_is_reported(observation) & ~young)
     count = len(rerouted)
     gained, lost, made = (np.bincount(source, v, count) for v in (now * young, missing, now))
     share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
@@ -449,6 +476,11 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
         np.maximum.at(rerouted, ends[calls], strength[source[calls]])
     return rerouted
+
+
+def _is_reported(observation: Observation) -> BoolArray:
+    """Return which calls ``[E]`` are known to be made or not to be made; the others are silent."""
+    return observation.edge_present | observation.presence.stopped
 
 
 def _rate_of(transformed: Array) -> Array:

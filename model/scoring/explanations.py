@@ -121,7 +121,8 @@ def explain(
     table.surprise[:, :OWN], table.worth[:, :OWN] = strength.node, strength.node * strength.node_matters * discount
     _add_calls(state, strength, keep, table)
     now, usual = _traffic(observation, strength.young)
-    _add_moved_calls(state, strength, keep, table, now - usual)
+    gone = observation.presence.gone[keep]
+    _add_moved_calls(state, strength, keep, table, now - usual, gone)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
     is_strong = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
@@ -141,8 +142,8 @@ def explain(
     place = {row: i for i, row in enumerate(named)} | {-1: -1}
     peers = np.array([[place[row] for row in rows] for rows in peer.tolist()], np.int64).reshape(series.shape)
     names = tuple(state.node_ids[row] for row in named)
-    gone = state.node_absent[keep].astype(np.int64)
-    return Explanation(series, peers, values[0], values[1], gone, _load(observation, keep), names)
+    gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
+    return Explanation(series, peers, values[0], values[1], gone_for, _load(observation, keep), names)
 
 
 def _values(
@@ -177,10 +178,11 @@ def _add_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Tab
         table.worth[:, symptom] = np.where(first, worth, REPEATED * worth)
 
 
-def _add_moved_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Table, more: Array) -> None:
+def _add_moved_calls(
+    state: MeshState, strength: Strength, keep: IntArray, table: _Table, more: Array, gone: BoolArray
+) -> None:
     """Add disappearances and calls that are new, lost or moved, in place: of each kind the call whose traffic changed
     most."""
-    gone = state.node_absent[keep] > 0
     table.add(np.flatnonzero(gone), VANISHED, strength.vanished[gone], strength.vanished[gone])
     table.worth[gone, RATE] = 0  # the disappearance says so already
     source, destination = state.edge_index

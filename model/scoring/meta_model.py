@@ -37,6 +37,7 @@ EITHER_WAY = (
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
+MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
 # Nats in the ranking for each decade of page score, whatever was learned. Beyond the surprise of a disappearance, more
 # decades show the damage rather than the cause.
@@ -177,6 +178,14 @@ def build_verdict(
         _describe(meta, evidence, memory, i, groups_now.get(open_incident.id), when)
         for i, open_incident in enumerate(memory.open)
     )
+    memory = replace(
+        memory,
+        open=tuple(
+            open_incident.with_strongest(i.score, i.suspects, when.observed_at, when.interval_seconds)
+            for open_incident, i in zip(memory.open, incidents, strict=True)
+        ),
+    )
+    incidents = tuple(replace(i, suspects=o.suspects) for i, o in zip(incidents, memory.open, strict=True))
     threshold = memory.threshold(policy.percentile)
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
@@ -187,11 +196,12 @@ def build_verdict(
         shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
         memory = memory.record_open(evidence.names, excess(shown, level), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
+    silent = evidence.silence.share if evidence.silence else 0.0
     preferred = preference(memory.feedback, evidence.names, [i.members for i in open_incidents])
     verdict = Verdict(
         when.observed_at,
         when.sequence,
-        _status(bool(incidents), warming, coverage),
+        _status(bool(incidents), warming, is_partial=coverage < 1 or silent > MOST_SILENT),
         mesh_score,
         threshold,
         probability(meta, evidence, memory, level),
@@ -200,16 +210,17 @@ def build_verdict(
         coverage,
         when.missing_parts,
         muted=mutes,
+        silence=evidence.silence,
     )
     return verdict, memory
 
 
-def _status(anomalous: bool, warming: bool, coverage: float) -> Status:
+def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:
     if anomalous:
         return Status.ANOMALOUS
     if warming:
         return Status.WARMING_UP
-    return Status.PARTIAL if coverage < 1 else Status.NORMAL
+    return Status.PARTIAL if is_partial else Status.NORMAL
 
 
 def _began(memory: IncidentMemory, evidence: Evidence, group: Group, now: datetime) -> datetime:

@@ -135,9 +135,9 @@ def update_filters(
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
     _learn(filters, CENTRE, value, spread, FAST, measured)
     _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, measured)
-    bounded = np.where(measured, now.clip(-BOUND, BOUND), 0)
-    filters[SHORT] += (bounded - past_short) * np.float32(SHORT_RATE)
-    filters[LONG] += (bounded - past_long) * np.float32(LONG_RATE)
+    bounded = now.clip(-BOUND, BOUND)
+    filters[SHORT] += np.where(measured, bounded - past_short, 0) * np.float32(SHORT_RATE)
+    filters[LONG] += np.where(measured, bounded - past_long, 0) * np.float32(LONG_RATE)
     filters[SEEN] += measured
     level = _levels(now, filters[SHORT], filters[LONG], channels)
     deviation = Deviation(

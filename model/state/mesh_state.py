@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.errors import OutOfOrder
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, ChannelValues, channel_values
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, ChannelValues, channel_values
 from model.incidents.tracking import IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 from model.state.change_impact import UNEXPOSED, exposures, no_impact, update_impact
 from model.state.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, new_filters, update_filters
 from model.state.load_adapter import Adaptation, load_effect
+from model.state.presence import Presence, Rows, find_presence
 
 GAP_INTERVALS = 3.0  # a longer silence resets trajectories
 
@@ -35,6 +36,7 @@ class MeshState:
         node_impact, edge_impact: float32 ``[4, EXPOSURES, SCALES, C]``: effect of planned changes, see
             ``change_impact.py``.
         node_absent, edge_absent: int32, snapshots since last present.
+        node_unmeasured: int32, snapshots since a metric of the service was last observed; 0 if none ever was.
         attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
             to this callee.
         sequence: snapshots counted.
@@ -55,6 +57,7 @@ class MeshState:
     edge_impact: Array = field(default_factory=lambda: no_impact(len(EDGE_CHANNELS)))
     node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    node_unmeasured: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     attended_callees: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     sequence: int = 0
@@ -75,6 +78,7 @@ class Observation:
         node, edge: deviations of services ``[N, 9]`` and calls ``[E, 5]``.
         standing: float32 ``[N, 9]``: robust z-score among the mesh's services now, clipped at ±8.
         node_present, edge_present: bool: in this snapshot.
+        presence: which services are measured, gone or silent, and which calls stopped.
         node_exposure, edge_exposure: to planned changes, see ``change_impact.py``.
         node_impact, edge_impact: ``[4, EXPOSURES, SCALES, C]``, effect of earlier changes in this mesh.
     """
@@ -84,6 +88,7 @@ class Observation:
     standing: Array
     node_present: BoolArray
     edge_present: BoolArray
+    presence: Presence
     node_exposure: IntArray
     edge_exposure: IntArray
     node_impact: Array
@@ -116,7 +121,7 @@ def observe(
         )
     state = _update_interval(state, snapshot)
     state, node_rows, edge_rows = _align_rows(state, snapshot, window_size)
-    values = _align_channels(state, snapshot, node_rows, edge_rows)
+    values, presence = _align_channels(state, snapshot, node_rows, edge_rows)
     standing = _standing(values.node, values.node_observed)
     values, due = _remove_load_effect(state, values)
     state = _start_rows(state, values, neighbours)
@@ -140,6 +145,7 @@ def observe(
         standing,
         state.node_absent == 0,
         state.edge_absent == 0,
+        presence,
         exposure,
         edge_exposure,
         state.node_impact,
@@ -149,6 +155,7 @@ def observe(
         state,
         node_filters=node_filters,
         edge_filters=edge_filters,
+        node_unmeasured=np.where(presence.gone | presence.silent, state.node_unmeasured + 1, 0).astype(np.int32),
         node_impact=update_impact(state.node_impact, node, exposure, involved),
         edge_impact=update_impact(state.edge_impact, edge, edge_exposure, edge_involved),
         learned=state.learned + 1,
@@ -240,6 +247,7 @@ def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> t
             edge_index=np.concatenate([state.edge_index, ends[:, ~found]], axis=1),
             node_absent=node_absent,
             edge_absent=edge_absent,
+            node_unmeasured=np.append(state.node_unmeasured, np.zeros(len(new_names), np.int32)).astype(np.int32),
         ),
         node_rows,
         edge_rows,
@@ -261,6 +269,7 @@ def _forget_absent(state: MeshState, window_size: int) -> MeshState:
         edge_filters=state.edge_filters[:, edges],
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
+        node_unmeasured=state.node_unmeasured[nodes],
         attended_callers=np.zeros(0, bool),  # sampled again: others may take the places of the removed ones
         attended_callees=np.zeros(0, bool),
     )
@@ -268,23 +277,35 @@ def _forget_absent(state: MeshState, window_size: int) -> MeshState:
 
 def _align_channels(
     state: MeshState, snapshot: MeshSnapshot, node_rows: IntArray, edge_rows: IntArray
-) -> ChannelValues:
-    """Return the channels on the table's rows. For absent rows, traffic is observed to be 0, and nothing else is
-    observed."""
+) -> tuple[ChannelValues, Presence]:
+    """Return the channels on the table's rows. For services that are gone and calls that stopped, traffic is observed
+    to be 0. Nothing else is observed of rows that are not in the snapshot."""
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
-    node_features = _scatter(snapshot.node_features, node_rows, nodes)
-    node_observed = _scatter(snapshot.node_observed, node_rows, nodes)
-    edge_features = _scatter(snapshot.edge_features, edge_rows, edges)
-    edge_observed = _scatter(snapshot.edge_observed, edge_rows, edges)
-    absent, gone = state.node_absent > 0, state.edge_absent > 0
-    node_observed[absent, RATE] = True
-    edge_observed[gone, RATE] = True
-    values = channel_values(
-        node_features, node_observed, edge_features, edge_observed, state.edge_index, state.interval_seconds
+    rows = Rows(
+        _scatter(snapshot.node_features, node_rows, nodes),
+        _scatter(snapshot.node_observed, node_rows, nodes),
+        _scatter(snapshot.edge_features, edge_rows, edges),
+        _scatter(snapshot.edge_observed, edge_rows, edges),
+        state.edge_absent == 0,
     )
-    values.node_noise[absent] = 0  # absence has no sampling noise
-    values.edge_noise[gone] = 0
-    return values
+    presence = find_presence(state.node_filters, state.edge_filters, state.edge_index, rows, state.interval_seconds)
+    rows.node_observed[presence.gone, RATE] = True
+    rows.edge_observed[presence.stopped, RATE] = True
+    values = channel_values(
+        rows.node_features,
+        rows.node_observed,
+        rows.edge_features,
+        rows.edge_observed,
+        state.edge_index,
+        state.interval_seconds,
+    )
+    values.node_noise[presence.gone] = 0  # absence has no sampling noise
+    values.edge_noise[presence.stopped] = 0
+    silent = ~(rows.edge_present | presence.stopped)
+    values.edge[silent], values.edge_observed[silent] = 0, False
+    blind = state.edge_index[0, silent]  # callers whose waiting for callees is not known
+    values.node[blind, OWN_TIME], values.node_observed[blind, OWN_TIME] = 0, False
+    return values, presence
 
 
 def _scatter(values: NDArray[Any], rows: IntArray, count: int) -> NDArray[Any]:

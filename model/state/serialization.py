@@ -20,12 +20,13 @@ from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
-from model.verdict import NearbyChange, Severity
+from model.verdict import NearbyChange, Reason, Severity, Suspect
 
 ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
     "attended_callers", "attended_callees",
 )  # fmt: skip
+LATER_ARRAYS = ("node_unmeasured",)  # of services; version 0.1.0 did not store them, and 0 is right then
 TIMES = ("observed_at", "learned_at")
 CURVES = ("load", "curve")  # arrays of an adapter
 MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields that hold times
@@ -40,7 +41,7 @@ def pack_state(state: MeshState) -> bytes:
     document["memory"] = _memory_document(state.memory)
     document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
-    tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in ARRAYS}
+    tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
     tensors["scores"] = np.array(state.memory.scores, np.float64)
     tensors["times"] = np.array(state.memory.times, np.float64)
     tensors["withheld"] = np.array(state.memory.alerted_scores, np.float64).reshape(-1, 2)
@@ -61,6 +62,7 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
         document = json.loads(tensors["document"].tobytes())
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
         fields: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
+        fields |= {key: tensors.get(key, np.zeros_like(tensors["node_absent"])) for key in LATER_ARRAYS}
         fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
         fields["memory"] = _memory(document["memory"], tensors)
@@ -104,7 +106,11 @@ def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
         "hot": memory.above_level,
-        "open": [_document(i) | {"changes": [_near(change) for change in i.changes]} for i in memory.open],
+        "open": [
+            _document(i)
+            | {"changes": [_near(change) for change in i.changes], "suspects": [_suspect(one) for one in i.suspects]}
+            for i in memory.open
+        ],
         "changes": [[_document(change), age] for change, age in memory.changes],
         "past": [_document(i) for i in memory.past],
         "feedback": [_document(one) for one in memory.feedback],
@@ -117,7 +123,11 @@ def _near(near: NearbyChange) -> dict[str, Any]:
     return {"change": _document(near.change), "at": near.at}
 
 
-def _document(one: OpenIncident | PlannedChange | PastIncident | Feedback | Mute) -> dict[str, Any]:
+def _suspect(suspect: Suspect) -> dict[str, Any]:
+    return _document(suspect) | {"reasons": [_document(reason) for reason in suspect.reasons]}
+
+
+def _document(one: OpenIncident | Suspect | Reason | PlannedChange | PastIncident | Feedback | Mute) -> dict[str, Any]:
     """Return the fields; ``asdict`` would also copy their values, which takes four times as long as writing them."""
     return {key: getattr(one, key) for key in one.__dataclass_fields__}
 
@@ -142,12 +152,17 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
 
 
 def _open(document: dict[str, Any]) -> OpenIncident:
-    """Read an open incident. Version 0.1.0 stored no changes with it."""
+    """Read an open incident. Version 0.1.0 stored no changes and no suspects with it."""
     changes = tuple(
         NearbyChange(PlannedChange(**near["change"]), datetime.fromisoformat(near["at"]))
         for near in document.get("changes", ())
     )
-    return OpenIncident(**_fields(document) | {"severity": Severity(document["severity"]), "changes": changes})
+    suspects = tuple(
+        Suspect(one["service"], one["score"], tuple(Reason(**_fields(reason)) for reason in one["reasons"]))
+        for one in document.get("suspects", ())
+    )
+    read = {"severity": Severity(document["severity"]), "changes": changes, "suspects": suspects}
+    return OpenIncident(**_fields(document) | read)
 
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,12 @@ Times are UTC; a column without a time zone is read as UTC. **Rows must be sorte
 one instant does not matter. Reading and writing hold one batch of rows and one snapshot in memory, however long the
 recording is. Only incidents and events are read whole.
 
-A null or an absent metric means "not observed". Two kinds of calls are left out, and
+A null or an absent metric means "not observed". An end of a call that has no row in nodes.parquet at that time is a
+service of which nothing was measured. Two kinds of calls are left out, and
 :class:`~serve_app.recordings.reader.RecordingReader` counts both: calls whose ``requests_per_second`` is null, because
-they were not measured; and calls with an end that has no row in nodes.parquet at that time, because nothing is known
-about that service. A snapshot that breaks the contract of :class:`~model.snapshot.MeshSnapshot` in any other way (a
-ratio above 1, a duplicate service) is refused, and the error names its time.
+they were not measured; and calls at a time without any row in nodes.parquet. A snapshot that breaks the contract of
+:class:`~model.snapshot.MeshSnapshot` in any other way (a ratio above 1, a duplicate service) is refused, and the error
+names its time.
 """
 
 from collections.abc import Mapping

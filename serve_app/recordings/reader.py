@@ -30,7 +30,7 @@ class RecordingReader:
     Attributes:
         meta: content of meta.json.
         unmeasured_calls: rows of edges.parquet without a request rate in the latest pass of ``snapshots()``.
-        dropped_calls: rows of edges.parquet with an end that has no node row at that time, in the latest pass.
+        dropped_calls: rows of edges.parquet at a time without any node row, in the latest pass.
 
     Raises:
         BadRecording: if ``path`` is not a complete recording.
@@ -85,26 +85,37 @@ class RecordingReader:
 
     def _snapshot(self, nodes: "_Rows", calls: "_Rows | None", changes: list[PlannedChange]) -> MeshSnapshot:
         (ids,) = nodes.ids
+        node_features = nodes.features
         index = np.empty((2, 0), dtype=np.int64)
         features = np.empty((0, len(EDGE_METRICS)), dtype=np.float32)
         if calls is not None:
-            index = np.stack([_positions(end, ids) for end in calls.ids])
-            measured, known = ~np.isnan(calls.features[:, 0]), (index >= 0).all(axis=0)
+            measured = ~np.isnan(calls.features[:, 0])
             self.unmeasured_calls += int((~measured).sum())
-            self.dropped_calls += int((measured & ~known).sum())
-            index, features = index[:, measured & known], calls.features[measured & known]
+            ends, features = [end.filter(pa.array(measured)) for end in calls.ids], calls.features[measured]
+            ids = _with_silent(ids, ends)
+            silent = np.full((len(ids) - len(node_features), node_features.shape[1]), np.nan, np.float32)
+            node_features = np.concatenate([node_features, silent])
+            index = np.stack([_positions(end, ids) for end in ends])
         now = _datetime(nodes.time)
         try:
             return MeshSnapshot.create(
                 node_ids=ids.to_pylist(),
                 edge_index=index,
-                node_features=nodes.features,
+                node_features=node_features,
                 edge_features=features,
                 observed_at=now,
                 changes=changes,
             )
         except InvalidSnapshot as error:
             raise BadRecording(f"recording {self.path}, time {now.isoformat()}: {error.message}") from error
+
+
+def _with_silent(ids: pa.Array, ends: Sequence[pa.Array]) -> pa.Array:
+    """Return the services of an instant and, after them, the ends of its calls that have no row: they exist, and
+    nothing of their own was measured."""
+    called = pc.unique(pa.concat_arrays(list(ends)))
+    silent = called.filter(pc.invert(pc.is_in(called, value_set=ids)))
+    return pa.concat_arrays([ids, silent.sort()]) if len(silent) else ids
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
     record = Record.unpack(stored.verdict)
     verdict = json.loads(record.document)
+    silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
     return MeshGauges(
         stored.mesh,
         record.services,
@@ -65,4 +66,5 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         verdict["probability"],
         len(verdict["incidents"]),
         len(verdict.get("muted", ())),  # absent in version 0.1.0
+        silence["services"],
     )

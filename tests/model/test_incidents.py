@@ -4,9 +4,18 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, OpenIncident, confirm_services, follow, groups
+from model.incidents.tracking import (
+    ONSET_SECONDS,
+    AlertPolicy,
+    Group,
+    IncidentMemory,
+    OpenIncident,
+    confirm_services,
+    follow,
+    groups,
+)
 from model.snapshot import PlannedChange
-from model.verdict import NearbyChange, Severity
+from model.verdict import NearbyChange, Severity, Suspect
 from tests.model.model_cases import START
 
 NAMES = tuple(f"a/s{i}" for i in range(8))
@@ -167,6 +176,31 @@ def test_incidents_apart_stay_apart() -> None:
     first, second = watch.see(group(1), group(5))
     assert first.id != second.id
     assert {first.members, second.members} == {(NAMES[1],), (NAMES[5],)}
+
+
+def suspects(service: str) -> tuple[Suspect, ...]:
+    return (Suspect(service, 1.0),)
+
+
+def test_an_incident_keeps_the_suspects_of_its_strongest_snapshot() -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1])
+    for index, (score, service) in enumerate([(7.0, "early"), (9.0, "cause"), (8.0, "victim"), (0.0, "quiet")]):
+        incident = incident.with_strongest(score, suspects(service), at(index), 15.0)
+    assert (incident.peak, incident.suspects) == (9.0, suspects("cause"))
+
+
+def test_after_the_onset_only_a_far_stronger_snapshot_names_other_suspects() -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]).with_strongest(9.0, suspects("cause"), at(0), 15.0)
+    late = int(ONSET_SECONDS / 15) + 1
+    assert incident.with_strongest(9.5, suspects("other"), at(late), 15.0).suspects == suspects("cause")
+    assert incident.with_strongest(9.5, suspects("other"), at(late - 1), 15.0).suspects == suspects("other")
+    assert incident.with_strongest(12.0, suspects("other"), at(late), 15.0).suspects == suspects("other")
+
+
+def test_an_incident_without_suspects_takes_the_first() -> None:
+    """A state that an older version stored has none."""
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1])
+    assert incident.with_strongest(0.0, suspects("cause"), at(500), 15.0).suspects == suspects("cause")
 
 
 def test_severity_only_rises() -> None:

@@ -16,17 +16,22 @@ from model.snapshot import PlannedChange
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
-from model.verdict import NearbyChange, Severity
+from model.verdict import NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
 
 NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
+SUSPECT = Suspect("shop/store", 0.9, (Reason("p99_latency", 0.4, 0.1, at(4), source="shop/cart", load=1.5),))
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
     alerted_scores=((START.timestamp() + 45, 7.5),),
     above_level={"shop/cart": (0b101, START)},
-    open=(OpenIncident("20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2, NEAR),),
+    open=(
+        OpenIncident(
+            "20260101T000000Z-abcd", START, Severity.CRITICAL, ("shop/cart", "shop/store"), 2, NEAR, 12.5, (SUSPECT,)
+        ),
+    ),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
     past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
     feedback=(
@@ -46,7 +51,8 @@ ADAPTATION = Adaptation(
 
 def full_state() -> MeshState:
     _, state = watch([snapshot(30, calls=((0, 1), (0, 2)))], settled_state())
-    return replace(state, memory=MEMORY, adaptation=ADAPTATION)
+    unmeasured = np.arange(len(state.node_ids), dtype=np.int32)
+    return replace(state, memory=MEMORY, adaptation=ADAPTATION, node_unmeasured=unmeasured)
 
 
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])

@@ -146,8 +146,18 @@ def test_calls_that_cannot_stand_are_left_out_and_counted(tmp_path: Path) -> Non
     at_start = [(0, "a", "b", 1.0), (0, "a", "gone", 1.0), (0, "b", "a", None)]
     _edges(tmp_path, [before, *at_start, (60, "a", "b", 1.0), (60, "a", "a", 0.0), between, after])
     snapshots = list(reader.snapshots())
-    assert [s.edge_index.tolist() for s in snapshots] == [[[0], [1]], [[0], [0]], [[], []]]
-    assert (reader.dropped_calls, reader.unmeasured_calls) == (5, 1)
+    assert [s.edge_index.tolist() for s in snapshots] == [[[0, 0], [1, 2]], [[0, 0], [1, 0]], [[], []]]
+    assert (reader.dropped_calls, reader.unmeasured_calls) == (3, 1)
+
+
+def test_an_end_of_a_call_without_a_row_is_a_service_without_measurements(tmp_path: Path) -> None:
+    reader = _tables(tmp_path, times=[0, 0], service=["b", "a"])
+    _edges(tmp_path, [(0, "a", "z", 1.0), (0, "b", "z", 2.0), (0, "c", "b", 3.0), (0, "d", "a", None)])
+    [snapshot] = reader.snapshots()
+    assert snapshot.node_ids == ("n/b", "n/a", "n/c", "n/z")
+    assert snapshot.node_observed.any(axis=1).tolist() == [True, True, False, False]
+    assert snapshot.edge_index.tolist() == [[1, 0, 2], [3, 3, 0]]
+    assert (reader.dropped_calls, reader.unmeasured_calls) == (0, 1)
 
 
 def test_events_belong_to_the_first_snapshot_at_or_after_them(tmp_path: Path) -> None:

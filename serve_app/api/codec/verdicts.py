@@ -13,6 +13,7 @@ from model.verdict import (
     NearbyChange,
     Reason,
     Severity,
+    Silence,
     Status,
     Suspect,
     Verdict,
@@ -24,6 +25,7 @@ from serve_app.api.schemas.verdict import (
     MuteInForceDocument,
     NearbyChangeDocument,
     ReasonDocument,
+    SilenceDocument,
     SuspectDocument,
     VerdictDocument,
 )
@@ -47,6 +49,15 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         missing_parts=list(verdict.missing_parts),
         model=verdict.model_digest,
         muted=[_mute(mute) for mute in verdict.muted],
+        silence=_silence(verdict.silence),
+    )
+
+
+def _silence(silence: Silence | None) -> SilenceDocument | None:
+    if silence is None:
+        return None
+    return SilenceDocument(
+        services=silence.services, total=silence.total, since=silence.since, names=list(silence.names)
     )
 
 

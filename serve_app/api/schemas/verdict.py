@@ -90,6 +90,15 @@ class MuteInForceDocument(Document):
     hides: list[ServiceKey] = Field(description="muted services that would be part of an incident now")
 
 
+class SilenceDocument(Document):
+    """Services whose telemetry is missing. Nothing is known about them, so they raise no alert."""
+
+    services: int = Field(ge=1, description="how many")
+    total: int = Field(ge=1, description="services of the mesh, these included")
+    since: Instant = Field(description="first snapshot without a measurement of the one that is silent for longest")
+    names: list[ServiceKey] = Field(description="some of them, the longest silent first")
+
+
 class VerdictDocument(Document):
     """The detector's result for one snapshot."""
 
@@ -97,7 +106,8 @@ class VerdictDocument(Document):
     sequence: int = Field(ge=0, description="number of snapshots of this mesh, including this one")
     status: str = Field(
         description="`anomalous` while an incident is open; `partial`: no incident found, but some services were not "
-        "scored; `warming_up`: too few snapshots so far; else `normal`",
+        "scored, or the telemetry of more than a twentieth is missing; `warming_up`: too few snapshots so far; else "
+        "`normal`",
         examples=["normal"],
     )
     mesh_score: float = Field(allow_inf_nan=False, description="strongest evidence, in decades of improbability")
@@ -111,6 +121,7 @@ class VerdictDocument(Document):
     missing_parts: list[int] = Field(description="partitions that did not answer in time")
     model: str = Field(description="digest of the weights")
     muted: list[MuteInForceDocument] = Field(default_factory=list, description="mutes in force")
+    silence: SilenceDocument | None = Field(None, description="missing telemetry; null if there is none")
 
 
 class VerdictsDocument(Document):

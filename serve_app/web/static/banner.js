@@ -22,6 +22,7 @@ export function banner(now) {
   showNotes([
     ...(incident ? incidentNotes(verdict, incident) : probabilityNote(verdict)),
     ...linkNotes(now),
+    ...silenceNotes(verdict),
     ...muteNotes(verdict),
   ]);
 }
@@ -48,6 +49,16 @@ function incidentNotes(verdict, incident) {
   ];
 }
 
+/** Missing telemetry, where the headline does not name it. */
+const silenceNotes = ({ silence, status }) => (silence && status !== "partial" ? [["", silenceText(silence)]] : []);
+
+/** "No telemetry from 23 of 300 services since 01:40 UTC: shop/cart, shop/pay and 21 more." */
+function silenceText({ services, total, since, names }) {
+  const shown = names.slice(0, MOST_NAMES).join(", "),
+    more = services > MOST_NAMES ? ` and ${services - MOST_NAMES} more` : "";
+  return `No telemetry from ${services} of ${plural(total, "service")} since ${clock(since)} UTC: ${shown}${more}.`;
+}
+
 function quietHead({ verdict, map }) {
   const { status, mesh_score, threshold, coverage, sequence } = verdict;
   const hidden = [...new Set(verdict.muted.flatMap((one) => one.hides))];
@@ -60,6 +71,7 @@ function quietHead({ verdict, map }) {
     return [status, "Learning this mesh", so_far];
   }
   if (status === "partial") {
+    if (coverage === 1) return [status, "No incident found, but telemetry is missing", silenceText(verdict.silence)];
     const share = `${Math.floor(100 * coverage)}% of the services were scored.`;
     return [status, "No incident found, but some services were not scored", share];
   }
