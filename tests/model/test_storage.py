@@ -131,3 +131,18 @@ def test_a_state_that_lacks_an_array_is_refused_by_its_name() -> None:
 
 def test_a_state_names_its_schema() -> None:
     assert SCHEMA.to_json().encode()[2:30] in pack_state(MeshState()).replace(b'\\"', b'"')
+
+
+def test_a_state_without_later_fields_is_read() -> None:
+    """Version 0.1.0 stored neither for how long a service was not measured, nor the suspects of open incidents."""
+    state = full_state()
+    tensors = load(pack_state(state))
+    del tensors["node_unmeasured"]
+    document = json.loads(tensors["document"].tobytes())
+    for incident in document["memory"]["open"]:
+        del incident["suspects"], incident["peak"]
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    back = unpack_state(save(tensors), state.window)
+    assert not back.node_unmeasured.any()
+    assert len(back.node_unmeasured) == len(state.node_ids)
+    assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(MEMORY.open[0].id, (), 0.0)]
