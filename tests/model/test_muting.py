@@ -222,12 +222,12 @@ def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
 
 
 def test_mutes_list_hidden_services_as_long_as_they_are_kept() -> None:
-    heeded = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
-    found = heeded.with_hidden(["shop/store", "pay/bank", "shop/cart"])
+    active = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
+    found = active.with_hidden(["shop/store", "pay/bank", "shop/cart"])
     assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]
-    assert heeded.with_hidden([]) == heeded.mutes
-    memory = IncidentMemory(mutes=(mute(end=5), mute(end=6)), active_mutes=heeded)
-    assert memory.record_hidden(heeded.mutes, at(4)) is memory
+    assert active.with_hidden([]) == active.mutes
+    memory = IncidentMemory(mutes=(mute(end=5), mute(end=6)), active_mutes=active)
+    assert memory.record_hidden(active.mutes, at(4)) is memory
     memory = memory.record_hidden(found[:1], at(4)).record_hidden(found[1:], at(5))
     assert memory.last_hidden == {"shop/*": at(4), EVERY: at(5)}
     after = memory.drop_expired(at(5), oldest=at(5))

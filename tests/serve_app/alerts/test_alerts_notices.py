@@ -24,13 +24,13 @@ def _play(*verdicts: Verdict, links: AlertLinks = PLACE) -> list[Transition]:
     return found
 
 
-def _kinds(heard: Transition) -> list[str]:
-    return [event.document["event"] for event in heard.events]
+def _kinds(transition: Transition) -> list[str]:
+    return [event.document["event"] for event in transition.events]
 
 
 def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
-    (heard,) = _play(verdict(incident("a", changes=(change(),))))
-    (page,) = heard.alerts.open
+    (transition,) = _play(verdict(incident("a", changes=(change(),))))
+    (page,) = transition.alerts.open
     alert = page.alert
     assert alert.labels == {
         "alertname": "TagaeIncident",
@@ -53,7 +53,7 @@ def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
         "dashboard_url": "https://tagae.example/#mesh=shop&incident=a",
     }
     assert alert.url == "https://tagae.example/v1/meshes/shop/verdict"
-    assert _kinds(heard) == ["opened"]
+    assert _kinds(transition) == ["opened"]
 
 
 def test_labels_stay_while_suspects_and_score_change() -> None:
@@ -64,7 +64,7 @@ def test_labels_stay_while_suspects_and_score_change() -> None:
     assert second.alerts.open[0].alert.starts_at == first.alerts.open[0].alert.starts_at
     assert "pay/bank" in second.alerts.open[0].alert.annotations["summary"]
     assert (second.ended, second.events) == ((), ())
-    texts = {text for heard in (first, second) for text in heard.alerts.open[0].alert.labels.values()}
+    texts = {text for transition in (first, second) for text in transition.alerts.open[0].alert.labels.values()}
     assert not any("99" in text or "7.5" in text for text in texts)
 
 
@@ -158,8 +158,8 @@ def test_an_overtaken_verdict_changes_nothing() -> None:
 
 
 def test_a_start_ahead_of_the_clock_is_now() -> None:
-    (heard,) = _play(verdict(incident("a", age=-60)))
-    alert = heard.alerts.open[0].alert
+    (transition,) = _play(verdict(incident("a", age=-60)))
+    alert = transition.alerts.open[0].alert
     assert alert.starts_at == NOW
     assert alert.resolve(NOW - MINUTE).ends_at == NOW  # never before its start, even if the clock is set back
 
@@ -168,20 +168,20 @@ def test_an_incident_that_returns_is_notified_again() -> None:
     opened, over, again = _play(verdict(incident("a")), verdict(), verdict(incident("a")))
     assert again.alerts.open[0].alert.labels == opened.alerts.open[0].alert.labels
     assert _kinds(again) == ["opened"]
-    assert len({event.id for heard in (opened, over, again) for event in heard.events}) == 3
+    assert len({event.id for transition in (opened, over, again) for event in transition.events}) == 3
     book = AlertState().apply("shop", over, ()).apply("shop", again, ())
     assert book.ended == ()  # it fires: it must not be told as ended in the same batch
 
 
 def test_events_of_an_incident_are_numbered() -> None:
-    heard = _play(verdict(incident("a")), verdict(incident("a", severity="major")), verdict())
-    told = [(e.document["sequence"], e.document["event"]) for one in heard for e in one.events]
+    transition = _play(verdict(incident("a")), verdict(incident("a", severity="major")), verdict())
+    told = [(e.document["sequence"], e.document["event"]) for one in transition for e in one.events]
     assert told == [(1, "opened"), (2, "severity_raised"), (3, "resolved")]
 
 
 def test_a_mesh_that_is_gone_leaves_nothing_open() -> None:
-    (heard,) = _play(verdict(incident("a"), incident("b", "pay/bank")))
-    gone = resolve_all(heard.alerts, "shop", NOW + MINUTE, PLACE, "mesh_deleted")
+    (transition,) = _play(verdict(incident("a"), incident("b", "pay/bank")))
+    gone = resolve_all(transition.alerts, "shop", NOW + MINUTE, PLACE, "mesh_deleted")
     assert gone.alerts.open == ()
     assert [alert.ends_at for alert in gone.ended] == [NOW + MINUTE] * 2
     assert [e.document["reason"] for e in gone.events] == ["mesh_deleted"] * 2
@@ -189,23 +189,23 @@ def test_a_mesh_that_is_gone_leaves_nothing_open() -> None:
 
 def test_without_suspects_and_links_there_is_still_an_alert() -> None:
     nobody = replace(incident("a"), suspects=(), affected=())
-    (heard,) = _play(verdict(nobody), links=AlertLinks())
-    alert = heard.alerts.open[0].alert
+    (transition,) = _play(verdict(nobody), links=AlertLinks())
+    alert = transition.alerts.open[0].alert
     assert alert.labels.keys() == {"alertname", "cluster", "mesh", "incident", "severity"}
     assert alert.annotations["summary"] == "a"
     assert alert.annotations.keys() == {"summary", "description"}
     assert alert.url == ""
-    (heard,) = _play(verdict(replace(nobody, affected=("shop/web",))), links=AlertLinks())
-    assert heard.alerts.open[0].alert.labels["service"] == "web"
+    (transition,) = _play(verdict(replace(nobody, affected=("shop/web",))), links=AlertLinks())
+    assert transition.alerts.open[0].alert.labels["service"] == "web"
 
 
 def test_long_lists_and_texts_are_cut() -> None:
     names = tuple(f"shop/{'x' * 200}{i}" for i in range(100))
     huge: Incident = replace(incident("a"), suspects=tuple(Suspect(n, 0.01) for n in names), affected=names)
-    (heard,) = _play(verdict(huge))
-    text = heard.alerts.open[0].alert.annotations["description"]
+    (transition,) = _play(verdict(huge))
+    text = transition.alerts.open[0].alert.annotations["description"]
     assert len(text) <= 4096
     assert "6. " not in text
-    (heard,) = _play(verdict(replace(incident("a"), affected=tuple(f"shop/s{i}" for i in range(25)))))
-    assert "shop/s19 and 5 more." in heard.alerts.open[0].alert.annotations["description"]
+    (transition,) = _play(verdict(replace(incident("a"), affected=tuple(f"shop/s{i}" for i in range(25)))))
+    assert "shop/s19 and 5 more." in transition.alerts.open[0].alert.annotations["description"]
     assert truncate("x\ud800y", 10) == "x?y"
