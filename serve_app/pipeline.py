@@ -196,8 +196,7 @@ async def run_stages(
     """
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
     scores = await runner.score(prepared.tasks)
-    calibrated = await runner.run(GATHER, calibrate, checkpoint, prepared, scores)
-    meta_input = await runner.run(GATHER, build_meta_input, checkpoint, prepared, calibrated, snapshot, options)
+    calibrated, meta_input = await runner.run(GATHER, _gather, checkpoint, prepared, scores, snapshot, options)
     verdict, memory = await runner.decide(meta_input, options.policy)
     verdict = add_context(verdict, prepared.mesh.state.window, events)
     after = commit(prepared.mesh, memory, counted=counted)
@@ -308,6 +307,18 @@ def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -
         checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when, meta_input.level
     )
     return replace(verdict, model_digest=checkpoint.digest), memory
+
+
+def _gather(
+    checkpoint: Checkpoint,
+    prepared: PreparedSnapshot,
+    scores: Sequence[PartitionScore],
+    snapshot: MeshSnapshot,
+    options: Options,
+) -> tuple[Calibrated, MetaInput]:
+    """Two stages in one call: each call of a runner can change the thread, which takes longer than some stages."""
+    calibrated = calibrate(checkpoint, prepared, scores)
+    return calibrated, build_meta_input(checkpoint, prepared, calibrated, snapshot, options)
 
 
 def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:

@@ -17,7 +17,7 @@ from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict
 from serve_app.errors import CorruptState, StoreConflict
-from serve_app.pipeline import GATHER, PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
+from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
@@ -116,9 +116,13 @@ class MeshSteps:
 
     async def _push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
         started = time.perf_counter()
-        known = await runner.run(PREPARE, self._find, push)
-        if isinstance(known, PushResult):
-            return known
+        known = self._meshes.cached(push.mesh)
+        # A change of threads delays the snapshot; it is necessary only if the store must be read.
+        if known is None or _is_repeat(push.snapshot, known):
+            found = await runner.run(PREPARE, self._find, push)
+            if isinstance(found, PushResult):
+                return found
+            known = found
         advanced = await run_stages(
             runner,
             self._checkpoint,
@@ -130,11 +134,8 @@ class MeshSteps:
             fit_adapter=self._fit_adapter,
         )
         document = encode_verdict(advanced.verdict).model_dump_json().encode()
-        record = Record(push.snapshot.num_nodes, document)
-        if self._keep_details:
-            details = await runner.run(GATHER, _pack_deviations, advanced, push.snapshot)
-            record = replace(record, deviations=details, seconds=time.perf_counter() - started)
-        known = await runner.run(STORE, self._store, push, CachedMesh(advanced.mesh, known.revision), record, options)
+        seconds = time.perf_counter() - started
+        known = await runner.run(STORE, self._store, push, known.revision, advanced, document, seconds, options)
         self._meshes.cache(push.mesh, known)
         return PushResult(document, advanced)
 
@@ -152,10 +153,17 @@ class MeshSteps:
             return known
         return PushResult(self._meshes.repeat_verdict(push.mesh, push.snapshot, newest.isoformat()))
 
-    def _store(self, push: NextSnapshot, known: CachedMesh, record: Record, options: Options) -> CachedMesh:
-        """Write the mesh after the step; ``known`` has the revision before it."""
+    def _store(
+        self, push: NextSnapshot, revision: int, advanced: Advanced, document: bytes, seconds: float, options: Options
+    ) -> CachedMesh:
+        """Write the mesh after the step; ``revision`` is the one before it."""
+        known = CachedMesh(advanced.mesh, revision)
         if not push.counted:
             return self._meshes.replace(push.mesh, known)
+        record = Record(push.snapshot.num_nodes, document)
+        if self._keep_details:
+            details = deviations_of(advanced.prepared, advanced.calibrated, push.snapshot).pack()
+            record = replace(record, deviations=details, seconds=seconds)
         return self._meshes.append(push.mesh, known, push.snapshot, push.packed, record, keep=options.window_size)
 
 
@@ -163,7 +171,3 @@ def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:
     """Whether the mesh has counted this snapshot, or a newer one."""
     newest = known.mesh.state.observed_at
     return newest is not None and snapshot.observed_at <= newest
-
-
-def _pack_deviations(advanced: Advanced, snapshot: MeshSnapshot) -> bytes:
-    return deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()

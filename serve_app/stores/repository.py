@@ -32,6 +32,10 @@ class MeshRepository:
         self._store = store
         self._cache = cache
 
+    def cached(self, mesh: str) -> CachedMesh | None:
+        """A mesh from the cache, or None. Does not wait for the store."""
+        return self._cache.get(mesh)
+
     def get(self, mesh: str) -> CachedMesh:
         """A mesh from the cache, else from the store; revision 0 if nothing is stored."""
         return self._cache.get(mesh) or self._load(mesh)
