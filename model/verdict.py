@@ -12,9 +12,9 @@ VANISHED, LOST, NEW, MOVED = "vanished", "lost_calls", "new_calls", "moved_calls
 class Status(StrEnum):
     """Status of a mesh.
 
-    ``ANOMALOUS``: an incident is open, whatever else is missing. ``PARTIAL``: nothing found, but a part was not
-    scored, or the telemetry of more than a twentieth of the services is missing. ``WARMING_UP``: too few snapshots.
-    ``NORMAL``: otherwise. An unknown state is never normal.
+    ``ANOMALOUS``: an incident above the severity ``notice`` is open, whatever else is missing. ``PARTIAL``: nothing
+    found, but a part was not scored, or the telemetry of more than a twentieth of the services is missing.
+    ``WARMING_UP``: too few snapshots. ``NORMAL``: otherwise. An unknown state is never normal.
     """
 
     NORMAL = "normal"
@@ -25,11 +25,31 @@ class Status(StrEnum):
 
 class Severity(StrEnum):
     """How much of the mesh an incident affects, and how far it is from expectation. It only rises while the incident is
-    open."""
+    open.
 
+    ``NOTICE``: a resource becomes short, but users do not suffer yet. A notice raises no alert. It ends when an
+    incident at its services begins.
+    """
+
+    NOTICE = "notice"
     MINOR = "minor"
     MAJOR = "major"
     CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitForecast:
+    """When a resource that grows steadily reaches its limit, from the time of the verdict on.
+
+    Attributes:
+        seconds: estimate.
+        soonest, latest: interval that holds 80% of the estimates from single pairs of measurements; ``latest`` is
+            infinite if some of these do not grow.
+    """
+
+    seconds: float
+    soonest: float
+    latest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +66,7 @@ class Reason:
         source: the caller if the evidence is a call into the suspect; empty for its own metric.
         destination: the callee if the evidence is a call of the suspect.
         load: the suspect's requests now relative to usual; 1: unchanged, unknown, or reported with another reason.
+        forecast: when the metric reaches its limit; None if it does not grow steadily or has no known limit.
     """
 
     metric: str
@@ -55,6 +76,7 @@ class Reason:
     source: str = ""
     destination: str = ""
     load: float = 1.0
+    forecast: LimitForecast | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +206,7 @@ class Verdict:
         threshold: percentile of ``mesh_score`` over the history without alerts; for display, raises no alert by itself.
         probability: calibrated probability that an incident is in progress, 0..1.
         suspects: of the whole mesh, best first; always filled.
-        incidents: those that raise an alert.
+        incidents: open ones, notices last.
         coverage: share of services that were scored, 0..1.
         missing_parts: indices of parts that did not answer in time.
         model_digest: of the weights.
@@ -205,3 +227,13 @@ class Verdict:
     model_digest: str = ""
     muted: tuple[MuteInForce, ...] = ()
     silence: Silence | None = None
+
+    @property
+    def alerts(self) -> tuple[Incident, ...]:
+        """The incidents that raise an alert: all but notices."""
+        return tuple(incident for incident in self.incidents if incident.severity is not Severity.NOTICE)
+
+    @property
+    def notices(self) -> tuple[Incident, ...]:
+        """The incidents that raise no alert."""
+        return tuple(incident for incident in self.incidents if incident.severity is Severity.NOTICE)

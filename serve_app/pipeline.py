@@ -123,7 +123,6 @@ class MetaInput:
     crossing: CrossingCalls | None
     memory: IncidentMemory
     when: VerdictContext
-    level: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,15 +284,18 @@ def build_meta_input(
     assert cut is not None  # prepare made it
     answered = {s.part for s in calibrated.scores}
     evidence = gather(state, prepared.observation, calibrated.decoded, calibrated.surprise, options.policy)
+    size = len(state.node_ids), state.interval_seconds
+    level, notice_level = options.policy.page_level(*size), options.policy.notice_level(*size)
     when = VerdictContext(
         snapshot.observed_at,
         state.sequence,
         state.learned,
         state.interval_seconds,
+        level + checkpoint.page_offset,
+        notice_level + checkpoint.page_offset,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
     )
-    level = options.policy.page_level(len(state.node_ids), state.interval_seconds) + checkpoint.page_offset
-    return MetaInput(evidence, _crossing(prepared, calibrated.scores, evidence), state.memory, when, level)
+    return MetaInput(evidence, _crossing(prepared, calibrated.scores, evidence), state.memory, when)
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
@@ -303,9 +305,7 @@ def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -
         evidence = with_crossing(
             evidence, meta_input.crossing, decode_crossing(checkpoint.network, meta_input.crossing)
         )
-    verdict, memory = build_verdict(
-        checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when, meta_input.level
-    )
+    verdict, memory = build_verdict(checkpoint.meta, evidence, meta_input.memory, policy, meta_input.when)
     return replace(verdict, model_digest=checkpoint.digest), memory
 
 
@@ -335,6 +335,7 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
         memory = replace(
             memory,
             above_level={},
+            above_notice={},
             open=(),
             alerted_scores=before.alerted_scores,
             past=before.past,

@@ -22,6 +22,7 @@ from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 CLEAR_SECONDS = 120.0
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 STRONGER = 1.3  # times the peak, for new suspects after the onset
+CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
 REMEMBERED = 50  # past incidents that feedback can refer to
 MOST_CHANGES = 10  # planned changes kept with an incident
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
@@ -33,6 +34,7 @@ class AlertPolicy:
 
     Attributes:
         false_pages_per_day: budget of false alerts; None: 1, or 1 for each 50 services.
+        false_notices_per_day: budget of false notices; None: the same.
         confirm: snapshots above the level (k) ...
         confirm_of: ... of the last so many (n) that confirm a service.
         clear: most snapshots without a confirmed service after which an incident ends (:meth:`clear_after`).
@@ -44,6 +46,7 @@ class AlertPolicy:
     """
 
     false_pages_per_day: float | None = None
+    false_notices_per_day: float | None = None
     confirm: int = 2
     confirm_of: int = 3
     clear: int = 4
@@ -75,6 +78,12 @@ class AlertPolicy:
         With one test per service and snapshot it is ``log10(services x snapshots per day / budget)``.
         """
         return float(np.log10(services * 86400 / interval_seconds / self.budget(services)))
+
+    def notice_level(self, services: int, interval_seconds: float) -> float:
+        """Return the same for the budget of notices."""
+        if self.false_notices_per_day is None:
+            return self.page_level(services, interval_seconds)
+        return float(np.log10(services * 86400 / interval_seconds / self.false_notices_per_day))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +131,8 @@ class IncidentMemory:
         alerted_scores: time and mesh score of snapshots with an alert, oldest first.
         above_level: for each service above its level in the last n snapshots: bits (1 = newest), and when the streak
             began.
-        open: open incidents.
+        above_notice: the same for the level of notices.
+        open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         past: the last incidents that raised alerts, open ones included, the newest last; feedback refers to them.
         feedback: from people, the newest last.
@@ -136,6 +146,7 @@ class IncidentMemory:
     times: tuple[float, ...] = ()
     alerted_scores: tuple[tuple[float, float], ...] = ()
     above_level: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    above_notice: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     open: tuple[OpenIncident, ...] = ()
     changes: tuple[tuple[PlannedChange, int], ...] = ()
     past: tuple[PastIncident, ...] = ()
@@ -282,15 +293,20 @@ class Group:
 
 
 def confirm_services(
-    memory: IncidentMemory, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
+    above: dict[str, tuple[int, datetime]],
+    names: Sequence[str],
+    scores: Array,
+    level: float,
+    policy: AlertPolicy,
+    at: datetime,
 ) -> tuple[dict[str, tuple[int, datetime]], BoolArray]:
-    """Update the services above their level.
+    """Update the services above their level; ``above`` as in :class:`IncidentMemory`.
 
     Returns:
         Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
     """
     mask = (1 << policy.confirm_of) - 1
-    bits = {name: ((b << 1) & mask, since) for name, (b, since) in memory.above_level.items()}
+    bits = {name: ((b << 1) & mask, since) for name, (b, since) in above.items()}
     for name, score in zip(names, scores, strict=True):
         if score > level:
             before, since = bits.get(name, (0, at))
@@ -345,39 +361,53 @@ def split_muted(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) 
 
 
 def follow(
-    memory: IncidentMemory,
+    before: Sequence[OpenIncident],
     found: Sequence[Group],
     names: Sequence[str],
     since: Sequence[datetime],
     severities: Sequence[Severity],
+    culprits: Sequence[str],
     clear_after: int,
 ) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
-    """Match groups with open incidents by shared services. Incidents start, grow, merge into the oldest, and end.
+    """Match groups with open incidents by shared services or a shared culprit. Incidents start, grow, merge into the
+    oldest, and end.
+
+    One fault often shows in groups that do not call each other: callers of one service, or what is behind a service
+    that shows nothing itself. They have the culprit in common.
 
     Args:
-        memory: with the open incidents.
+        before: open incidents.
         found: groups of this snapshot; one without a confirmed service can continue an incident but not start one.
         names: candidates' ids.
         since: per group, time of its first evidence.
         severities: per group.
+        culprits: per group, the service where it probably starts; empty if that is not clear.
         clear_after: quiet snapshots that end an incident.
 
     Returns:
         The incidents open now, and the group of each in this snapshot, by incident id.
     """
-    open_now = {incident.id: incident for incident in memory.open}
+    open_now = {incident.id: incident for incident in before}
+    culprit_of = {i.id: i.suspects[0].service for i in before if i.suspects and i.suspects[0].score >= CLEAR_SHARE}
     seen: dict[str, Group] = {}
-    for group, began, severity in zip(found, since, severities, strict=True):
+    for group, began, severity, culprit in zip(found, since, severities, culprits, strict=True):
         members = {names[i] for i in group.rows}
-        touched = sorted((i for i in open_now.values() if members & set(i.members)), key=lambda i: (i.since, i.id))
+        involved = members | {culprit}
+        touched = sorted(
+            (i for i in open_now.values() if involved & set(i.members) or culprit_of.get(i.id) in involved),
+            key=lambda i: (i.since, i.id),
+        )
         if not touched and not group.confirmed:
             continue
         home = touched[0] if touched else _start_incident(names, group, began, severity)
         for merged in touched[1:]:
             members |= set(merged.members)
+            culprit_of.pop(merged.id, None)
             severity = max(severity, merged.severity, key=list(Severity).index)
             del open_now[merged.id]
         shown = [*(seen.pop(i.id) for i in touched if i.id in seen), group]
+        if culprit:
+            culprit_of.setdefault(home.id, culprit)
         seen[home.id] = Group(np.concatenate([g.rows for g in shown]), any(g.confirmed for g in shown))
         open_now[home.id] = replace(
             home,

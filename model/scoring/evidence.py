@@ -5,7 +5,7 @@ meta-model.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import IntEnum
 
@@ -29,6 +29,7 @@ from model.incidents.feedback import level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.calibration import Tail, explained_share
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
+from model.scoring.resources import TREND_SURPRISE, Trend, sudden, trends
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray
 from model.state.change_impact import OWN
@@ -127,6 +128,8 @@ class Evidence:
         counts: number of services with a page score above 2, 3 and 5.
         services: number of scored services.
         total: number of services present.
+        notice: ``[M]`` surprise of resources that become short, for notices.
+        trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
     """
 
@@ -141,6 +144,8 @@ class Evidence:
     counts: tuple[int, int, int]
     services: int
     total: int
+    notice: Array
+    trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
 
 
@@ -214,7 +219,13 @@ def gather(
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
-    interest = np.maximum(page, affected) + 1e-3 * np.maximum(surprise.node.max(axis=1, initial=0), page)
+    rising = trends(state)
+    notice = sudden(observation, surprise.node)
+    notice[[trend.row for trend in rising]] = TREND_SURPRISE
+    notice *= _leniency(state, policy) * decoded.scored * observation.presence.measured
+    interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
+        surprise.node.max(axis=1, initial=0), page
+    )
     interest += WORTH_A_LOOK * state.memory.is_in_incident(state.node_ids)  # services of open incidents stay candidates
     worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.active_mutes.is_muted(state.node_ids))
     keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
@@ -236,6 +247,8 @@ def gather(
         (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
         int((decoded.scored & present).sum()),
         int(present.sum()),
+        notice[keep].astype(np.float32),
+        tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         _silence(state, silent, int((present | silent).sum())),
     )
 

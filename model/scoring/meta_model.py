@@ -1,6 +1,7 @@
 """The meta-model: from the evidence of all parts to the cluster's verdict. It is small, trained, and takes
 milliseconds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -9,9 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.features import Array
+from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
 from model.incidents.feedback import preference
-from model.incidents.tracking import AlertPolicy, Group, IncidentMemory, confirm_services, follow, groups, split_muted
+from model.incidents.tracking import (
+    CLEAR_SHARE,
+    AlertPolicy,
+    Group,
+    IncidentMemory,
+    OpenIncident,
+    confirm_services,
+    follow,
+    groups,
+    split_muted,
+)
 from model.network.autoencoder import Autoencoder
 from model.network.layers import perceptron
 from model.scoring.evidence import (
@@ -24,6 +35,7 @@ from model.scoring.evidence import (
     unlikelihood,
 )
 from model.scoring.explanations import SERIES
+from model.scoring.resources import Trend
 from model.snapshot import BoolArray, IntArray
 from model.verdict import MOVED, Incident, Reason, Severity, Status, Suspect, Verdict
 
@@ -37,6 +49,7 @@ EITHER_WAY = (
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
+RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
 # Nats in the ranking for each decade of page score, whatever was learned. Beyond the surprise of a disappearance, more
@@ -113,6 +126,7 @@ class VerdictContext:
         sequence: snapshots counted, this one included.
         learned: snapshots learned from, this one included.
         interval_seconds: between snapshots, s.
+        level, notice_level: page level and level of notices, surprise.
         missing_parts: parts that did not answer.
     """
 
@@ -120,6 +134,8 @@ class VerdictContext:
     sequence: int
     learned: int
     interval_seconds: float
+    level: float
+    notice_level: float
     missing_parts: tuple[int, ...] = ()
 
 
@@ -144,40 +160,41 @@ def with_crossing(evidence: Evidence, crossing: CrossingCalls, logits: Array) ->
 
 
 def build_verdict(
-    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext, level: float
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
 ) -> tuple[Verdict, IncidentMemory]:
     """The verdict of one snapshot.
 
     Args:
         meta: trained.
         evidence: of the services worth a look, calls between parts included.
-        memory: what paging remembered, aged to this snapshot.
-        policy: when to page.
-        when: time, sequence and what is missing.
-        level: page level, surprise.
+        memory: what alerting remembered, advanced to this snapshot.
+        policy: when to alert.
+        when: time, sequence, levels, and what is missing.
 
     Returns:
-        The verdict and what paging remembers next. Nothing is paged while warming up.
+        The verdict and what alerting remembers next. There is no incident while the mesh warms up.
     """
     mesh_score = float(evidence.page.max(initial=0.0))
     warming = when.learned < policy.warm_up
+    if warming:
+        evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
     score = np.zeros_like(evidence.page) if warming else evidence.page
-    above_level, confirmed = confirm_services(memory, evidence.names, score, level, policy, when.observed_at)
+    above_level, confirmed = confirm_services(
+        memory.above_level, evidence.names, score, when.level, policy, when.observed_at
+    )
     memory = replace(memory, above_level=above_level).without_muted()
-    member = (score > level) | confirmed | ((evidence.affected > AFFECTED_SHARE * level) & (not warming))
+    affected = (evidence.affected > AFFECTED_SHARE * when.level) & (not warming)
     muted = memory.active_mutes.is_muted(evidence.names)
-    found, hidden = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
+    found, hidden = split_muted(
+        groups((score > when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
+    )
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
-    since = [_began(memory, evidence, g, when.observed_at) for g in found]
-    severities = [_severity(evidence, g, level) for g in found]
-    open_incidents, groups_now = follow(
-        memory, found, evidence.names, since, severities, policy.clear_after(when.interval_seconds)
-    )
-    memory = replace(memory, open=open_incidents).attach_changes(when.observed_at, when.interval_seconds)
-    incidents = tuple(
-        _describe(meta, evidence, memory, i, groups_now.get(open_incident.id), when)
-        for i, open_incident in enumerate(memory.open)
-    )
+    alerting = _follow_alerts(meta, evidence, memory, found, policy, when)
+    memory, noticing = _follow_notices(evidence, memory, alerting.open, muted, policy, when)
+    memory = replace(memory, open=(*alerting.open, *noticing.open))
+    memory = memory.attach_changes(when.observed_at, when.interval_seconds)
+    groups_now = alerting.groups | noticing.groups
+    incidents = tuple(_describe(meta, evidence, memory, i, groups_now.get(i.id), when) for i in memory.open)
     memory = replace(
         memory,
         open=tuple(
@@ -190,21 +207,21 @@ def build_verdict(
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
     )  # a muted incident is not normal either
-    memory = memory.add_score(unmuted_score, when.observed_at, alerted=bool(incidents), keep=policy.history)
+    memory = memory.add_score(unmuted_score, when.observed_at, alerted=bool(alerting.open), keep=policy.history)
     memory = memory.record_hidden(mutes, when.observed_at)
     if memory.open:
         shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
-        memory = memory.record_open(evidence.names, excess(shown, level), when.observed_at)
+        memory = memory.record_open(evidence.names, excess(shown, when.level), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
     silent = evidence.silence.share if evidence.silence else 0.0
-    preferred = preference(memory.feedback, evidence.names, [i.members for i in open_incidents])
+    preferred = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
     verdict = Verdict(
         when.observed_at,
         when.sequence,
-        _status(bool(incidents), warming, is_partial=coverage < 1 or silent > MOST_SILENT),
+        _status(bool(alerting.open), warming, is_partial=coverage < 1 or silent > MOST_SILENT),
         mesh_score,
         threshold,
-        probability(meta, evidence, memory, level),
+        probability(meta, evidence, memory, when.level),
         suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
         incidents,
         coverage,
@@ -215,6 +232,61 @@ def build_verdict(
     return verdict, memory
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Open incidents, and the group of each in this snapshot, by incident id."""
+
+    open: tuple[OpenIncident, ...]
+    groups: dict[str, Group]
+
+
+def _follow_alerts(
+    meta: MetaModel,
+    evidence: Evidence,
+    memory: IncidentMemory,
+    found: Sequence[Group],
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> Followed:
+    """Match the groups of this snapshot with the open incidents that raise an alert."""
+    began = [_began(memory.above_level, evidence, g, when.observed_at) for g in found]
+    severities = [_severity(evidence, g, when.level) for g in found]
+    culprits = [_culprit(meta, evidence, g) if g.confirmed else "" for g in found]
+    before = [i for i in memory.open if i.severity is not Severity.NOTICE]
+    clear = policy.clear_after(when.interval_seconds)
+    return Followed(*follow(before, found, evidence.names, began, severities, culprits, clear))
+
+
+def _follow_notices(
+    evidence: Evidence,
+    memory: IncidentMemory,
+    alerting: Sequence[OpenIncident],
+    muted: BoolArray,
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> tuple[IncidentMemory, Followed]:
+    """Match resources that become short with the open notices. A service has an alert or a notice, not both."""
+    alerted = {name for incident in alerting for name in incident.members}
+    free = ~muted & ~np.fromiter((name in alerted for name in evidence.names), bool, len(evidence.names))
+    above, confirmed = confirm_services(
+        memory.above_notice, evidence.names, evidence.notice * free, when.notice_level, policy, when.observed_at
+    )
+    member = (evidence.notice > when.notice_level) & free
+    found = [g for g in groups(member, confirmed, evidence.calls) if g.confirmed]
+    began = [_began(above, evidence, g, when.observed_at) for g in found]
+    before = [i for i in memory.open if i.severity is Severity.NOTICE and alerted.isdisjoint(i.members)]
+    followed = follow(
+        before,
+        found,
+        evidence.names,
+        began,
+        [Severity.NOTICE] * len(found),
+        [""] * len(found),
+        policy.clear_after(when.interval_seconds),
+    )
+    return replace(memory, above_notice=above), Followed(*followed)
+
+
 def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:
     if anomalous:
         return Status.ANOMALOUS
@@ -223,9 +295,9 @@ def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:
     return Status.PARTIAL if is_partial else Status.NORMAL
 
 
-def _began(memory: IncidentMemory, evidence: Evidence, group: Group, now: datetime) -> datetime:
-    starts = [memory.above_level[evidence.names[i]][1] for i in group.rows if evidence.names[i] in memory.above_level]
-    return min(starts, default=now)
+def _began(above: dict[str, tuple[int, datetime]], evidence: Evidence, group: Group, now: datetime) -> datetime:
+    """Return when the first streak above the level began in a group; ``above`` as in ``IncidentMemory``."""
+    return min((above[evidence.names[i]][1] for i in group.rows if evidence.names[i] in above), default=now)
 
 
 def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
@@ -235,24 +307,66 @@ def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
     return Severity.CRITICAL if strong and wide else Severity.MAJOR if strong or wide else Severity.MINOR
 
 
+def _culprit(meta: MetaModel, evidence: Evidence, group: Group) -> str:
+    """Return the service where a group probably starts, or nothing if that is not clear."""
+    rows = with_neighbours(group.rows, evidence.calls)
+    share = root_cause_shares(meta, evidence, rows, np.zeros(len(evidence.names), np.float32))
+    best = int(share.argmax())
+    return evidence.names[rows[best]] if share[best] >= CLEAR_SHARE else ""
+
+
 def _describe(
-    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, index: int, group: Group | None, when: VerdictContext
+    meta: MetaModel,
+    evidence: Evidence,
+    memory: IncidentMemory,
+    incident: OpenIncident,
+    group: Group | None,
+    when: VerdictContext,
 ) -> Incident:
     """Build an incident of the verdict. A quiet incident keeps its services."""
-    open_incident = memory.open[index]
     row = {name: i for i, name in enumerate(evidence.names)}
-    rows = group.rows if group else np.array([row[m] for m in open_incident.members if m in row], np.int64)
-    preferred = preference(memory.feedback, evidence.names, [open_incident.members])
-    near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
+    rows = group.rows if group else np.array([row[m] for m in incident.members if m in row], np.int64)
+    if incident.severity is Severity.NOTICE:
+        score, ranked = evidence.notice, _short_services(evidence, rows, memory, when)
+    else:
+        preferred = preference(memory.feedback, evidence.names, [incident.members])
+        near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
+        score, ranked = evidence.page, suspects(meta, evidence, near, memory, when, preferred)
     return Incident(
-        open_incident.id,
-        open_incident.since,
-        open_incident.severity,
-        float(evidence.page[rows].max(initial=0.0)),
-        suspects(meta, evidence, near, memory, when, preferred),
-        tuple(evidence.names[i] for i in rows) if group else open_incident.members,
-        open_incident.changes,
+        incident.id,
+        incident.since,
+        incident.severity,
+        float(score[rows].max(initial=0.0)),
+        ranked,
+        tuple(evidence.names[i] for i in rows) if group else incident.members,
+        incident.changes,
     )
+
+
+def _short_services(
+    evidence: Evidence, rows: IntArray, memory: IncidentMemory, when: VerdictContext
+) -> tuple[Suspect, ...]:
+    """Return the services of a notice, the one whose resource deviates most first."""
+    share = evidence.notice[rows] / max(float(evidence.notice[rows].sum()), 1e-6)
+    best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
+    found = []
+    for i in best:
+        row = int(rows[i])
+        began = memory.above_notice.get(evidence.names[row], (0, when.observed_at))[1]
+        rising = tuple(_rising_reason(t, when.observed_at) for t in evidence.trends if t.row == row)
+        grown = {reason.metric for reason in rising}
+        others = (
+            replace(reason, since=began)
+            for reason in _reasons(evidence, row, memory, when)
+            if reason.metric in RESOURCE_METRICS and reason.metric not in grown
+        )
+        found.append(Suspect(evidence.names[row], float(share[i]), (*rising, *others)))
+    return tuple(found)
+
+
+def _rising_reason(trend: Trend, now: datetime) -> Reason:
+    began = now - timedelta(seconds=trend.seconds)
+    return Reason(trend.metric, trend.observed, trend.usual, began, forecast=trend.forecast)
 
 
 def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
@@ -279,13 +393,20 @@ def suspects(
     """
     if not len(rows):
         return ()
-    with torch.inference_mode():
-        scores = meta.root_cause_score(rank_inputs(evidence, rows), page_nats(evidence, rows))
-        share = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
+    share = root_cause_shares(meta, evidence, rows, preferred)
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
     return tuple(
         Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, when)) for i in best
     )
+
+
+def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
+    """Return the probability of each of R candidates that the fault starts there, ``[R]``; arguments as of
+    :func:`suspects`."""
+    with torch.inference_mode():
+        scores = meta.root_cause_score(rank_inputs(evidence, rows), page_nats(evidence, rows))
+        shares: Array = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
+    return shares
 
 
 def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:

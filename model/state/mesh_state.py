@@ -19,6 +19,7 @@ from model.incidents.tracking import IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 from model.state.change_impact import UNEXPOSED, exposures, no_impact, update_impact
 from model.state.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, new_filters, update_filters
+from model.state.history import History, append_block, block_length, new_history
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
 
@@ -37,6 +38,7 @@ class MeshState:
             ``change_impact.py``.
         node_absent, edge_absent: int32, snapshots since last present.
         node_unmeasured: int32, snapshots since a metric of the service was last observed; 0 if none ever was.
+        node_history: float16 ``[BLOCKS, N, 3]``, see ``history.py``.
         attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
             to this callee.
         sequence: snapshots counted.
@@ -58,6 +60,7 @@ class MeshState:
     node_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     edge_absent: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     node_unmeasured: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    node_history: History = field(default_factory=lambda: new_history(0))
     attended_callers: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     attended_callees: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     sequence: int = 0
@@ -163,12 +166,11 @@ def observe(
     )
     if not counted:
         return observation, state
-    return observation, replace(
-        state,
-        sequence=state.sequence + 1,
-        observed_at=snapshot.observed_at,
-        window=(*state.window, _share_topology(snapshot, state.window))[-window_size:],
-    )
+    window = (*state.window, _share_topology(snapshot, state.window))[-window_size:]
+    sequence, length = state.sequence + 1, block_length(state.interval_seconds)
+    if sequence % length == 0:
+        state = replace(state, node_history=append_block(state.node_history, state.node_ids, window[-length:]))
+    return observation, replace(state, sequence=sequence, observed_at=snapshot.observed_at, window=window)
 
 
 def _share_topology(snapshot: MeshSnapshot, window: Sequence[MeshSnapshot]) -> MeshSnapshot:
@@ -202,7 +204,7 @@ def _update_interval(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
         interval_seconds=interval,
         node_filters=node_filters,
         edge_filters=edge_filters,
-        memory=replace(state.memory, above_level={}, open=(), changes=()),
+        memory=replace(state.memory, above_level={}, above_notice={}, open=(), changes=()),
     )
 
 
@@ -248,6 +250,7 @@ def _align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> t
             node_absent=node_absent,
             edge_absent=edge_absent,
             node_unmeasured=np.append(state.node_unmeasured, np.zeros(len(new_names), np.int32)).astype(np.int32),
+            node_history=np.concatenate([state.node_history, new_history(len(new_names))], axis=1),
         ),
         node_rows,
         edge_rows,
@@ -270,6 +273,7 @@ def _forget_absent(state: MeshState, window_size: int) -> MeshState:
         node_absent=state.node_absent[nodes],
         edge_absent=state.edge_absent[edges],
         node_unmeasured=state.node_unmeasured[nodes],
+        node_history=state.node_history[:, nodes],
         attended_callers=np.zeros(0, bool),  # sampled again: others may take the places of the removed ones
         attended_callees=np.zeros(0, bool),
     )

@@ -75,6 +75,8 @@ def find_presence(
     source, destination = edge_index
     present = rows.edge_present
     measured: BoolArray = np.any(rows.node_observed, axis=1)
+    if measured.all() and present.all():
+        return Presence(measured, ~measured, ~measured, ~present)
     node_usual, was_measured = _usual_traffic(node_filters, NODE_CHANNELS[RATE].offset, count)
     edge_usual, _ = _usual_traffic(edge_filters, EDGE_CHANNELS[RATE].offset, len(source))
     # If a measured caller reports no call at all, either it makes none, or only what reports its calls is silent. Its

@@ -18,15 +18,16 @@ from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.mutes import Mute
 from model.incidents.tracking import IncidentMemory, OpenIncident
 from model.snapshot import MeshSnapshot, PlannedChange
+from model.state.history import new_history
 from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
-from model.verdict import NearbyChange, Reason, Severity, Suspect
+from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 
 ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
     "attended_callers", "attended_callees",
 )  # fmt: skip
-LATER_ARRAYS = ("node_unmeasured",)  # of services; version 0.1.0 did not store them, and 0 is right then
+LATER_ARRAYS = ("node_unmeasured", "node_history")  # of services; version 0.1.0 did not store them
 TIMES = ("observed_at", "learned_at")
 CURVES = ("load", "curve")  # arrays of an adapter
 MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields that hold times
@@ -62,7 +63,8 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
         document = json.loads(tensors["document"].tobytes())
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
         fields: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
-        fields |= {key: tensors.get(key, np.zeros_like(tensors["node_absent"])) for key in LATER_ARRAYS}
+        fields["node_unmeasured"] = tensors.get("node_unmeasured", np.zeros_like(tensors["node_absent"]))
+        fields["node_history"] = tensors.get("node_history", new_history(len(tensors["node_absent"])))
         fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
         fields["memory"] = _memory(document["memory"], tensors)
@@ -106,6 +108,7 @@ def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
         "hot": memory.above_level,
+        "above_notice": memory.above_notice,
         "open": [
             _document(i)
             | {"changes": [_near(change) for change in i.changes], "suspects": [_suspect(one) for one in i.suspects]}
@@ -124,10 +127,16 @@ def _near(near: NearbyChange) -> dict[str, Any]:
 
 
 def _suspect(suspect: Suspect) -> dict[str, Any]:
-    return _document(suspect) | {"reasons": [_document(reason) for reason in suspect.reasons]}
+    return _document(suspect) | {"reasons": [_reason(reason) for reason in suspect.reasons]}
 
 
-def _document(one: OpenIncident | Suspect | Reason | PlannedChange | PastIncident | Feedback | Mute) -> dict[str, Any]:
+def _reason(reason: Reason) -> dict[str, Any]:
+    return _document(reason) | {"forecast": reason.forecast and _document(reason.forecast)}
+
+
+def _document(
+    one: OpenIncident | Suspect | Reason | LimitForecast | PlannedChange | PastIncident | Feedback | Mute,
+) -> dict[str, Any]:
     """Return the fields; ``asdict`` would also copy their values, which takes four times as long as writing them."""
     return {key: getattr(one, key) for key in one.__dataclass_fields__}
 
@@ -141,7 +150,8 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         alerted_scores=tuple((at, score) for at, score in tensors["withheld"].tolist())
         if "withheld" in tensors
         else (),
-        above_level={name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document["hot"].items()},
+        above_level=_streaks(document["hot"]),
+        above_notice=_streaks(document.get("above_notice", {})),
         open=tuple(map(_open, document["open"])),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
@@ -151,6 +161,10 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
     )
 
 
+def _streaks(document: dict[str, Any]) -> dict[str, tuple[int, datetime]]:
+    return {name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document.items()}
+
+
 def _open(document: dict[str, Any]) -> OpenIncident:
     """Read an open incident. Version 0.1.0 stored no changes and no suspects with it."""
     changes = tuple(
@@ -158,11 +172,16 @@ def _open(document: dict[str, Any]) -> OpenIncident:
         for near in document.get("changes", ())
     )
     suspects = tuple(
-        Suspect(one["service"], one["score"], tuple(Reason(**_fields(reason)) for reason in one["reasons"]))
+        Suspect(one["service"], one["score"], tuple(map(_read_reason, one["reasons"])))
         for one in document.get("suspects", ())
     )
     read = {"severity": Severity(document["severity"]), "changes": changes, "suspects": suspects}
     return OpenIncident(**_fields(document) | read)
+
+
+def _read_reason(document: dict[str, Any]) -> Reason:
+    forecast = document.get("forecast")
+    return Reason(**_fields(document) | {"forecast": forecast and LimitForecast(**forecast)})
 
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:

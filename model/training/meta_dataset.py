@@ -95,9 +95,11 @@ def score_run(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | No
         decoded = assemble_scores(state, [(everyone, every_call, part_score)], NO_CALLS_BETWEEN_PARTS)
         surprise = surprises(moment.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
         evidence = gather(state, moment.observation, decoded, surprise, policy)
-        level = policy.page_level(len(state.node_ids), state.interval_seconds)
-        when = VerdictContext(moment.snapshot.observed_at, index + 1, index + 1, state.interval_seconds)
-        _, memory = build_verdict(checkpoint.meta, evidence, state.memory, policy, when, level)
+        size = len(state.node_ids), state.interval_seconds
+        level, notice_level = policy.page_level(*size), policy.notice_level(*size)
+        at = moment.snapshot.observed_at
+        when = VerdictContext(at, index + 1, index + 1, state.interval_seconds, level, notice_level)
+        _, memory = build_verdict(checkpoint.meta, evidence, state.memory, policy, when)
         if index >= SETTLE:
             examples.append(
                 MetaExample(
@@ -223,7 +225,7 @@ def _meta_data(
         for example in examples:
             evidence, level = example.evidence, example.level + offset
             at = example.observed_at
-            above_level, _ = confirm_services(memory, evidence.names, evidence.page, level, policy, at)
+            above_level, _ = confirm_services(memory.above_level, evidence.names, evidence.page, level, policy, at)
             memory = replace(memory, above_level=above_level)
             fault = example.fault
             if fault or example.normal:

@@ -40,10 +40,19 @@ class Watch:
         self.index = 0
         self.now: dict[str, Group] = {}
 
-    def see(self, *found: Group, severity: Severity = Severity.MINOR) -> tuple[OpenIncident, ...]:
+    def see(
+        self, *found: Group, severity: Severity = Severity.MINOR, culprits: tuple[str, ...] = ()
+    ) -> tuple[OpenIncident, ...]:
         ordered = sorted(found, key=lambda g: not g.confirmed)
+        count = len(found)
         alive, self.now = follow(
-            self.memory, ordered, NAMES, [at(self.index)] * len(found), [severity] * len(found), CLEAR
+            self.memory.open,
+            ordered,
+            NAMES,
+            [at(self.index)] * count,
+            [severity] * count,
+            culprits or [""] * count,
+            CLEAR,
         )
         self.memory = replace(self.memory, open=alive)
         self.index += 1
@@ -65,7 +74,9 @@ def test_services_above_the_level_are_confirmed_by_k_of_the_last_n_snapshots(
 ) -> None:
     memory, said = IncidentMemory(), []
     for i, warm in enumerate(hot):
-        bits, sure = confirm_services(memory, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i))
+        bits, sure = confirm_services(
+            memory.above_level, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i)
+        )
         memory = replace(memory, above_level=bits)
         said.append(bool(sure[0]))
     assert said == confirmed
@@ -75,7 +86,7 @@ def test_a_streak_remembers_when_it_began_and_is_forgotten_when_it_is_over() -> 
     memory = IncidentMemory()
     began = []
     for i, score in enumerate([9, 0, 9, 0, 0, 0, 9]):
-        bits, _ = confirm_services(memory, NAMES[:1], np.array([float(score)]), LEVEL, POLICY, at(i))
+        bits, _ = confirm_services(memory.above_level, NAMES[:1], np.array([float(score)]), LEVEL, POLICY, at(i))
         memory = replace(memory, above_level=bits)
         began.append(bits[NAMES[0]][1] if bits else None)
     assert began == [at(0), at(0), at(0), at(0), at(0), None, at(6)]
@@ -84,7 +95,7 @@ def test_a_streak_remembers_when_it_began_and_is_forgotten_when_it_is_over() -> 
 def test_a_service_that_is_no_candidate_cools_down_too() -> None:
     memory = IncidentMemory(above_level={NAMES[0]: (0b001, at(0))})
     for i in range(1, 4):
-        bits, _ = confirm_services(memory, NAMES[1:2], np.array([0.0]), LEVEL, POLICY, at(i))
+        bits, _ = confirm_services(memory.above_level, NAMES[1:2], np.array([0.0]), LEVEL, POLICY, at(i))
         memory = replace(memory, above_level=bits)
     assert memory.above_level == {}
 
@@ -280,8 +291,8 @@ def test_the_memory_given_is_unchanged() -> None:
     memory = IncidentMemory(
         above_level={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
     )
-    confirm_services(memory, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
-    follow(memory, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], CLEAR)
+    confirm_services(memory.above_level, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
+    follow(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [""], CLEAR)
     assert memory.above_level == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
 
@@ -296,3 +307,18 @@ def test_a_planned_change_exposes_its_service_as_long_as_it_is_remembered() -> N
     assert told == [[False, True]] * (POLICY.change_intervals + 1) + [[False, False]]
     retired = IncidentMemory().advance_changes([PlannedChange("deletion", "shop/b", "")], POLICY.change_memory)
     assert not retired.has_planned_change(names).any()
+
+
+def test_groups_with_one_culprit_are_one_incident() -> None:
+    watch = Watch()
+    (one,) = watch.see(group(1), group(5), culprits=("a/s7", "a/s7"))
+    assert one.members == (NAMES[1], NAMES[5])
+
+
+def test_a_group_whose_culprit_is_in_another_incident_joins_it() -> None:
+    watch = Watch()
+    (old,) = watch.see(group(1))
+    (joined,) = watch.see(group(1), group(5), culprits=("", NAMES[1]))
+    assert joined.id == old.id
+    assert joined.members == (NAMES[1], NAMES[5])
+    assert len(watch.see(group(1), group(6), culprits=("", "a/s7"))) == 2, "an unknown culprit joins nothing"

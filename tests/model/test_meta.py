@@ -64,11 +64,12 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
         tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
         services,
         total,
+        np.zeros(count, np.float32),
     )
 
 
 def when(index: int, learned: int = 100, missing: tuple[int, ...] = ()) -> VerdictContext:
-    return VerdictContext(at(index), index + 1, learned, 15.0, missing)
+    return VerdictContext(at(index), index + 1, learned, 15.0, LEVEL, LEVEL, missing)
 
 
 def judged(
@@ -76,7 +77,7 @@ def judged(
 ) -> tuple[list[Verdict], IncidentMemory]:
     memory, verdicts = IncidentMemory(), []
     for i, scene in enumerate(scenes):
-        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i, learned, missing), LEVEL)
+        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i, learned, missing))
         verdicts.append(verdict)
     return verdicts, memory
 
@@ -196,7 +197,7 @@ def test_a_change_at_its_services_is_attached_to_the_incident_and_stays() -> Non
     told = []
     for i in range(1, 8):
         memory = memory.advance_changes([], 3)
-        verdict, memory = build_verdict(meta(), evidence(9.0, 1.0), memory, POLICY, when(i), LEVEL)
+        verdict, memory = build_verdict(meta(), evidence(9.0, 1.0), memory, POLICY, when(i))
         told += [incident.changes for incident in verdict.incidents]
     assert told == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when it pages"
 

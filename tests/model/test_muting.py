@@ -154,10 +154,12 @@ def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -
     """As ``meta.judge`` follows incidents, and whom mutes hide."""
     scores, affected, hushed = np.array(told[0], np.float32), np.array(told[1]), np.array(told[2])
     who = tuple(name for name, is_it in zip(NAMES, hushed, strict=True) if is_it)
-    hot, confirmed = confirm_services(memory, NAMES, scores, LEVEL, POLICY, now)
+    hot, confirmed = confirm_services(memory.above_level, NAMES, scores, LEVEL, POLICY, now)
     memory = replace(memory, above_level=hot, active_mutes=muted(*who) if who else ActiveMutes()).without_muted()
     found, hidden = split_muted(groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, hushed)
-    alive, seen = follow(memory, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), 4)
+    alive, seen = follow(
+        memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [""] * len(found), 4
+    )
     for group in seen.values():
         assert not hushed[group.rows].any()
     for incident in alive:

@@ -1,0 +1,138 @@
+"""Resources that become short: evidence for notices, since users may not suffer yet.
+
+There are two kinds. A sudden one: memory, CPU or connections are far above what the service ever needed. A slow one:
+memory or connections grow steadily beyond everything of the last hour, as in a leak. A slow rise is tested on the
+history of ``state/history.py`` with the Theil-Sen slope and Kendall's tau (Sen 1968).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
+from model.snapshot import IntArray
+from model.state import history
+from model.state.mesh_state import MeshState, Observation
+from model.verdict import LimitForecast
+
+TREND_SURPRISE = 8.0  # of a steady rise beyond everything seen before; it does not occur by chance
+CHANNEL = {history.MEMORY: MEMORY, history.CONNECTIONS: CONNECTIONS}
+RECENT = (10, 16)  # blocks in which a rise is looked for
+LEAST_OLDER = 12  # measured blocks before them
+LEAST_TAU = 0.7  # Kendall's tau of the rise
+STILL_RISING = 0.3  # of the slope, in the newer half
+NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.1}  # above the highest older block
+LEAST_RISE = {history.MEMORY: 0.05, history.CONNECTIONS: 0.3}  # above the median older block
+LIMIT = 1.0  # of the memory utilization
+FARTHEST = 4 * 3600.0  # s; a limit that is farther away is not worth a notice
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A resource of a service that rises steadily.
+
+    Attributes:
+        row: of the service.
+        metric: its name in the API.
+        observed, usual: now, and the median before the rise; in the metric's unit.
+        seconds: since the rise began.
+        forecast: when the memory reaches its limit; None for connections, which have no known limit.
+    """
+
+    row: int
+    metric: str
+    observed: float
+    usual: float
+    seconds: float
+    forecast: LimitForecast | None
+
+
+def sudden(observation: Observation, surprise: Array) -> Array:
+    """Return the surprise ``[N]`` of the resource that is farthest above its usual use.
+
+    Args:
+        observation: of the mesh.
+        surprise: ``[N, 9]`` after subtracting what the neighbours explain.
+    """
+    node = observation.node
+    value, expected = np.exp(node.value), np.exp(node.expected)
+    cpu = surprise[:, CPU]
+    per_request = node.observed[:, CPU_PER_REQUEST]
+    cpu = np.where(per_request, np.minimum(cpu, surprise[:, CPU_PER_REQUEST]), cpu)  # more requests need more CPU
+    share_cpu, share_memory = (np.clip((value[:, c] - expected[:, c] - 0.05) / 0.1, 0, 1) for c in (CPU, MEMORY))
+    connections = np.clip((node.value[:, CONNECTIONS] - node.expected[:, CONNECTIONS] - 0.4) / 0.3, 0, 1)
+    tests = (cpu * share_cpu, surprise[:, MEMORY] * share_memory, surprise[:, CONNECTIONS] * connections)
+    strongest: Array = np.maximum.reduce(tests) - np.float32(np.log10(len(tests)))
+    return strongest.clip(0)
+
+
+def trends(state: MeshState) -> tuple[Trend, ...]:
+    """Return the steady rises of memory and connections in a mesh, the newest of each series."""
+    found: dict[tuple[int, int], Trend] = {}
+    for metric in (history.MEMORY, history.CONNECTIONS):
+        for recent in RECENT:
+            for row in _new_highs(state.node_history[:, :, metric], recent).tolist():
+                past = state.node_history[:, row].astype(np.float32)
+                series = _transformed(past, metric)
+                slopes = _rise(series[:-recent], series[-recent:], metric)
+                if slopes is not None and (row, metric) not in found:
+                    found[row, metric] = _trend(row, past[:, metric], slopes, metric, recent)
+    return tuple(found.values())
+
+
+def _trend(row: int, series: Array, slopes: Array, metric: int, recent: int) -> Trend:
+    observed = float(series[-1])
+    forecast = _forecast(observed, slopes) if metric == history.MEMORY else None
+    usual = float(np.nanmedian(series[:-recent]))
+    return Trend(row, NODE_CHANNELS[CHANNEL[metric]].name, observed, usual, recent * history.BLOCK_SECONDS, forecast)
+
+
+def _new_highs(series: history.History, recent: int) -> IntArray:
+    """Return the rows of ``[BLOCKS, N]`` whose newest block is above all blocks before the ``recent`` ones. Few are."""
+    rows: IntArray = np.flatnonzero(series[-1] > np.fmax.reduce(series[:-recent], axis=0))
+    return rows
+
+
+def _transformed(past: Array, metric: int) -> Array:
+    """Return the series ``[BLOCKS]`` to test of one service's history ``[BLOCKS, 3]``.
+
+    More requests need more connections, so connections count relative to the requests above their median.
+    """
+    if metric == history.MEMORY:
+        return past[:, metric]
+    requests = np.log(past[:, history.REQUESTS] + 0.05)
+    if np.isfinite(requests).any():
+        requests -= np.nanmedian(requests)
+    return np.asarray(np.log(past[:, metric] + 1) - np.nan_to_num(requests).clip(0), np.float32)
+
+
+def _rise(older: Array, newer: Array, metric: int) -> Array | None:
+    """Return the slopes between blocks at a distance, in units per block, if the newer blocks rise steadily."""
+    if np.isfinite(older).sum() < LEAST_OLDER or not np.isfinite(newer[[0, -1]]).all():
+        return None
+    is_high = newer[-1] > np.nanmax(older) + NEW_HIGH[metric] and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
+    if not is_high:
+        return None
+    first, second = np.triu_indices(len(newer), 1)
+    known = np.isfinite(newer[first]) & np.isfinite(newer[second])
+    first, second = first[known], second[known]
+    slopes = (newer[second] - newer[first]) / (second - first)
+    slope, half = float(np.median(slopes)), len(newer) // 2
+    still = slopes[first >= half]
+    is_steady = (
+        np.sign(slopes).mean() >= LEAST_TAU
+        and slope * len(newer) >= LEAST_RISE[metric]
+        and len(still) > 0
+        and np.median(still) >= STILL_RISING * slope
+    )
+    if not is_steady:
+        return None
+    is_near = metric != history.MEMORY or (LIMIT - newer[-1]) / slope * history.BLOCK_SECONDS <= FARTHEST
+    return slopes[second - first >= half] if is_near else None
+
+
+def _forecast(now: float, slopes: Array) -> LimitForecast:
+    """Return when the memory reaches its limit, from the slopes between blocks."""
+    middle, fast, slow = np.quantile(slopes, [0.5, 0.9, 0.1]) / history.BLOCK_SECONDS
+    room = max(LIMIT - now, 0.0)
+    return LimitForecast(room / middle, room / fast, room / slow if slow > 0 else float("inf"))

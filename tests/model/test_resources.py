@@ -1,0 +1,144 @@
+"""Notices: resources that become short before users suffer."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.meta_model import build_verdict
+from model.scoring.resources import LEAST_OLDER, RECENT, TREND_SURPRISE, Trend, trends
+from model.state import history
+from model.state.history import BLOCKS, append_block, block_length, new_history
+from model.state.mesh_state import MeshState
+from model.state.serialization import pack_state, unpack_state
+from model.verdict import Severity, Status, Verdict
+from tests.model.model_cases import NODE, SERVICES, noisy, snapshot, watch
+from tests.model.test_meta import POLICY, evidence, meta, when
+
+RNG = np.random.default_rng(0)
+
+
+def state_with(memory: np.ndarray, connections: np.ndarray | None = None, requests: float = 50.0) -> MeshState:
+    """A mesh of one service with this history, oldest block first."""
+    past = np.full((BLOCKS, 1, 3), np.nan, np.float32)
+    past[-len(memory) :, 0, history.MEMORY] = memory
+    past[:, 0, history.REQUESTS] = requests
+    past[:, 0, history.CONNECTIONS] = 20.0 if connections is None else connections
+    return MeshState(node_ids=("shop/cart",), node_history=past.astype(np.float16))
+
+
+def flat(level: float = 0.4, count: int = BLOCKS) -> np.ndarray:
+    return level + 0.003 * RNG.standard_normal(count)
+
+
+def leak(rise: float, blocks: int) -> np.ndarray:
+    """Flat, then a rise by this much in the newest blocks."""
+    series = flat()
+    series[-blocks:] += rise * np.arange(1, blocks + 1) / blocks
+    return series
+
+
+@pytest.mark.parametrize("blocks", RECENT)
+def test_a_leak_is_found_with_the_time_to_its_limit(blocks: int) -> None:
+    (trend,) = trends(state_with(leak(0.2, blocks)))
+    assert (trend.row, trend.metric) == (0, "memory_utilization")
+    assert trend.usual == pytest.approx(0.4, abs=0.01)
+    assert trend.forecast is not None
+    seconds = (1 - 0.6) / (0.2 / blocks / 120)
+    assert trend.forecast.seconds == pytest.approx(seconds, rel=0.1)
+    assert trend.forecast.soonest < trend.forecast.seconds < trend.forecast.latest
+
+
+@pytest.mark.parametrize(
+    ("what", "series"),
+    [
+        ("noise", flat()),
+        ("a step", np.where(np.arange(BLOCKS) < BLOCKS - 6, 0.4, 0.6)),
+        ("growth towards a plateau", 0.4 + 0.2 * (1 - np.exp(-np.arange(-8, BLOCKS - 8).clip(0) / 4))),
+        ("a saw-tooth", 0.4 + 0.15 * (np.arange(BLOCKS) % 12) / 12),
+        ("growth back to where it was", np.concatenate([flat(0.7, 10), 0.4 + 0.01 * np.arange(BLOCKS - 10)])),
+        ("a rise that is too small", leak(0.03, 10)),
+        ("too short a past", leak(0.2, 10)[-(LEAST_OLDER + 9) :]),
+    ],
+)
+def test_other_courses_of_memory_are_no_leak(what: str, series: np.ndarray) -> None:
+    assert not trends(state_with(series)), what
+
+
+def test_connections_that_grow_with_requests_are_no_leak() -> None:
+    growth = np.ones(BLOCKS)
+    growth[-10:] = np.linspace(1.1, 2.0, 10)
+    state = state_with(flat(), 20 * growth)
+    assert [trend.metric for trend in trends(state)] == ["active_connections"]
+    busier = state.node_history.copy()
+    busier[:, 0, history.REQUESTS] *= growth.astype(np.float16)
+    assert not trends(replace(state, node_history=busier))
+
+
+def test_the_history_keeps_means_of_two_minutes_and_survives_storing() -> None:
+    assert [block_length(seconds) for seconds in (5.0, 15.0, 60.0, 300.0)] == [24, 8, 2, 1]
+    snapshots = [noisy(i, np.random.default_rng(i)) for i in range(16)]
+    _, state = watch(snapshots)
+    expected = np.mean([s.node_features[:, 5] for s in snapshots[8:]], axis=0)
+    np.testing.assert_allclose(state.node_history[-1, :, history.MEMORY], expected, rtol=2e-3)
+    assert np.isnan(state.node_history[:-2]).all()
+    np.testing.assert_array_equal(unpack_state(pack_state(state)).node_history, state.node_history)
+
+
+def test_a_service_that_is_not_in_a_snapshot_has_no_block() -> None:
+    past = append_block(new_history(2), ("a/x", "shop/cart"), [snapshot(0)])
+    assert np.isnan(past[-1, 0]).all()
+    assert past[-1, 1, history.MEMORY] == pytest.approx(NODE[5], rel=1e-3)
+    assert "shop/cart" in SERVICES
+
+
+def verdicts(*notices: float, page: tuple[float, ...] = (1.0, 1.0)) -> tuple[list[Verdict], IncidentMemory]:
+    """Verdicts of snapshots in which the first of two services has this evidence for a notice."""
+    memory, found = IncidentMemory(), []
+    for i, notice in enumerate(notices):
+        scene = replace(evidence(*page), notice=np.array([notice, 0.0], np.float32))
+        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
+        found.append(verdict)
+    return found, memory
+
+
+def test_a_notice_is_listed_and_raises_no_alert() -> None:
+    found, _ = verdicts(9.0, 9.0, 9.0)
+    assert [len(verdict.incidents) for verdict in found] == [0, 1, 1], "after two snapshots"
+    (notice,) = found[-1].incidents
+    assert notice.severity is Severity.NOTICE
+    assert notice.affected == ("a/s0",)
+    assert found[-1].notices == (notice,)
+    assert found[-1].alerts == ()
+    assert found[-1].status is Status.NORMAL
+
+
+def test_a_notice_ends_when_its_service_is_part_of_an_incident() -> None:
+    found, memory = verdicts(9.0, 9.0)
+    (notice,) = found[-1].incidents
+    for i in range(2, 5):
+        scene = replace(evidence(9.0, 1.0), notice=np.array([9.0, 0.0], np.float32))
+        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
+    (incident,) = verdict.incidents
+    assert incident.severity is not Severity.NOTICE
+    assert incident.id != notice.id
+
+
+def test_notices_have_a_budget_of_their_own() -> None:
+    policy = AlertPolicy(false_notices_per_day=60.0)
+    assert policy.notice_level(300, 15.0) == pytest.approx(policy.page_level(300, 15.0) - 1)
+    assert AlertPolicy().notice_level(300, 15.0) == AlertPolicy().page_level(300, 15.0)
+
+
+def test_a_rise_is_a_reason_with_its_beginning() -> None:
+    memory = IncidentMemory()
+    rising = Trend(0, "memory_utilization", 0.6, 0.4, 1200.0, None)
+    for i in range(2):
+        scene = replace(evidence(1.0, 1.0), notice=np.array([TREND_SURPRISE, 0], np.float32), trends=(rising,))
+        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
+    (notice,) = verdict.notices
+    (reason,) = notice.suspects[0].reasons
+    assert (reason.metric, reason.observed, reason.expected) == ("memory_utilization", 0.6, 0.4)
+    assert verdict.observed_at - reason.since == timedelta(seconds=1200)
