@@ -131,6 +131,7 @@ class Incident:
         affected: services that deviate, by name.
         changes: planned changes at its services, shortly before it or since, newest first.
         events: Kubernetes events of its services, newest first; added outside the detector.
+        recovering: whether its services are back to normal; it ends soon unless they deviate again.
     """
 
     id: str
@@ -141,6 +142,7 @@ class Incident:
     affected: tuple[str, ...]
     changes: tuple[NearbyChange, ...] = ()
     events: tuple[ClusterEvent, ...] = ()
+    recovering: bool = False
 
 
 class MuteOrigin(StrEnum):

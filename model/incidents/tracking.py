@@ -111,12 +111,14 @@ class OpenIncident:
     def with_strongest(
         self, score: float, suspects: tuple[Suspect, ...], now: datetime, interval_seconds: float
     ) -> "OpenIncident":
-        """Keep the suspects of the strongest snapshot.
+        """Keep the suspects of the strongest snapshot. A notice keeps the newest suspects, because a forecast ages.
 
         The cause shows best while the incident begins. Later the backlog, retries and other faults beside it are often
         stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
         replaces the suspects.
         """
+        if self.severity is Severity.NOTICE and not self.quiet:
+            return replace(self, peak=score, suspects=suspects)
         onset = max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds)
         needed = self.peak * (1 if (now - self.since).total_seconds() <= onset else STRONGER)
         return self if self.suspects and score < needed else replace(self, peak=score, suspects=suspects)

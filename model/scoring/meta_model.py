@@ -340,6 +340,7 @@ def _describe(
         ranked,
         tuple(evidence.names[i] for i in rows) if group else incident.members,
         incident.changes,
+        recovering=incident.quiet > 0,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from model.snapshot import RATIOS
-from model.verdict import LOST, MOVED, NEW, VANISHED, ClusterEvent, NearbyChange, Reason
+from model.verdict import LOST, MOVED, NEW, VANISHED, ClusterEvent, LimitForecast, NearbyChange, Reason
 
 MIN_LOAD_CHANGE = 0.1  # smaller changes of the load are not mentioned
 _NAMES = {
@@ -16,6 +16,11 @@ _NAMES = {
     "cpu_per_request": "CPU time per request",
     "own_time": "self time (excluding downstream calls)",
     "request_rate": "requests",
+}
+_RESOURCES = {
+    "memory_utilization": "memory",
+    "cpu_utilization": "CPU",
+    "active_connections": "connections",
 }
 _TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED})
 _LOAD_DEPENDENT = frozenset(
@@ -59,13 +64,16 @@ SECONDS = Unit(1.0, " s", 0.01)
 MILLISECONDS = Unit(1000.0, " ms", 0.1)
 PER_SECOND = Unit(1.0, "/s", 0.1)
 COUNT = Unit(1.0, "", 1.0)
+MINUTES = Unit(1 / 60, "", 1.0)
+HOURS = Unit(1 / 3600, "", 0.1)
 
 
 def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     """``p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart``.
 
     Readers take a number alone as "too high", so the text says when a value fell. For traffic it always says whether it
-    rose or fell. It mentions a change of the load if that may explain the reason.
+    rose or fell. It mentions a change of the load if that may explain the reason, and when a resource reaches its
+    limit.
 
     Args:
         reason: of a suspect.
@@ -84,7 +92,30 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     name = metric_words(reason.metric)
     observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
     where = f", in {calls}" if reason.source else ""
-    return f"{name} {observed}, expected {_words(reason, reason.expected)}{since}{where}{_load(reason)}"
+    ahead = f"; {forecast_text(reason.forecast)}" if reason.forecast else ""
+    return f"{name} {observed}, expected {_words(reason, reason.expected)}{since}{where}{_load(reason)}{ahead}"
+
+
+def forecast_text(forecast: LimitForecast) -> str:
+    """``reaches its limit in 40 minutes (25 to 70)``; the subject is the resource."""
+    if forecast.seconds < 90:
+        return "reaches its limit in about a minute" if forecast.seconds else "has reached its limit"
+    unit, name = (MINUTES, "minutes") if forecast.seconds < 7200 else (HOURS, "hours")
+    latest = f"to {unit.words(forecast.latest)}" if math.isfinite(forecast.latest) else "or more"
+    return f"reaches its limit in {unit.words(forecast.seconds)} {name} ({unit.words(forecast.soonest)} {latest})"
+
+
+def shortage_text(reason: Reason, service: str) -> str:
+    """``memory of shop/cart reaches its limit in 40 minutes (25 to 70)``, ``CPU of shop/cart: 92%, usually 35%``.
+
+    Args:
+        reason: about a resource that becomes short.
+        service: the one that needs it.
+    """
+    resource = f"{_RESOURCES.get(reason.metric, metric_words(reason.metric))} of {service}"
+    if reason.forecast:
+        return f"{resource} {forecast_text(reason.forecast)}"
+    return f"{resource}: {_words(reason, reason.observed)}, usually {_words(reason, reason.expected)}"
 
 
 def change_text(near: NearbyChange, since: datetime) -> str:

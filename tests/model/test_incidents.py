@@ -214,6 +214,15 @@ def test_an_incident_without_suspects_takes_the_first() -> None:
     assert incident.with_strongest(0.0, suspects("cause"), at(500), 15.0).suspects == suspects("cause")
 
 
+def test_a_notice_has_the_newest_forecast_until_it_recovers() -> None:
+    notice = OpenIncident("x", at(0), Severity.NOTICE, NAMES[:1])
+    for index in range(100):
+        notice = notice.with_strongest(8.0, suspects(f"at {index}"), at(index), 15.0)
+    assert notice.suspects == suspects("at 99")
+    recovering = replace(notice, quiet=1)
+    assert recovering.with_strongest(0.0, suspects("nothing left"), at(100), 15.0) == recovering
+
+
 def test_severity_only_rises() -> None:
     watch = Watch()
     said = [

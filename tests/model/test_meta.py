@@ -112,6 +112,14 @@ def test_a_page_takes_k_of_n_and_has_its_start() -> None:
     assert incident.affected == ("a/s0",)
 
 
+def test_an_incident_recovers_while_its_services_are_quiet() -> None:
+    quiet, alerting = evidence(1.0), evidence(9.0)
+    verdicts, _ = judged(alerting, alerting, quiet, quiet, alerting, alerting)
+    found = [v.incidents[0] for v in verdicts[1:]]
+    assert [incident.recovering for incident in found] == [False, True, True, True, False], "two snapshots confirm"
+    assert len({incident.id for incident in found}) == 1
+
+
 def test_services_that_call_each_other_are_one_page_and_others_another() -> None:
     scene = evidence(9.0, 8.0, 7.0, 1.0, calls=((0, 1),))
     (_, verdict), _ = judged(scene, scene)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, PlannedChange
-from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.api.codec import (
     ERRORS_LISTED,
     Limits,
     decode_snapshot,
+    decode_verdict_line,
     encode_verdict,
     pack_snapshot,
     snapshot_document,
@@ -198,6 +199,22 @@ def test_a_reason_that_reads_as_expected_is_left_out() -> None:
     told, weak = _reason("error_rate", 0.3, 0.0001), _reason("error_rate", 0.0, 0.0001)
     document = encode_verdict(_verdict(suspects=(Suspect("shop/cart", 0.7, (weak, told, weak)),)))
     assert [reason.observed for reason in document.suspects[0].reasons] == [0.3]
+
+
+@pytest.mark.parametrize(("latest", "latest_seconds"), [(4200.0, 4200.0), (float("inf"), None)])
+def test_a_notice_has_its_forecast(latest: float, latest_seconds: float | None) -> None:
+    leak = _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, latest))
+    notice = Incident(
+        "n-1", NOW, Severity.NOTICE, 8.0, (Suspect("shop/cart", 1.0, (leak,)),), ("shop/cart",), recovering=True
+    )
+    line = verdict_line(_verdict(status=Status.NORMAL, incidents=(notice,)))
+    (document,) = json.loads(line)["incidents"]
+    assert (document["severity"], document["recovering"]) == ("notice", True)
+    (reason,) = document["suspects"][0]["reasons"]
+    assert reason["forecast"] == {"seconds": 2400, "soonest_seconds": 1500, "latest_seconds": latest_seconds}
+    read = decode_verdict_line(line)
+    assert [(one.severity, one.recovering) for one in read.notices] == [(Severity.NOTICE, True)]
+    assert read.alerts == ()
 
 
 def test_an_unknown_threshold_is_null_and_a_score_never_is() -> None:

@@ -9,8 +9,8 @@ import pytest
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.scoring.explanations import CALLS, OWN, SERIES
 from model.snapshot import PlannedChange
-from model.verdict import NearbyChange, Reason
-from serve_app.api.reason_text import change_text, reads_as_expected, reason_text
+from model.verdict import LimitForecast, NearbyChange, Reason
+from serve_app.api.reason_text import change_text, forecast_text, reads_as_expected, reason_text, shortage_text
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 SUSPECT = "shop/cart"
@@ -57,6 +57,10 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
             _reason("p99_latency", 1.2, 0.08, source="shop/web"),
             "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart",
         ),
+        (
+            _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, 4200.0)),
+            "memory utilization 62%, expected 40%, since 03:12 UTC; reaches its limit in 40 minutes (25 to 70)",
+        ),
         (_reason("vanished", 0.0, 40), "disappeared: no requests, expected 40/s, since 03:12 UTC"),
         (
             _reason("new_calls", 35, 0, source="shop/web"),
@@ -97,6 +101,37 @@ def test_reasons_in_words(reason: Reason, sentence: str) -> None:
 def test_reasons_that_read_as_expected_are_recognised(metric: str, observed: float, expected: float) -> None:
     assert reads_as_expected(_reason(metric, observed, expected))
     assert reads_as_expected(_reason(metric, expected, observed))
+
+
+@pytest.mark.parametrize(
+    ("forecast", "sentence"),
+    [
+        (LimitForecast(2400.0, 1500.0, 4200.0), "reaches its limit in 40 minutes (25 to 70)"),
+        (LimitForecast(240.0, 20.0, 700.0), "reaches its limit in 4 minutes (below 1 to 12)"),
+        (LimitForecast(9000.0, 6480.0, 50_000.0), "reaches its limit in 2.5 hours (1.8 to 14)"),
+        (LimitForecast(2400.0, 1500.0, float("inf")), "reaches its limit in 40 minutes (25 or more)"),
+        (LimitForecast(45.0, 30.0, 60.0), "reaches its limit in about a minute"),
+        (LimitForecast(0.0, 0.0, 0.0), "has reached its limit"),
+    ],
+)
+def test_forecasts_in_words(forecast: LimitForecast, sentence: str) -> None:
+    assert forecast_text(forecast) == sentence
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        (
+            _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, 4200.0)),
+            "memory of shop/cart reaches its limit in 40 minutes (25 to 70)",
+        ),
+        (_reason("memory_utilization", 0.62, 0.4), "memory of shop/cart: 62%, usually 40%"),
+        (_reason("active_connections", 240, 40), "connections of shop/cart: 240, usually 40"),
+        (_reason("cpu_per_request", 0.004, 0.0007), "CPU time per request of shop/cart: 4 ms, usually 0.7 ms"),
+    ],
+)
+def test_shortages_in_words(reason: Reason, sentence: str) -> None:
+    assert shortage_text(reason, SUSPECT) == sentence
 
 
 @pytest.mark.parametrize(

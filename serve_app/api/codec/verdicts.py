@@ -9,6 +9,7 @@ from typing import Any
 from model.verdict import (
     ClusterEvent,
     Incident,
+    LimitForecast,
     MuteInForce,
     NearbyChange,
     Reason,
@@ -21,6 +22,7 @@ from model.verdict import (
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
+    ForecastDocument,
     IncidentDocument,
     MuteInForceDocument,
     NearbyChangeDocument,
@@ -94,7 +96,16 @@ def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocume
         expected=_finite(reason.expected),
         since=reason.since,
         load=reason.load,
+        forecast=_forecast(reason.forecast),
         text=reason_text(reason, service, observed_at),
+    )
+
+
+def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
+    if forecast is None:
+        return None
+    return ForecastDocument(
+        seconds=forecast.seconds, soonest_seconds=forecast.soonest, latest_seconds=_finite(forecast.latest)
     )
 
 
@@ -104,6 +115,7 @@ def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocume
         id=incident.id,
         since=incident.since,
         severity=incident.severity.value,
+        recovering=incident.recovering,
         score=incident.score,
         suspects=_suspects(incident.suspects, observed_at),
         affected=list(incident.affected),
@@ -173,6 +185,7 @@ def decode_verdict_line(line: str) -> Verdict:
                 score=_number(document.get("score", 0.0)),
                 suspects=_decode_suspects(document),
                 affected=tuple(document.get("affected") or ()),
+                recovering=bool(document.get("recovering", False)),
             )
             for document in fields.get("incidents") or ()
         ),

@@ -15,6 +15,14 @@ class ScoreDocument(Document):
     )
 
 
+class ForecastDocument(Document):
+    """When a resource that grows steadily reaches its limit, in seconds after the verdict."""
+
+    seconds: float = Field(ge=0, description="estimate")
+    soonest_seconds: float = Field(ge=0, description="start of the interval that holds 80% of the estimates")
+    latest_seconds: float | None = Field(None, ge=0, description="end of the interval; null: it may never reach it")
+
+
 class ReasonDocument(Document):
     """Why a service is suspected. Null means "no value", such as the observed value of a service that disappeared."""
 
@@ -30,6 +38,9 @@ class ReasonDocument(Document):
     since: Instant
     load: float = Field(
         1.0, description="the suspect's requests relative to usual; 1: as usual, unknown, or covered by another reason"
+    )
+    forecast: ForecastDocument | None = Field(
+        None, description="when it reaches its limit; null: it does not grow steadily, or has no known limit"
     )
     text: str = Field(description="the same in words", examples=["p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"])
 
@@ -63,11 +74,18 @@ class ClusterEventDocument(Document):
 
 
 class IncidentDocument(Document):
-    """Related anomalous services and calls. The id stays the same while the incident is open."""
+    """Related anomalous services and calls. The id stays the same while the incident is open.
+
+    An incident with the severity `notice` raises no alert: a resource becomes short, but users do not suffer yet. It
+    ends when an incident at its services begins.
+    """
 
     id: str
     since: Instant
-    severity: str = Field(description="`minor`, `major` or `critical`; only rises", examples=["major"])
+    severity: str = Field(description="`notice`, `minor`, `major` or `critical`; only rises", examples=["major"])
+    recovering: bool = Field(
+        False, description="whether its services are back to normal; it ends soon, or continues if they deviate again"
+    )
     score: float
     suspects: list[SuspectDocument] = Field(description="best first")
     affected: list[ServiceKey]
@@ -105,9 +123,9 @@ class VerdictDocument(Document):
     observed_at: Instant
     sequence: int = Field(ge=0, description="number of snapshots of this mesh, including this one")
     status: str = Field(
-        description="`anomalous` while an incident is open; `partial`: no incident found, but some services were not "
-        "scored, or the telemetry of more than a twentieth is missing; `warming_up`: too few snapshots so far; else "
-        "`normal`",
+        description="`anomalous` while an incident is open that is no notice; `partial`: no incident found, but some "
+        "services were not scored, or the telemetry of more than a twentieth is missing; `warming_up`: too few "
+        "snapshots so far; else `normal`",
         examples=["normal"],
     )
     mesh_score: float = Field(allow_inf_nan=False, description="strongest evidence, in decades of improbability")
@@ -116,7 +134,7 @@ class VerdictDocument(Document):
     )
     probability: float = Field(ge=0, le=1, description="calibrated probability that an incident is in progress")
     suspects: list[SuspectDocument] = Field(description="of the whole mesh, best first")
-    incidents: list[IncidentDocument] = Field(description="open incidents")
+    incidents: list[IncidentDocument] = Field(description="open incidents, notices last")
     coverage: float = Field(ge=0, le=1, description="share of services that were scored")
     missing_parts: list[int] = Field(description="partitions that did not answer in time")
     model: str = Field(description="digest of the weights")

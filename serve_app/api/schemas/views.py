@@ -115,7 +115,7 @@ class IncidentsDocument(Document):
     """The open incidents of a mesh as of its newest snapshot."""
 
     observed_at: Instant
-    incidents: list[IncidentDocument] = Field(description="worst first; empty if there is no incident")
+    incidents: list[IncidentDocument] = Field(description="notices last; empty if there is none")
 
 
 class LoadCurve(Document):

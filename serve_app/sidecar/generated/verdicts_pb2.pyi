@@ -148,7 +148,7 @@ class Suspect(_message.Message):
     def __init__(self, service: _Optional[str] = ..., score: _Optional[float] = ..., reasons: _Optional[_Iterable[_Union[Reason, _Mapping]]] = ...) -> None: ...
 
 class Reason(_message.Message):
-    __slots__ = ("metric", "source", "destination", "observed", "expected", "since", "load", "text")
+    __slots__ = ("metric", "source", "destination", "observed", "expected", "since", "load", "text", "forecast")
     METRIC_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,7 @@ class Reason(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
     metric: str
     source: str
     destination: str
@@ -165,10 +166,21 @@ class Reason(_message.Message):
     since: _timestamp_pb2.Timestamp
     load: float
     text: str
-    def __init__(self, metric: _Optional[str] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ..., observed: _Optional[float] = ..., expected: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., load: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+    forecast: Forecast
+    def __init__(self, metric: _Optional[str] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ..., observed: _Optional[float] = ..., expected: _Optional[float] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., load: _Optional[float] = ..., text: _Optional[str] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
+
+class Forecast(_message.Message):
+    __slots__ = ("seconds", "soonest_seconds", "latest_seconds")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SOONEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    soonest_seconds: float
+    latest_seconds: float
+    def __init__(self, seconds: _Optional[float] = ..., soonest_seconds: _Optional[float] = ..., latest_seconds: _Optional[float] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +189,7 @@ class Incident(_message.Message):
     AFFECTED_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    RECOVERING_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -185,7 +198,8 @@ class Incident(_message.Message):
     affected: _containers.RepeatedScalarFieldContainer[str]
     changes: _containers.RepeatedCompositeFieldContainer[NearbyChange]
     events: _containers.RepeatedCompositeFieldContainer[ClusterEvent]
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ...) -> None: ...
+    recovering: bool
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ...) -> None: ...
 
 class NearbyChange(_message.Message):
     __slots__ = ("kind", "service", "reason", "at", "text")

@@ -15,7 +15,7 @@ from grpc_tools import protoc
 from pydantic import BaseModel
 
 from model.snapshot import PlannedChange
-from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.api.codec import decode_snapshot, encode_verdict
 from serve_app.api.problems import problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
@@ -95,10 +95,13 @@ def test_a_verdict_arrives_whole() -> None:
     reasons = (
         Reason("p99_latency", 1.2, 0.08, since, source="shop/web", destination="shop/cart", load=1.5),
         Reason("vanished", float("nan"), 3.0, since),
+        Reason("memory_utilization", 0.6, 0.4, since, forecast=LimitForecast(2400.0, 1500.0, float("inf"))),
     )
     suspects = (Suspect("shop/cart", 0.7, reasons),)
     near = NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), since)
-    incident = Incident("20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,))
+    incident = Incident(
+        "20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,), recovering=True
+    )
     verdict = Verdict(since, 20, Status.PARTIAL, 7.5, 4.0, 0.9, suspects, (incident,), 0.5, (3, 1), "8ceb")
     document = encode_verdict(verdict)
     came = json_format.MessageToDict(
@@ -107,7 +110,7 @@ def test_a_verdict_arrives_whole() -> None:
         always_print_fields_with_no_presence=True,
     )
     assert came == json.loads(document.model_dump_json(exclude_none=True))
-    assert len(came["incidents"][0]["suspects"][0]["reasons"]) == 2
+    assert len(came["incidents"][0]["suspects"][0]["reasons"]) == 3
 
 
 def test_what_is_not_known_is_absent() -> None:
