@@ -13,6 +13,7 @@ from serve_app.simulator.labels import Comparison, compare_runs, incidents
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
+from serve_app.simulator.telemetry.silence import plan_silences
 
 BENIGN, LOSSES = "Benign events", "Gaps in the telemetry"
 CHANGES: dict[ChangeKind, str] = {
@@ -51,6 +52,7 @@ Example:
   tagae simulate out/quiet --no-faults --snapshots 2000
   tagae simulate out/storm --fault retry_storm --severity critical --first-fault 100
   tagae simulate out/control --churn-per-hour 60 --mute-churn
+  tagae simulate out/silent --no-faults --silences-per-hour 10
 """
 
 
@@ -116,6 +118,16 @@ def simulate(
             rich_help_panel=LOSSES,
         ),
     ] = 0.0,
+    silences_per_hour: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            min=0,
+            help="Periods per hour without the telemetry of one service, a group, a scrape shard or all. meta.json "
+            "lists them.",
+            rich_help_panel=LOSSES,
+        ),
+    ] = 0.0,
     missing_metric: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A metric that no service reports. Repeatable.", rich_help_panel=LOSSES),
@@ -150,6 +162,7 @@ def simulate(
             cold_seconds=cold_seconds,
             scrape_gaps_per_day=scrape_gaps_per_day,
             blackouts_per_day=blackouts_per_day,
+            silences_per_hour=silences_per_hour,
             missing_metrics=tuple(missing_metric or ()),
             missing_call_metrics=tuple(missing_call_metric or ()),
             counter_resets=counter_resets,
@@ -172,7 +185,14 @@ def simulate(
     if injected:  # the labels compare with a second run without faults
         without = Simulator(spec, (), changes, snapshots, mute_churn=mute_churn)
         source = compare_runs(source, without.snapshots(), comparison)
-    meta = {"source": "tagae simulate", "services": services, "seed": seed, "mute_churn": mute_churn}
+    silences = plan_silences(spec, simulator.node_ids, snapshots)
+    meta = {
+        "source": "tagae simulate",
+        "services": services,
+        "seed": seed,
+        "mute_churn": mute_churn,
+        "silences": [one.to_json(spec) for one in silences],
+    }
     with RecordingWriter(folder, interval, meta) as writer:
         for snapshot in progress(source, "simulating", snapshots):
             writer.write(snapshot)
@@ -181,5 +201,5 @@ def simulate(
             writer.add_incident(LabelledIncident(**columns, details=row))
     stderr_console().print(
         f"{folder}: {services} services, {simulator.calls.shape[1]} calls, {snapshots} snapshots, "
-        f"faults: {len(injected)}, benign changes: {len(changes)}"
+        f"faults: {len(injected)}, benign changes: {len(changes)}, silences: {len(silences)}"
     )

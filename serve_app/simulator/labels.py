@@ -10,7 +10,6 @@ length of the run.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -204,14 +203,11 @@ def incidents(
     ``recovered`` the first one without symptoms. Each of ``candidates`` is a correct culprit."""
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
 
-    def time_of(index: int) -> datetime:
-        return spec.start + timedelta(seconds=index * spec.interval_seconds)
-
     return [
         {
-            "start": time_of(fault.start),
-            "end": time_of(fault.end),
-            "recovered": time_of(effects[fault].recovered),
+            "start": spec.time_of(fault.start),
+            "end": spec.time_of(fault.end),
+            "recovered": spec.time_of(effects[fault].recovered),
             "kind": fault.kind,
             "severity": fault.level,
             "size": fault.size,

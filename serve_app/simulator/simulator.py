@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from itertools import compress
 
 import numpy as np
@@ -37,6 +36,7 @@ from serve_app.simulator.physics.queueing import Floats
 from serve_app.simulator.telemetry.gaps import Losses, draw_losses, restarted_share, undercount
 from serve_app.simulator.telemetry.gaps import slot_ticks as losses_ticks
 from serve_app.simulator.telemetry.measurement import Coverage, draw_coverage, measure, memory_now
+from serve_app.simulator.telemetry.silence import PlannedSilence, draw_silences, silence, silence_slot
 
 RESETS = 8  # random stream for the times at which counters restart
 BURN_IN = 20  # ticks before the first snapshot
@@ -100,6 +100,7 @@ class Simulator:
         self._calls = Calls.of(self.mesh.topology)
         self._wiring: tuple[BenignChange, ...] = ()
         self._losses = draw_losses(spec, len(self.mesh.topology.node_ids), 0)
+        self._silences: dict[int, tuple[PlannedSilence, ...]] = {}  # of the latest slot
         self._faults: tuple[Fault, ...] = ()
         self._changes: dict[int, tuple[BenignChange, ...]] = {}
         self.schedule(*faults, *changes)
@@ -160,6 +161,8 @@ class Simulator:
             if index >= 0:
                 snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
                 if not self._losses_at(index).lost[index - self._losses.first]:
+                    for one in self._silences_at(index):
+                        snapshot = silence(snapshot, one.services, one.reporter)
                     yield Instant(snapshot, self._desired_replicas(run.fleet, snapshot))
                     announced = ()
             index += 1
@@ -175,15 +178,19 @@ class Simulator:
             self._losses = draw_losses(self.spec, len(self.node_ids), slot)
         return self._losses
 
-    def _time(self, index: int) -> datetime:
-        return self.spec.start + timedelta(seconds=index * self.spec.interval_seconds)
+    def _silences_at(self, index: int) -> tuple[PlannedSilence, ...]:
+        """The silences in progress at a snapshot."""
+        slot = index // silence_slot(self.spec)
+        if slot not in self._silences:
+            self._silences = {slot: draw_silences(self.spec, self.node_ids, slot)}
+        return tuple(one for one in self._silences[slot] if one.start <= index < one.end)
 
     def _tick(
         self, run: MeshRun, index: int, changes: Sequence[BenignChange], rng: np.random.Generator
     ) -> tuple[MeshRun, Conditions, Response, Floats]:
         """Simulate one interval: noise, changes, the response of the mesh, then the autoscaler."""
         noise = next_noise(self._variation, run.noise, rng)
-        load = entry_factor(self._variation, noise, self._time(index).timestamp() % DAY, rng)
+        load = entry_factor(self._variation, noise, self.spec.time_of(index).timestamp() % DAY, rng)
         fleet = begin_changes(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
         replicas, speed, stall = effective_capacity(
             fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
@@ -241,6 +248,6 @@ class Simulator:
             edge_index=row[self._edge_index[:, present]],
             node_features=nodes[now.alive],
             edge_features=edges[present],
-            observed_at=self._time(index),
+            observed_at=self.spec.time_of(index),
             changes=[PlannedChange(c.kind, c.service, c.reason) for c in changes],
         )

@@ -19,16 +19,20 @@ from model.training.train import ForEach, TrainingOptions, TrainingReport, in_tu
 from serve_app.recordings.reader import RecordingReader
 from serve_app.simulator.events.faults import KINDS, Fault, FaultKind
 from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
-from serve_app.simulator.telemetry.instrumentation import Instrumentation, instrument
+from serve_app.simulator.telemetry.instrumentation import Instrumentation, instrument, measured_service
+from serve_app.simulator.telemetry.silence import PlannedSilence, Reach, plan_silences, silence
 
 FIRST_SEED = 10_000  # training meshes use seeds from here up; evaluation and tests use lower ones
 INTERVALS = (15.0, 15.0, 15.0, 30.0, 60.0, 60.0, 300.0, 5.0)  # s; mostly the default
 # Probability that a mesh lacks a metric, because few real meshes have all of them.
 NODE_METRIC_MISSING = {"error_rate": 0.15, "p50_latency": 0.1, "p99_latency": 0.15, "memory_utilization": 0.1}
 EDGE_METRIC_MISSING = {"error_rate": 0.4, "p50_latency": 0.15, "p99_latency": 0.4}
+SILENCES = (2.0, 12.0)  # in a run with silences: fewest and most on average
+_SILENCE_STREAM = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +44,14 @@ class TrainingMeshes:
         snapshots: snapshots of each mesh.
         seed: another seed gives other meshes.
         kinds: kinds of faults in the meshes with faults.
+        silent_share: share of the meshes in which telemetry falls silent at times; does not change the other meshes.
     """
 
     count: int = 96
     snapshots: int = 400
     seed: int = 0
     kinds: tuple[FaultKind, ...] = KINDS
+    silent_share: float = 0.3
 
 
 T = TypeVar("T")
@@ -62,10 +68,14 @@ class _SimulatedMesh:
     instrumentation: Instrumentation
     blind_nodes: tuple[int, ...]
     blind_edges: tuple[int, ...]
+    silences: tuple[PlannedSilence, ...]
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
         simulated = Simulator(self.spec, self.faults, self.changes, self.length).snapshots()
-        for snapshot in instrument(simulated, self.instrumentation, self.faults):
+        for index, snapshot in enumerate(instrument(simulated, self.instrumentation, self.faults)):
+            for one in (one for one in self.silences if one.start <= index < one.end):
+                silent = {name for name in snapshot.node_ids if measured_service(name) in one.services}
+                snapshot = silence(snapshot, silent, one.reporter)
             yield _remove_metrics(snapshot, self.blind_nodes, self.blind_edges)
 
 
@@ -137,12 +147,17 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
     blind_nodes = [i for i, m in enumerate(NODE_METRICS) if rng.random() < NODE_METRIC_MISSING.get(m, 0)]
     blind_edges = [i for i, m in enumerate(EDGE_METRICS) if rng.random() < EDGE_METRIC_MISSING.get(m, 0)]
 
-    mesh = _SimulatedMesh(spec, faults, tuple(changes), meshes.snapshots, how, tuple(blind_nodes), tuple(blind_edges))
-
-    def time_of(at: int) -> datetime:
-        return spec.start + timedelta(seconds=at * spec.interval_seconds)
-
-    labels = tuple(LabelledFault(time_of(f.start), time_of(f.end), f.service, f.kind) for f in faults)
+    mesh = _SimulatedMesh(
+        spec,
+        faults,
+        changes,
+        meshes.snapshots,
+        how,
+        tuple(blind_nodes),
+        tuple(blind_edges),
+        _silences(spec, faults, meshes),
+    )
+    labels = tuple(LabelledFault(spec.time_of(f.start), spec.time_of(f.end), f.service, f.kind) for f in faults)
     return TrainingRun(f"{services} services, seed {spec.seed}", mesh.snapshots, labels)
 
 
@@ -152,6 +167,22 @@ def _instrumentation(seed: int, rng: np.random.Generator) -> Instrumentation:
     if rng.random() < 1 / 3:
         return Instrumentation()
     return Instrumentation(float(fronts), float(remotes), float(outside), seed)
+
+
+def _silences(spec: MeshSpec, faults: Sequence[Fault], meshes: TrainingMeshes) -> tuple[PlannedSilence, ...]:
+    """Silences of some meshes, from a random stream of their own. The culprit of a fault is never silent during it,
+    because a fault without evidence teaches nothing."""
+    rng = spec.stream(_SILENCE_STREAM)
+    if rng.random() >= meshes.silent_share:
+        return ()
+    hours = meshes.snapshots * spec.interval_seconds / 3600.0
+    spec = replace(spec, silences_per_hour=float(rng.uniform(*SILENCES)) / hours)
+    kept = []
+    for one in plan_silences(spec, build_mesh(spec).topology.node_ids, meshes.snapshots):
+        culprits = {fault.service for fault in faults if fault.start < one.end and one.start < fault.end}
+        if not culprits or one.reach is not Reach.RESTART:
+            kept.append(replace(one, services=one.services - culprits))
+    return tuple(kept)
 
 
 def _severity(fault: Fault, rng: np.random.Generator) -> float:

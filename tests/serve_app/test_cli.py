@@ -122,6 +122,26 @@ def test_simulate_labels_what_it_did(tmp_path: Path) -> None:
     assert f"faults: {len(labels)}" in result.stderr
 
 
+def test_simulate_lists_the_silences_in_meta_and_in_no_event(tmp_path: Path) -> None:
+    result = tagae(
+        "simulate", tmp_path / "silent", "--services", 20, "--calls-per-service", 2, "--snapshots", 100,
+        "--no-faults", "--churn-per-hour", 0, "--silences-per-hour", 20,
+    )  # fmt: skip
+    assert result.exit_code == 0
+    reader = RecordingReader(tmp_path / "silent")
+    snapshots = list(reader.snapshots())
+    silences = reader.meta["silences"]
+    assert f"silences: {len(silences)}" in result.stderr
+    assert reader.changes() == []
+    assert len(silences) > 2
+    for one in silences:
+        during = [s for s in snapshots if one["start"] <= s.observed_at.isoformat() < one["end"]]
+        assert during
+        for snapshot in during if one["reporter"] != "calls" else ():
+            rows = [i for i, name in enumerate(snapshot.node_ids) if name in one["services"]]
+            assert not snapshot.node_observed[rows].any()
+
+
 def test_muted_churn_is_the_same_mesh_plan_and_faults(tmp_path: Path) -> None:
     arguments = ("--services", 20, "--calls-per-service", 2, "--snapshots", 150, "--first-fault", 5)
     churned, muted = tmp_path / "churned", tmp_path / "muted"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -44,6 +44,7 @@ class MeshSpec:
         missing_call_metrics: metrics of calls that no call in the mesh reports.
         scrape_gaps_per_day: gaps per day of one to four missing snapshots.
         blackouts_per_day: periods per day and service without any metric.
+        silences_per_hour: periods per hour without the telemetry of one service, a group, a scrape shard or all.
         counter_resets: whether rates are too low, or missing, when a deploy restarts processes.
         latent: services that can appear later (newcomers, canaries) over N; 0 for none.
         crowds_per_day: flash crowds per day and namespace, within capacity; benign.
@@ -70,6 +71,7 @@ class MeshSpec:
     missing_call_metrics: tuple[str, ...] = ()
     scrape_gaps_per_day: float = 0.0
     blackouts_per_day: float = 0.0
+    silences_per_hour: float = 0.0
     counter_resets: bool = False
     hiccups_per_hour: float = 0.05
     hiccup_seconds: float = 22.5
@@ -100,6 +102,10 @@ class MeshSpec:
             raise ValueError(f"interval_seconds: expected a time above 0, came {self.interval_seconds}")
         if self.start.tzinfo is None:
             raise ValueError(f"start: expected a time with a zone, came {self.start.isoformat()}; add tzinfo=UTC")
+
+    def time_of(self, index: int) -> datetime:
+        """Return the time of a snapshot."""
+        return self.start + timedelta(seconds=index * self.interval_seconds)
 
     def stream(self, purpose: int) -> np.random.Generator:
         """The random generator for one purpose; different purposes have independent streams."""

@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 SYMPTOMS = slice(1, 4)  # errors, p50, p99: the same columns for services and calls
 RESOURCES = slice(4, 7)
 MOVED = 0.6  # share of the calls into a duplicate service that use its second name
+REMOTE, FRONT = ".remote", ".front"  # end of the name of a duplicate service, and of a front end
 NOISE = 0.03  # relative noise of values that are measured twice
 CALLER_SEES = (
     "cpu_saturation",
@@ -55,6 +56,11 @@ class Instrumentation:
 @cache
 def _draw(seed: int, name: str, purpose: int) -> float:
     return float(np.random.default_rng([seed, zlib.crc32(name.encode()), purpose]).random())
+
+
+def measured_service(name: str) -> str:
+    """Return the service that a name stands for: itself, or the service behind its front end or second name."""
+    return name.removesuffix(FRONT).removesuffix(REMOTE)
 
 
 def instrument(
@@ -142,7 +148,7 @@ def _with_remotes(
         if not moved:
             continue
         remote = len(names)
-        names.append(f"{names[i]}.remote")
+        names.append(f"{names[i]}{REMOTE}")
         split = edges[moved].copy()
         if len(moved) == len(into):  # half of each caller's calls keep the original name
             split[:, 0] /= 2
@@ -163,7 +169,7 @@ def _with_fronts(
     for i in [i for i in busy.tolist() if how.draw(names[i], 5) < how.fronts]:
         into = index[1] == i
         front = len(names)
-        names.append(f"{names[i]}.front")
+        names.append(f"{names[i]}{FRONT}")
         forwarded = np.concatenate([[edges[into, 0].sum()], nodes[i, SYMPTOMS]])
         nodes = np.concatenate([nodes, _duplicate_row(nodes[i], edges[into])])
         index[1, into] = front
