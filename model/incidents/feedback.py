@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.snapshot import BoolArray
 
-SYMPTOMS = ("latency", "errors", "disappearance", "resources")  # each has its own page level
+# Each has its own level: four of the symptoms that raise alerts, and one of the shortages that notices are about.
+SYMPTOMS = ("latency", "errors", "disappearance", "resources", "shortage")
+SHORTAGE = SYMPTOMS.index("shortage")
 LOWERED = 0.5  # decades per missed incident: deviations that are 3 times as frequent raise alerts
 LOWERED_AT_MOST = 1.0  # decades
 PREFERENCE = 2.0  # nats added to the ranking score of a culprit named in feedback: 7 to 1
@@ -26,13 +28,13 @@ Moves = tuple[float, ...]  # decades, by ``SYMPTOMS``
 
 @dataclass(frozen=True, slots=True)
 class PastIncident:
-    """An incident that raised an alert, open or ended, to which feedback can refer.
+    """An incident, open or ended, to which feedback can refer; notices included.
 
     Attributes:
         id: of the incident.
         since, until: first evidence, and the last snapshot whose verdict had it.
         members: services that were part of it.
-        excess: by how much the page levels of each alerting service would have to rise for silence.
+        excess: by how much the levels of each service that raised it would have to rise for silence.
     """
 
     id: str
@@ -47,12 +49,12 @@ class Feedback:
     """Feedback on one incident; at most one per incident.
 
     Attributes:
-        incident: id of an incident that raised an alert or was missed.
-        was_incident: False for a false alarm.
+        incident: id of an incident that was listed or missed.
+        was_incident: False for a false alarm or a useless notice.
         services: node ids that were part of it.
         since, until: its time.
         given_at: the mesh's clock when the feedback was given: its newest snapshot.
-        moves: decades by which the page levels of some services rise, or fall if negative.
+        moves: decades by which the levels of some services rise, or fall if negative.
         missed: whether it raised no alert although it should have.
         culprit: node id of the service that caused it; empty: unknown.
         note: for people.
@@ -73,8 +75,8 @@ class Feedback:
 def feedback_on_past(
     incident: PastIncident, *, was_incident: bool, given_at: datetime, culprit: str = "", note: str = ""
 ) -> Feedback:
-    """Build feedback on an incident that raised an alert. A false alarm raises the page levels of the services that
-    raised it."""
+    """Build feedback on an incident that was listed. A false alarm raises the levels of the services that raised
+    it."""
     return Feedback(
         incident.id,
         was_incident,
@@ -104,14 +106,16 @@ def feedback_on_missed(
 
 
 def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
-    """Return the decades ``[N, 4]`` by which feedback raises page levels, by ``SYMPTOMS``; negative: lowers.
+    """Return the decades ``[N, 5]`` by which feedback raises levels, by ``SYMPTOMS``; negative: lowers.
 
-    Later feedback counts more: a missed incident first removes earlier raises.
+    Later feedback counts more: a missed incident first removes earlier raises. Feedback that an older version stored
+    has no shortage.
     """
     levels: dict[str, Array] = {}
     for one in feedback:
         for service, moves in one.moves.items():
-            before, shift = levels.get(service, np.zeros(len(SYMPTOMS), np.float32)), np.array(moves, np.float32)
+            before, shift = levels.get(service, np.zeros(len(SYMPTOMS), np.float32)), np.zeros(len(SYMPTOMS))
+            shift[: len(moves)] = moves
             if one.missed:
                 levels[service] = np.maximum(np.minimum(before, 0) + shift, -LOWERED_AT_MOST)
             else:

@@ -136,7 +136,7 @@ class IncidentMemory:
         above_notice: the same for the level of notices.
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
-        past: the last incidents that raised alerts, open ones included, the newest last; feedback refers to them.
+        past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
         feedback: from people, the newest last.
         mutes: set by people, in force and to come, in the order in which they were set.
         last_hidden: for each pattern of a mute that hid something, the last snapshot in which it did. An adapter does
@@ -214,7 +214,7 @@ class IncidentMemory:
 
         Args:
             names: of M candidates.
-            excess: ``[M, 4]`` by how much their page levels would have to rise for silence now.
+            excess: ``[M, 5]`` by how much their levels would have to rise for silence now.
             now: time of the snapshot.
         """
         past = {one.id: one for one in self.past}
@@ -232,8 +232,12 @@ class IncidentMemory:
         memory = replace(self, feedback=(*self.remove_feedback(feedback.incident).feedback, feedback))
         if feedback.was_incident:
             return memory
-        above_level = {name: bits for name, bits in self.above_level.items() if name not in feedback.services}
-        return replace(memory, open=tuple(i for i in self.open if i.id != feedback.incident), above_level=above_level)
+        above_level, above_notice = (
+            {name: bits for name, bits in above.items() if name not in feedback.services}
+            for above in (self.above_level, self.above_notice)
+        )
+        still_open = tuple(i for i in self.open if i.id != feedback.incident)
+        return replace(memory, open=still_open, above_level=above_level, above_notice=above_notice)
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
         """Remove the feedback on an incident."""

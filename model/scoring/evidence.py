@@ -25,7 +25,7 @@ from model.features import (
     RATE,
     Array,
 )
-from model.incidents.feedback import level_shifts
+from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.calibration import Tail, explained_share
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
@@ -223,6 +223,7 @@ def gather(
     notice = sudden(observation, surprise.node)
     notice[[trend.row for trend in rising]] = TREND_SURPRISE
     notice *= _leniency(state, policy) * decoded.scored * observation.presence.measured
+    notice = apply_notice_shifts(notice, state.memory, state.node_ids)
     interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(
         surprise.node.max(axis=1, initial=0), page
     )
@@ -312,9 +313,21 @@ def apply_level_shifts(kinds: Array, memory: IncidentMemory, names: Sequence[str
     """Return the evidence ``[N, K]`` less the shifts of page levels from feedback and sensitivity."""
     if not memory.feedback and not memory.active_mutes.levels:
         return kinds
-    return lower_evidence(
-        kinds, level_shifts(memory.feedback, names) + memory.active_mutes.level_shifts(names)[:, None]
-    )
+    return lower_evidence(kinds, _level_shifts(memory, names)[:, : len(_SHOWN_BY)])
+
+
+def apply_notice_shifts(notice: Array, memory: IncidentMemory, names: Sequence[str]) -> Array:
+    """Return the surprise ``[N]`` of shortages less the shifts of their levels from feedback and sensitivity."""
+    if not memory.feedback and not memory.active_mutes.levels:
+        return notice
+    lowered: Array = np.maximum(notice - _level_shifts(memory, names)[:, SHORTAGE], 0) * (notice > 0)
+    return lowered
+
+
+def _level_shifts(memory: IncidentMemory, names: Sequence[str]) -> Array:
+    """Return the decades ``[N, 5]`` by which feedback and sensitivity raise levels, by ``feedback.SYMPTOMS``."""
+    shifts: Array = level_shifts(memory.feedback, names) + memory.active_mutes.level_shifts(names)[:, None]
+    return shifts
 
 
 def lower_evidence(kinds: Array, levels: Array) -> Array:
@@ -332,6 +345,20 @@ def excess(kinds: Array, level: float) -> Array:
     """
     share = 1 - (level - MARGIN) / np.maximum(page_score(kinds), level - MARGIN)
     return symptoms(kinds) * share[:, None].astype(np.float32)
+
+
+def notice_excess(notice: Array, memory: IncidentMemory, names: Sequence[str], level: float) -> Array:
+    """Return by how many decades ``[N]`` the levels of shortages must rise so that this evidence raises no notice.
+
+    Args:
+        notice: ``[N]`` surprise of shortages, less the shifts of :func:`apply_notice_shifts`.
+        memory: with the feedback, whose shift is part of the result.
+        names: ids of the services.
+        level: of notices.
+    """
+    shift = level_shifts(memory.feedback, names)[:, SHORTAGE]
+    over: Array = np.maximum(notice + shift - np.float32(level - MARGIN), 0) * (notice > 0)
+    return over
 
 
 def remotes(state: MeshState) -> BoolArray:

@@ -32,6 +32,7 @@ from model.scoring.evidence import (
     K,
     excess,
     lower_evidence,
+    notice_excess,
     unlikelihood,
 )
 from model.scoring.explanations import SERIES
@@ -210,8 +211,7 @@ def build_verdict(
     memory = memory.add_score(unmuted_score, when.observed_at, alerted=bool(alerting.open), keep=policy.history)
     memory = memory.record_hidden(mutes, when.observed_at)
     if memory.open:
-        shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
-        memory = memory.record_open(evidence.names, excess(shown, when.level), when.observed_at)
+        memory = memory.record_open(evidence.names, _excess(evidence, memory, when), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
     silent = evidence.silence.share if evidence.silence else 0.0
     preferred = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
@@ -285,6 +285,14 @@ def _follow_notices(
         policy.clear_after(when.interval_seconds),
     )
     return replace(memory, above_notice=above), Followed(*followed)
+
+
+def _excess(evidence: Evidence, memory: IncidentMemory, when: VerdictContext) -> Array:
+    """Return by how many decades ``[M, 5]`` the levels must rise so that this evidence raises neither an alert nor a
+    notice, by ``feedback.SYMPTOMS``."""
+    shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
+    short = notice_excess(evidence.notice, memory, evidence.names, when.notice_level)
+    return np.column_stack([excess(shown, when.level), short])
 
 
 def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:

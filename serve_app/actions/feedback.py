@@ -80,7 +80,7 @@ def _past(memory: IncidentMemory, incident: str) -> PastIncident:
             return one
     raise UnknownIncident(
         f"incident: expected an open one or one of the last {REMEMBERED}, came {incident[:SHOWN]!r}; take the id "
-        "from a verdict; if it raised no alert, send its services and time instead",
+        "from a verdict; if it is in none, send its services and time instead",
         pointer="/incident",
     )
 
@@ -167,4 +167,5 @@ def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
 
 
 def _levels(moves: Moves) -> PageLevels:
-    return PageLevels(**dict(zip(SYMPTOMS, moves, strict=True)))
+    """Feedback that an older version stored has no shortage."""
+    return PageLevels(**dict(zip(SYMPTOMS, moves, strict=False)))

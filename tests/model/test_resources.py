@@ -6,7 +6,9 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from model.incidents.feedback import feedback_on_past
 from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.scoring.evidence import MARGIN, apply_level_shifts, apply_notice_shifts
 from model.scoring.meta_model import build_verdict
 from model.scoring.resources import LEAST_OLDER, RECENT, TREND_SURPRISE, Trend, trends
 from model.state import history
@@ -14,8 +16,8 @@ from model.state.history import BLOCKS, append_block, block_length, new_history
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Severity, Status, Verdict
-from tests.model.model_cases import NODE, SERVICES, noisy, snapshot, watch
-from tests.model.test_meta import POLICY, evidence, meta, when
+from tests.model.model_cases import NODE, SERVICES, at, noisy, snapshot, watch
+from tests.model.test_meta import LEVEL, POLICY, evidence, meta, when
 
 RNG = np.random.default_rng(0)
 
@@ -124,6 +126,39 @@ def test_a_notice_ends_when_its_service_is_part_of_an_incident() -> None:
     (incident,) = verdict.incidents
     assert incident.severity is not Severity.NOTICE
     assert incident.id != notice.id
+
+
+def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> None:
+    found, memory = verdicts(9.0, 9.0)
+    (past,) = memory.past
+    assert past.id == found[-1].notices[0].id
+    denied = memory.add_feedback(feedback_on_past(past, was_incident=False, given_at=at(1)))
+    assert (denied.open, denied.above_notice) == ((), {})
+    scene = evidence(1.0, 1.0)
+    for strength, listed in ((9.0, 0), (9.0 + MARGIN / 2, 0), (12.0, 1)):
+        memory = denied
+        for i in range(2, 5):
+            notice = apply_notice_shifts(np.array([strength, 0.0], np.float32), memory, scene.names)
+            verdict, memory = build_verdict(meta(), replace(scene, notice=notice), memory, POLICY, when(i))
+        assert len(verdict.notices) == listed, strength
+
+
+def test_feedback_on_a_notice_changes_no_level_of_alerts() -> None:
+    _, memory = verdicts(9.0, 9.0)
+    denied = memory.add_feedback(feedback_on_past(memory.past[0], was_incident=False, given_at=at(1)))
+    kinds = evidence(1.0, 1.0).kinds
+    np.testing.assert_array_equal(apply_level_shifts(kinds, denied, ("a/s0", "a/s1")), kinds)
+
+
+def test_a_second_denial_of_a_stronger_notice_raises_its_level_further() -> None:
+    _, memory = verdicts(9.0, 9.0)
+    memory = memory.add_feedback(feedback_on_past(memory.past[0], was_incident=False, given_at=at(1)))
+    names = evidence(1.0, 1.0).names
+    for i in range(2, 4):
+        notice = apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)
+        _, memory = build_verdict(meta(), replace(evidence(1.0, 1.0), notice=notice), memory, POLICY, when(i))
+    memory = memory.add_feedback(feedback_on_past(memory.past[-1], was_incident=False, given_at=at(3)))
+    assert apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)[0] < LEVEL
 
 
 def test_notices_have_a_budget_of_their_own() -> None:

@@ -22,7 +22,7 @@ Note = Annotated[NoteText, Field(description="for people", examples=["nightly ba
 
 
 class FeedbackDocument(Document):
-    """Feedback on an incident that raised an alert. It replaces earlier feedback on the same incident."""
+    """Feedback on an incident of a verdict, notices included. It replaces earlier feedback on the same incident."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -34,7 +34,7 @@ class FeedbackDocument(Document):
     )
 
     incident: Text = Field(min_length=1, max_length=LONGEST_ID, description="id from a verdict")
-    was_incident: bool = Field(strict=True, description="false: it was a false alarm")
+    was_incident: bool = Field(strict=True, description="false: it was a false alarm, or a useless notice")
     culprit: Culprit = None
     note: Note = ""
 
@@ -60,12 +60,13 @@ class MissedDocument(Document):
 
 
 class PageLevels(Document):
-    """Change of a service's alert level for each symptom, in decades of improbability; below 0: lowered."""
+    """Change of a service's level for each symptom, in decades of improbability; below 0: lowered."""
 
     latency: float
     errors: float
     disappearance: float
     resources: float
+    shortage: float = Field(0.0, description="level of notices; the others are levels of alerts")
 
 
 class KeptFeedbackDocument(Document):
