@@ -77,24 +77,16 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
 def _python(_: Settings) -> Iterator[Finding]:
     version = platform.python_version_tuple()[:2]
     known = ("3", "11") <= tuple(version) <= ("3", "12")
-    yield Finding(
-        "python",
-        "ok" if known else "warning",
-        f"{platform.python_version()} on {platform.platform()}",
-        "" if known else "use Python 3.11 or 3.12; others are not tested",
-    )
+    found = f"{platform.python_version()} on {platform.platform()}"
+    yield _finding("python", found, known, "warning", "use Python 3.11 or 3.12; others are not tested")
 
 
 def _libraries(_: Settings) -> Iterator[Finding]:
     yield Finding("torch", "ok", f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}")
     for name in LIBRARIES:
         version = _version(name)
-        yield Finding(
-            name,
-            "ok" if version else "problem",
-            version or "not installed",
-            "" if version else f"pip install {name}, or install tagae with its dependencies",
-        )
+        remedy = f"pip install {name}, or install tagae with its dependencies"
+        yield _finding(name, version or "not installed", bool(version), "problem", remedy)
     for name, use in EXTRAS.items():
         yield Finding(name, "ok", _version(name) or f"not installed; {use}")
 
@@ -106,12 +98,10 @@ def _names(_: Settings) -> Iterator[Finding]:
         spec = importlib.util.find_spec(name)
         place = Path(spec.origin).parent if spec and spec.origin else None
         others = sorted(set(owners.get(name, ())) - {"tagae"})
-        yield Finding(
-            f"package {name}",
-            "problem" if others or place is None else "ok",
-            f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}",
-            f"uninstall {', '.join(others)}, or install tagae into an environment of its own" if others else "",
-        )
+        found = f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}"
+        uninstall = f"uninstall {', '.join(others)}, or " if others else ""
+        remedy = f"{uninstall}install tagae into an environment of its own"
+        yield _finding(f"package {name}", found, place is not None and not others, "problem", remedy)
 
 
 def _network(settings: Settings) -> Iterator[Finding]:
@@ -129,35 +119,21 @@ def _network(settings: Settings) -> Iterator[Finding]:
 
 def _device(settings: Settings) -> Iterator[Finding]:
     there = torch.cuda.is_available()
-    found = torch.cuda.get_device_name() if there else "no CUDA device"
-    missing = settings.scorer.device == "cuda" and not there
-    yield Finding(
-        "device",
-        "problem" if missing else "ok",
-        f"{found}; scorer.device is {settings.scorer.device}",
-        "set scorer.device to auto or cpu, or run on a machine with a GPU" if missing else "",
-    )
+    found = f"{torch.cuda.get_device_name() if there else 'no CUDA device'}; scorer.device is {settings.scorer.device}"
+    remedy = "set scorer.device to auto or cpu, or run on a machine with a GPU"
+    yield _finding("device", found, there or settings.scorer.device != "cuda", "problem", remedy)
 
 
 def _machine(settings: Settings) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
-    crowded = settings.model.threads > cores
-    yield Finding(
-        "cores",
-        "warning" if crowded else "ok",
-        f"{cores}; model.threads is {settings.model.threads}",
-        "lower model.threads to the number of cores" if crowded else "",
-    )
+    found = f"{cores}; model.threads is {settings.model.threads}"
+    remedy = "lower model.threads to the number of cores"
+    yield _finding("cores", found, settings.model.threads <= cores, "warning", remedy)
     shared = Path("/dev/shm")
     if shared.exists():
         free = shutil.disk_usage(shared).free
-        small = free < LEAST_SHARED_BYTES
-        yield Finding(
-            "shared memory",
-            "warning" if small else "ok",
-            f"{free / 2**20:,.0f} MiB free",
-            "Ray uses slower files instead; in a container, set --shm-size=1g" if small else "",
-        )
+        remedy = "Ray uses slower files instead; in a container, set --shm-size=1g"
+        yield _finding("shared memory", f"{free / 2**20:,.0f} MiB free", free >= LEAST_SHARED_BYTES, "warning", remedy)
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
@@ -165,18 +141,12 @@ def _store(settings: Settings) -> Iterator[Finding]:
     above = next(p for p in (place, *place.parents) if p.exists())
     writable = above.is_dir() and os.access(above, os.W_OK)
     free = shutil.disk_usage(above).free
-    outcome: Outcome = "problem" if not writable else "warning" if free < LEAST_FREE_BYTES else "ok"
-    remedy = {
-        "problem": "set store.path to another folder",
-        "warning": "free some space: a full disk stops verdicts (507)",
-    }
-    yield Finding(
-        "store",
-        outcome,
-        f"{place}{'' if place.exists() else ' (does not exist yet)'}, {free / 2**30:,.1f} GiB free"
-        f"{'' if writable else ', not writable'}",
-        remedy.get(outcome, ""),
-    )
+    found = f"{place}{'' if place.exists() else ' (does not exist yet)'}, {free / 2**30:,.1f} GiB free"
+    if writable:
+        remedy = "free some space: a full disk stops verdicts (507)"
+        yield _finding("store", found, free >= LEAST_FREE_BYTES, "warning", remedy)
+    else:
+        yield Finding("store", "problem", f"{found}, not writable", "set store.path to another folder")
     if (place / FILE_NAME).exists():
         yield _state(place / FILE_NAME)
 
@@ -195,12 +165,8 @@ def _port(settings: Settings) -> Iterator[Finding]:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         taken = bool(port) and probe.connect_ex((host, port)) == 0
-    yield Finding(
-        "port",
-        "warning" if taken else "ok",
-        f"{host}:{port} {'is in use' if taken else 'is free'}",
-        "stop the service that uses it, or set serve.port" if taken else "",
-    )
+    found = f"{host}:{port} {'is in use' if taken else 'is free'}"
+    yield _finding("port", found, not taken, "warning", "stop the service that uses it, or set serve.port")
 
 
 def _login(settings: Settings) -> Iterator[Finding]:
@@ -238,6 +204,11 @@ def _ray(_: Settings) -> Iterator[Finding]:
             f"`serve run` uses Ray at {address}; anyone who can reach its ports can run code there",
             "set RAY_AUTH_MODE=token on all of its nodes and here, and let only the cluster reach its ports",
         )
+
+
+def _finding(subject: str, found: str, is_ok: bool, otherwise: Outcome, remedy: str) -> Finding:
+    """A finding that is ok, or has the outcome ``otherwise`` and a remedy."""
+    return Finding(subject, "ok", found) if is_ok else Finding(subject, otherwise, found, remedy)
 
 
 def _version(name: str) -> str:
