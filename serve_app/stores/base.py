@@ -53,6 +53,27 @@ class StoredVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class NewSnapshot:
+    """A counted snapshot for the store, with the state and the verdict that it led to.
+
+    Attributes:
+        sequence: its number, counted from 1.
+        observed_at: its time.
+        snapshot: opaque.
+        digest: of its content.
+        state: state of the mesh after it, opaque.
+        verdict: opaque.
+    """
+
+    sequence: int
+    observed_at: datetime
+    snapshot: bytes
+    digest: str
+    state: bytes
+    verdict: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class MeshSummary:
     """One stored mesh in a list; ``verdict`` is the newest verdict, opaque."""
 
@@ -87,19 +108,7 @@ class StateStore(Protocol):
     def load(self, mesh: str) -> StoredMesh | None:
         """The newest state, or None if nothing is stored."""
 
-    def append(
-        self,
-        mesh: str,
-        *,
-        sequence: int,
-        observed_at: datetime,
-        snapshot: bytes,
-        digest: str,
-        state: bytes,
-        verdict: bytes,
-        keep: int,
-        revision: int | None = None,
-    ) -> int:
+    def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
         """Count one snapshot in one transaction: append it with its verdict, replace the state, and drop all snapshots
         but the last ``keep``.
 
@@ -110,7 +119,7 @@ class StateStore(Protocol):
             The new revision.
 
         Raises:
-            StoreConflict: the stored sequence is not ``sequence - 1`` (0 = none), or the stored revision is another.
+            StoreConflict: the stored sequence is not ``new.sequence - 1`` (0 = none), or the stored revision differs.
         """
 
     def replace(self, mesh: str, state: bytes, *, revision: int) -> int:

@@ -13,7 +13,7 @@ from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
-from serve_app.stores.base import StateStore, StoredMesh
+from serve_app.stores.base import NewSnapshot, StateStore, StoredMesh
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record, StoredSnapshot, gauges
 
@@ -189,17 +189,11 @@ class MeshRepository:
 
         ``packed`` is the stored form of the snapshot. At most ``keep`` snapshots stay.
         """
-        revision = self._store.append(
-            mesh,
-            sequence=entry.mesh.state.sequence,
-            observed_at=snapshot.observed_at,
-            snapshot=packed,
-            digest=snapshot.digest,
-            state=pack_state(entry.mesh.state),
-            verdict=record.pack(),
-            keep=keep,
-            revision=entry.revision,
+        state = entry.mesh.state
+        new = NewSnapshot(
+            state.sequence, snapshot.observed_at, packed, snapshot.digest, pack_state(state), record.pack()
         )
+        revision = self._store.append(mesh, new, keep=keep, revision=entry.revision)
         return CachedMesh(entry.mesh, revision)
 
     def load_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:

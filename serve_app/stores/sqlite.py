@@ -38,7 +38,7 @@ from urllib.parse import quote
 from serve_app.errors import CorruptState, Overloaded, StoreConflict, StoreFull, StoreGone, TooManyMeshes
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores import tables
-from serve_app.stores.base import MeshLimit, MeshSummary, StoredMesh, StoredVerdict
+from serve_app.stores.base import MeshLimit, MeshSummary, NewSnapshot, StoredMesh, StoredVerdict
 from serve_app.stores.presence import MARKER_NAME, StoreFiles, find_files, read_last_run, write_last_run
 from serve_app.stores.reserve import RESERVE_BYTES, Reserve
 
@@ -105,11 +105,6 @@ class LocalStore:
             self._connection, self._files = self._open(create=True)
         self._reserve.restore()
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether the last call found the store's files missing."""
-        return self._gone
-
     def close(self) -> None:
         """Close the file; the store cannot be used afterwards."""
         with self._lock:
@@ -138,43 +133,24 @@ class LocalStore:
                 verdict = tables.unseal_verdict(mesh, sequence, at, digest, verdict or b"")
         return StoredMesh(mesh, revision, sequence, _time(at), digest or "", state, verdict or b"")
 
-    def append(
-        self,
-        mesh: str,
-        *,
-        sequence: int,
-        observed_at: datetime,
-        snapshot: bytes,
-        digest: str,
-        state: bytes,
-        verdict: bytes,
-        keep: int,
-        revision: int | None = None,
-    ) -> int:
+    def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
         if keep < 1:
             raise ValueError(f"keep: expected at least 1 snapshot, came {keep}")
         check_mesh_name(mesh)
-        at = _microseconds(observed_at)
+        sequence, at = new.sequence, _microseconds(new.observed_at)
 
         def change(db: sqlite3.Connection) -> tuple[int, str | None]:
             stored_sequence, stored_revision = _position(db, mesh)
             if stored_sequence != sequence - 1 or revision not in (None, stored_revision):
                 raise _conflict(mesh, f"snapshot {sequence}", revision, stored_sequence, stored_revision)
             evicted = self._make_room(db, mesh, stored_revision)
-            new = _put_state(db, mesh, sequence, state)
-            db.execute(
-                "INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    mesh,
-                    sequence,
-                    at,
-                    digest,
-                    tables.seal_verdict(mesh, sequence, at, digest, verdict),
-                    tables.seal_snapshot(mesh, sequence, snapshot),
-                ),
-            )
+            new_revision = _put_state(db, mesh, sequence, new.state)
+            verdict = tables.seal_verdict(mesh, sequence, at, new.digest, new.verdict)
+            snapshot = tables.seal_snapshot(mesh, sequence, new.snapshot)
+            row = (mesh, sequence, at, new.digest, verdict, snapshot)
+            db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
             db.execute("DELETE FROM snapshots WHERE mesh = ? AND sequence <= ?", (mesh, sequence - keep))
-            return new, evicted
+            return new_revision, evicted
 
         return self._write_mesh(change)
 

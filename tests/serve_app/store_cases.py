@@ -1,9 +1,10 @@
 """A store's content in tests."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from serve_app.stores.base import StateStore
+from serve_app.stores.base import NewSnapshot, StateStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -13,13 +14,16 @@ def at(sequence: int) -> datetime:
     return START + timedelta(seconds=15 * sequence, microseconds=sequence)
 
 
-def append(store: StateStore, sequence: int, mesh: str = "prod", keep: int = 3, **changed: Any) -> int:
-    """Count a snapshot whose content tells its number."""
-    values: dict[str, Any] = {
-        "observed_at": at(sequence),
-        "snapshot": b"snapshot %d" % sequence,
-        "digest": f"digest {sequence}",
-        "state": b"state %d" % sequence,
-        "verdict": b"verdict %d" % sequence,
-    }
-    return store.append(mesh, sequence=sequence, keep=keep, **{**values, **changed})
+def append(
+    store: StateStore, sequence: int, mesh: str = "prod", keep: int = 3, revision: int | None = None, **changed: Any
+) -> int:
+    """Count a snapshot whose content contains its number."""
+    new = NewSnapshot(
+        sequence,
+        at(sequence),
+        b"snapshot %d" % sequence,
+        f"digest {sequence}",
+        b"state %d" % sequence,
+        b"verdict %d" % sequence,
+    )
+    return store.append(mesh, replace(new, **changed), keep=keep, revision=revision)

@@ -43,7 +43,7 @@ def fill(store: LocalStore, mesh: str, *, other: LocalStore | None = None, **con
     stores = (store, other or store)
     for sequence in range(1, 10_000):
         try:
-            drawn = {"snapshot": os.urandom(100_000), **content}
+            drawn: dict[str, Any] = {"snapshot": os.urandom(100_000), **content}
             append(stores[sequence % 2], sequence, mesh=mesh, keep=10_000, **drawn)
         except StoreFull:
             return sequence - 1
