@@ -7,10 +7,9 @@ from fastapi import APIRouter, Path, Request, Response
 from serve_app.api.schemas.actions import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
 from serve_app.api.schemas.base import Id
 from serve_app.api.schemas.views import AdaptationDocument
-from serve_app.deployments import problems
 from serve_app.deployments.bodies import read_feedback, read_mute, read_nothing
 from serve_app.deployments.http import MeshName
-from serve_app.deployments.routes.dependencies import OF_A_MESH, WITH_A_BODY, UseBackend
+from serve_app.deployments.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.routes.responses import describe_json_body, json_response
 from serve_app.deployments.rpc import Caller
 from serve_app.errors import (
@@ -20,7 +19,6 @@ from serve_app.errors import (
     TooManyMutes,
     TooMuchFeedback,
     UnknownIncident,
-    UnknownMesh,
     UnknownMute,
 )
 from serve_app.metrics import ADAPTERS
@@ -33,9 +31,7 @@ router = APIRouter()
     operation_id="tell",
     response_model=KeptFeedbackDocument,
     openapi_extra=describe_json_body("FeedbackDocument", "MissedDocument"),
-    responses=problems.documented(
-        *OF_A_MESH, *WITH_A_BODY, UnknownMesh, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull
-    ),
+    responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull),
 )
 async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
@@ -45,11 +41,7 @@ async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) ->
     return json_response(await caller.ask(session.add_feedback, mesh, document))
 
 
-@router.get(
-    "/v1/meshes/{mesh}/feedback",
-    response_model=FeedbackListDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh),
-)
+@router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
 async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
     """The feedback on incidents of this mesh, and its effect."""
     return json_response(await backend.ask(backend.session_of(mesh).feedback, mesh))
@@ -60,7 +52,7 @@ async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
     operation_id="take_back",
     status_code=204,
     response_class=Response,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownIncident, StoreConflict, StoreFull),
+    responses=errors_of_mesh(UnknownIncident, StoreConflict, StoreFull),
 )
 async def withdraw_feedback(
     mesh: MeshName,
@@ -77,7 +69,7 @@ async def withdraw_feedback(
     operation_id="mute",
     response_model=KeptMuteDocument,
     openapi_extra=describe_json_body("MuteDocument"),
-    responses=problems.documented(*OF_A_MESH, *WITH_A_BODY, UnknownMesh, TooManyMutes, StoreConflict, StoreFull),
+    responses=errors_of_mesh(*WITH_A_BODY, TooManyMutes, StoreConflict, StoreFull),
 )
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
@@ -87,11 +79,7 @@ async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     return json_response(await caller.ask(session.add_mute, mesh, document))
 
 
-@router.get(
-    "/v1/meshes/{mesh}/mutes",
-    response_model=MuteListDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh),
-)
+@router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())
 async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
     """The current and future mutes that were set here. Verdicts list all mutes that are in force, from any source."""
     return json_response(await backend.ask(backend.session_of(mesh).mutes, mesh))
@@ -102,7 +90,7 @@ async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
     operation_id="lift",
     status_code=204,
     response_class=Response,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownMute, StoreConflict, StoreFull),
+    responses=errors_of_mesh(UnknownMute, StoreConflict, StoreFull),
 )
 async def remove_mute(
     mesh: MeshName, mute: Annotated[Id, Path(description="id that the mute is kept under")], backend: UseBackend
@@ -112,11 +100,7 @@ async def remove_mute(
     return Response(status_code=204)
 
 
-@router.get(
-    "/v1/meshes/{mesh}/adapter",
-    response_model=AdaptationDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh),
-)
+@router.get("/v1/meshes/{mesh}/adapter", response_model=AdaptationDocument, responses=errors_of_mesh())
 async def adaptation(mesh: MeshName, backend: UseBackend) -> Response:
     """The adapter of the mesh: when it was fitted, on how much data, and how much it improves predictions."""
     return json_response(await backend.ask(backend.session_of(mesh).adaptation, mesh))
@@ -125,7 +109,7 @@ async def adaptation(mesh: MeshName, backend: UseBackend) -> Response:
 @router.post(
     "/v1/meshes/{mesh}/adapter/rollback",
     response_model=AdaptationDocument,
-    responses=problems.documented(*OF_A_MESH, *WITH_A_BODY, UnknownMesh, NoAdapter, StoreConflict, StoreFull),
+    responses=errors_of_mesh(*WITH_A_BODY, NoAdapter, StoreConflict, StoreFull),
 )
 async def roll_back(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Roll back the adapter in use. From the next snapshot on, the previous adapter is used, or none. Data that the
@@ -139,12 +123,7 @@ async def roll_back(mesh: MeshName, request: Request, backend: UseBackend) -> Re
     return json_response(after)
 
 
-@router.delete(
-    "/v1/meshes/{mesh}",
-    status_code=204,
-    response_class=Response,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh, StoreFull),
-)
+@router.delete("/v1/meshes/{mesh}", status_code=204, response_class=Response, responses=errors_of_mesh(StoreFull))
 async def delete(mesh: MeshName, backend: UseBackend) -> Response:
     """Delete a mesh: its state, snapshots and verdicts."""
     await backend.ask(backend.session_of(mesh).delete, mesh)

@@ -6,6 +6,7 @@ from fastapi import Depends, Query
 from ray import serve
 
 from serve_app.api.schemas.base import Instant
+from serve_app.deployments import problems
 from serve_app.deployments.backend import Backend
 from serve_app.deployments.health import Health
 from serve_app.deployments.streams import VerdictStreams
@@ -19,12 +20,18 @@ from serve_app.errors import (
     NoCapacity,
     Overloaded,
     StoreGone,
+    UnknownMesh,
     UnsupportedMediaType,
 )
 
 BUSY = (Overloaded, NoCapacity, StoreGone, DeadlineExceeded)
 OF_A_MESH = (BadMeshName, InvalidParameter, *BUSY)
 WITH_A_BODY = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMediaType)
+
+
+def errors_of_mesh(*more: type[Exception]) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that needs a stored mesh, and may answer with ``more`` errors."""
+    return problems.documented(*OF_A_MESH, UnknownMesh, *more)
 
 
 def _ingress() -> Any:

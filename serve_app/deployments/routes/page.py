@@ -9,13 +9,11 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from serve_app.api.schemas.base import Instant
-from serve_app.deployments import problems
 from serve_app.deployments.access_control import access_of, principal_of
 from serve_app.deployments.http import MeshName
-from serve_app.deployments.routes.dependencies import OF_A_MESH, UseStreams
+from serve_app.deployments.routes.dependencies import UseStreams, errors_of_mesh
 from serve_app.deployments.routes.responses import describe_text, file_response
 from serve_app.deployments.streams import EVENTS
-from serve_app.errors import UnknownMesh
 from serve_app.web import assets
 
 router = APIRouter()
@@ -39,7 +37,7 @@ async def static_file(digest: str, name: str, request: Request) -> Response:
 @router.get(
     "/v1/meshes/{mesh}/verdicts/stream",
     response_class=StreamingResponse,
-    responses={**describe_text(EVENTS), **problems.documented(*OF_A_MESH, UnknownMesh)},
+    responses={**describe_text(EVENTS), **errors_of_mesh()},
 )
 async def stream(
     mesh: MeshName,

@@ -25,9 +25,9 @@ from serve_app.deployments import problems
 from serve_app.deployments.access_control import principal_of
 from serve_app.deployments.health import PROBE_SECONDS
 from serve_app.deployments.http import MeshName
-from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend
+from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
 from serve_app.deployments.routes.responses import describe_text, file_response, json_response
-from serve_app.errors import InvalidParameter, ServeError, UnknownIncident, UnknownInstant, UnknownMesh
+from serve_app.errors import InvalidParameter, ServeError, UnknownIncident, UnknownInstant
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import HEADERS, File
@@ -40,21 +40,13 @@ REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsa
 router = APIRouter()
 
 
-@router.get(
-    "/v1/meshes/{mesh}/verdict",
-    response_model=VerdictDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownInstant),
-)
+@router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))
 async def verdict(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
     """The newest verdict, or a kept one."""
     return json_response(await backend.ask(backend.session_of(mesh).verdict, mesh, at))
 
 
-@router.get(
-    "/v1/meshes/{mesh}/verdicts",
-    response_model=VerdictsDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh),
-)
+@router.get("/v1/meshes/{mesh}/verdicts", response_model=VerdictsDocument, responses=errors_of_mesh())
 async def verdicts(
     mesh: MeshName,
     backend: UseBackend,
@@ -73,9 +65,7 @@ async def source(mesh: MeshName, backend: UseBackend) -> SourceDocument:
     return source_document(next((state for state in await backend.collector_states() if state.mesh == mesh), None))
 
 
-@router.get(
-    "/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=problems.documented(*OF_A_MESH, UnknownMesh)
-)
+@router.get("/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=errors_of_mesh())
 async def plan(
     mesh: MeshName,
     backend: UseBackend,
@@ -85,28 +75,20 @@ async def plan(
     return json_response(await backend.ask(backend.session_of(mesh).plan, mesh, members))
 
 
-@router.get(
-    "/v1/meshes/{mesh}/graph",
-    response_model=GraphDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownInstant),
-)
+@router.get("/v1/meshes/{mesh}/graph", response_model=GraphDocument, responses=errors_of_mesh(UnknownInstant))
 async def graph(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
     """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is."""
     return json_response(await asyncio.to_thread(_graph, await backend.ask(backend.session_of(mesh).graph, mesh, at)))
 
 
-@router.get("/v1/meshes/{mesh}/incidents", responses=problems.documented(*OF_A_MESH, UnknownMesh))
+@router.get("/v1/meshes/{mesh}/incidents", responses=errors_of_mesh())
 async def incidents(mesh: MeshName, backend: UseBackend) -> IncidentsDocument:
     """The incidents that are open in the newest verdict."""
     newest = VerdictDocument.model_validate_json(await backend.ask(backend.session_of(mesh).verdict, mesh))
     return IncidentsDocument(observed_at=newest.observed_at, incidents=newest.incidents)
 
 
-@router.get(
-    "/v1/meshes/{mesh}/timeline",
-    response_model=TimelineDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh),
-)
+@router.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=errors_of_mesh())
 async def timeline(
     mesh: MeshName,
     backend: UseBackend,
@@ -118,10 +100,7 @@ async def timeline(
 
 
 @router.get(
-    "/v1/meshes/{mesh}/map",
-    operation_id="map",
-    response_model=MapDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh, UnknownInstant),
+    "/v1/meshes/{mesh}/map", operation_id="map", response_model=MapDocument, responses=errors_of_mesh(UnknownInstant)
 )
 async def mesh_map(
     request: Request,
@@ -139,9 +118,7 @@ async def mesh_map(
     return file_response(File(zipped, "application/json"), request, {})
 
 
-@router.get(
-    "/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=problems.documented(*OF_A_MESH, UnknownMesh)
-)
+@router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh())
 async def series(
     mesh: MeshName,
     backend: UseBackend,
@@ -152,11 +129,7 @@ async def series(
     return json_response(await backend.ask(backend.session_of(mesh).series, mesh, service, source))
 
 
-@router.get(
-    "/v1/meshes/{mesh}/comparison",
-    response_model=ComparisonDocument,
-    responses=problems.documented(*OF_A_MESH, UnknownMesh),
-)
+@router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())
 async def comparison(
     mesh: MeshName,
     backend: UseBackend,
@@ -173,7 +146,7 @@ async def comparison(
 @router.get(
     "/v1/meshes/{mesh}/report",
     response_class=Response,
-    responses={**describe_text("text/html"), **problems.documented(*OF_A_MESH, UnknownMesh, UnknownIncident)},
+    responses={**describe_text("text/html"), **errors_of_mesh(UnknownIncident)},
 )
 async def report(
     mesh: MeshName,
