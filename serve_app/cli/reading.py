@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from serve_app.cli.console import progress
 
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from serve_app.web.moments import Moment
 
     Source = RecordingReader | SegmentReader | PastPeriod
+
+WarmUps = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="RECORDING", help="Recording of normal traffic that sets the baselines first. Repeatable."),
+]
 
 
 def open_recording(path: Path) -> "RecordingReader | SegmentReader":

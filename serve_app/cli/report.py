@@ -9,7 +9,7 @@ import typer
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, stderr_console
 from serve_app.cli.mesh_options import parse_time
-from serve_app.cli.reading import notes, open_recording, score_snapshots
+from serve_app.cli.reading import WarmUps, notes, open_recording, score_snapshots
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import IncidentDocument
@@ -25,12 +25,7 @@ def report(
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Choose the worst incident that was open at this time; UTC.")
     ] = None,
-    warmup: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RECORDING", help="Recording of normal traffic that sets the baselines first. Repeatable."
-        ),
-    ] = None,
+    warmup: WarmUps = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint instead of the shipped one.")] = None,
     config: ConfigFile = None,
     settings: Assignments = None,

@@ -14,7 +14,7 @@ from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, stderr_console
 from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
-from serve_app.cli.reading import notes, open_recording, read, score_snapshots
+from serve_app.cli.reading import WarmUps, notes, open_recording, read, score_snapshots
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
@@ -29,12 +29,7 @@ def score(
         Path | None, typer.Argument(metavar="RECORDING", help="Folder of the recording, unless --prometheus is given.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File for the verdicts; - is stdout.")] = Path("-"),
-    warmup: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RECORDING", help="Recording of normal traffic that sets the baselines first. Repeatable."
-        ),
-    ] = None,
+    warmup: WarmUps = None,
     url: Annotated[str | None, typer.Option(help="URL of a running service. By default this process scores.")] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
@@ -88,7 +83,7 @@ def score(
             verdicts = stack.enter_context(_through_service(url, token_file, ca_file, mesh, warmups, source))
         else:
             verdicts = (moment.verdict for moment in score_snapshots(chosen, mesh or "", warmups, source))
-        lines = stack.enter_context(_open(output))
+        lines = stack.enter_context(_open_output(output))
         tally = Tally()
         for verdict in verdicts:
             lines.write(verdict.model_dump_json() + "\n")
@@ -142,5 +137,5 @@ def _through_service(
                     stderr_console().print(f"could not delete the mesh {name}: the token has no admin scope")
 
 
-def _open(output: Path) -> AbstractContextManager[TextIO]:
+def _open_output(output: Path) -> AbstractContextManager[TextIO]:
     return nullcontext(sys.stdout) if str(output) == "-" else output.open("w", encoding="utf-8")
