@@ -40,11 +40,11 @@ ROLES = {  # text in the command line or title of a process
     "scorer": "ray::ServeReplica:tagae:Scorer",
     "meta": "ray::ServeReplica:tagae:MetaModel",
     "controller": "ray::ServeController",
+    # Ray does not replace the last three, so the whole service restarts.
     "agent": "ray::DashboardAgent",
     "raylet": "/raylet/raylet ",
     "gcs": "/gcs_server ",
 }
-WHOLE = ("agent", "raylet", "gcs")  # Ray does not replace these, so the whole service restarts
 
 
 @dataclass(slots=True)

@@ -96,24 +96,22 @@ def istio(*, ambient: bool = False) -> Dialect:
     )
 
 
-def opentelemetry(*, prefix: str = "traces_service_graph", namespaces: bool = False) -> Dialect:
+def opentelemetry() -> Dialect:
     """The service graph metrics of OpenTelemetry's connector and of Tempo [doc].
 
-    ``client`` and ``server`` have no namespace unless ``client_service_namespace`` and ``server_service_namespace`` are
-    configured as dimensions. The prefix depends on the exporter. All values are measured by the callers.
+    ``client`` and ``server`` have no namespace by default. All values are measured by the callers.
     """
-    server = ("server_service_namespace", "server") if namespaces else ("=default", "server")
-    client = ("client_service_namespace", "client") if namespaces else ("=default", "client")
+    server, client = ("=default", "server"), ("=default", "client")
+    total, failed = "traces_service_graph_request_total", "traces_service_graph_request_failed_total"
 
     def queries_by(side: str, labels: tuple[str, ...]) -> dict[Role, Query]:
-        seconds = f"{prefix}_request_{side}_seconds_bucket"
-        return _rate_queries(labels, f"{prefix}_request_total", (f"{prefix}_request_failed_total",), seconds, SECONDS)
+        return _rate_queries(labels, total, (failed,), f"traces_service_graph_request_{side}_seconds_bucket", SECONDS)
 
     return Dialect(
         "opentelemetry",
         queries_by("server", server),
         queries_by("client", client + server),
-        (f"{prefix}_request_total",),
+        (total,),
         frozenset({"user", "unknown"}),
     )
 
