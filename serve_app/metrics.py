@@ -115,9 +115,10 @@ class MeshGauges:
         observed_at: time of the newest snapshot.
         status: of the newest verdict; ``warming_up`` before the first.
         score, threshold, probability: of the newest verdict.
-        incidents: number of open incidents.
+        incidents: number of open incidents, without notices.
         mutes: number of mutes in force.
         silent: number of services whose telemetry is missing.
+        notices: number of open notices.
     """
 
     mesh: str
@@ -131,3 +132,4 @@ class MeshGauges:
     incidents: int = 0
     mutes: int = 0
     silent: int = 0
+    notices: int = 0

@@ -64,6 +64,7 @@ def options(settings: Settings, mesh: str = "") -> Options:
     alert, model = settings.alert, settings.model
     policy = AlertPolicy(
         false_pages_per_day=alert.false_pages_per_day,
+        false_notices_per_day=alert.false_notices_per_day,
         confirm=alert.confirm_snapshots,
         confirm_of=alert.window_snapshots,
         clear=alert.clear_snapshots,

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
-from model.verdict import Incident, Severity, Suspect, Verdict
-from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
+from model.verdict import Incident, Reason, Severity, Suspect, Verdict
+from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, shortage_text
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
 TEXT_LENGTH = 4096
+RECOVERING = "Recovering: its services are back to normal."
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 5  # the page shows the rest
 
 
@@ -79,9 +80,13 @@ def annotations(
 
 
 def summary(incident: Incident, verdict: Verdict) -> str:
-    """``shop/cart: p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC; 4 services affected``."""
+    """``shop/cart: p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC; 4 services affected``, or for a notice ``memory
+    of shop/cart reaches its limit in 40 minutes (25 to 70)``."""
     service = first_service(incident) or incident.id
-    why = _reasons(incident.suspects[0], verdict.observed_at)[:1] if incident.suspects else []
+    reasons = _telling_reasons(incident.suspects[0])[:1] if incident.suspects else []
+    if incident.severity is Severity.NOTICE:
+        return "".join(shortage_text(reason, service) for reason in reasons) or service
+    why = [reason_text(reason, service, verdict.observed_at) for reason in reasons]
     count = len(incident.affected)
     affected = [f"{count} service{'' if count == 1 else 's'} affected"] if count else []
     return "; ".join([": ".join([service, *why]), *affected])
@@ -90,9 +95,16 @@ def summary(incident: Incident, verdict: Verdict) -> str:
 def description(mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> str:
     """One line each: ranked suspects with score and reasons, affected services, planned changes and Kubernetes
     events."""
-    lines = [f"{severity.value.capitalize()} incident in mesh {mesh} since {format_time(incident.since)}."]
+    since = f"in mesh {mesh} since {format_time(incident.since)}."
+    if severity is Severity.NOTICE:
+        lines = [f"Notice {since} A resource becomes short; users are not affected yet."]
+    else:
+        lines = [f"{severity.value.capitalize()} incident {since}"]
+    if incident.recovering:
+        lines.append(RECOVERING)
     for rank, suspect in enumerate(incident.suspects[:MAX_SUSPECTS], 1):
-        why = "; ".join(_reasons(suspect, verdict.observed_at)[:MAX_REASONS])
+        reasons = _telling_reasons(suspect)[:MAX_REASONS]
+        why = "; ".join(reason_text(reason, suspect.service, verdict.observed_at) for reason in reasons)
         lines.append(f"{rank}. {suspect.service} ({suspect.score:.0%}){': ' + why if why else ''}")
     if incident.affected:
         more = len(incident.affected) - MAX_AFFECTED
@@ -125,5 +137,5 @@ def truncate(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def _reasons(suspect: Suspect, observed_at: datetime) -> list[str]:
-    return [reason_text(r, suspect.service, observed_at) for r in suspect.reasons if not reads_as_expected(r)]
+def _telling_reasons(suspect: Suspect) -> list[Reason]:
+    return [reason for reason in suspect.reasons if not reads_as_expected(reason)]

@@ -47,6 +47,7 @@ class Receivers:
         alertmanagers: all replicas, with complete URLs.
         webhooks: each with the file of its signing secret.
         links: cluster and URLs in alerts.
+        notices: whether to send notices too.
         timing, queue, backoff: when to send, and how much may wait.
         deadline_seconds: for one request.
         drain_seconds: for what still waits when the process ends.
@@ -55,6 +56,7 @@ class Receivers:
     alertmanagers: tuple[Endpoint, ...] = ()
     webhooks: tuple[tuple[Endpoint, Path | None], ...] = ()
     links: AlertLinks = field(default_factory=AlertLinks)
+    notices: bool = True
     timing: PostTiming = field(default_factory=PostTiming)
     queue: QueueLimits = field(default_factory=QueueLimits)
     backoff: Backoff = field(default_factory=Backoff)
@@ -70,6 +72,7 @@ def receivers(settings: NotifySettings) -> Receivers:
         AlertLinks(
             settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""
         ),
+        settings.notices,
         PostTiming(resend=timedelta(seconds=settings.resend_seconds)),
         backoff=Backoff(longest_seconds=settings.longest_backoff_seconds),
         deadline_seconds=settings.deadline_seconds,
@@ -123,7 +126,8 @@ class AlertDelivery:
     def accept_verdict(self, mesh: str, verdict: Verdict, now: datetime) -> None:
         """Update the alerts of a mesh from its newest verdict; returns at once. ``now`` is UTC."""
         before = self._state_file.state.meshes.get(mesh, MeshAlerts())
-        self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
+        sent = verdict if self._to.notices else replace(verdict, incidents=verdict.alerts)
+        self._apply(mesh, transition(before, mesh, sent, now, self._to.links), now)
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
         """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""

@@ -135,12 +135,15 @@ def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: AlertLin
 
 def _find_successor(alerted: AlertedIncident, listed: Iterable[Incident], known: Iterable[str]) -> Incident | None:
     """The incident that an unlisted one was merged into: the one with most of its services. Only incidents with an
-    alert, or that began no later, count: a merge keeps the oldest, and what begins after an end is a new incident."""
+    alert, or that began no later, count: a merge keeps the oldest, and what begins after an end is a new incident. An
+    alert is not merged into a notice."""
     known, services = set(known), set(alerted.services)
+    least = _RANK.index(min(alerted.severity, Severity.MINOR, key=_RANK.index))
     shared = [
         (len(services.intersection(_services(incident))), incident)
         for incident in listed
-        if incident.id in known or incident.since <= alerted.alert.starts_at
+        if (incident.id in known or incident.since <= alerted.alert.starts_at)
+        and _RANK.index(incident.severity) >= least
     ]
     best = min(shared, key=lambda row: (-row[0], row[1].since, row[1].id), default=None)
     return best[1] if best and best[0] else None

@@ -41,6 +41,9 @@ class AlertSettings(SettingsGroup):
     false_pages_per_day: float | None = Field(
         None, gt=0, description="budget of false alerts; none: 1 per 50 services, at least 1"
     )
+    false_notices_per_day: float | None = Field(
+        None, gt=0, description="budget of false notices; none: the budget of false alerts"
+    )
     confirm_snapshots: int = Field(2, ge=1, description="k: anomalous snapshots among the last n that open an incident")
     window_snapshots: int = Field(3, ge=1, description="n: see confirm_snapshots")
     clear_snapshots: int = Field(4, ge=1, description="normal snapshots in a row that close an incident")
@@ -94,6 +97,9 @@ class NotifySettings(SettingsGroup):
         (), description="base URLs of all replicas of an Alertmanager cluster"
     )
     webhooks: tuple[WebhookSettings, ...] = Field((), description="HTTP endpoints that receive incidents as JSON")
+    notices: bool = Field(
+        True, description="whether to send notices too, with the severity notice; they are no reason to wake someone"
+    )
     cluster: str = Field(
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
     )

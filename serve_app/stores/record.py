@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from model.verdict import Status
+from model.verdict import Severity, Status
 from serve_app.metrics import MeshGauges
 from serve_app.stores.base import MeshSummary
 
@@ -54,6 +54,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
     record = Record.unpack(stored.verdict)
     verdict = json.loads(record.document)
+    alerts = sum(incident["severity"] != Severity.NOTICE for incident in verdict["incidents"])
     silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
     return MeshGauges(
         stored.mesh,
@@ -64,7 +65,8 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         verdict["mesh_score"],
         verdict["threshold"],
         verdict["probability"],
-        len(verdict["incidents"]),
+        alerts,
         len(verdict.get("muted", ())),  # absent in version 0.1.0
         silence["services"],
+        len(verdict["incidents"]) - alerts,
     )

@@ -105,7 +105,8 @@ def test_metrics_carry_the_meshes_of_the_moment() -> None:
     instruments = PrometheusInstruments(replica="r1")
     instruments.count(PARTS_SCORED, 3, scorer="s1")
     instruments.observe(STAGE, 0.004, stage="lay")
-    document = b'{"status":"anomalous","mesh_score":7.5,"threshold":null,"probability":0.9,"incidents":[{}]}'
+    incidents = b'[{"severity":"minor"},{"severity":"notice"},{"severity":"notice"}]'
+    document = b'{"status":"anomalous","mesh_score":7.5,"threshold":null,"probability":0.9,"incidents":%b}' % incidents
     at = datetime(2026, 1, 1, tzinfo=UTC)
     text = instruments.text([gauges(MeshSummary("prod", 12, at, Record(60, document).pack()))]).decode()
     assert 'tagae_parts_scored_total{replica="r1",scorer="s1"} 3.0' in text
@@ -113,6 +114,7 @@ def test_metrics_carry_the_meshes_of_the_moment() -> None:
     assert 'tagae_mesh_score{mesh="prod"} 7.5' in text
     assert "tagae_mesh_threshold{" not in text
     assert 'tagae_mesh_incidents{mesh="prod"} 1.0' in text
+    assert 'tagae_mesh_notices{mesh="prod"} 2.0' in text
     assert 'tagae_mesh_observed_timestamp_seconds{mesh="prod"} 1.7672256e+09' in text
     assert 'tagae_mesh_status{mesh="prod",status="anomalous"} 1.0' in text
     assert 'tagae_mesh_status{mesh="prod",status="normal"} 0.0' in text

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from serve_app.errors import BadSettings
+from serve_app.pipeline import options
 from serve_app.settings import Settings, load, sources
 
 
@@ -166,6 +167,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_the_alert_budget_grows_with_the_mesh(services: int, pages: float) -> None:
     assert load().alert.budget(services) == pytest.approx(pages)
     assert load(overrides={"alert": {"false_pages_per_day": 0.5}}).alert.budget(services) == 0.5
+
+
+def test_notices_have_the_budget_of_alerts_or_their_own() -> None:
+    assert options(load()).policy.false_notices_per_day is None
+    assert options(load(overrides={"alert": {"false_notices_per_day": 6.0}})).policy.false_notices_per_day == 6.0
 
 
 def test_a_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

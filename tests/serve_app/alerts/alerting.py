@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from model.snapshot import PlannedChange
-from model.verdict import Incident, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.annotations import AlertLinks
 from serve_app.alerts.notifier import AlertDelivery, Receivers
@@ -43,9 +43,18 @@ def change(service: str = "shop/cart") -> NearbyChange:
 
 
 def verdict(*incidents: Incident, at: datetime = NOW, status: str = "", coverage: float = 1.0) -> Verdict:
-    known = Status(status) if status else Status.ANOMALOUS if incidents else Status.NORMAL
+    alerting = any(one.severity is not Severity.NOTICE for one in incidents)
+    known = Status(status) if status else Status.ANOMALOUS if alerting else Status.NORMAL
     missing = (1,) if coverage < 1 else ()
     return Verdict(at, 20, known, 7.5, 4.0, 0.9, (), incidents, coverage, missing)
+
+
+def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400.0, **more: Any) -> Incident:
+    """A leak that reaches the limit in so many seconds."""
+    forecast = LimitForecast(seconds, 0.625 * seconds, 1.75 * seconds)
+    leak = Reason("memory_utilization", 0.62, 0.4, NOW - timedelta(minutes=20), forecast=forecast)
+    told: dict[str, Any] = {"suspects": (Suspect(service, 1.0, (leak,)),), **more}
+    return incident(name, service, severity="notice", **told)
 
 
 def _reasons() -> tuple[Reason, ...]:

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from model.verdict import Incident, Suspect, Verdict
+from model.verdict import Incident, Reason, Suspect, Verdict
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.annotations import AlertLinks, truncate
 from serve_app.alerts.transitions import LATE, resolve_all, transition
-from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, verdict
+from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, notice, verdict
 
 MINUTE = timedelta(minutes=1)
 
@@ -54,6 +54,51 @@ def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
     }
     assert alert.url == "https://tagae.example/v1/meshes/shop/verdict"
     assert _kinds(transition) == ["opened"]
+
+
+def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
+    first, second = _play(verdict(notice(seconds=2400.0)), verdict(notice(seconds=1800.0)))
+    (open_notice,) = first.alerts.open
+    assert open_notice.alert.labels["severity"] == "notice"
+    assert open_notice.alert.annotations["summary"] == "memory of shop/cart reaches its limit in 40 minutes (25 to 70)"
+    assert open_notice.alert.annotations["description"].splitlines() == [
+        "Notice in mesh shop since 2026-03-01 03:12 UTC. A resource becomes short; users are not affected yet.",
+        "1. shop/cart (100%): memory utilization 62%, expected 40%, since 02:54 UTC; reaches its limit in 40 minutes "
+        "(25 to 70)",
+        "Affected: shop/cart.",
+    ]
+    assert "in 30 minutes (19 to 52)" in second.alerts.open[0].alert.annotations["summary"]
+    assert (_kinds(first), _kinds(second)) == (["opened"], [])
+
+
+def test_a_sudden_shortage_says_how_much_is_usual() -> None:
+    high = Suspect("shop/cart", 1.0, (Reason("memory_utilization", 0.62, 0.4, NOW),))
+    (transition,) = _play(verdict(notice(suspects=(high,))))
+    assert transition.alerts.open[0].alert.annotations["summary"] == "memory of shop/cart: 62%, usually 40%"
+
+
+def test_a_notice_ends_or_merges_when_an_alert_begins_at_its_service() -> None:
+    _, later = _play(verdict(notice()), verdict(incident("a", age=0)))
+    assert [(e.document["event"], e.document.get("reason")) for e in later.events] == [
+        ("resolved", "over"),
+        ("opened", None),
+    ]
+    _, earlier = _play(verdict(notice()), verdict(incident("a", age=600)))
+    assert _kinds(earlier) == ["merged", "opened"]
+
+
+def test_an_alert_is_over_although_a_notice_shares_its_suspect() -> None:
+    both = verdict(incident("a", "shop/web", "shop/cart"), notice(age=600))
+    *_, last = _play(both, verdict(notice(age=600)))
+    assert [e.document["event"] for e in last.events] == ["resolved"]
+
+
+def test_an_incident_that_recovers_says_so_while_it_is_open() -> None:
+    first, second = _play(verdict(incident("a")), verdict(incident("a", recovering=True)))
+    line = "\nRecovering: its services are back to normal.\n"
+    assert line not in first.alerts.open[0].alert.annotations["description"]
+    assert line in second.alerts.open[0].alert.annotations["description"]
+    assert second.alerts.open[0].document["recovering"] is True
 
 
 def test_labels_stay_while_suspects_and_score_change() -> None:

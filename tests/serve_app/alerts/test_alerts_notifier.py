@@ -23,6 +23,7 @@ from tests.serve_app.alerts.alerting import (
     counted,
     eventually,
     incident,
+    notice,
     notifying,
     often,
     receivers,
@@ -109,6 +110,14 @@ async def test_a_notifier_that_never_ran_keeps_its_verdicts(tmp_path: Path) -> N
     await notifier.run()  # it is closed
     again = AlertDelivery(receivers(), tmp_path, PrometheusInstruments(), lambda: NOW)
     assert again.firing_alerts("shop") == notifier.firing_alerts("shop")
+
+
+def test_without_notices_only_alerts_are_sent(tmp_path: Path) -> None:
+    for sends, expected in ((True, ["a", "n"]), (False, ["a"])):
+        to = receivers(notices=sends)
+        notifier = AlertDelivery(to, tmp_path / str(sends), PrometheusInstruments(), lambda: NOW)
+        notifier.accept_verdict("shop", verdict(incident("a", "pay/bank"), notice("n")), NOW)
+        assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == expected
 
 
 async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ def test_receivers_from_a_file(config: Path) -> None:
     assert to.timing.resend.total_seconds() == 30
 
 
+def test_notices_can_be_left_out() -> None:
+    assert receivers(load().notify).notices
+    assert not receivers(load(overrides={"notify": {"notices": False}}).notify).notices
+
+
 def test_receivers_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_NOTIFY__ALERTMANAGERS", '[{"url": "http://am:9093"}]')
     monkeypatch.setenv("TAGAE_NOTIFY__CLUSTER", "eu-2")
