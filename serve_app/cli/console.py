@@ -57,15 +57,18 @@ def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
 
 
 class Tally:
-    """The summary of a run: counts of statuses, and each incident when its score was highest."""
+    """The summary of a run: counts of statuses, each incident when its score was highest, and which ones recover in
+    the last snapshot."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
         self.incidents: dict[str, IncidentDocument] = {}
+        self._recovering: set[str] = set()
 
     def add(self, verdict: VerdictDocument) -> None:
         """Count one verdict."""
         self.statuses[verdict.status] += 1
+        self._recovering = {incident.id for incident in verdict.incidents if incident.recovering}
         for incident in verdict.incidents:
             strongest = self.incidents.get(incident.id)
             if strongest is None or incident.score > strongest.score:
@@ -79,11 +82,14 @@ class Tally:
         if not self.incidents:
             console.print("no incidents")
             return
-        table = Table(title=f"incidents: {len(self.incidents)}", title_justify="left", box=None, pad_edge=False)
+        alerts_first = sorted(self.incidents.values(), key=lambda incident: incident.is_notice)
+        notices = sum(incident.is_notice for incident in alerts_first)
+        title = f"incidents: {len(alerts_first) - notices}" + (f", notices: {notices}" if notices else "")
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for name in ("since (UTC)", "severity", "score", "top suspects", "main reason"):
             table.add_column(name, no_wrap=name == "since (UTC)", justify="right" if name == "score" else "left")
-        for incident in list(self.incidents.values())[:shown]:
-            table.add_row(*_incident_row(incident))
+        for incident in alerts_first[:shown]:
+            table.add_row(*_incident_row(incident, recovering=incident.id in self._recovering))
         console.print(table)
         if len(self.incidents) > shown:
             console.print(f"and {len(self.incidents) - shown} more")
@@ -97,11 +103,11 @@ def _message(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}. `tagae --debug COMMAND ...` shows where; please report it"
 
 
-def _incident_row(incident: IncidentDocument) -> tuple[str, ...]:
+def _incident_row(incident: IncidentDocument, *, recovering: bool) -> tuple[str, ...]:
     first = incident.suspects[0] if incident.suspects else None
     return (
         f"{incident.since:%Y-%m-%d %H:%M}",
-        incident.severity,
+        f"{incident.severity}, recovering" if recovering else incident.severity,
         f"{incident.score:.1f}",
         escape(", ".join(suspect.service for suspect in incident.suspects[:3])),
         escape(first.reasons[0].text) if first and first.reasons else "",

@@ -13,6 +13,7 @@ STYLES = {
     "fault": "yellow",
     "ended": "yellow",
     "ALERT": "bold red",
+    "notice": "yellow",
     "PASS": "bold green",
     "FAIL": "bold red",
     "normal": "dim",
@@ -22,7 +23,7 @@ WIDTH = max(map(len, (*STYLES, "warming_up")))
 
 
 def print_progress(console: Console, before: DemoState, state: DemoState) -> None:
-    """Print what is new: events, alerts, outcomes, each change of status, and a verdict every ``EVERY`` snapshots."""
+    """Print what is new: events, alerts, notices, outcomes, changes of status, a verdict every ``EVERY`` snapshots."""
     if before.snapshots[-1:] == state.snapshots[-1:]:
         return
     newest = state.snapshots[-1]
@@ -38,7 +39,7 @@ def describe(snapshot: ScoredSnapshot) -> str:
     """Return a verdict in one line."""
     verdict = snapshot.verdict
     threshold = "" if verdict.threshold is None else f", threshold {verdict.threshold:.1f}"
-    first = verdict.incidents[0].suspects[:3] if verdict.incidents else []
+    first = verdict.alerts[0].suspects[:3] if verdict.alerts else []
     suspects = f", suspects {', '.join(s.service for s in first)}" if first else ""
     return (
         f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}{threshold}, "

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from serve_app.demo.state import CHANGE_SNAPSHOTS, DemoState, is_false_alert
-from serve_app.demo.story import FaultFinding, MeshEvent, find_cause
+from serve_app.demo.story import FIRST_SUSPECTS, FaultFinding, MeshEvent, find_cause
 from serve_app.simulator.events.faults import Fault
 
 ORDINALS = ("first", "second", "third")  # rank of the culprit
@@ -18,7 +18,8 @@ class EventOutcome:
 
 
 def outcome(state: DemoState, event: MeshEvent) -> EventOutcome:
-    """Return the outcome of a fault, which should raise an alert, or of a change, which should not."""
+    """Return the outcome of a fault, which should raise an alert or a notice, or of a change, which should raise no
+    alert."""
     return _fault_outcome(state, event) if isinstance(event, Fault) else _change_outcome(state, event.at)
 
 
@@ -26,10 +27,14 @@ def tally(state: DemoState) -> str:
     """Return the score of the detector over all faults that have ended."""
     ended = [finding for finding in state.findings if finding.fault.end < state.next_index]
     diagnosed = sum(finding.named_at is not None for finding in ended)
-    missed = sum(finding.named_at is None and not _incidents_of(state, finding.fault) for finding in ended)
+    undiagnosed = [
+        finding.fault for finding in ended if finding.named_at is None and not _incidents_of(state, finding.fault)
+    ]
+    noticed = sum(bool(_notices_of(state, fault)) for fault in undiagnosed)
     false = sum(is_false_alert(state, raised) for raised in state.raised)
     return (
-        f"{len(ended)} fault{'s' * (len(ended) != 1)}: {diagnosed} diagnosed, {missed} missed; "
+        f"{len(ended)} fault{'s' * (len(ended) != 1)}: {diagnosed} diagnosed, "
+        f"{f'{noticed} noticed, ' if noticed else ''}{len(undiagnosed) - noticed} missed; "
         f"{false} false alert{'s' * (false != 1)}"
     )
 
@@ -37,6 +42,16 @@ def tally(state: DemoState) -> str:
 def _incidents_of(state: DemoState, fault: Fault) -> list[int]:
     """Snapshots in which incidents about a fault began."""
     return [one.index for one in state.raised if find_cause(one, state.faults, state.interval_seconds) == fault]
+
+
+def _notices_of(state: DemoState, fault: Fault) -> list[int]:
+    """Snapshots in which notices at the culprit of a fault began."""
+    return [
+        one.index
+        for one in state.noticed
+        if fault.service in one.suspects[:FIRST_SUSPECTS]
+        and find_cause(one, [fault], state.interval_seconds) is not None
+    ]
 
 
 def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:
@@ -49,6 +64,8 @@ def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:
         return EventOutcome(f"{rank} within {_delay(state, fault, finding.named_at)}, in an open incident", True)
     if own:
         return EventOutcome("alert, but the culprit was not named", False)
+    if noticed := _notices_of(state, fault):
+        return EventOutcome(f"notice within {_delay(state, fault, min(noticed))}, no alert", True)
     if state.next_index <= fault.end:
         return EventOutcome("not detected yet")
     return EventOutcome("missed", False)

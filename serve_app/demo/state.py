@@ -70,7 +70,8 @@ class DemoState:
         chapter: the current chapter of the story; None while auto-play is off.
         snapshots, log: the newest last.
         events: all faults and changes so far, in the order of starting them.
-        raised: all incidents so far.
+        raised: all alerts so far.
+        noticed: all notices so far; they raise no alert.
         findings: one for each fault that has begun.
         judgement: on the last chapter that has ended.
         notice: answer to the last button.
@@ -85,6 +86,7 @@ class DemoState:
     log: tuple[LogEntry, ...] = ()
     events: tuple[MeshEvent, ...] = ()
     raised: tuple[RaisedIncident, ...] = ()
+    noticed: tuple[RaisedIncident, ...] = ()
     findings: tuple[FaultFinding, ...] = ()
     judgement: Judgement | None = None
     notice: str = ""
@@ -170,8 +172,11 @@ def press(state: DemoState, key: str) -> DemoState:
 
 def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
     """Return the state after one more verdict."""
-    raised = update_incidents(state.raised, snapshot.index, snapshot.verdict)
-    log = [*_log_events(state, snapshot), *_log_incidents(raised[len(state.raised) :], snapshot)]
+    verdict = snapshot.verdict
+    raised = update_incidents(state.raised, snapshot.index, verdict.alerts)
+    noticed = update_incidents(state.noticed, snapshot.index, verdict.notices)
+    new = (*raised[len(state.raised) :], *noticed[len(state.noticed) :])
+    log = [*_log_events(state, snapshot), *_log_incidents(new, snapshot)]
     before = {finding.fault: finding for finding in state.findings}
     begun = [before.get(fault, FaultFinding(fault)) for fault in state.faults if fault.start <= snapshot.index]
     chapter, judgement = state.chapter, state.judgement
@@ -184,9 +189,8 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
         snapshots=(*state.snapshots, snapshot)[-KEPT:],
         log=(*state.log, *log)[-KEPT:],
         raised=raised,
-        findings=tuple(
-            update_finding(finding, snapshot.index, snapshot.verdict, state.interval_seconds) for finding in begun
-        ),
+        noticed=noticed,
+        findings=tuple(update_finding(finding, snapshot.index, verdict, state.interval_seconds) for finding in begun),
         judgement=judgement,
     )
 
@@ -214,4 +218,7 @@ def _log_incidents(new: tuple[RaisedIncident, ...], snapshot: ScoredSnapshot) ->
         (incident,) = (one for one in snapshot.verdict.incidents if one.id == raised.incident)
         reasons = incident.suspects[0].reasons if incident.suspects else []
         why = f" ({reasons[0].text})" if reasons else ""
-        yield LogEntry(snapshot, "ALERT", f"{incident.severity} incident, suspects {name_suspects(raised)}{why}")
+        if incident.is_notice:
+            yield LogEntry(snapshot, "notice", f"a resource becomes short at {name_suspects(raised)}{why}")
+        else:
+            yield LogEntry(snapshot, "ALERT", f"{incident.severity} incident, suspects {name_suspects(raised)}{why}")

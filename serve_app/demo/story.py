@@ -6,7 +6,7 @@ from typing import get_args
 
 import numpy as np
 
-from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.simulator.events.faults import KINDS, Fault, FaultKind, candidates
 from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
 from serve_app.simulator.events.wiring import eligible_services
@@ -60,7 +60,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class RaisedIncident:
-    """An incident that raised an alert.
+    """An incident that raised an alert, or a notice.
 
     Attributes:
         incident: its id.
@@ -147,11 +147,11 @@ def chapters(mesh: MeshPhysics, seed: int) -> Iterator[Chapter]:
 
 
 def update_incidents(
-    raised: Sequence[RaisedIncident], index: int, verdict: VerdictDocument
+    raised: Sequence[RaisedIncident], index: int, incidents: Sequence[IncidentDocument]
 ) -> tuple[RaisedIncident, ...]:
-    """Return the incidents after one more verdict: new ones, and known ones whose score rose."""
+    """Return the incidents after one more verdict with these: new ones, and known ones whose score rose."""
     known = {one.incident: one for one in raised}
-    for incident in verdict.incidents:
+    for incident in incidents:
         before = known.get(incident.id)
         if before is None or incident.score > before.score:
             suspects = tuple(suspect.service for suspect in incident.suspects)
@@ -167,7 +167,7 @@ def update_finding(
     fault = finding.fault
     if not fault.start <= index <= _last_snapshot(fault, interval_seconds):
         return finding
-    first_suspects = [incident.suspects[:FIRST_SUSPECTS] for incident in verdict.incidents]
+    first_suspects = [incident.suspects[:FIRST_SUSPECTS] for incident in verdict.alerts]
     ranks = [rank for some in first_suspects for rank, one in enumerate(some, 1) if one.service == fault.service]
     if not ranks:
         return finding

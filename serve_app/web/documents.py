@@ -10,7 +10,7 @@ class TimelineIncident(Document):
 
     id: str
     since: Instant
-    severity: str = Field(description="the highest so far")
+    severity: str = Field(description="the highest so far; `notice`: it raises no alert")
     service: ServiceKey | None = Field(description="first suspect at its highest score; null: no suspect")
     score: float = Field(description="highest score of the incident")
     first: Instant = Field(description="snapshot of the first verdict with it in this document")

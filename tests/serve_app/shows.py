@@ -34,7 +34,7 @@ def verdict(
     )
 
 
-def incident(name: str, score: float, *suspects: str) -> IncidentDocument:
+def incident(name: str, score: float, *suspects: str, severity: str = "major") -> IncidentDocument:
     """An incident whose first suspect has a reason."""
     reason = ReasonDocument(
         metric="error_rate",
@@ -46,7 +46,7 @@ def incident(name: str, score: float, *suspects: str) -> IncidentDocument:
     return IncidentDocument(
         id=name,
         since=START,
-        severity="major",
+        severity=severity,
         score=score,
         suspects=[
             SuspectDocument(service=service, score=0.9 / rank, reasons=[reason] if rank == 1 else [])

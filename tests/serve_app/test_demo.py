@@ -76,12 +76,10 @@ def test_a_chapter_moves_as_a_whole() -> None:
 
 
 def test_incidents_are_counted_once_and_kept_at_their_highest_score() -> None:
-    incidents = update_incidents((), 5, verdict(5, "anomalous", 6.0, incident("x", 6.0, "a/web")))
-    incidents = update_incidents(
-        incidents, 6, verdict(6, "anomalous", 9.0, incident("x", 9.0, "a/db", "a/web"), incident("y", 5.0, "b/q"))
-    )
-    incidents = update_incidents(incidents, 7, verdict(7, "anomalous", 7.0, incident("x", 7.0, "a/cart")))
-    incidents = update_incidents(incidents, 8, verdict(8))
+    incidents = update_incidents((), 5, [incident("x", 6.0, "a/web")])
+    incidents = update_incidents(incidents, 6, [incident("x", 9.0, "a/db", "a/web"), incident("y", 5.0, "b/q")])
+    incidents = update_incidents(incidents, 7, [incident("x", 7.0, "a/cart")])
+    incidents = update_incidents(incidents, 8, [])
     assert incidents == (raised("x", 5, "a/db", "a/web", score=9.0), raised("y", 6, "b/q", score=5.0))
 
 
@@ -163,6 +161,18 @@ def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "00:02:15  normal      snapshot 9: score 1.0, threshold 4.0, verdict in 3 ms",
     ]
     assert describe(scored(0)).startswith("snapshot 0: score 1.0")
+
+
+def test_a_notice_is_a_line_and_no_alert(capsys: pytest.CaptureFixture[str]) -> None:
+    before = DemoState("A mesh", INTERVAL, ())
+    state = add_verdict(before, scored(1, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
+    print_progress(Console(force_terminal=False), before, state)
+    assert state.raised == ()
+    assert [one.incident for one in state.noticed] == ["n"]
+    assert capsys.readouterr().out.splitlines() == [
+        "00:00:15  notice      a resource becomes short at a/db (error rate 31%, expected 0.3%, since 00:00 UTC)",
+        "00:00:15  normal      snapshot 1: score 1.0, threshold 4.0, verdict in 3 ms",
+    ]
 
 
 def test_the_story_is_played_and_judged() -> None:

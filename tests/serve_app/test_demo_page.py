@@ -103,6 +103,16 @@ def test_the_tally_counts_faults_that_have_ended() -> None:
     assert tally(add_verdict(state, scored(121))) == "1 fault: 1 diagnosed, 0 missed; 1 false alert"
 
 
+def test_a_notice_of_a_fault_is_right_and_one_without_a_fault_is_no_false_alert() -> None:
+    state = known(events=(DEPLOY, BURST), snapshots=(scored(78),))
+    state = add_verdict(state, scored(81, "normal", 1.0, incident("m", 8.0, "a/web", severity="notice")))
+    state = add_verdict(state, scored(101, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
+    state = add_verdict(state, scored(121))
+    assert (outcome(state, DEPLOY).text, outcome(state, DEPLOY).right) == ("no alert", True)
+    assert (outcome(state, BURST).text, outcome(state, BURST).right) == ("notice within 30 s, no alert", True)
+    assert tally(state) == "1 fault: 0 diagnosed, 1 noticed, 0 missed; 0 false alerts"
+
+
 def test_an_alert_that_names_others_is_not_right() -> None:
     show = known(events=(BURST,), snapshots=(scored(102),), raised=(RaisedIncident("x", 101, 9.0, ("a/web",)),))
     assert outcome(show, BURST).text == "alert, but the culprit was not named"

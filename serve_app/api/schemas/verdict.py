@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from model.verdict import Severity
 from serve_app.api.schemas.base import Document, Instant, PagedServices, ServiceKey
 from serve_app.api.schemas.snapshot import SnapshotDocument, StoredChangeDocument
 
@@ -94,6 +95,11 @@ class IncidentDocument(Document):
     )
     events: list[ClusterEventDocument] = Field([], description="Kubernetes events of its services, newest first")
 
+    @property
+    def is_notice(self) -> bool:
+        """Whether it raises no alert."""
+        return self.severity == Severity.NOTICE
+
 
 class MuteInForceDocument(Document):
     """A mute in force."""
@@ -140,6 +146,16 @@ class VerdictDocument(Document):
     model: str = Field(description="digest of the weights")
     muted: list[MuteInForceDocument] = Field(default_factory=list, description="mutes in force")
     silence: SilenceDocument | None = Field(None, description="missing telemetry; null if there is none")
+
+    @property
+    def alerts(self) -> list[IncidentDocument]:
+        """The incidents that raise an alert: all but notices."""
+        return [incident for incident in self.incidents if not incident.is_notice]
+
+    @property
+    def notices(self) -> list[IncidentDocument]:
+        """The incidents that raise no alert."""
+        return [incident for incident in self.incidents if incident.is_notice]
 
 
 class VerdictsDocument(Document):

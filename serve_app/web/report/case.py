@@ -25,6 +25,7 @@ class ReportedIncident:
         incident: as of ``worst``.
         ended: time of the first snapshot without it; None: it is open in the last one.
         last: time of the last snapshot with it.
+        recovering: whether its services were back to normal then.
         hops: how it spread.
         calling: the newest snapshot up to ``worst`` with the first suspect, which may have disappeared.
     """
@@ -35,6 +36,7 @@ class ReportedIncident:
     incident: IncidentDocument
     ended: datetime | None
     last: datetime
+    recovering: bool
     hops: tuple[Hop, ...]
     calling: MeshSnapshot
 
@@ -73,6 +75,7 @@ def find(mesh: str, moments: Sequence[Moment], incident: str | None = None) -> R
         strongest,
         moments[last + 1].verdict.observed_at if last + 1 < len(moments) else None,
         moments[last].verdict.observed_at,
+        found[-1][1].recovering,
         spread(calling, strongest),
         calling,
     )

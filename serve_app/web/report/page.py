@@ -42,7 +42,8 @@ def _head(case: ReportedIncident) -> str:
     """The summary at the top."""
     incident = case.incident
     why = incident.suspects[0].reasons[0].text if incident.suspects and incident.suspects[0].reasons else ""
-    until = f"ended by {case.ended:%H:%M:%S}" if case.ended else "still open in the last snapshot"
+    still_open = "recovering in the last snapshot" if case.recovering else "still open in the last snapshot"
+    until = f"ended by {case.ended:%H:%M:%S}" if case.ended else still_open
     duration = _span((case.ended or case.last) - incident.since)
     tiles = (
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
@@ -53,7 +54,7 @@ def _head(case: ReportedIncident) -> str:
     cells = "".join(f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles)
     return (
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
-        f"incident of mesh {escape(case.mesh)}</p>"
+        f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
         f'<h1>{escape(case.first or "No single suspect")}</h1><p class="why">{escape(arrows(why))}</p>'
         f"<p>{escape(_spread(case))}</p><dl>{cells}</dl>{_planned(case)}</header>"
     )

@@ -8,8 +8,10 @@ STYLE = """
   --major: #ff8a4c; --critical: #ff5c66; --on-badge: #14171b } }
 body { max-width: 960px }
 header { border-left: 6px solid var(--minor); padding: .2rem 0 .2rem 1.1rem }
+header.notice { border-color: var(--soft) }
 header.major { border-color: var(--major) } header.critical { border-color: var(--critical) }
 .kicker { margin: 0; color: var(--soft) } .kicker strong { color: var(--minor); text-transform: uppercase }
+.notice .kicker strong { color: var(--soft) }
 .major .kicker strong { color: var(--major) } .critical .kicker strong { color: var(--critical) }
 header h1 { margin: .1rem 0; font-size: 2rem; line-height: 1.2; overflow-wrap: anywhere }
 header p { margin: .3rem 0 } .why { font-size: 1.2rem; font-weight: 600 }

@@ -123,9 +123,20 @@ def test_suspects_are_those_of_the_worst_moment_and_the_end_is_known(moments: li
     assert case.incident.score == max(scores)
     cut = [m for m in moments if m.verdict.observed_at <= case.last]
     assert find("shop", cut).ended is None
-    assert "still open" in read(report("shop", cut, made_at=MADE))
+    assert "recovering in the last snapshot" in read(report("shop", cut, made_at=MADE))
+    deviating = [m for m in cut if m.verdict.observed_at <= case.worst.verdict.observed_at]
+    assert "still open" in read(report("shop", deviating, made_at=MADE))
     quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
     assert find("shop", [*cut, quiet]).ended == quiet.verdict.observed_at
+
+
+def test_a_notice_is_called_a_notice(moments: list[Moment]) -> None:
+    case = find("shop", moments)
+    notice = case.incident.model_copy(update={"severity": "notice"})
+    document = case.worst.verdict.model_copy(update={"incidents": [notice]})
+    page = report("shop", [replace(case.worst, verdict=document)], made_at=MADE)
+    assert '<header class="notice">' in page
+    assert "notice in mesh shop" in " ".join(read(page).split())
 
 
 def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
