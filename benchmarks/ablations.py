@@ -22,7 +22,7 @@ from benchmarks.detection.plan import Job, simulated_jobs
 from benchmarks.detection.rows import rows
 from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
 from benchmarks.detection.workers import Workers, report_steps, start_workers
-from benchmarks.simulated import runs
+from benchmarks.simulated import runs, silent_runs
 from serve_app.cli.console import stderr_console
 
 VERDICTS, RESULTS = Path("out/ablations/verdicts"), Path("benchmarks/results/ablations.jsonl")
@@ -81,8 +81,8 @@ def _train(workers: Workers, variants: Sequence[Variant], plan: Plan) -> None:
 def _jobs(workers: Workers, chosen: Sequence[str], variants: tuple[str, ...]) -> list[Job]:
     jobs: list[Job] = []
     if str(SIZE) in chosen:
-        simulated = [run for run in runs([SIZE]) if not run.muted]
-        make_recordings(workers, simulated)
+        with_churn = [run for run in runs([SIZE]) if not run.muted]
+        make_recordings(workers, [*with_churn, *silent_runs([SIZE])])
         jobs += simulated_jobs(SIZE, variants)
     if "shared" in chosen:
         jobs += plan_shared(variants)

@@ -21,7 +21,7 @@ from benchmarks.detection.report import write as write_report
 from benchmarks.detection.rows import STATIC, evaluation_set, rows
 from benchmarks.detection.run import evaluate, make_recordings, plan_shared, write_lines
 from benchmarks.detection.workers import report_steps, start_workers
-from benchmarks.simulated import runs
+from benchmarks.simulated import runs, silent_runs
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
 
@@ -37,7 +37,8 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
     with start_workers(arguments.processes) as workers:
-        make_recordings(workers, runs([int(size) for size in sizes]))
+        chosen = [int(size) for size in sizes]
+        make_recordings(workers, [*runs(chosen), *silent_runs(chosen)])
         jobs = _jobs(arguments.parts, sizes, detectors)
         due = [job for one in jobs if (job := missing_work(one, arguments.verdicts)) is not None]
         write_lines(workers, due, [(job, arguments.verdicts) for job in due], _score_job)

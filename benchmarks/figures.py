@@ -251,6 +251,7 @@ class Line:
 
 ISSUES, QUIET, SHOP = "petshop, segments", "petshop, normal", "nezha-onlineboutique, stream"
 MESH, LARGE = "simulated, 300 services, located", "simulated, 3,000 services, located"
+SILENT, SILENT_LARGE = "simulated, 300 services, normal", "simulated, 3,000 services, normal"
 DETECTION = (
     Line("PetShop, 44 issues: root cause ranked first", ISSUES, "top_1"),
     Line("PetShop: root cause in the top three", ISSUES, "top_3"),
@@ -317,6 +318,29 @@ DETECTION = (
         "fault_free_pages_per_day",
         higher=False,
         beside="promised_pages_per_day",
+    ),
+    Line(
+        "300 services, faults that harm resources only: recall by notices, and false notices per day",
+        MESH,
+        "notice_recall_of_resource_faults",
+        beside="false_notices_per_day",
+    ),
+    Line(
+        "300 services: recall by alerts and notices together, and how many of both are false per hour",
+        MESH,
+        "recall_with_notices",
+        beside="false_pages_and_notices_per_hour",
+    ),
+    Line("300 services: incidents per fault found; 1 is right", MESH, "incidents_per_found_fault", higher=False),
+    *(
+        Line(
+            f"{size} services, silent telemetry, no fault injected: alerts per day, and per hour of silence",
+            part,
+            "fault_free_pages_per_day",
+            higher=False,
+            beside="false_pages_per_hour_of_silence",
+        )
+        for size, part in (("300", SILENT), ("3,000", SILENT_LARGE))
     ),
     Line(
         "Simulated, 3,000 services, default threshold: recall, and false alerts per hour",

@@ -2,7 +2,8 @@
 
 Each size has several meshes with high churn and all kinds of faults. Training uses neither their seeds nor their graph
 families. An hour of warm-up is followed by two hours that are judged. Each mesh also has a muted control run: the same
-plans and faults without benign actions. The same seed gives the same recording, so existing recordings are kept until
+plans and faults without benign actions. Other meshes have no faults, but telemetry that falls silent at times: every
+alert on them is false. The same seed gives the same recording, so existing recordings are kept until
 the simulator's code changes.
 """
 
@@ -22,10 +23,13 @@ from serve_app.simulator.labels import Comparison, compare_runs, incidents
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
+from serve_app.simulator.telemetry.silence import plan_silences
 from serve_app.simulator.training_meshes import FIRST_SEED
 
 FOLDER = Path("out/evaluate/recordings")
 SEEDS = {300: (600, 601, 602, 603, 604, 605), 3000: (610, 611)}
+SILENT_SEEDS = {300: (620, 621, 622), 3000: (630,)}  # of meshes with silences and without faults
+SILENCES_PER_HOUR = 12.0
 WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
 HIGH_CHURN_PER_SERVICE_HOUR = 0.2
 LEVELS: tuple[Level, ...] = ("minor", "minor", "major", "critical")
@@ -41,23 +45,29 @@ LIVELY: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One mesh, with or without its benign actions."""
+    """One mesh: with faults, with or without its benign actions; or without faults and with silences."""
 
     services: int
     seed: int
-    muted: bool
+    muted: bool = False
+    silent: bool = False
 
     @property
     def name(self) -> str:
         """Name of its folder."""
-        return f"{self.services}-{self.seed}-{'muted' if self.muted else 'churn'}"
+        return f"{self.services}-{self.seed}-{'silence' if self.silent else 'muted' if self.muted else 'churn'}"
 
 
 def runs(sizes: Sequence[int] = tuple(SEEDS)) -> list[Run]:
-    """Return every run of these sizes, the largest first."""
+    """Return every run with faults of these sizes, the largest first."""
     made = [Run(n, seed, muted) for n in sorted(sizes, reverse=True) for seed in SEEDS[n] for muted in (False, True)]
     assert all(run.seed < FIRST_SEED for run in made), "training uses these seeds"
     return made
+
+
+def silent_runs(sizes: Sequence[int] = tuple(SILENT_SEEDS)) -> list[Run]:
+    """Return every run with silences of these sizes, the largest first."""
+    return [Run(n, seed, silent=True) for n in sorted(sizes, reverse=True) for seed in SILENT_SEEDS[n]]
 
 
 def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Path:
@@ -70,9 +80,11 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
     if _is_there(path, meta):
         return path
     spec = replace(MeshSpec(services=run.services, seed=run.seed), **LIVELY)
+    if run.silent:
+        spec = replace(spec, silences_per_hour=SILENCES_PER_HOUR)
     faults, changes = plan_scenario(
         spec,
-        KINDS,
+        () if run.silent else KINDS,
         run.seed,
         snapshots=WARM_UP + JUDGED,
         first=WARM_UP,
@@ -83,11 +95,16 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
         churn_per_hour=HIGH_CHURN_PER_SERVICE_HOUR * spec.services,
     )
     simulator = Simulator(spec, faults, changes, WARM_UP + JUDGED, mute_churn=run.muted)
-    reference = Simulator(spec, (), changes, WARM_UP + JUDGED, mute_churn=run.muted)
     comparison = Comparison(spec, simulator.mesh, faults)
+    source = simulator.snapshots()
+    if faults:
+        reference = Simulator(spec, (), changes, WARM_UP + JUDGED, mute_churn=run.muted)
+        source = compare_runs(source, reference.snapshots(), comparison)
+    silences = plan_silences(spec, simulator.node_ids, WARM_UP + JUDGED)
     (path / "meta.json").unlink(missing_ok=True)
-    with RecordingWriter(path, spec.interval_seconds, meta) as writer:
-        for snapshot in compare_runs(simulator.snapshots(), reference.snapshots(), comparison):
+    content = {**meta, "silences": [one.to_json(spec) for one in silences]}
+    with RecordingWriter(path, spec.interval_seconds, content) as writer:
+        for snapshot in source:
             writer.write(snapshot)
             tick()
         for row in incidents(faults, spec, simulator.mesh, comparison.effects()):
@@ -98,9 +115,8 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
 
 def _meta(run: Run) -> dict[str, Any]:
     """Return everything that determines the recording, including a digest of the simulator's code."""
-    made = {
-        name: value for name, value in globals().items() if name.isupper() and name not in ("SEEDS", "KINDS", "FOLDER")
-    }
+    left_out = ("SEEDS", "SILENT_SEEDS", "KINDS", "FOLDER")
+    made = {name: value for name, value in globals().items() if name.isupper() and name not in left_out}
     return {
         "source": "benchmarks/simulated.py",
         "warm_up": WARM_UP,

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.contenders import NAMES
-from benchmarks.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs
+from benchmarks.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs, silent_runs
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings, ModelSettings
 
@@ -77,7 +77,7 @@ def shared_jobs(detectors: tuple[str, ...], root: Path = SHARED) -> list[Job]:
 def simulated_jobs(size: int, detectors: tuple[str, ...], folder: Path = FOLDER) -> list[Job]:
     """Return jobs for the simulated set of one size: on each recording one for our detector, one for all contenders."""
     jobs = []
-    for run in runs([size]):
+    for run in [*runs([size]), *silent_runs([size])]:
         names = tuple(name for name in detectors if not run.muted or name in CONTROLLED)
         alone = [(name,) for name in names if name == OURS or (name == LOUD and size == LOUD_SIZE)]
         groups = (*alone, tuple(name for name in names if name not in (OURS, LOUD)))

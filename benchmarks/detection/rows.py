@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.contenders import NAMES, contender
 from benchmarks.detection.parts import Part
 from benchmarks.simulated import LEVELS
-from model.evaluate.intervals import Estimate
+from model.evaluate.intervals import Estimate, per_day
 from model.evaluate.located import BANDS, LocatedMetrics, band, fault_metrics, located_metrics
 from model.evaluate.metrics import DetectorMetrics, compute_metrics
 from model.evaluate.thresholds import ThresholdResult, false_pages_at_recall, recall_within, sweep_thresholds
@@ -67,6 +67,9 @@ def _by_time(one: DetectorMetrics) -> Iterator[Measured]:
     if one.false_alarms is not None:
         yield "false_alarms_per_day", one.false_alarms.per_day
         yield "alarm_share", _plain(one.false_alarms.alarm_share)
+    if one.silence is not None:
+        yield "false_pages_per_hour_of_silence", one.silence.false_pages_an_hour
+    yield from _notices(one)
     yield from _probability(one)
 
 
@@ -82,11 +85,30 @@ def _by_place(name: str, one: DetectorMetrics, swept: dict[str, list[ThresholdRe
     yield "top_3_of_true_pages", pages.overall.top3
     yield "top_3_of_true_pages_from_moderate", strong.top3
     yield "delay_snapshots_gross", _plain(None if gross.delay_seconds is None else gross.delay_seconds / STEP_SECONDS)
+    yield "recall_of_resource_faults", pages.resources_only.recall
+    yield "incidents_per_found_fault", _plain(_incidents_per_fault(one))
+    yield from _notices(one)
     for budget in BUDGETS:
         yield f"recall_at_{budget:g}_false_pages_per_hour", recall_within(swept[name], budget)
     for rule in (rule for rule in STATIC if rule in swept and rule != name):
         yield f"false_pages_per_hour_at_recall_of_{rule}", false_pages_at_recall(swept[name], swept[rule][0].recall)
     yield from _probability(one)
+
+
+def _incidents_per_fault(one: DetectorMetrics) -> float | None:
+    return one.pages_and_notices.pages_a_found_fault if one.pages_and_notices else None
+
+
+def _notices(one: DetectorMetrics) -> Iterator[Measured]:
+    if one.notices is None:
+        return
+    yield "false_notices_per_day", per_day(one.notices.false_pages_an_hour)
+    if one.pages_and_notices is None:
+        return
+    yield "notice_recall_of_resource_faults", one.notices.resources_only.recall
+    yield "recall_with_notices", one.pages_and_notices.overall.recall
+    yield "recall_of_resource_faults_with_notices", one.pages_and_notices.resources_only.recall
+    yield "false_pages_and_notices_per_hour", one.pages_and_notices.false_pages_an_hour
 
 
 def _probability(one: DetectorMetrics) -> Iterator[Measured]:

@@ -86,6 +86,12 @@ def bursty_rate(events: NDArray[np.float64], times: NDArray[np.float64]) -> Esti
     return Estimate(total, float(events.sum() / total), float(low), float(high))
 
 
+def per_day(hourly: Estimate) -> Estimate:
+    """Return events per day from events per hour."""
+    value, low, high = (None if one is None else 24 * one for one in (hourly.value, hourly.low, hourly.high))
+    return Estimate(hourly.n / 24, value, low, high, hourly.clustered)
+
+
 def differences(pairs: dict[str, tuple[Sequence[bool], Sequence[bool]]]) -> dict[str, Difference]:
     """Return first minus second, incident by incident, bootstrapped over incidents; empty if there are none."""
     rng = np.random.default_rng(SEED)

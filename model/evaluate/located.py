@@ -1,12 +1,14 @@
 """Alerts on large meshes compared with located faults: recall, location, delay, and false alerts.
 
+Notices raise no alert. They are judged by the same rules, apart from alerts and together with them.
+
 One incident id is one alert. An alert is true for a fault if it begins in time, from one step before the fault's start
 to ``GRACE`` after its recovery, and names, as suspect or affected, a service that the fault affects or that may be its
 root cause. Every other alert is false. By time alone, any alarm in a large mesh would look right.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -16,6 +18,7 @@ from model.evaluate.ranking import place, within
 
 GRACE = timedelta(minutes=2)
 BANDS = (5.0, 20.0, 100.0)  # bounds of the bands of effect, sigmas
+USERS_SUFFER = 5.0  # least effect on errors or latencies, sigmas
 BLOCK = timedelta(minutes=15)  # false alerts come in bursts, so their rate is resampled in blocks
 
 
@@ -48,6 +51,7 @@ class LocatedFault:
         affected: services with symptoms.
         kind, severity: as injected.
         effect: the largest deviation from the same run without the fault, in sigmas.
+        user_effect: the same of errors and latencies alone.
     """
 
     start: datetime
@@ -59,6 +63,12 @@ class LocatedFault:
     kind: str
     severity: str = ""
     effect: float = float("nan")
+    user_effect: float = float("nan")
+
+    @property
+    def harms_resources_only(self) -> bool:
+        """Whether the fault is known to affect no errors and latencies. A notice is the right answer then."""
+        return self.user_effect < USERS_SUFFER
 
     @property
     def blamable(self) -> frozenset[str]:
@@ -75,6 +85,7 @@ class LocatedRun:
         faults: the faults.
         step: between two snapshots.
         begin, end: of the evaluated time; the end is excluded.
+        notices: incidents that raised no alert.
     """
 
     pages: tuple[AlertRecord, ...]
@@ -82,6 +93,17 @@ class LocatedRun:
     step: timedelta
     begin: datetime
     end: datetime
+    notices: tuple[AlertRecord, ...] = ()
+
+    def with_notices_alone(self) -> "LocatedRun":
+        """Return the run as if the notices were its alerts."""
+        return replace(self, pages=self.notices, notices=())
+
+    def with_notices_as_alerts(self) -> "LocatedRun":
+        """Return the run as if every incident raised an alert. An incident that was both counts once, from its first
+        snapshot."""
+        latest_first = sorted((*self.pages, *self.notices), key=lambda record: record.begin, reverse=True)
+        return replace(self, pages=tuple({record.id: record for record in latest_first}.values()), notices=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +156,11 @@ class LocatedMetrics:
     Attributes:
         outcomes: of each fault.
         overall, by_kind, by_severity, by_effect: of the faults; ``by_effect`` in bands of sigmas.
+        resources_only: of the faults that harm resources only.
         pages, false_pages: number of alerts, and of false ones.
         false_pages_an_hour: over all evaluated time.
+        pages_a_found_fault: true alerts over faults found; one is right, more means that one fault has several
+            incidents. None if no fault is found.
     """
 
     outcomes: tuple[FaultOutcome, ...]
@@ -143,9 +168,11 @@ class LocatedMetrics:
     by_kind: dict[str, FaultMetrics]
     by_severity: dict[str, FaultMetrics]
     by_effect: dict[str, FaultMetrics]
+    resources_only: FaultMetrics
     pages: int
     false_pages: int
     false_pages_an_hour: Estimate
+    pages_a_found_fault: float | None
 
 
 def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
@@ -190,15 +217,19 @@ def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
     """
     runs = list(located_runs)
     found = [outcome for run in runs for outcome in fault_outcomes(run)]
+    pages, false = sum(len(run.pages) for run in runs), sum(len(false_pages(run)) for run in runs)
+    hits = sum(outcome.page is not None for outcome in found)
     return LocatedMetrics(
         outcomes=tuple(found),
         overall=fault_metrics(found),
         by_kind=_apart(found, lambda fault: fault.kind),
         by_severity=_apart(found, lambda fault: fault.severity),
         by_effect=_apart(found, lambda fault: band(fault.effect)),
-        pages=sum(len(run.pages) for run in runs),
-        false_pages=sum(len(false_pages(run)) for run in runs),
+        resources_only=fault_metrics([outcome for outcome in found if outcome.fault.harms_resources_only]),
+        pages=pages,
+        false_pages=false,
         false_pages_an_hour=_rate(runs),
+        pages_a_found_fault=(pages - false) / hits if hits else None,
     )
 
 

@@ -21,7 +21,7 @@ from model.evaluate.located import (
     located_metrics,
 )
 from model.evaluate.ranking import PLACES, Ranking, component, ranking, within
-from model.evaluate.recording import FaultFree, IncidentOutcome, RecordingResult
+from model.evaluate.recording import FaultFree, IncidentOutcome, RecordingResult, SilentTime
 from model.evaluate.truth import Floats, Form
 
 BY_TIME = (Form.STREAM, Form.SEGMENTS)  # in a large mesh, an alarm at the right time can have another cause
@@ -75,6 +75,22 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
+class SilenceMetrics:
+    """Alerts and notices that match no fault and begin while telemetry is missing, or until ``GRACE`` after it.
+
+    Attributes:
+        hours: of that time.
+        false_pages, false_notices: number of alerts and of notices.
+        false_pages_an_hour: alerts per hour.
+    """
+
+    hours: float
+    false_pages: int
+    false_notices: int
+    false_pages_an_hour: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Churn:
     """False alerts compared with the muted control: the same meshes and faults without benign changes.
 
@@ -111,7 +127,11 @@ class DetectorMetrics:
         ranking, twins: of the root cause; with components that are listed several times counted once.
         by_symptom, by_kind: for each symptom, for each kind.
         chance: of naming the root cause among the first 1, 3, 5 at random.
-        pages: of located incidents.
+        pages: of located incidents: alerts.
+        notices: notices judged as if they were the alerts; without located incidents, only false ones count. None if
+            there are no notices.
+        pages_and_notices: both together, of located incidents.
+        silence: if the recordings have silences.
         churn: if there is a control.
         forecast: of the probability.
         promise: budgeted and observed false alerts.
@@ -148,6 +168,9 @@ class DetectorMetrics:
     by_kind: dict[str, KindMetrics]
     chance: tuple[float, ...]
     pages: LocatedMetrics | None
+    notices: LocatedMetrics | None
+    pages_and_notices: LocatedMetrics | None
+    silence: SilenceMetrics | None
     churn: Churn | None
     forecast: Forecast | None
     promise: Promise | None
@@ -197,6 +220,11 @@ def compute_metrics(results: Sequence[RecordingResult], controls: Sequence[Recor
         by_kind={kind: _of_kind(kind, results) for kind in sorted({outcome.span.kind for outcome in outcomes})},
         chance=tuple(float(np.mean([k / one.services for one in results])) for k in PLACES) if outcomes else (),
         pages=located_metrics(runs) if form is Form.LOCATED else None,
+        notices=located_metrics([run.with_notices_alone() for run in runs]) if any(r.notices for r in runs) else None,
+        pages_and_notices=(
+            located_metrics([run.with_notices_as_alerts() for run in runs]) if form is Form.LOCATED else None
+        ),
+        silence=_silence([one.silent_time for one in results if one.silent_time is not None]),
         churn=_churn(runs, [one.run for one in controls if one.run is not None]),
         forecast=forecast(
             np.concatenate([one.probabilities for one in results]), np.concatenate([one.incident for one in results])
@@ -286,6 +314,13 @@ def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
     promised = sum(one.promised for one in stretches) / days
     observed = rate(sum(one.pages for one in stretches), days)
     return Promise(days, promised, observed, (observed.value or 0.0) / promised)
+
+
+def _silence(times: Sequence[SilentTime]) -> SilenceMetrics | None:
+    if not times:
+        return None
+    hours, pages = sum(one.hours for one in times), sum(one.false_pages for one in times)
+    return SilenceMetrics(hours, pages, sum(one.false_notices for one in times), rate(pages, hours))
 
 
 def _churn(runs: Sequence[LocatedRun], controls: Sequence[LocatedRun]) -> Churn | None:

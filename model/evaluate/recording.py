@@ -18,7 +18,7 @@ from model.evaluate.alarms import (
     onsets,
 )
 from model.evaluate.curves import auroc, average_precision, vus_pr
-from model.evaluate.located import LocatedRun, is_true
+from model.evaluate.located import LocatedRun, false_pages, is_true
 from model.evaluate.ranking import place, place_of_twin
 from model.evaluate.series import MISSING, VerdictSeries
 from model.evaluate.truth import FAULT, NORMAL, TAIL, Flags, Floats, Form, GroundTruth, Span, microseconds
@@ -73,6 +73,15 @@ class FaultFree:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentTime:
+    """Time in which telemetry was missing by plan: hours, and the alerts and notices in it that match no fault."""
+
+    hours: float
+    false_pages: int
+    false_notices: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingResult:
     """One detector on one recording.
 
@@ -88,6 +97,7 @@ class RecordingResult:
         first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are no evidence.
         probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
         fault_free: alerts in time without faults.
+        silent_time: alerts while telemetry was missing; None if it never was.
         run: its alerts, if they are located or there is no incident.
     """
 
@@ -110,6 +120,7 @@ class RecordingResult:
     probabilities: Floats
     incident: Flags
     fault_free: FaultFree | None
+    silent_time: SilentTime | None
     run: LocatedRun | None
 
 
@@ -130,6 +141,7 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
     scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(alarm)
     scored &= series.on_duty & ~np.isnan(series.probability)
     ranked = truth.form is not Form.CASES
+    run = located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None
     return RecordingResult(
         recording=truth.name,
         form=truth.form,
@@ -150,7 +162,8 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         probabilities=series.probability[scored],
         incident=truth.labels[scored] == FAULT,
         fault_free=_fault_free(truth, series, pages_per_day),
-        run=located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None,
+        silent_time=_silent_time(truth, series, run) if run is not None and truth.silent.any() else None,
+        run=run,
     )
 
 
@@ -159,8 +172,10 @@ def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
     duty = np.flatnonzero(series.on_duty)
     end = truth.instant(len(truth.times) - 1) + truth.step
     begin = max(truth.begin, truth.instant(int(duty[0]))) if len(duty) else end
-    pages = tuple(page for page in series.pages if page.begin >= begin)
-    return LocatedRun(pages, truth.faults, truth.step, begin, end)
+    pages, notices = (
+        tuple(record for record in records if record.begin >= begin) for records in (series.pages, series.notices)
+    )
+    return LocatedRun(pages, truth.faults, truth.step, begin, end, notices)
 
 
 def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcome, ...]:
@@ -222,6 +237,15 @@ def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float)
     ]
     days = float(free.sum()) * truth.step.total_seconds() / SECONDS_PER_DAY
     return FaultFree(days, len(pages), days * pages_per_day)
+
+
+def _silent_time(truth: GroundTruth, series: VerdictSeries, run: LocatedRun) -> SilentTime:
+    judged = truth.silent & series.on_duty & (truth.times >= microseconds(run.begin))
+    times = set(truth.times[judged].tolist())
+    pages, notices = (
+        sum(microseconds(record.begin) in times for record in false_pages(of)) for of in (run, run.with_notices_alone())
+    )
+    return SilentTime(float(judged.sum()) * truth.step.total_seconds() / 3600, pages, notices)
 
 
 def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:

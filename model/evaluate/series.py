@@ -27,6 +27,7 @@ class VerdictSeries:
         probability, threshold: NaN if there is none.
         suspects: names and scores, best first.
         pages: the alerts, one per incident.
+        notices: incidents while they raised no alert.
         unplaced: verdicts that belong to no snapshot.
     """
 
@@ -36,6 +37,7 @@ class VerdictSeries:
     threshold: Floats
     suspects: tuple[tuple[tuple[str, float], ...], ...]
     pages: tuple[AlertRecord, ...]
+    notices: tuple[AlertRecord, ...]
     unplaced: int
 
     @property
@@ -78,24 +80,36 @@ def align_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSe
         threshold=np.array([np.nan if v is None else v.threshold for v in chosen], np.float64),
         suspects=tuple(() if v is None else tuple((s.service, s.score) for s in v.suspects) for v in chosen),
         pages=alert_records(known),
+        notices=notice_records(known),
         unplaced=len(by_time) - len({microseconds(verdict.observed_at) for _, verdict in known}),
     )
 
 
 def alert_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRecord, ...]:
-    """Return one alert for each incident id.
+    """Return one alert for each incident id, without notices.
 
-    It begins at the first snapshot that has the incident, which can be later than ``since``: evidence before the alert
-    helped no one. It names the suspects at the incident's highest score. A detector that opens no incidents raises one
-    alert per alarm event, with its first suspects.
+    It begins at the first snapshot in which the incident raises an alert, which can be later than ``since``: evidence
+    before the alert helped no one. It names the suspects at the incident's highest score. A detector that opens no
+    incidents raises one alert per alarm event, with its first suspects.
 
     Args:
         verdicts: each with the time of its snapshot.
     """
+    alerts = _alerts([verdict for _, verdict in verdicts])
+    return _records([(time, now) for (time, _), now in zip(verdicts, alerts, strict=True)])
+
+
+def notice_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRecord, ...]:
+    """Return the same for notices."""
+    return _records([(time, verdict.notices) for time, verdict in verdicts])
+
+
+def _records(incidents: Sequence[tuple[datetime, tuple[Incident, ...]]]) -> tuple[AlertRecord, ...]:
+    """Return one record for each id, from the incidents of each snapshot."""
     begun: dict[str, datetime] = {}
     strongest: dict[str, Incident] = {}
-    for (time, _), incidents in zip(verdicts, _incidents([verdict for _, verdict in verdicts]), strict=True):
-        for incident in incidents:
+    for time, now in incidents:
+        for incident in now:
             begun.setdefault(incident.id, time)
             if incident.id not in strongest or incident.score > strongest[incident.id].score:
                 strongest[incident.id] = incident
@@ -105,9 +119,9 @@ def alert_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRe
     )
 
 
-def _incidents(verdicts: Sequence[Verdict]) -> list[tuple[Incident, ...]]:
+def _alerts(verdicts: Sequence[Verdict]) -> list[tuple[Incident, ...]]:
     if any(verdict.incidents for verdict in verdicts):
-        return [verdict.incidents for verdict in verdicts]
+        return [verdict.alerts for verdict in verdicts]
     made: list[tuple[Incident, ...]] = []
     event, quiet = 0, MERGE_GAP + 1
     for verdict in verdicts:

@@ -28,7 +28,7 @@ class LocatedVerdicts:
     def with_threshold(self, threshold: float) -> LocatedRun:
         """The run if only incidents with at least this score raise alerts."""
         verdicts = [
-            replace(verdict, incidents=tuple(one for one in verdict.incidents if one.score >= threshold))
+            replace(verdict, incidents=tuple(one for one in verdict.alerts if one.score >= threshold))
             for verdict in self.verdicts
         ]
         if not any(verdict.incidents for verdict in verdicts):
@@ -50,7 +50,7 @@ def sweep_thresholds(runs: Sequence[LocatedVerdicts]) -> list[ThresholdResult]:
     """Results from the lowest to the highest threshold. The lowest threshold keeps all incidents."""
     highest: dict[tuple[int, str], float] = {}
     for number, run in enumerate(runs):
-        for incident in (one for verdict in run.verdicts for one in verdict.incidents):
+        for incident in (one for verdict in run.verdicts for one in verdict.alerts):
             highest[number, incident.id] = max(incident.score, highest.get((number, incident.id), 0.0))
     quantiles = np.quantile(list(highest.values()), np.linspace(0, 1, TRIED)) if highest else [0.0]
     return [

@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from model.evaluate.located import LocatedFault
+from model.evaluate.located import GRACE, LocatedFault
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -81,6 +81,7 @@ class GroundTruth:
         windows: of its incidents, by start.
         first_rows: the normal snapshot of each segment.
         faults: of the form ``LOCATED``.
+        silent: bool ``[T]``; whether telemetry is missing by plan, or was until ``GRACE`` ago.
         begin: earlier snapshots are not evaluated.
     """
 
@@ -93,6 +94,7 @@ class GroundTruth:
     windows: tuple[Window, ...] = ()
     first_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     faults: tuple[LocatedFault, ...] = ()
+    silent: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
     begin: datetime = _EPOCH
 
     @property
@@ -116,6 +118,7 @@ def ground_truth(
     guard: timedelta = timedelta(0),
     unscored: Sequence[tuple[datetime, datetime]] = (),
     faults: Sequence[LocatedFault] = (),
+    silences: Sequence[tuple[datetime, datetime]] = (),
     begin: datetime = _EPOCH,
 ) -> GroundTruth:
     """Label every snapshot of a recording.
@@ -125,6 +128,7 @@ def ground_truth(
         spans: the incidents.
         guard: after each, cut short by the next one.
         unscored: first and last instants of spans with doubtful labels.
+        silences: first instant without some telemetry, and the first with it again.
         begin: earlier incidents and snapshots are left out, for instance because the detectors learn from them.
 
     Raises:
@@ -148,7 +152,10 @@ def ground_truth(
         doubtful = _within(at, first_doubt, last_doubt)
         labels[doubtful] = np.where(labels[doubtful] == FAULT, FAULT, UNSCORED)
     kept = tuple(fault for fault in faults if fault.start >= begin)
-    return GroundTruth(name, form, at, step, frozenset(services), labels, tuple(windows), first, kept, begin)
+    silent = np.zeros(len(at), np.bool_)
+    for fell_silent, back in silences:
+        silent[_within(at, fell_silent, back - TICK + GRACE)] = True
+    return GroundTruth(name, form, at, step, frozenset(services), labels, tuple(windows), first, kept, silent, begin)
 
 
 def microseconds(time: datetime) -> int:

@@ -153,14 +153,17 @@ def _shade_incidents(axes: Axes, truth: GroundTruth, found: Sequence[bool]) -> N
 
 
 def _mark_alerts(axes: Axes, truth: GroundTruth, result: RecordingResult) -> None:
-    """Mark alerts that are judged by the place they name: filled if true, hollow if false."""
-    pages = result.run.pages if result.run is not None else ()
-    at = np.minimum(np.searchsorted(truth.times, [microseconds(page.begin) for page in pages]), len(truth.times) - 1)
-    true = np.array([any(is_true(page, fault, truth.step) for fault in truth.faults) for page in pages], bool)
-    for label, colour, face, which in (("true alert", BLUE, BLUE, true), ("false alert", ORANGE, "none", ~true)):
-        if which.any():
-            (marks,) = axes.plot(at[which], np.full(int(which.sum()), 1.03), "v", color=colour, label=label)
-            marks.set(markerfacecolor=face, transform=axes.get_xaxis_transform(), clip_on=False)
+    """Mark alerts and notices that are judged by the place they name: filled if true, hollow if false."""
+    run = result.run
+    for word, shape, records in (("alert", "v", run.pages), ("notice", "s", run.notices)) if run is not None else ():
+        begins = [microseconds(record.begin) for record in records]
+        at = np.minimum(np.searchsorted(truth.times, begins), len(truth.times) - 1)
+        true = np.array([any(is_true(record, fault, truth.step) for fault in truth.faults) for record in records], bool)
+        for label, colour, face, which in (("true", BLUE, BLUE, true), ("false", ORANGE, "none", ~true)):
+            if which.any():
+                height = np.full(int(which.sum()), 1.03)
+                (marks,) = axes.plot(at[which], height, shape, color=colour, label=f"{label} {word}")
+                marks.set(markerfacecolor=face, transform=axes.get_xaxis_transform(), clip_on=False)
 
 
 def _draw_status(axes: Axes, truth: GroundTruth, series: VerdictSeries) -> None:

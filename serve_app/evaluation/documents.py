@@ -64,8 +64,8 @@ def _of_detectors(by_detector: Mapping[str, DetectorMetrics]) -> dict[str, dict[
 
 def _figures(one: DetectorMetrics) -> dict[str, Any]:
     found: dict[str, Any] = plain(one)
-    if found["pages"]:
-        del found["pages"]["outcomes"]  # they are with their recording
+    for located in filter(None, (found["pages"], found["notices"], found["pages_and_notices"])):
+        del located["outcomes"]  # they are with their recording
     return found
 
 
@@ -93,11 +93,15 @@ def _incidents(result: RecordingResult) -> list[dict[str, Any]]:
                 "culprit": outcome.fault.culprit,
                 "severity": outcome.fault.severity,
                 "effect_sigmas": outcome.fault.effect,
+                "user_sigmas": outcome.fault.user_effect,
                 "page": outcome.page and outcome.page.id,
+                "notice": noticed.page and noticed.page.id,
                 "delay_seconds": outcome.delay,
                 "place": outcome.place,
                 "blamed": outcome.blamed,
             }
-            for outcome in fault_outcomes(result.run)
+            for outcome, noticed in zip(
+                fault_outcomes(result.run), fault_outcomes(result.run.with_notices_alone()), strict=True
+            )
         ]
     return [plain(row) for row in rows]

@@ -5,7 +5,7 @@ from datetime import timedelta
 from html import escape
 
 from model.evaluate.intervals import Difference
-from model.evaluate.located import fault_outcomes
+from model.evaluate.located import FaultOutcome, fault_outcomes
 from model.evaluate.recording import RecordingResult
 from model.evaluate.series import VerdictSeries
 from model.evaluate.truth import Form, GroundTruth
@@ -155,10 +155,11 @@ def _incidents(result: RecordingResult) -> str:
 
 def _rows(result: RecordingResult) -> Iterable[tuple[str, ...]]:
     if result.form is Form.LOCATED and result.run is not None:
-        for outcome in fault_outcomes(result.run):
+        notices = fault_outcomes(result.run.with_notices_alone())
+        for outcome, noticed in zip(fault_outcomes(result.run), notices, strict=True):
             fault = outcome.fault
             kind = f"{fault.kind}, {fault.effect:.0f} sigmas" if fault.effect == fault.effect else fault.kind
-            found = "no" if outcome.delay is None else f"after {outcome.delay.total_seconds():.0f} s"
+            found = _found(outcome, noticed)
             length = _length(fault.end - fault.start)
             yield f"{fault.start:%d %b %H:%M:%S}", length, kind, fault.culprit, found, _rank(outcome.place)
         return
@@ -169,6 +170,12 @@ def _rows(result: RecordingResult) -> Iterable[tuple[str, ...]]:
             f"{span.start:%d %b %H:%M:%S}", _length(span.end - span.start), span.kind, span.culprit or "unknown", found,
             _rank(one.place),
         )  # fmt: skip
+
+
+def _found(outcome: FaultOutcome, noticed: FaultOutcome) -> str:
+    if outcome.delay is not None:
+        return f"after {outcome.delay.total_seconds():.0f} s"
+    return "no" if noticed.delay is None else f"by a notice, after {noticed.delay.total_seconds():.0f} s"
 
 
 def _length(span: timedelta) -> str:

@@ -63,6 +63,7 @@ def read_truth(
             guard=guard,
             unscored=[(_instant(a), _instant(b)) for a, b in reader.meta.get("unscored", ())],
             faults=[located_fault(_row(incident)) for incident in incidents] if form is Form.LOCATED else (),
+            silences=[(_instant(one["start"]), _instant(one["end"])) for one in reader.meta.get("silences", ())],
             begin=times[0] + begin_after,
         )
     except (ValueError, TypeError, KeyError) as error:
@@ -96,7 +97,8 @@ def located_fault(row: Mapping[str, Any]) -> LocatedFault:
         affected=frozenset(row["affected"] or ()),
         kind=row["kind"],
         severity=str(row.get("severity", "")),
-        effect=float("nan") if row.get("effect_sigmas") is None else float(row["effect_sigmas"]),
+        effect=_number(row.get("effect_sigmas")),
+        user_effect=_number(row.get("user_sigmas")),
     )
 
 
@@ -169,6 +171,11 @@ def _row(incident: LabelledIncident) -> dict[str, Any]:
         "kind": incident.kind,
         "root_cause_service": incident.root_cause_service,
     }
+
+
+def _number(value: Any) -> float:
+    """A number of a label; NaN if the label has none."""
+    return float("nan") if value is None else float(value)
 
 
 def _instant(text: str) -> datetime:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from model.evaluate.alarms import BUDGETS
-from model.evaluate.intervals import Difference
+from model.evaluate.intervals import Difference, per_day
 from model.evaluate.located import FaultMetrics, LocatedMetrics
-from model.evaluate.metrics import Delay, DetectorMetrics, FalseAlarms, KindMetrics, Promise
+from model.evaluate.metrics import Delay, DetectorMetrics, FalseAlarms, KindMetrics, Promise, SilenceMetrics
 from model.evaluate.ranking import Ranking
 from serve_app.evaluation.words import NOTHING, Read, Value, bare, number, percent, rate, series, share, short, via
 
@@ -46,6 +46,9 @@ def blocks(results: Sequence[DetectorMetrics]) -> list[Block]:
         "at the best threshold in hindsight": _HINDSIGHT,
         "culprit, at the highest score": _culprits(results),
         "alerts, by time and place": _pages(results),
+        "notices, by time and place": _NOTICES,
+        "alerts and notices together": _TOGETHER,
+        "while telemetry is missing": _SILENCE,
         "probability and alert budget": _PROBABILITY,
     }
     return [block for title, measures in titled.items() if (block := _block(title, measures, results)).rows]
@@ -117,6 +120,23 @@ def _of_report(read: Callable[[LocatedMetrics], Value | None]) -> Read:
     return via(lambda one: one.pages, read)
 
 
+def _of_notices(read: Callable[[LocatedMetrics], Value | None]) -> Read:
+    return via(lambda one: one.notices, read)
+
+
+def _of_both(read: Callable[[LocatedMetrics], Value | None]) -> Read:
+    """Of alerts and notices, if the detector has notices."""
+    return via(lambda one: one.pages_and_notices if one.notices else None, read)
+
+
+def _of_silence(read: Callable[[SilenceMetrics], Value | None]) -> Read:
+    return via(lambda one: one.silence, read)
+
+
+def _false_notices(notices: LocatedMetrics) -> Value | None:
+    return rate(per_day(notices.false_pages_an_hour), notices.false_pages)
+
+
 def _plain_events(alarms: FalseAlarms) -> Value | None:
     return rate(alarms.per_day, alarms.count.events)
 
@@ -172,6 +192,26 @@ _HINDSIGHT: list[Measure] = [
     ("  against the tail", HIGHER, lambda one: number(one.auroc_against_tail, 3)),
     ("average precision", HIGHER, lambda one: number(one.average_precision, 3)),
     ("VUS-PR", HIGHER, lambda one: number(one.vus_pr, 3)),
+]
+_NOTICES: list[Measure] = [
+    ("recall of faults that harm resources only", HIGHER, _of_notices(lambda n: share(n.resources_only.recall))),
+    ("  of all faults", HIGHER, _of_notices(lambda n: share(n.overall.recall))),
+    ("false notices: per day", LOWER, _of_notices(_false_notices)),
+    ("  of all notices", NEITHER, _of_notices(lambda n: number(n.pages, 0))),
+    ("median delay, s", LOWER, _of_notices(lambda n: number(n.overall.delay_seconds, 0))),
+    ("culprit of true notices, top-1", HIGHER, _of_notices(lambda n: share(n.overall.top1))),
+]
+_TOGETHER: list[Measure] = [
+    ("recall", HIGHER, _of_both(lambda both: share(both.overall.recall))),
+    ("  of faults that harm resources only", HIGHER, _of_both(lambda both: share(both.resources_only.recall))),
+    ("false: per hour", LOWER, _of_both(lambda both: rate(both.false_pages_an_hour, both.false_pages))),
+    ("median delay, s", LOWER, _of_both(lambda both: number(both.overall.delay_seconds, 0))),
+    ("incidents per fault found; 1 is right", LOWER, _of_both(lambda both: number(both.pages_a_found_fault, 2))),
+]
+_SILENCE: list[Measure] = [
+    ("hours", NEITHER, _of_silence(lambda silence: number(silence.hours))),
+    ("false alerts: per hour", LOWER, _of_silence(lambda s: rate(s.false_pages_an_hour, s.false_pages))),
+    ("false notices", LOWER, _of_silence(lambda silence: number(silence.false_notices, 0))),
 ]
 _PROBABILITY: list[Measure] = [
     ("Brier score", LOWER, via(lambda one: one.forecast, lambda forecast: number(forecast.brier, 4))),
@@ -234,11 +274,17 @@ def _pages(results: Sequence[DetectorMetrics]) -> Iterable[Measure]:
             HIGHER,
             _of_report(partial(_recall_of, severity, lambda pages: pages.by_severity)),
         )
+    yield "  of faults that harm resources only", NEITHER, _of_report(lambda pages: share(pages.resources_only.recall))
     for band in sorted(_names(results, lambda pages: pages.by_effect), key=_of_band):
         yield f"  {band} sigmas", HIGHER, _of_report(partial(_recall_of, band, lambda pages: pages.by_effect))
     yield "false alerts: per hour", LOWER, _of_report(lambda pages: rate(pages.false_pages_an_hour, pages.false_pages))
     yield "  of all alerts", NEITHER, _of_report(lambda pages: number(pages.pages, 0))
     yield "  due to churn", LOWER, via(lambda one: one.churn, lambda churn: rate(churn.due_an_hour, churn.due))
+    yield (
+        "incidents per fault found; 1 is right",
+        LOWER,
+        _of_report(lambda pages: number(pages.pages_a_found_fault, 2)),
+    )
     yield "median delay, s", LOWER, _of_report(lambda pages: number(pages.overall.delay_seconds, 0))
     yield "culprit of true alerts, top-1", HIGHER, _of_report(lambda pages: share(pages.overall.top1))
     yield "  top-3", HIGHER, _of_report(lambda pages: share(pages.overall.top3))

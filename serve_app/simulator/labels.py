@@ -37,11 +37,13 @@ class Effect:
 
     Attributes:
         sigmas: largest effect on any metric.
+        user_sigmas: largest effect on errors and latencies; below ``AFFECTED`` if users do not suffer.
         affected: affected services, worst first.
         recovered: index of the first snapshot after its end without symptoms.
     """
 
     sigmas: float
+    user_sigmas: float
     affected: tuple[str, ...]
     recovered: int
 
@@ -186,14 +188,22 @@ class Comparison:
         np.maximum.at(reached, topology.destination, calls)  # a call is evidence about its callee
         worst = np.argsort(-reached, kind="stable")
         affected = tuple(topology.node_ids[i] for i in worst[: int((reached >= AFFECTED).sum())])
-        return Effect(float(reached.max()), affected, min(window.last_symptom + 1, window.until))
+        suffering = max(
+            float(np.minimum(found[:, _symptom_columns(names)], MOST).max(initial=0.0))
+            for found, names in ((window.nodes, NODE_METRICS), (window.calls, EDGE_METRICS))
+        )
+        return Effect(float(reached.max()), suffering, affected, min(window.last_symptom + 1, window.until))
 
 
 def _symptoms(node: Floats, call: Floats) -> bool:
     return any(
-        (lasting[:, [i for i, name in enumerate(names) if name in SYMPTOMS]] >= AFFECTED).any()
+        (lasting[:, _symptom_columns(names)] >= AFFECTED).any()
         for lasting, names in ((node, NODE_METRICS), (call, EDGE_METRICS))
     )
+
+
+def _symptom_columns(names: Sequence[str]) -> list[int]:
+    return [i for i, name in enumerate(names) if name in SYMPTOMS]
 
 
 def incidents(
@@ -212,6 +222,7 @@ def incidents(
             "severity": fault.level,
             "size": fault.size,
             "effect_sigmas": round(effects[fault].sigmas, 1),
+            "user_sigmas": round(effects[fault].user_sigmas, 1),
             "root_cause_service": fault.service.split("/", 1)[1],
             "root_cause_namespace": fault.service.split("/", 1)[0],
             "root_cause_metric": CATALOGUE[fault.kind].metric,

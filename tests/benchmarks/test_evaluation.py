@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import figures
+from benchmarks import figures, simulated
 from benchmarks.detection import lines
 from benchmarks.detection.lines import code_digest, missing_work, score, verdict_path
 from benchmarks.detection.parts import evaluate_task, group_parts, recording_tasks
 from benchmarks.detection.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
 from benchmarks.detection.report import page
 from benchmarks.detection.rows import rows
-from benchmarks.simulated import SEEDS
+from benchmarks.simulated import SEEDS, SILENT_SEEDS, Run, record
 from model.evaluate.located import AlertRecord, LocatedFault, LocatedRun
 from model.evaluate.thresholds import LocatedVerdicts, false_pages_at_recall, recall_within, sweep_thresholds
 from model.evaluate.truth import Form
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
 from serve_app.evaluation.load import read_verdicts
 from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -80,11 +81,30 @@ def test_issues_are_warmed_up_by_normal_traffic_and_all_else_starts_cold(tmp_pat
 def test_every_detector_meets_the_churn_and_some_the_control() -> None:
     jobs = simulated_jobs(300, DETECTORS)
     met = {(path.name, name) for job in jobs for path in job.recordings for name in job.detectors}
-    assert met == {(f"300-{seed}-churn", name) for seed in SEEDS[300] for name in DETECTORS} | {
-        (f"300-{seed}-muted", name) for seed in SEEDS[300] for name in CONTROLLED
+    assert met == {
+        *((f"300-{seed}-churn", name) for seed in SEEDS[300] for name in DETECTORS),
+        *((f"300-{seed}-silence", name) for seed in SILENT_SEEDS[300] for name in DETECTORS),
+        *((f"300-{seed}-muted", name) for seed in SEEDS[300] for name in CONTROLLED),
     }
     assert {job.first for job in jobs} == {241}
     assert all(job.control == job.recordings[0].name.endswith("muted") for job in jobs)
+
+
+def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "WARM_UP", 40)
+    monkeypatch.setattr(simulated, "JUDGED", 60)
+    path = record(Run(40, SILENT_SEEDS[300][0], silent=True), tmp_path)
+    reader = RecordingReader(path)
+    assert reader.incidents() == []
+    assert len(reader.meta["silences"]) > 2
+    assert record(Run(40, SILENT_SEEDS[300][0], silent=True), tmp_path) == path, "it is kept"
+    job = Job("40", (OURS,), (path,), first=41, judged_after=40 * STEP)
+    score(job, tmp_path / "verdicts")
+    tasks = recording_tasks([job], tmp_path / "verdicts")
+    (part,) = group_parts(tasks, [evaluate_task(one) for one in tasks])
+    assert part.name == "simulated, 40 services, normal"
+    found = {row["measure"]: row["value"] for row in rows(part)}
+    assert found["fault_free_pages_per_day"] == found["false_pages_per_hour_of_silence"] == 0.0
 
 
 def test_lines_are_kept_until_code_or_recording_changes(

@@ -214,6 +214,58 @@ def test_an_incident_is_one_page_with_its_first_and_its_strongest_ranking() -> N
     assert (y.id, y.begin) == ("y", at(2))
 
 
+def test_an_incident_is_a_notice_until_it_raises_an_alert() -> None:
+    truth = stream(last=4)
+
+    def at_severity(i: int, **incidents: Severity) -> Verdict:
+        known = tuple(
+            Incident(name, TEN, severity, 3.0, (Suspect("a/b", 1.0),), ("a/b",)) for name, severity in incidents.items()
+        )
+        return Verdict(at(i), i, Status.ANOMALOUS, 1.0, 1.0, 0.5, (), known)
+
+    placed = align_verdicts(
+        [
+            at_severity(0, low=Severity.NOTICE),
+            at_severity(1, low=Severity.NOTICE, rises=Severity.NOTICE),
+            at_severity(2, low=Severity.NOTICE, rises=Severity.MAJOR),
+        ],
+        truth,
+    )
+    assert [(notice.id, notice.begin) for notice in placed.notices] == [("low", at(0)), ("rises", at(1))]
+    assert [(page.id, page.begin) for page in placed.pages] == [("rises", at(2))]
+    only_notices = align_verdicts([at_severity(0, low=Severity.NOTICE)], truth)
+    assert only_notices.pages == (), "the status alone raises no alert if the detector has incidents"
+
+
+def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
+    """Silent from minute 2 to 4, and two minutes of grace: snapshots 2 to 5."""
+    times = [at(i) for i in range(10)]
+    truth = ground_truth("quiet", Form.NORMAL, times, MINUTE, {"a/b"}, silences=[(at(2), at(4))])
+
+    def open_incident(i: int, name: str, severity: Severity = Severity.MINOR) -> Verdict:
+        known = (Incident(name, at(i), severity, 3.0, (Suspect("a/b", 1.0),), ("a/b",)),)
+        return Verdict(at(i), i, Status.ANOMALOUS, 1.0, 1.0, 0.5, (), known)
+
+    lines = [
+        *verdicts(truth, []),
+        open_incident(1, "before"),
+        open_incident(2, "during"),
+        open_incident(3, "noticed", Severity.NOTICE),
+        open_incident(5, "grace"),
+        open_incident(6, "after"),
+    ]
+    result = evaluate_recording(truth, align_verdicts(lines, truth), 1.0)
+    found = compute_metrics([result])
+    assert found.silence is not None
+    assert (found.silence.hours, found.silence.false_pages, found.silence.false_notices) == (4 / 60, 2, 1)
+    assert found.silence.false_pages_an_hour.value == pytest.approx(30.0)
+    assert found.notices is not None
+    assert found.notices.false_pages == 1
+    assert (found.pages, found.pages_and_notices) == (None, None), "there is no fault to find"
+    assert found.promise is not None
+    assert found.promise.observed_per_day.value == pytest.approx(4 / (10 / 1440))
+
+
 def test_curves() -> None:
     one, none = np.array([3.0, 2.0, 2.0]), np.array([2.0, 1.0])
     assert auroc(one, none) == pytest.approx((6 - 2 * 0.5) / 6)

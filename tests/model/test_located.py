@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from model.evaluate.intervals import share
+from model.evaluate.intervals import per_day, share
 from model.evaluate.located import (
     AlertRecord,
     LocatedFault,
@@ -110,6 +110,39 @@ def test_a_worked_example() -> None:
     assert found.by_kind["slow_leak"].recall.value == 0.0
     assert found.by_severity["critical"].recall.value == 0.0
     assert {name: s.recall.value for name, s in found.by_effect.items()} == {"5 to 20": 1.0, "from 100": 0.0}
+
+
+def test_notices_are_judged_apart_and_together_with_alerts() -> None:
+    """The first fault has two alerts, the second, which harms resources only, one notice. A notice is false."""
+    harmless = replace(LATER, user_effect=2.0)
+    harmful = replace(FAULT, user_effect=30.0)
+    run = replace(
+        watch(page(11, "shop/cart"), page(13, "shop/web"), faults=(harmful, harmless)),
+        notices=(page(42, "bank/ledger"), page(20, "shop/cart")),
+    )
+    alerts, notices, both = (
+        located_metrics([one]) for one in (run, run.with_notices_alone(), run.with_notices_as_alerts())
+    )
+    assert (alerts.overall.recall.value, alerts.pages, alerts.false_pages) == (0.5, 2, 0)
+    assert (alerts.resources_only.recall.value, alerts.resources_only.recall.n) == (0.0, 1)
+    assert alerts.pages_a_found_fault == 2.0
+    assert (notices.overall.recall.value, notices.pages, notices.false_pages) == (0.5, 2, 1)
+    assert notices.resources_only.recall.value == 1.0
+    assert per_day(notices.false_pages_an_hour).value == 24.0
+    assert (both.overall.recall.value, both.pages, both.false_pages) == (1.0, 4, 1)
+    assert both.pages_a_found_fault == 1.5
+
+
+def test_a_notice_that_became_an_alert_counts_once_from_its_first_snapshot() -> None:
+    run = replace(watch(page(12, "shop/cart", id="x")), notices=(page(10.5, "shop/cart", id="x"),))
+    (both,) = run.with_notices_as_alerts().pages
+    assert both.begin == minute(10.5)
+    assert located_metrics([run.with_notices_as_alerts()]).pages_a_found_fault == 1.0
+
+
+def test_no_fault_found_has_no_incidents_per_fault() -> None:
+    assert located_metrics([watch(page(30, "shop/cart"))]).pages_a_found_fault is None
+    assert not FAULT.harms_resources_only, "a label without the effect on users"
 
 
 def test_one_page_may_be_true_for_two_faults() -> None:

@@ -170,7 +170,7 @@ def test_incidents_name_the_culprit_as_recordings_do() -> None:
     mesh = build_mesh(SPEC)
     service = mesh.topology.node_ids[int(candidates(mesh, "error_burst")[0])]
     fault = Fault("error_burst", service, 4, 8)
-    effects = {fault: Effect(12.34, (service,), 9)}
+    effects = {fault: Effect(12.34, 3.21, (service,), 9)}
     (row,) = incidents([fault], SPEC, mesh, effects)
     namespace, name = service.split("/")
     assert row == {
@@ -181,6 +181,7 @@ def test_incidents_name_the_culprit_as_recordings_do() -> None:
         "severity": "major",
         "size": 0.3,
         "effect_sigmas": 12.3,
+        "user_sigmas": 3.2,
         "root_cause_service": name,
         "root_cause_namespace": namespace,
         "root_cause_metric": "error_rate",
