@@ -72,8 +72,8 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     """``p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart``.
 
     Readers take a number alone as "too high", so the text says when a value fell. For traffic it always says whether it
-    rose or fell. It mentions a change of the load if that may explain the reason, and when a resource reaches its
-    limit.
+    rose or fell. It mentions a change of the load if that may explain the reason. A forecast comes first, because it
+    matters most on call.
 
     Args:
         reason: of a suspect.
@@ -92,8 +92,10 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     name = metric_words(reason.metric)
     observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
     where = f", in {calls}" if reason.source else ""
-    ahead = f"; {forecast_text(reason.forecast)}" if reason.forecast else ""
-    return f"{name} {observed}, expected {_words(reason, reason.expected)}{since}{where}{_load(reason)}{ahead}"
+    expected = _words(reason, reason.expected)
+    if reason.forecast:
+        return f"{shortage_text(reason, service)}; {observed} now, expected {expected}{since}"
+    return f"{name} {observed}, expected {expected}{since}{where}{_load(reason)}"
 
 
 def forecast_text(forecast: LimitForecast) -> str:

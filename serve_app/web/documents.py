@@ -54,7 +54,7 @@ class MapNodes(Document):
     suspicion: list[float | None] = Field(
         description="score as a suspect; of a namespace, the highest; null: no suspect"
     )
-    incident: list[str | None] = Field(description="id of its worst open incident")
+    incident: list[str | None] = Field(description="id of its worst open incident; null: none, or only a notice")
     gone: list[bool] = Field(description="missing from the snapshot, and suspected or affected")
 
 

@@ -59,7 +59,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         ),
         (
             _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, 4200.0)),
-            "memory utilization 62%, expected 40%, since 03:12 UTC; reaches its limit in 40 minutes (25 to 70)",
+            "memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, since 03:12 UTC",
         ),
         (_reason("vanished", 0.0, 40), "disappeared: no requests, expected 40/s, since 03:12 UTC"),
         (

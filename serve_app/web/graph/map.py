@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from model.features import Array
 from model.snapshot import BoolArray, FloatArray, IntArray, MeshSnapshot, namespace_of
+from model.verdict import Severity
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.web.graph.layout import Layout
 from serve_app.web.history import instant
@@ -97,9 +98,11 @@ def gone_services(moment: Moment) -> list[str]:
 
 def _incidents(verdict: VerdictDocument) -> dict[str, str]:
     """Map first suspects and affected services to their worst open incident, worst first. Other suspects may be
-    unrelated."""
+    unrelated, and a notice is no incident."""
     found: dict[str, str] = {}
     for incident in verdict.incidents:
+        if incident.severity == Severity.NOTICE:
+            continue
         for service in (*(suspect.service for suspect in incident.suspects[:1]), *incident.affected):
             found.setdefault(service, incident.id)
     return found

@@ -1,6 +1,7 @@
 // The banner: what is wrong and since when in one sentence, with notes.
 import { by, el, show } from "./dom.js";
-import { clock, ends, plural, span, trouble } from "./words.js";
+import { alerts, isNotice, notices } from "./severity.js";
+import { capitalized, clock, ends, plural, recovery, span, trouble } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 
@@ -19,38 +20,56 @@ export function banner(now) {
   const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
   const [status, head, story] = incident ? incidentHead(verdict, incident) : quietHead(now);
   headline(status, when + head, story);
-  showNotes([
-    ...(incident ? incidentNotes(verdict, incident) : probabilityNote(verdict)),
+  const notes = [
+    ...(incident ? incidentNotes(verdict, incident) : quietNotes(verdict)),
     ...linkNotes(now),
     ...silenceNotes(verdict),
     ...muteNotes(verdict),
-  ]);
+  ];
+  showNotes(notes.filter(([, text]) => text !== story));
 }
 
 function incidentHead(verdict, incident) {
   const first = incident.suspects[0],
     name = first?.service ?? incident.affected[0],
-    age = ends(verdict.observed_at) - ends(incident.since);
+    age = ends(verdict.observed_at) - ends(incident.since),
+    since = `since ${clock(incident.since)} UTC (${span(age)})`;
+  if (incident.recovering) return [verdict.status, `${name} is recovering, incident ${since}`, recovery(incident)];
   return [
     verdict.status,
-    `${name} ${trouble(first?.reasons[0])}, since ${clock(incident.since)} UTC (${span(age)})`,
+    `${name} ${trouble(first?.reasons[0])}, ${since}`,
     first?.reasons[0]?.text ?? "Cause unclear: several small deviations.",
   ];
 }
 
 function incidentNotes(verdict, incident) {
-  const others = verdict.incidents.length - 1,
+  const others = alerts(verdict.incidents).length - 1,
+    noticed = notices(verdict.incidents).length,
     [planned] = incident.changes;
   return [
     ["", `${incident.severity}, ${plural(incident.affected.length, "service")} affected`],
     planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
     ["", `probability ${verdict.probability.toFixed(2)}`],
     ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
+    ...(noticed > 0 ? [["notice", plural(noticed, "notice")]] : []),
   ];
 }
 
-/** Missing telemetry, where the headline does not name it. */
-const silenceNotes = ({ silence, status }) => (silence && status !== "partial" ? [["", silenceText(silence)]] : []);
+const quietNotes = (verdict) => [
+  ["", `probability of an incident ${verdict.probability.toFixed(2)}`],
+  ...(notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []),
+];
+
+/** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%. And 1 more notice." */
+function noticeText({ incidents }) {
+  const [{ suspects, affected }, ...others] = notices(incidents),
+    reason = suspects[0]?.reasons[0],
+    subject = `${suspects[0]?.service ?? affected[0]} ${trouble(reason)}`,
+    text = reason?.forecast ? capitalized(reason.text) : [subject, reason?.text].filter(Boolean).join(": ");
+  return `${text}.${others.length ? ` And ${plural(others.length, "more notice")}.` : ""}`;
+}
+
+const silenceNotes = ({ silence }) => (silence ? [["", silenceText(silence)]] : []);
 
 /** "No telemetry from 23 of 300 services since 01:40 UTC: shop/cart, shop/pay and 21 more." */
 function silenceText({ services, total, since, names }) {
@@ -60,7 +79,7 @@ function silenceText({ services, total, since, names }) {
 }
 
 function quietHead({ verdict, map }) {
-  const { status, mesh_score, threshold, coverage, sequence } = verdict;
+  const { status, mesh_score, threshold, coverage, sequence, silence } = verdict;
   const hidden = [...new Set(verdict.muted.flatMap((one) => one.hides))];
   if (hidden.length) {
     const more = hidden.length > MOST_NAMES ? ` and ${hidden.length - MOST_NAMES} more` : "";
@@ -71,22 +90,27 @@ function quietHead({ verdict, map }) {
     return [status, "Learning this mesh", so_far];
   }
   if (status === "partial") {
-    if (coverage === 1) return [status, "No incident found, but telemetry is missing", silenceText(verdict.silence)];
+    if (coverage === 1) return [status, "No incident found, but telemetry is missing", silenceText(silence)];
     const share = `${Math.floor(100 * coverage)}% of the services were scored.`;
     return [status, "No incident found, but some services were not scored", share];
   }
-  const services = map ? `All ${plural(map.services, "service")}` : "All services",
+  const noticed = notices(verdict.incidents).length;
+  if (noticed) return [status, `No incident. ${plural(noticed, "notice")}.`, noticeText(verdict)];
+  const services = silence
+      ? `${silence.total - silence.services} of ${plural(silence.total, "service")}`
+      : map
+        ? `All ${plural(map.services, "service")}`
+        : "All services",
     limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`;
   return [status, "No incident", `${services} within normal range (anomaly score ${mesh_score.toFixed(1)}${limit}).`];
 }
 
-const probabilityNote = (verdict) => [["", `probability of an incident ${verdict.probability.toFixed(2)}`]];
-
 /** What was requested but is not shown. */
-function linkNotes({ incident, view, timeline, missed, problem }) {
+function linkNotes({ verdict, view, timeline, missed, problem }) {
   const texts = [problem];
   if (missed) texts.push(`the snapshot of this link, ${missed}, is no longer kept; showing live data`);
-  if (view.incident && incident?.id !== view.incident && timeline) texts.push(incidentOfLink(view.incident, timeline));
+  const isOpen = verdict.incidents.some((one) => one.id === view.incident);
+  if (view.incident && !isOpen && timeline) texts.push(incidentOfLink(view.incident, timeline));
   return texts.filter(Boolean).map((text) => ["", text]);
 }
 
@@ -94,7 +118,7 @@ function incidentOfLink(id, { incidents, observed_at }) {
   const found = incidents.find((one) => one.id === id);
   if (!found) return `the incident of this link is no longer kept; the timeline starts at ${clock(observed_at[0])} UTC`;
   const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${clock(found.last)} UTC`;
-  return `the incident of this link, ${found.service ?? id}, ${when}; see the timeline`;
+  return `the ${isNotice(found) ? "notice" : "incident"} of this link, ${found.service ?? id}, ${when}; see the timeline`;
 }
 
 /** Active mutes, those that hide an incident first. */

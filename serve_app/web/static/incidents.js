@@ -1,10 +1,16 @@
-// Open incidents: suspects, reasons with small charts, feedback.
+// Open incidents and notices: suspects, reasons with small charts, feedback.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { clock, ends, metricName, metricValue, plural, span } from "./words.js";
+import { alerts, isNotice, notices } from "./severity.js";
+import { clock, ends, metricName, metricValue, plural, recovery, span, trouble } from "./words.js";
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
+const QUIET = {
+  normal: "No incident.",
+  partial: "No incident found among the scored services.",
+  warming_up: "Still learning this mesh.",
+};
 const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // cached series
 
@@ -25,7 +31,7 @@ export function incidentsView(on) {
     redraw();
   }
 
-  /** @param {any} next `{mesh, verdict, at, service, live}`. */
+  /** @param {any} next `{mesh, verdict, service, incident, live, canWrite, newest}`; incident: the id in the link. */
   function draw(next) {
     drawn = next;
     redraw();
@@ -33,21 +39,25 @@ export function incidentsView(on) {
 
   function redraw() {
     if (!drawn) return;
-    const { verdict } = drawn;
-    const cards = verdict.incidents.map(card);
-    if (!cards.length) cards.push(quiet(verdict));
-    by("incidents-title").textContent =
-      verdict.incidents.length > 1 ? `${verdict.incidents.length} incidents` : "Suspects";
-    show(by("cards"), ...cards);
+    const { verdict } = drawn,
+      open = alerts(verdict.incidents),
+      noticed = notices(verdict.incidents);
+    by("incidents-title").textContent = open.length > 1 ? `${open.length} incidents` : "Suspects";
+    show(by("cards"), ...(open.length ? open.map(card) : [quiet(verdict)]));
+    by("notices-title").textContent = plural(noticed.length, "notice");
+    by("notices").hidden = !noticed.length;
+    show(by("notice-cards"), ...noticed.map(noticeCard));
   }
 
   function quiet(verdict) {
-    const first = verdict.suspects.slice(0, 3);
-    if (!first.length) return el("p", { class: "affected" }, "Nothing unusual");
+    const first = verdict.suspects.slice(0, 3),
+      isHidden = verdict.muted.some((one) => one.hides.length),
+      state = isHidden ? "No alerts." : QUIET[verdict.status];
+    if (!first.length) return el("p", { class: "affected" }, state);
     return el(
       "div",
       { class: "card" },
-      el("p", { class: "affected" }, "No incident. Most unusual right now:"),
+      el("p", { class: "affected" }, `${state} Most unusual right now:`),
       ...first.map((one, i) => suspect(one, i, null)),
     );
   }
@@ -63,6 +73,7 @@ export function incidentsView(on) {
         { class: "when" },
         `since ${clock(incident.since)} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
       ),
+      incident.recovering ? el("p", { class: "recovering" }, recovery(incident)) : null,
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...incident.suspects
@@ -74,34 +85,58 @@ export function incidentsView(on) {
     );
   }
 
+  function noticeCard(notice) {
+    const [first] = notice.suspects,
+      age = ends(verdictTime()) - ends(notice.since);
+    return el(
+      "article",
+      { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
+      el("h3", {}, `${first?.service ?? notice.affected[0]} ${trouble(first?.reasons[0])}`),
+      el("p", { class: "when" }, `since ${clock(notice.since)} UTC (${span(age)}); users are not affected yet`),
+      ...notice.suspects.map((one) =>
+        el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first)),
+      ),
+      actions(notice),
+    );
+  }
+
   const verdictTime = () => drawn.verdict.observed_at;
 
   function suspect(one, i, incident, number = 0) {
-    const open = (i === 0 && number === 0 && incident !== null) || drawn.service === one.service;
-    const reasons = open ? one.reasons : one.reasons.slice(0, 1);
+    const score = [el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, one.score.toFixed(2))];
     return el(
       "div",
       { class: "suspect" },
-      el(
-        "button",
-        {
-          type: "button",
-          class: "name",
-          "data-key": `select ${incident?.id} ${one.service}`,
-          "aria-pressed": String(drawn.service === one.service),
-          click: () => on.select(drawn.service === one.service ? null : one.service),
-        },
-        el("b", {}, `${i + 1}`),
-        one.service,
-        el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)),
-        el("span", {}, one.score.toFixed(2)),
-      ),
-      ...reasons.flatMap((reason, at) => [
-        el("p", { class: "why" }, reason.text),
-        open && at < CHARTS ? chart(one.service, reason) : null,
-      ]),
+      nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
+      ...reasons(one, i === 0 && number === 0 && incident !== null),
     );
   }
+
+  /** A button that selects a service, with its rank before its name if it has one, and what comes after. */
+  function nameButton(service, incident, rank = null, ...after) {
+    const isSelected = drawn.service === service;
+    return el(
+      "button",
+      {
+        type: "button",
+        class: "name",
+        "data-key": `select ${incident?.id} ${service}`,
+        "aria-pressed": String(isSelected),
+        click: () => on.select(isSelected ? null : service),
+      },
+      rank,
+      service,
+      ...after,
+    );
+  }
+
+  /** The reasons of a suspect with charts; unless it is opened or selected, only the first reason. */
+  function reasons({ service, reasons: all }, opened) {
+    if (!opened && drawn.service !== service) return all.slice(0, 1).map(reasonText);
+    return all.flatMap((reason, i) => [reasonText(reason), i < CHARTS ? chart(service, reason) : null]);
+  }
+
+  const reasonText = (reason) => el("p", { class: "why" }, reason.text);
 
   function bar(score) {
     const fill = el("i");
@@ -185,6 +220,10 @@ export function incidentsView(on) {
         : null;
     const button = (text, key, action) =>
       el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: () => act(action) }, text);
+    const confirmButton = () =>
+      button(culprit ? `Confirm: ${culprit}` : "Confirm incident", "yes", () =>
+        feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: true, ...(culprit ? { culprit } : {}) }),
+      );
     const row = !drawn.canWrite
       ? [el("span", { class: "said" }, `${given ? `${feedbackText(given)} ` : ""}Your token is read-only; feedback needs the write scope.`)]
       : given
@@ -193,10 +232,8 @@ export function incidentsView(on) {
           button("Undo", "undo", () => feed.undoFeedback(drawn.mesh, incident.id)),
         ]
       : [
-          button("False alarm", "no", () => feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: false })),
-          button(culprit ? `Confirm: ${culprit}` : "Confirm incident", "yes", () =>
-            feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: true, ...(culprit ? { culprit } : {}) }),
-          ),
+          button(isNotice(incident) ? "Not useful" : "False alarm", "no", () => feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: false })),
+          isNotice(incident) ? null : confirmButton(),
         ];
     return el(
       "div",

@@ -7,6 +7,7 @@ import { graphView } from "./graph.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { sessionView } from "./session.js";
+import { alerts } from "./severity.js";
 import { append, timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
 
@@ -59,8 +60,8 @@ const session = sessionView({ begin, end: askForToken });
 
 /** The incident of the view: the one in the link, else the worst. */
 function incident() {
-  const named = known.verdict?.incidents.find((one) => one.id === read().incident);
-  return named ?? known.verdict?.incidents[0] ?? null;
+  const open = alerts(known.verdict?.incidents ?? []);
+  return open.find((one) => one.id === read().incident) ?? open[0] ?? null;
 }
 
 function look(at) {
@@ -300,6 +301,7 @@ function draw() {
     mesh: known.mesh,
     verdict: known.verdict,
     service: view.service,
+    incident: view.incident,
     live: !view.at,
     canWrite: session.canWrite(),
     newest: known.newest.observed_at,

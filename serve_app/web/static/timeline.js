@@ -1,9 +1,11 @@
-// Score and threshold over time, with incidents, planned changes and the selected snapshot.
+// Score and threshold over time, with incidents, notices, planned changes and the selected snapshot.
 /* global uPlot */
 import { by, colour, el, show } from "./dom.js";
+import { alerts, notices } from "./severity.js";
 import { clock, ends, kind } from "./words.js";
 
-const MOST_LISTED = 8; // planned changes, and incidents, below the plot
+const MOST_LISTED = 8; // incidents, notices, and planned changes, below the plot
+const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
 const COLUMNS = [
   "observed_at",
   "sequence",
@@ -100,16 +102,18 @@ export function timelineView(on) {
     on.select(within, shifted);
   }
 
-  function band(u, from, to, fill) {
+  function band(u, from, to, fill, height = u.bbox.height) {
     const a = Math.max(u.bbox.left, u.valToPos(from, "x", true)),
       b = Math.min(u.bbox.left + u.bbox.width, u.valToPos(to, "x", true));
     u.ctx.fillStyle = fill;
-    u.ctx.fillRect(a, u.bbox.top, Math.max(2, b - a), u.bbox.height);
+    u.ctx.fillRect(a, u.bbox.top, Math.max(2, b - a), height);
   }
 
   function shades(u) {
     if (!data) return;
-    for (const one of data.incidents) band(u, ends(one.first), ends(one.last), colour("shade"));
+    for (const one of alerts(data.incidents)) band(u, ends(one.first), ends(one.last), colour("shade"));
+    const thin = NOTICE_HEIGHT * (window.devicePixelRatio || 1);
+    for (const one of notices(data.incidents)) band(u, ends(one.first), ends(one.last), colour("notice"), thin);
     if (view.first) band(u, ...view.first.map(ends), colour("period-a"));
     if (view.second) band(u, ...view.second.map(ends), colour("period-b"));
   }
@@ -138,6 +142,19 @@ export function timelineView(on) {
     pen.stroke();
   }
 
+  /** List the newest ones as buttons. */
+  function listIncidents(id, list) {
+    const until = ({ last }) => (last === data.observed_at.at(-1) ? "now" : clock(last));
+    const button = (one) =>
+      el(
+        "button",
+        { type: "button", "data-key": one.id, click: () => on.visit(one.id) },
+        `${clock(one.since)} to ${until(one)} ${one.severity}: ${one.service ?? one.id}`,
+      );
+    const newest = list.slice(-MOST_LISTED).reverse();
+    show(by(id), ...newest.map((one) => el("li", {}, button(one))));
+  }
+
   function draw(timeline, next) {
     data = timeline;
     view = next;
@@ -157,21 +174,8 @@ export function timelineView(on) {
       : at
         ? `${clock(data.observed_at[0])} to ${clock(at)} UTC; click, or move the slider, to look back`
         : "";
-    const past = data.incidents.slice(-MOST_LISTED).reverse();
-    show(
-      by("past"),
-      ...past.map((one) =>
-        el(
-          "li",
-          {},
-          el(
-            "button",
-            { type: "button", "data-key": one.id, click: () => on.visit(one.id) },
-            `${clock(one.since)} to ${one.last === data.observed_at[last] ? "now" : clock(one.last)} ${one.severity}: ${one.service ?? one.id}`,
-          ),
-        ),
-      ),
-    );
+    listIncidents("past", alerts(data.incidents));
+    listIncidents("past-notices", notices(data.incidents));
     const shown = data.changes.slice(-MOST_LISTED).reverse();
     show(
       by("changes"),

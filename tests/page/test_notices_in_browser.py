@@ -1,0 +1,195 @@
+"""Notices on the page: a service runs out of memory while another one fails, and later telemetry is missing."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from model.snapshot import MeshSnapshot
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.events.faults import Fault, FaultKind, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.web.history import instant
+from tests.live.programs import free_ports
+from tests.page.browsing import Tab, chromium, missing, tab
+from tests.serve_app.running import serving
+
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+
+SPEC = MeshSpec(services=40, seed=2, interval_seconds=60.0)
+LEAK_FROM, ERRORS_FROM, ERRORS_TO, SILENT_FROM, LENGTH = 40, 75, 81, 92, 96
+BEFORE, NOTICED, ALERTED, RECOVERING, SILENT = 30, 60, 78, 81, 94  # snapshots to look at
+
+
+def culprit(kind: FaultKind, share: float) -> str:
+    """A service at which this kind of fault can occur."""
+    simulator = Simulator(SPEC)
+    able = candidates(simulator.mesh, kind)
+    return simulator.node_ids[able[int(share * len(able))]]
+
+
+LEAKING, FAILING = culprit("slow_leak", 0.87), culprit("error_burst", 0.5)
+
+
+def recording() -> list[MeshSnapshot]:
+    simulator = Simulator(SPEC, snapshots=LENGTH)
+    simulator.schedule(Fault("slow_leak", LEAKING, LEAK_FROM, LENGTH + 14, 0.7))
+    simulator.schedule(Fault("error_burst", FAILING, ERRORS_FROM, ERRORS_TO, 0.9))
+    snapshots = list(simulator.snapshots())
+    return [*snapshots[:SILENT_FROM], *(without_telemetry(one, services=6) for one in snapshots[SILENT_FROM:])]
+
+
+def without_telemetry(snapshot: MeshSnapshot, services: int) -> MeshSnapshot:
+    """The snapshot when so many services, but not the one that leaks, report nothing."""
+    silent = [i for i, name in enumerate(snapshot.node_ids) if name != LEAKING][-services:]
+    nodes, kept = snapshot.node_features.copy(), ~np.isin(snapshot.edge_index[0], silent)
+    nodes[silent] = np.nan
+    return MeshSnapshot.create(
+        node_ids=snapshot.node_ids,
+        edge_index=snapshot.edge_index[:, kept],
+        node_features=nodes,
+        edge_features=snapshot.edge_features[kept],
+        observed_at=snapshot.observed_at,
+    )
+
+
+SNAPSHOTS = recording()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service to which all snapshots were pushed."""
+    (port,) = free_ports(1)
+    store = tmp_path_factory.mktemp("notices")
+    with serving("--set", f"store.path={store}", "--set", "limits.max_ahead_seconds=inf", "--port", str(port)) as (
+        _,
+        url,
+    ):
+        for snapshot in SNAPSHOTS:
+            document = json.dumps(snapshot_document(snapshot))
+            httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=30).raise_for_status()
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture
+def look(browser: Any, base: str) -> Iterator[Callable[[int], Tab]]:
+    """Open the page at a snapshot."""
+    with tab(browser, base) as opened:
+
+        def at(index: int) -> Tab:
+            time = instant(SNAPSHOTS[index].observed_at)
+            opened.open(f"/#mesh=shop&at={time}")
+            opened.until(lambda: f"At {time[11:19]}" in opened.text("#headline"), "the verdict of then")
+            opened.until(lambda: opened.text("#moment").startswith("showing"), "the timeline")
+            return opened
+
+        yield at
+        assert opened.complaints == []
+
+
+def verdict(base: str, index: int) -> dict[str, Any]:
+    time = instant(SNAPSHOTS[index].observed_at)
+    answer: dict[str, Any] = httpx.get(f"{base}/v1/meshes/shop/verdict", params={"at": time}).json()
+    return answer
+
+
+def status(one: Tab) -> str:
+    found: str = one.page.get_attribute("#verdict", "class")
+    return found
+
+
+def test_without_a_notice_there_is_no_place_for_one(look: Callable[[int], Tab]) -> None:
+    one = look(BEFORE)
+    assert not one.page.is_visible("#notices")
+    assert one.text("#headline").endswith("UTC: No incident")
+
+
+def test_a_notice_is_no_incident(base: str, look: Callable[[int], Tab]) -> None:
+    (notice,) = verdict(base, NOTICED)["incidents"]
+    forecast = notice["suspects"][0]["reasons"][0]["text"]
+    assert forecast.startswith(f"memory of {LEAKING} reaches its limit in ")
+    one = look(NOTICED)
+    assert one.text("#headline").endswith("UTC: No incident. 1 notice.")
+    assert status(one) == "normal"
+    assert one.text("#story").lower() == f"{forecast}.".lower()
+    assert f"{LEAKING} is running out of memory" in one.text("#notices")
+    assert forecast in one.text("#notices")
+    assert LEAKING not in one.text("#headline")
+    assert "No incident." in one.text("#cards")
+    assert "likely origin" not in (one.page.get_attribute("#canvas", "aria-label") or "")
+    assert "●" not in one.page.title()
+
+
+def test_an_incident_comes_first(look: Callable[[int], Tab]) -> None:
+    one = look(ALERTED)
+    assert FAILING in one.text("#headline")
+    assert status(one) == "anomalous"
+    assert "1 notice" in one.text("#notes")
+    assert "other incident" not in one.text("#notes")
+    assert LEAKING not in one.text("#cards h3")
+    assert LEAKING in one.text("#notices")
+    assert FAILING in one.text("#past")
+    assert LEAKING not in one.text("#past")
+    assert LEAKING in one.text("#past-notices")
+
+
+def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) -> None:
+    incident = verdict(base, RECOVERING)["incidents"][0]
+    assert incident["recovering"]
+    one = look(RECOVERING)
+    assert f"{FAILING} is recovering, incident since" in one.text("#headline")
+    for place in ("#story", "#cards"):
+        assert "Recovering: quiet for the last snapshots; suspects of its strongest moment" in one.text(place)
+
+
+def test_missing_telemetry_is_not_shown_as_normal(look: Callable[[int], Tab]) -> None:
+    one = look(SILENT)
+    assert one.text("#headline").endswith("No incident found, but telemetry is missing")
+    assert status(one) == "partial"
+    assert one.text("#story").startswith("No telemetry from 6 of 40 services since 01:32 UTC: ")
+    assert "Memory of" in one.text("#notes"), "the notice"
+    assert "No incident found among the scored services" in one.text("#cards")
+
+
+def test_a_link_to_a_notice_shows_it(base: str, look: Callable[[int], Tab]) -> None:
+    (notice,) = verdict(base, NOTICED)["incidents"]
+    one = look(NOTICED)
+    one.page.click("#past-notices button")
+    one.page.wait_for_selector(".card.notice.linked")
+    assert f"incident={notice['id']}" in one.page.url
+    assert "of this link" not in one.text("#notes")
+    one.open(f"/#mesh=shop&at={instant(SNAPSHOTS[BEFORE].observed_at)}&incident={notice['id']}")
+    one.until(lambda: "the notice of this link" in one.text("#notes"), "it is not open then")
+
+
+def test_a_click_selects_the_service_of_a_notice(look: Callable[[int], Tab]) -> None:
+    one = look(NOTICED)
+    one.page.click("#notices button.name")
+    one.until(
+        lambda: f"{LEAKING} is selected" in (one.page.get_attribute("#canvas", "aria-label") or ""), "it is selected"
+    )
+    assert one.page.locator("#notices svg.spark").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
+        opened.open("/#mesh=shop")
+        opened.page.wait_for_selector(".card.notice")
+        opened.page.wait_for_selector("#past-notices button")
+        found = Axe().run(opened.page)
+        assert found.violations_count == 0, found.generate_report()
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
