@@ -39,10 +39,10 @@ from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects import istio
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
-from tests.live.exporter import PAGES, exporting, scraping
+from tests.live.exporter import PAGES, scrape_config, start_exporter
 from tests.live.monitor import Monitor
 from tests.live.openmetrics import calls, services, share_below
-from tests.live.programs import missing, own_share, where
+from tests.live.programs import find_program, missing_programs, own_share
 
 RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "recording.rules.yaml"
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1000, 2500)
@@ -118,9 +118,9 @@ def _quantile(shares: np.ndarray, wanted: float) -> float:
 @contextmanager
 def run_prometheus(made: MeshSnapshot, folder: Path) -> Iterator[str]:
     """Start a Prometheus, wait until it has scraped the mesh for longer than the rate window, and yield its URL."""
-    exporter, address = exporting(made, BOUNDS_MS, folder)
+    exporter, address = start_exporter(made, BOUNDS_MS, folder)
     try:
-        monitor = Monitor(folder, [scraping(address, INTERVAL)], rules=[RULES])
+        monitor = Monitor(folder, [scrape_config(address, INTERVAL)], rules=[RULES])
         try:
             monitor.wait()
             time.sleep(QueryOptions().window_seconds + 3 * INTERVAL)  # until rates and rules cover a whole window
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--polls", type=int, default=8)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    if absent := missing("prometheus"):
+    if absent := missing_programs("prometheus"):
         parser.error("; ".join(absent))
     made = mesh(arguments.services, arguments.calls)
     about = {
@@ -264,7 +264,7 @@ def main() -> None:
 
 
 def _version() -> str:
-    command = [where("prometheus") or "prometheus", "--version"]
+    command = [find_program("prometheus") or "prometheus", "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     found = re.search(r"version ([\w.]+)", said.stdout + said.stderr)
     return found[1] if found else "unknown"

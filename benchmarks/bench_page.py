@@ -36,7 +36,7 @@ from serve_app.app import start, stop
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from tests.page.browsing import JUDGED, Tab, chromium, missing, tab
+from tests.page.browsing import JUDGED, Tab, chromium, describe_missing, tab
 
 MESH, PAGES, INTERVAL = "bench", 10, 15.0
 KNOWN = 30  # snapshots before the measurement
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--pushes", type=int, default=200)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    if absent := missing():
+    if absent := describe_missing():
         sys.exit(absent)
     about = {"cores": os.cpu_count(), "machine": platform.machine(), "load": round(os.getloadavg()[0], 2)}
     found: list[dict[str, Any]] = []

@@ -108,7 +108,7 @@ def test_the_policy_selects_every_pod_and_the_service_has_no_outside_address() -
         assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
 
 
-def let_in(namespace: str, labels: dict[str, str]) -> set[int | None]:
+def allowed_ports(namespace: str, labels: dict[str, str]) -> set[int | None]:
     """Ports that the policy opens to a pod with these labels in a namespace; None stands for all ports."""
     ports: set[int | None] = set()
     for rule in RULES:
@@ -134,9 +134,9 @@ def let_in(namespace: str, labels: dict[str, str]) -> set[int | None]:
 def test_pods_that_need_it_are_let_in_from_their_namespace_alone(
     namespace: str, labels: dict[str, str], ports: set[int | None]
 ) -> None:
-    assert let_in(namespace, labels) == ports
-    assert let_in("elsewhere", labels) == set()  # anyone may label a pod of their own
-    assert let_in(namespace, {"app": "another"}) == set()
+    assert allowed_ports(namespace, labels) == ports
+    assert allowed_ports("elsewhere", labels) == set()  # anyone may label a pod of their own
+    assert allowed_ports(namespace, {"app": "another"}) == set()
 
 
 def test_every_rule_names_a_namespace_and_pods() -> None:
@@ -200,7 +200,7 @@ def test_replicas_run_at_the_usual_priority(name: str) -> None:
 
 
 def test_prometheus_may_scrape_what_its_jobs_ask_for() -> None:
-    ports = let_in("monitoring", {"app.kubernetes.io/name": "prometheus"})
+    ports = allowed_ports("monitoring", {"app.kubernetes.io/name": "prometheus"})
     front, ray = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
     (service,) = SERVICE["spec"]["serveService"]["spec"]["ports"]
     address = f"{SERVICE['metadata']['name']}.{SERVICE['metadata']['namespace']}"

@@ -18,14 +18,14 @@ from serve_app.deployments.streams import EVENTS, WAIT_SECONDS
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import METRICS, MeshGauges
 from serve_app.settings import Settings
-from tests.live.deployed import DASHBOARDS, DEPLOY, drawn
+from tests.live.deployed import DASHBOARDS, DEPLOY, dashboard_queries
 
 SUFFIX = re.compile(r"_(bucket|sum|count|total)$")
 BOARDS = {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
 
 
 @cache
-def told() -> set[str]:
+def exported_series() -> set[str]:
     """LabelReader of all series that the service exports."""
     instruments = PrometheusInstruments()
     for metric in METRICS:
@@ -43,7 +43,7 @@ def told() -> set[str]:
 
 
 @cache
-def told_by_ray() -> set[str]:
+def ray_texts() -> set[str]:
     """Every text in Ray's source where it names its metrics; of HTTP, where the protocol is filled in."""
     spec = find_spec("ray")
     assert spec is not None
@@ -69,28 +69,28 @@ def test_alerts_use_exported_metrics() -> None:
     rules = [rule for group in groups for rule in group["rules"]]
     asked = {name for rule in rules for name in re.findall(r"\b(?:ray_)?tagae_\w+", rule["expr"])}
     assert asked
-    assert {name.removeprefix("ray_") for name in asked} <= told()
+    assert {name.removeprefix("ray_") for name in asked} <= exported_series()
     for rule in rules:
         assert {"summary", "description"} <= rule["annotations"].keys()
 
 
 def test_dashboards_use_exported_metrics() -> None:
-    ours = {name for query in drawn() for name in query.metrics if name.startswith("tagae_")}
-    of_ray = {name for query in drawn() for name in query.metrics if name.startswith("ray_")}
+    ours = {name for query in dashboard_queries() for name in query.metrics if name.startswith("tagae_")}
+    of_ray = {name for query in dashboard_queries() for name in query.metrics if name.startswith("ray_")}
     assert len(ours) > 20
     assert len(of_ray) > 5
-    assert ours - told() == set()
-    assert {name for name in of_ray if SUFFIX.sub("", name).removeprefix("ray_") not in told_by_ray()} == set()
+    assert ours - exported_series() == set()
+    assert {name for name in of_ray if SUFFIX.sub("", name).removeprefix("ray_") not in ray_texts()} == set()
 
 
 def test_every_metric_has_a_panel() -> None:
-    asked = {SUFFIX.sub("", name) for query in drawn() for name in query.metrics}
-    assert {SUFFIX.sub("", name) for name in told()} - asked == set()
+    asked = {SUFFIX.sub("", name) for query in dashboard_queries() for name in query.metrics}
+    assert {SUFFIX.sub("", name) for name in exported_series()} - asked == set()
 
 
 def test_an_unknown_metric_is_found() -> None:
-    assert "tagae_mesh_scores" not in told()
-    assert not {"serve_num_http_replies", "node_gram_free"} & told_by_ray()
+    assert "tagae_mesh_scores" not in exported_series()
+    assert not {"serve_num_http_replies", "node_gram_free"} & ray_texts()
 
 
 @pytest.mark.parametrize("name", BOARDS)

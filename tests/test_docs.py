@@ -216,13 +216,13 @@ def test_tables_are_those_of_the_results() -> None:
 def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| (.+?) \|", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), re.MULTILINE)
     quotes = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
-    said = spoken()
+    said = product_texts()
     assert len(rows) >= 20
     unknown = [quote for quote in quotes if any(part.strip() not in said for part in quote.split("…"))]
     assert unknown == []
 
 
-def spoken() -> str:
+def product_texts() -> str:
     """All that the product can say: the texts of its code, its page, its alerts, its Makefile."""
     code = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     texts = [
@@ -273,7 +273,7 @@ def test_what_is_typed_runs_as_written(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")  # an error document is a failed command
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    with served(typed("serve run"), tmp_path):
+    with run_block(typed("serve run"), tmp_path):
         said = {block.text: ran(block, tmp_path) for block in BLOCKS if is_run(block)}
     outcomes(said)
     assert (tmp_path / "incident.html").stat().st_size > 10_000
@@ -340,7 +340,7 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def served(text: str, folder: Path) -> Iterator[None]:
+def run_block(text: str, folder: Path) -> Iterator[None]:
     """The block's last line running, `make setup` being done; ended by a signal."""
     *_, command = text.splitlines()
     process = subprocess.Popen(

@@ -25,7 +25,7 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def pinned(text: str) -> dict[str, str]:
+def pinned_versions(text: str) -> dict[str, str]:
     """Versions by normalized name."""
     return {normalize(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)}
 
@@ -37,7 +37,7 @@ def hashes(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: re.findall(r"--hash=(\S+)", line) for line in requirements}
 
 
-CONSTRAINTS = pinned(read("constraints.txt"))
+CONSTRAINTS = pinned_versions(read("constraints.txt"))
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -58,7 +58,7 @@ def test_a_lock_names_no_index(lock: str) -> None:
 @pytest.mark.parametrize("lock", LOCKS[:2])
 def test_a_lock_and_the_constraints_name_the_same_versions(lock: str) -> None:
     """After a change of either: `make lock`."""
-    locked = pinned(read(lock))
+    locked = pinned_versions(read(lock))
     assert {name: version for name, version in locked.items() if CONSTRAINTS.get(name) != version} == {}
     assert not WITHOUT_HASH & locked.keys()
 
@@ -71,16 +71,18 @@ def test_the_locks_hold_all_dependencies() -> None:
     project = tomllib.loads(read("pyproject.toml"))["project"]
     extras = project["optional-dependencies"]
     running = names(project["dependencies"])
-    assert running - pinned(read("requirements.lock")).keys() == WITHOUT_HASH
+    assert running - pinned_versions(read("requirements.lock")).keys() == WITHOUT_HASH
     testing = running | names([r for extra in ("test", "pyg", "evaluate") for r in extras[extra]]) - {"tagae"}
-    assert testing - pinned(read("requirements-test.lock")).keys() == WITHOUT_HASH
-    unlocked = CONSTRAINTS.keys() - pinned(read("requirements-test.lock")).keys() - WITHOUT_HASH
+    assert testing - pinned_versions(read("requirements-test.lock")).keys() == WITHOUT_HASH
+    unlocked = CONSTRAINTS.keys() - pinned_versions(read("requirements-test.lock")).keys() - WITHOUT_HASH
     direct = {name for extra in EXTRAS_WITHOUT_LOCK for name in names(extras[extra])}
-    assert unlocked & direct == direct - pinned(read("requirements-test.lock")).keys()
+    assert unlocked & direct == direct - pinned_versions(read("requirements-test.lock")).keys()
 
 
 def test_the_image_carries_nothing_that_only_tests_need() -> None:
-    only_tests = pinned(read("requirements-test.lock")).keys() - pinned(read("requirements.lock")).keys()
+    only_tests = (
+        pinned_versions(read("requirements-test.lock")).keys() - pinned_versions(read("requirements.lock")).keys()
+    )
     assert {"pytest", "mypy", "ruff"} <= only_tests
 
 
@@ -88,7 +90,7 @@ def test_the_lock_knows_what_torch_needs() -> None:
     """torch is not in the lock, so uv is told what it needs; the same version must be meant."""
     (told,) = tomllib.loads(read("pyproject.toml"))["tool"]["uv"]["dependency-metadata"]
     assert (told["name"], told["version"]) == ("torch", CONSTRAINTS["torch"])
-    assert names(told["requires-dist"]) <= pinned(read("requirements.lock")).keys()
+    assert names(told["requires-dist"]) <= pinned_versions(read("requirements.lock")).keys()
 
 
 def test_make_setup_installs_by_hash() -> None:
@@ -127,4 +129,4 @@ def test_an_audit_covers_every_pinned_version(tmp_path: Path) -> None:
     words = make("audit", tmp_path).stdout.split()
     assert words[words.index("-r") + 1] == "constraints.txt"
     assert "--strict" in words  # a package that cannot be audited is a failure
-    assert CONSTRAINTS.keys() >= pinned(read("requirements-test.lock")).keys()
+    assert CONSTRAINTS.keys() >= pinned_versions(read("requirements-test.lock")).keys()

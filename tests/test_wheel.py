@@ -71,19 +71,21 @@ def names(wheel: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``bin`` of a fresh environment with the wheel, which borrows the libraries of this one."""
     home = tmp_path_factory.mktemp("home")
     venv.create(home, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, env=elsewhere())
+    subprocess.run(
+        [*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, env=clean_environment()
+    )
     # Appended to the path as it stands: .pth files in there, such as that of an editable tagae, are not followed.
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "bin"
 
 
-def elsewhere() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """The environment of somebody who knows nothing of this checkout."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG")}
 
@@ -92,7 +94,7 @@ def run(installed: Path, folder: Path, *command: str) -> str:
     done = subprocess.run(
         [str(installed / command[0]), *command[1:]],
         cwd=folder,
-        env=elsewhere() | {"HOME": str(folder)},
+        env=clean_environment() | {"HOME": str(folder)},
         capture_output=True,
         text=True,
         check=False,
@@ -114,13 +116,13 @@ def test_what_is_in_it(wheel: Path) -> None:
     assert wheel.stat().st_size < 5e6
 
 
-def test_doctor_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    found = {f["subject"]: f for f in json.loads(run(installed, tmp_path, "tagae", "doctor", "--json"))}
+def test_doctor_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> None:
+    found = {f["subject"]: f for f in json.loads(run(installed_bin, tmp_path, "tagae", "doctor", "--json"))}
     for package in ("serve_app", "partitioning", "model", "kernels"):
         assert found[f"package {package}"]["outcome"] == "ok", found
-        assert str(installed.parent) in found[f"package {package}"]["found"], "not the wheel's"
+        assert str(installed_bin.parent) in found[f"package {package}"]["found"], "not the wheel's"
     assert found["weights"]["outcome"] == "ok"
 
 
-def test_it_scores_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    assert run(installed, tmp_path, "python", "-c", SCORE).strip() in ("normal", "anomalous")
+def test_it_scores_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> None:
+    assert run(installed_bin, tmp_path, "python", "-c", SCORE).strip() in ("normal", "anomalous")

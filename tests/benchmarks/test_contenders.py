@@ -72,7 +72,7 @@ def after(module: Contender, *later: Values, warm: Sequence[Values] = ()) -> lis
     return run(module, [snapshot(i, services) for i, services in enumerate(values)])[WARM_UP - 1 :]
 
 
-def named(verdict: Verdict) -> list[tuple[str, ...]]:
+def affected_services(verdict: Verdict) -> list[tuple[str, ...]]:
     return [incident.affected for incident in verdict.incidents]
 
 
@@ -95,17 +95,17 @@ OVER = [  # value over the limit and just under it, of a service at ease
 @pytest.mark.parametrize(("module", "metric", "over", "under"), OVER)
 def test_two_in_a_row_over_the_limit(module: Contender, metric: str, over: float, under: float) -> None:
     high, low = {(1, metric): over}, {(1, metric): under}
-    assert [named(v) for v in after(module, {}, high, high, {})][:3] == [[], [], [("shop/cart",)]]
-    assert not any(named(v) for v in after(module, {}, high, {}, high, {}))
-    assert not any(named(v) for v in after(module, {}, low, low, low))
+    assert [affected_services(v) for v in after(module, {}, high, high, {})][:3] == [[], [], [("shop/cart",)]]
+    assert not any(affected_services(v) for v in after(module, {}, high, {}, high, {}))
+    assert not any(affected_services(v) for v in after(module, {}, low, low, low))
 
 
 @pytest.mark.parametrize("module", [guarded, own_limit, n_sigma])
 def test_what_a_gap_lies_between_is_not_in_a_row(module: Contender) -> None:
     high: Values = {(1, "cpu_utilization"): 0.95}
     calm = [snapshot(i) for i in range(WARM_UP)]
-    assert named(run(module, [*calm, snapshot(WARM_UP, high), snapshot(WARM_UP + 1, high)])[-1])
-    assert not named(run(module, [*calm, snapshot(WARM_UP, high), snapshot(WARM_UP + 2, high)])[-1])
+    assert affected_services(run(module, [*calm, snapshot(WARM_UP, high), snapshot(WARM_UP + 1, high)])[-1])
+    assert not affected_services(run(module, [*calm, snapshot(WARM_UP, high), snapshot(WARM_UP + 2, high)])[-1])
 
 
 @pytest.mark.parametrize("module", [guarded, own_limit])
@@ -113,36 +113,36 @@ def test_ratios_and_latencies_of_few_requests_say_nothing(module: Contender) -> 
     def bad(rate: float) -> Values:
         return {(1, "request_rate"): rate, (1, "error_rate"): 0.9, (1, "p99_latency"): 9.0}
 
-    assert not any(named(v) for v in after(module, *[bad(99 / 15)] * 4))
-    assert not any(named(v) for v in after(module, *[bad(np.nan)] * 4))
-    assert named(after(module, *[bad(101 / 15)] * 4)[-1]) == [("shop/cart",)]
+    assert not any(affected_services(v) for v in after(module, *[bad(99 / 15)] * 4))
+    assert not any(affected_services(v) for v in after(module, *[bad(np.nan)] * 4))
+    assert affected_services(after(module, *[bad(101 / 15)] * 4)[-1]) == [("shop/cart",)]
     busy: Values = {(1, "request_rate"): 1.0, (1, "cpu_utilization"): 0.95}
-    assert named(after(module, *[busy] * 4)[-1]) == [("shop/cart",)]
+    assert affected_services(after(module, *[busy] * 4)[-1]) == [("shop/cart",)]
 
 
 def test_guarded_leaves_out_who_trips_it_in_normal_operation() -> None:
     cart, store = (1, "cpu_utilization"), (2, "cpu_utilization")
     warm = [{store: 0.95}, {cart: 0.95}, {cart: 0.95}]  # the store once, the cart twice in a row
-    assert named(after(guarded, *[{cart: 0.95, store: 0.95}] * 4, warm=warm)[-1]) == [("shop/store",)]
+    assert affected_services(after(guarded, *[{cart: 0.95, store: 0.95}] * 4, warm=warm)[-1]) == [("shop/store",)]
 
 
 def test_own_limit_is_each_services_own_99th_percentile() -> None:
     """Of 40 samples at 0.1 but for two at 1: between the 39th and the 40th, which are both 1."""
     warm: list[Values] = [{(1, "p99_latency"): 1.0}] * 2
     high: Values = {(1, "p99_latency"): 1.4, (2, "p99_latency"): 1.4}
-    assert named(after(own_limit, *[high] * 3, warm=warm)[-1]) == [("shop/store",)]
+    assert affected_services(after(own_limit, *[high] * 3, warm=warm)[-1]) == [("shop/store",)]
 
 
 def test_own_limit_of_errors_never_seen_is_one_in_a_hundred() -> None:
     none: list[Values] = [{(1, "error_rate"): 0.0}] * (WARM_UP - 1)
-    assert not any(named(v) for v in after(own_limit, *[{(1, "error_rate"): 0.009}] * 4, warm=none))
-    assert named(after(own_limit, *[{(1, "error_rate"): 0.011}] * 4, warm=none)[-1]) == [("shop/cart",)]
+    assert not any(affected_services(v) for v in after(own_limit, *[{(1, "error_rate"): 0.009}] * 4, warm=none))
+    assert affected_services(after(own_limit, *[{(1, "error_rate"): 0.011}] * 4, warm=none)[-1]) == [("shop/cart",)]
 
 
 def test_who_was_not_in_the_warm_up_has_no_own_limit() -> None:
     later = [with_stranger(snapshot(WARM_UP + i, {(1, "cpu_utilization"): 0.95})) for i in range(4)]
     verdict = run(own_limit, [*(snapshot(i) for i in range(WARM_UP)), *later])[-1]
-    assert named(verdict) == [("shop/cart",)]
+    assert affected_services(verdict) == [("shop/cart",)]
 
 
 @pytest.mark.parametrize("module", [n_sigma, graph_z])
@@ -150,7 +150,7 @@ def test_a_slow_call_is_evidence_about_the_service_that_is_called(module: Conten
     calm = [snapshot(i) for i in range(WARM_UP)]
     slow = [snapshot(WARM_UP + i, calls={(1, "p50_latency"): 0.4}) for i in range(2)]
     verdict = run(module, [*calm, *slow])[-1]
-    assert (named(verdict), verdict.suspects[0].service) == ([("shop/store",)], "shop/store")
+    assert (affected_services(verdict), verdict.suspects[0].service) == ([("shop/store",)], "shop/store")
     assert verdict.mesh_score == pytest.approx(np.log(40.0) / 0.1, rel=1e-5)
 
 
@@ -158,7 +158,7 @@ def test_spreads_are_a_services_own() -> None:
     """What the store does half the time is no news of it, and would be of the cart."""
     restless: list[Values] = [{(2, "cpu_utilization"): 0.9 if i % 2 else 0.1} for i in range(WARM_UP - 1)]
     high: Values = {(1, "cpu_utilization"): 0.9, (2, "cpu_utilization"): 0.9}
-    assert named(after(n_sigma, *[high] * 3, warm=restless)[-1]) == [("shop/cart",)]
+    assert affected_services(after(n_sigma, *[high] * 3, warm=restless)[-1]) == [("shop/cart",)]
 
 
 def test_on_the_graph_what_callees_explain_is_taken_off() -> None:
@@ -174,9 +174,11 @@ def test_on_the_graph_what_callees_explain_is_taken_off() -> None:
 @pytest.mark.parametrize("module", [adaptive_bands, robust_bands])
 def test_a_band_is_half_of_its_middle_wide_where_a_series_is_flat(module: Contender) -> None:
     """Of 40 samples at 0.4 and one or two higher; these belong to the adaptive band's hour, so it gives a little."""
-    assert named(after(module, *[{(1, "cpu_utilization"): 0.62}] * 2)[-1]) == [("shop/cart",)]
-    assert not any(named(v) for v in after(module, *[{(1, "cpu_utilization"): 0.59}] * 4))
-    assert named(after(module, *[{(1, "request_rate"): 47.0}] * 2)[-1]) == [("shop/cart",)], "below is outside too"
+    assert affected_services(after(module, *[{(1, "cpu_utilization"): 0.62}] * 2)[-1]) == [("shop/cart",)]
+    assert not any(affected_services(v) for v in after(module, *[{(1, "cpu_utilization"): 0.59}] * 4))
+    assert affected_services(after(module, *[{(1, "request_rate"): 47.0}] * 2)[-1]) == [("shop/cart",)], (
+        "below is outside too"
+    )
     for rate, alarms in ((0.08, 0), (0.8, 1)):  # 4.8 and 48 requests a minute
         steady: list[Values] = [{(1, "request_rate"): rate}] * (WARM_UP - 1)
         assert len(after(module, *[{(1, "request_rate"): rate / 4}] * 2, warm=steady)[-1].incidents) == alarms
@@ -230,7 +232,7 @@ def test_learned_rows_are_of_all_services_and_rare_ones_alarm(module: Contender)
         for _ in range(WARM_UP - 1)
     ]
     verdicts = after(module, *noisy[:3], bad, bad, warm=noisy)
-    assert [named(v) for v in verdicts] == [[], [], [], [], [("shop/cart",)]]
+    assert [affected_services(v) for v in verdicts] == [[], [], [], [], [("shop/cart",)]]
     assert verdicts[-1].suspects[0].service == "shop/cart"
 
 

@@ -87,7 +87,7 @@ def differentiable(inputs: AttendInputs) -> AttendInputs:
     return query, key, trajectory, weight, attention, *inputs[5:]
 
 
-def strided(tensor: Tensor) -> Tensor:
+def with_double_strides(tensor: Tensor) -> Tensor:
     """The same values with every stride doubled."""
     wide = tensor.new_zeros([2 * size for size in tensor.shape])
     view = wide[tuple(slice(None, None, 2) for _ in tensor.shape)]

@@ -20,7 +20,7 @@ from tests.kernels.kernel_cases import (
     cast,
     differentiable,
     neighbourhoods,
-    strided,
+    with_double_strides,
 )
 
 SLOPE = 0.25
@@ -173,7 +173,7 @@ def test_more_neighbours_than_targets() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_strides_do_not_matter(device: str) -> None:
     inputs = cast(attend_inputs(SHAPES["ordinary"]), torch.float64, device)
-    apart = typing.cast(AttendInputs, tuple(strided(t) for t in inputs))
+    apart = typing.cast(AttendInputs, tuple(with_double_strides(t) for t in inputs))
     assert not any(t.is_contiguous() for t in apart)
     for actual, truth in zip(kernels.attend(*apart, SLOPE), kernels.attend(*inputs, SLOPE), strict=True):
         assert_near(actual, truth)

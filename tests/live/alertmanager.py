@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from tests.live.programs import LOOPBACK, Program, free_ports, where
+from tests.live.programs import LOOPBACK, Program, find_program, free_ports
 
 Alert = dict[str, Any]
 
@@ -22,7 +22,7 @@ class Alertmanager:
         config = folder / "alertmanager.yml"
         config.write_bytes(msgspec.json.encode({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}))
         command = [
-            where("prometheus-alertmanager") or "prometheus-alertmanager",
+            find_program("prometheus-alertmanager") or "prometheus-alertmanager",
             f"--config.file={config}",
             f"--storage.path={folder / 'alertmanager'}",
             f"--web.listen-address={self.url.removeprefix('http://')}",

@@ -60,7 +60,7 @@ class Drawn:
         return set(re.findall(r"\b(?:ray_|tagae_)\w+", self.expr))
 
 
-def drawn() -> Iterator[Drawn]:
+def dashboard_queries() -> Iterator[Drawn]:
     """Every query of every dashboard."""
     for path in DASHBOARDS:
         board = json.loads(path.read_text())

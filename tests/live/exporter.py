@@ -32,7 +32,7 @@ RESERVED = {"cpu": 1.0, "memory": 256e6}
 Series = tuple[str, float, float]  # name with labels; what it grows by, 1/s, and what it began with
 
 
-def exporting(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: Path) -> tuple[Program, str]:
+def start_exporter(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: Path) -> tuple[Program, str]:
     """A child that exports the snapshot, and its address; the caller ends it.
 
     Raises:
@@ -57,7 +57,7 @@ def exporting(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: Path) 
     return program, f"{LOOPBACK}:{port}"
 
 
-def scraping(address: str, seconds: float) -> dict[str, Any]:
+def scrape_config(address: str, seconds: float) -> dict[str, Any]:
     """A scrape config of all pages."""
     pages = [
         {"targets": [address], "labels": {"__metrics_path__": f"/{page}", "page": str(page)}} for page in range(PAGES)
@@ -74,21 +74,21 @@ def _istio(snapshot: MeshSnapshot, bounds_ms: Sequence[float]) -> Iterator[Serie
     bounds = [(f"{bound:g}", bound) for bound in bounds_ms] + [("+Inf", math.inf)]
     callers = [(snapshot.node_ids[source], snapshot.node_ids[called]) for source, called in snapshot.edge_index.T]
     told = [
-        (services([snapshot]), [f'reporter="destination",{_called(name)}' for name in snapshot.node_ids]),
-        (calls([snapshot]), [f'reporter="source",{_calling(a)},{_called(b)}' for a, b in callers]),
+        (services([snapshot]), [f'reporter="destination",{_callee_labels(name)}' for name in snapshot.node_ids]),
+        (calls([snapshot]), [f'reporter="source",{_caller_labels(a)},{_callee_labels(b)}' for a, b in callers]),
     ]
     for side, labels in told:
         yield from _requests(side, labels)
         yield from _durations(side, labels, bounds)
 
 
-def _calling(node_id: str) -> str:
+def _caller_labels(node_id: str) -> str:
     namespace, name = node_id.split("/", 1)
     workload = f'source_workload_namespace="{namespace}",source_workload="{name}-v1"'
     return f'{workload},source_canonical_service="{name}"'
 
 
-def _called(node_id: str) -> str:
+def _callee_labels(node_id: str) -> str:
     namespace, name = node_id.split("/", 1)
     workload = f'destination_workload_namespace="{namespace}",destination_workload="{name}-v1"'
     return f'{workload},destination_service_namespace="{namespace}",destination_service_name="{name}"'

@@ -10,12 +10,12 @@ from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.workloads import Controllers
 from tests.live.monitor import Monitor
 from tests.live.openmetrics import write
-from tests.live.programs import where
+from tests.live.programs import find_program
 from tests.live.series import Export
 
 
 @contextmanager
-def remembering(
+def prometheus_with_history(
     snapshots: Sequence[MeshSnapshot],
     folder: Path,
     export: Export,
@@ -29,13 +29,13 @@ def remembering(
     """
     text = folder / "openmetrics.txt"
     write(snapshots, text, export, cluster)
-    with loaded(text, folder, snapshots[0].observed_at, export) as monitor:
+    with prometheus_with_text(text, folder, snapshots[0].observed_at, export) as monitor:
         yield monitor
 
 
 @contextmanager
-def loaded(text: Path, folder: Path, first: datetime, export: Export) -> Iterator[Monitor]:
-    """A running Prometheus whose history is this text, which is removed. Errors as of :func:`remembering`.
+def prometheus_with_text(text: Path, folder: Path, first: datetime, export: Export) -> Iterator[Monitor]:
+    """A running Prometheus whose history is this text, which is removed. Errors as of :func:`prometheus_with_history`.
 
     Args:
         text: OpenMetrics.
@@ -43,7 +43,13 @@ def loaded(text: Path, folder: Path, first: datetime, export: Export) -> Iterato
         first: the oldest sample.
         export: how often a series is read: what has no newer sample has ended.
     """
-    load = [where("promtool") or "promtool", "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=24h"]
+    load = [
+        find_program("promtool") or "promtool",
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        "--max-block-duration=24h",
+    ]
     subprocess.run([*load, str(text), str(folder / "data")], check=True, capture_output=True, text=True)
     text.unlink()  # several times the blocks' size
     age = datetime.now(UTC) - first

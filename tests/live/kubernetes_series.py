@@ -12,7 +12,7 @@ import numpy as np
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.workloads import Controllers
-from tests.live.series import Export, Numbers, counted, shown, write_series
+from tests.live.series import Export, Numbers, counter_values, gauge_values, write_series
 from tests.serve_app.collect.prometheus.cluster import workload_of
 
 STATEFUL = ("-db-v1", "-cache-v1", "-log-v1", "-bus-v1", "queue-v1")
@@ -42,17 +42,17 @@ def write_cluster(
     Returns:
         How many samples.
     """
-    known = _known(snapshots, cluster)
+    known = _align_replicas(snapshots, cluster)
     samples = 0
     for family, rows, values in _families(known):
         counter = family.endswith("_total")
         out.write(f"# TYPE {family.removesuffix('_total')} {'counter' if counter else 'gauge'}\n")
-        read = counted(values, export) if counter else shown(values, export)
+        read = counter_values(values, export) if counter else gauge_values(values, export)
         samples += write_series(out, [f"{family}{{{row}}}" for row in rows], read, times)
     return samples
 
 
-def _known(snapshots: Sequence[MeshSnapshot], cluster: Sequence[Controllers]) -> _Known:
+def _align_replicas(snapshots: Sequence[MeshSnapshot], cluster: Sequence[Controllers]) -> _Known:
     row_of: dict[Key, int] = {}
     for snapshot, controllers in zip(snapshots, cluster, strict=True):
         for key in (*map(workload_of, snapshot.node_ids), *controllers):

@@ -18,8 +18,8 @@ from typing import Self
 import httpx
 import msgspec
 
-from tests.live.monitor import Monitor, scraping
-from tests.live.programs import LOOPBACK, Program, free_ports, missing
+from tests.live.monitor import Monitor, scrape_config
+from tests.live.programs import LOOPBACK, Program, free_ports, missing_programs
 from tests.live.shop import Fault, Load, Measured, Wiring
 from tests.live.sidecars import Sidecar
 from tests.live.topology import ENTRY, SHOP
@@ -39,7 +39,7 @@ class LiveMesh:
         """
         self._folder = folder
         self._scrape_seconds = scrape_seconds
-        self._sidecars = _placed()
+        self._sidecars = _choose_ports()
         self._wiring = Wiring(
             control=free_ports(1)[0],
             services={name: one.local for name, one in self._sidecars.items()},
@@ -61,7 +61,7 @@ class LiveMesh:
             for name in self._sidecars:
                 self._start(name)
             self._monitor = Monitor(
-                self._folder, [scraping(list(self._sidecars.values()), self._scrape_seconds)], retention="1h"
+                self._folder, [scrape_config(list(self._sidecars.values()), self._scrape_seconds)], retention="1h"
             )
             opened.callback(self._monitor.program.end)
             self._shop.wait_for(f"{self._control.base_url}/ready")
@@ -144,7 +144,7 @@ class LiveMesh:
         self._control.put(f"/faults/{service}", content=msgspec.json.encode(fault)).raise_for_status()
 
 
-def _placed() -> dict[str, Sidecar]:
+def _choose_ports() -> dict[str, Sidecar]:
     """Ports for everybody."""
     ports = iter(free_ports(4 * len(SHOP)))
     mine = {service.name: (next(ports), next(ports), next(ports), next(ports)) for service in SHOP}
@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("--scrape-seconds", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    if gone := missing(*NEEDS):
+    if gone := missing_programs(*NEEDS):
         print(f"not here: {'; '.join(gone)}", file=sys.stderr)
         return 1
     with (

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tests.live.programs import LOOPBACK, Program, free_ports, where
+from tests.live.programs import LOOPBACK, Program, find_program, free_ports
 from tests.live.sidecars import Sidecar
 from tests.live.topology import NAMESPACE
 
@@ -36,7 +36,7 @@ class Monitor:
         told = {"scrape_configs": list(scrapes), "rule_files": [str(path.resolve()) for path in rules]}
         config.write_bytes(msgspec.json.encode(told))  # JSON is YAML
         command = [
-            where("prometheus") or "prometheus",
+            find_program("prometheus") or "prometheus",
             f"--config.file={config}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--storage.tsdb.retention.time={retention}",
@@ -60,7 +60,7 @@ def every(seconds: float) -> dict[str, str]:
     return {"scrape_interval": milliseconds, "scrape_timeout": milliseconds}
 
 
-def scraping(sidecars: Sequence[Sidecar], seconds: float) -> dict[str, Any]:
+def scrape_config(sidecars: Sequence[Sidecar], seconds: float) -> dict[str, Any]:
     """Every sidecar, with whose it is as labels; in Kubernetes these come from the pod by relabelling."""
     return {
         "job_name": "sidecars",

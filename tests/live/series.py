@@ -29,7 +29,7 @@ class Export:
     bounds_ms: tuple[float, ...] = FINE_MS
 
 
-def counted(rate: Numbers, export: Export) -> Numbers:
+def counter_values(rate: Numbers, export: Export) -> Numbers:
     """``[R, T]`` a counter that grows at these rates, read where an observed interval begins or ends; else NaN."""
     step = np.repeat(rate, export.reads, axis=1) * (export.interval_seconds / export.reads)
     known, edge = ~np.isnan(step), np.zeros((len(rate), 1), bool)
@@ -38,7 +38,7 @@ def counted(rate: Numbers, export: Export) -> Numbers:
     return np.where(read, np.hstack([np.zeros((len(rate), 1)), total]), np.nan)
 
 
-def shown(value: Numbers, export: Export) -> Numbers:
+def gauge_values(value: Numbers, export: Export) -> Numbers:
     """``[R, T]`` a gauge that has these values during the interval that ends with each snapshot."""
     return np.hstack([np.full((len(value), 1), np.nan), np.repeat(value, export.reads, axis=1)])
 

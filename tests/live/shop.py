@@ -103,10 +103,10 @@ class Diary:
         for source, destination, began, seconds, failed in self._calls:
             if since <= began + seconds < until:
                 of.setdefault((source, destination), []).append((seconds, failed))
-        return [_measured(ends, calls) for ends, calls in of.items()]
+        return [_summarize_calls(ends, calls) for ends, calls in of.items()]
 
 
-def _measured(ends: tuple[str, str], calls: list[tuple[float, bool]]) -> Measured:
+def _summarize_calls(ends: tuple[str, str], calls: list[tuple[float, bool]]) -> Measured:
     p50, p99 = np.quantile([seconds for seconds, _ in calls], [0.5, 0.99])
     return Measured(*ends, len(calls), sum(failed for _, failed in calls), float(p50), float(p99))
 
@@ -235,7 +235,7 @@ class Shop:
 
     def _control(self) -> web.Application:
         app = web.Application()
-        app.router.add_get("/ready", lambda _: _said({}))
+        app.router.add_get("/ready", lambda _: _json_response({}))
         app.router.add_put("/faults/{service}", self._set_fault)
         app.router.add_delete("/faults", self._heal)
         app.router.add_post("/load", self._start_load)
@@ -252,12 +252,12 @@ class Shop:
         except msgspec.ValidationError as error:
             return web.Response(status=422, text=f"{error}\n")
         await keeper.suffer(fault)
-        return await _said(fault)
+        return await _json_response(fault)
 
     async def _heal(self, _: web.Request) -> web.Response:
         for keeper in self._keepers.values():
             await keeper.suffer(Fault())
-        return await _said({})
+        return await _json_response({})
 
     async def _start_load(self, request: web.Request) -> web.Response:
         try:
@@ -267,18 +267,18 @@ class Shop:
         task = asyncio.create_task(self._crowd.come(load))
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
-        return await _said(load)
+        return await _json_response(load)
 
     async def _tell_load(self, _: web.Request) -> web.Response:
-        return await _said({"running": len(self._loads), "shed": self._crowd.shed})
+        return await _json_response({"running": len(self._loads), "shed": self._crowd.shed})
 
     async def _tell_measured(self, request: web.Request) -> web.Response:
         since = float(request.query.get("since", "0"))
         until = float(request.query.get("until", "inf"))
-        return await _said(self._diary.summary(since, until))
+        return await _json_response(self._diary.summary(since, until))
 
 
-async def _said(what: object) -> web.Response:
+async def _json_response(what: object) -> web.Response:
     return web.Response(body=msgspec.json.encode(what), content_type="application/json")
 
 

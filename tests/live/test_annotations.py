@@ -7,11 +7,13 @@ import msgspec
 import pytest
 
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS
-from tests.live.programs import missing
+from tests.live.programs import missing_programs
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing("promtool")), reason=f"not here: {'; '.join(missing('promtool'))}"),
+    pytest.mark.skipif(
+        bool(missing_programs("promtool")), reason=f"not here: {'; '.join(missing_programs('promtool'))}"
+    ),
 ]
 MUTED, LOUD = 'annotation_tagae_io_mute="being moved: \\"soon\\""', 'annotation_tagae_io_sensitivity="high"'
 TOLD = (

@@ -14,12 +14,12 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.collect.prometheus.source import KUBERNETES
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.live.deployed import DEPLOY, Drawn, drawn, jobs
+from tests.live.deployed import DEPLOY, Drawn, dashboard_queries, jobs
 from tests.live.monitor import Monitor
-from tests.live.programs import free_ports, missing
+from tests.live.programs import free_ports, missing_programs
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
-from tests.serve_app.running import recorded, serving
+from tests.serve_app.running import record_simulation, start_service
 
 NEEDS = ("prometheus",)
 pytestmark = [
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.timeout(1200),  # starting takes minutes on a busy machine
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 QUIET = 25  # snapshots before the fault
 SCRAPE_SECONDS, WINDOW_SECONDS = 2.0, 60.0
@@ -78,7 +78,7 @@ def takes(request: standin.Request) -> None:
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One that scrapes a service: a mesh is collected, another pushed, requests are refused, people told of a fault."""
     folder = tmp_path_factory.mktemp("dashboards")
-    snapshots = recorded(MeshSpec(services=40, calls_per_service=3.0, seed=4), 60, fault_from=QUIET)
+    snapshots = record_simulation(MeshSpec(services=40, calls_per_service=3.0, seed=4), 60, fault_from=QUIET)
     began: list[float] = []
 
     def at(instant: float) -> MeshSnapshot:
@@ -96,35 +96,35 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "refusing": standin.fails(400),
         }
         urls = {
-            name: standin.url_of(open_until_the_end.enter_context(standin.running(behaviour)))
+            name: standin.url_of(open_until_the_end.enter_context(standin.start_server(behaviour)))
             for name, behaviour in behaviours.items()
         }
         config, (port,) = folder / "tagae.toml", free_ports(1)
         config.write_text(settings(folder, port, **urls))
-        _, service = open_until_the_end.enter_context(serving("--config", str(config)))
+        _, service = open_until_the_end.enter_context(start_service("--config", str(config)))
         targets = {"tagae": [service.removeprefix("http://")], "tagae-ray": [f"127.0.0.1:{port}"]}
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
         monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS), rules=[alerts])
         open_until_the_end.callback(monitor.program.end)
         monitor.wait()
         http = open_until_the_end.enter_context(httpx.Client(base_url=service, timeout=60, trust_env=False))
-        used(http, snapshots, monitor.url)
+        use_service(http, snapshots, monitor.url)
         yield monitor.url
 
 
-def used(http: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> None:
+def use_service(http: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> None:
     """Use the service until everything that should be drawn is."""
     until, i = time.monotonic() + WITHIN_SECONDS, 0
-    wanted = [query for query in drawn() if not query.metrics & MAY_BE_EMPTY]
+    wanted = [query for query in dashboard_queries() if not query.metrics & MAY_BE_EMPTY]
     while wanted and time.monotonic() < until:
         document = json.dumps(snapshot_document(snapshots[min(i, QUIET)]))
         http.post("/v1/meshes/pushed/snapshots", content=document)  # the same again is answered 200, another 409
         http.get("/v1/meshes/unknown/verdict")
-        wanted = [query for query in wanted if not asked(url, query)]
+        wanted = [query for query in wanted if not query_series(url, query)]
         i += 1
 
 
-def asked(url: str, query: Drawn) -> list[dict[str, Any]]:
+def query_series(url: str, query: Drawn) -> list[dict[str, Any]]:
     """Series that a panel would draw."""
     sent = {"query": query.at(WINDOW_SECONDS)}
     answer = httpx.get(f"{url}/api/v1/query", params=sent, trust_env=False, timeout=30).json()
@@ -133,9 +133,9 @@ def asked(url: str, query: Drawn) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("query", [*drawn()], ids=lambda query: f"{query.panel}-{query.legend}")
+@pytest.mark.parametrize("query", [*dashboard_queries()], ids=lambda query: f"{query.panel}-{query.legend}")
 def test_a_panel_draws_something(prometheus: str, query: Drawn) -> None:
-    found = asked(prometheus, query)
+    found = query_series(prometheus, query)
     if not query.metrics & MAY_BE_EMPTY:
         assert found, query.expr
     for series in found:
@@ -147,7 +147,7 @@ def test_what_fails_is_drawn_as_failing(prometheus: str) -> None:
 
     def labels(expr: str, label: str) -> set[str]:
         query = Drawn("", "", expr, "")
-        return {series["metric"][label] for series in asked(prometheus, query) if float(series["value"][1]) > 0}
+        return {series["metric"][label] for series in query_series(prometheus, query) if float(series["value"][1]) > 0}
 
     assert "alertmanager" in labels("tagae_notices_failed_total", "receiver")
     assert labels("tagae_notices_dropped_total", "receiver") == {"webhook"}
@@ -159,7 +159,7 @@ def test_what_fails_is_drawn_as_failing(prometheus: str) -> None:
 def test_waiting_alerts_have_no_gap(prometheus: str) -> None:
     """Ray forgets gauges; an alert that waits for five minutes of them would never fire."""
     told, scraped = (
-        float(asked(prometheus, Drawn("", "", f"min(count_over_time({series}[30s]))", ""))[0]["value"][1])
+        float(query_series(prometheus, Drawn("", "", f"min(count_over_time({series}[30s]))", ""))[0]["value"][1])
         for series in ("tagae_notices_waiting", 'up{job="tagae-ray"}')
     )
     assert told >= scraped - 1
@@ -167,5 +167,5 @@ def test_waiting_alerts_have_no_gap(prometheus: str) -> None:
 
 def test_meshes_and_their_thresholds_are_distinguishable(prometheus: str) -> None:
     for name in ("score", "threshold", "services"):
-        found = asked(prometheus, Drawn("", "", f"tagae_mesh_{name}", ""))
+        found = query_series(prometheus, Drawn("", "", f"tagae_mesh_{name}", ""))
         assert {series["metric"]["mesh"] for series in found} == {"shop", "pushed"}

@@ -11,14 +11,14 @@ from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects import istio
 from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
 from serve_app.net.endpoint import Endpoint
-from tests.live.history import loaded
-from tests.live.programs import missing
+from tests.live.history import prometheus_with_text
+from tests.live.programs import missing_programs
 from tests.live.series import Export
 
 NEEDS = ("prometheus", "promtool")
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 INSTANTS, APART = 4, 15
 CART, DB = 'namespace="shop",deployment="cart-v1"', 'namespace="shop",statefulset="db"'
@@ -82,7 +82,7 @@ def test_decisions_become_planned_changes(tmp_path: Path) -> None:
     first = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
     file = tmp_path / "text"
     file.write_text(text(first))
-    with loaded(file, tmp_path, first, Export(APART)) as monitor:
+    with prometheus_with_text(file, tmp_path, first, Export(APART)) as monitor:
         asking = QueryOptions(interval_seconds=APART, window_seconds=16.0, within_seconds=20.0)
         with closing(PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), asking)) as source:
             polls = [source.poll(first + timedelta(seconds=APART * i)) for i in range(INSTANTS)]

@@ -22,14 +22,14 @@ from serve_app.settings import Settings
 from serve_app.sidecar.session import Session
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
-from tests.live.programs import missing, own_share
+from tests.live.programs import missing_programs, own_share
 from tests.live.shop import OUTSIDE, Measured
 from tests.live.topology import ENTRY, NAMESPACE, SHOP, expected_rates, node
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.slow,
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 PAGER = "prometheus-alertmanager"
 RATE = 40.0  # requests a second from outside
@@ -59,7 +59,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
 
 
 @contextmanager
-def watching(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
+def open_source(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
     """A source over the mesh's Prometheus."""
     asking = QueryOptions(interval_seconds=INTERVAL, window_seconds=window, within_seconds=10.0)
     with closing(PrometheusSource(Prometheus(Endpoint(mesh.prometheus)), envoy(), asking)) as source:
@@ -70,7 +70,7 @@ def after(mesh: LiveMesh, seconds: float) -> tuple[MeshSnapshot, dict[Ends, Meas
     """The snapshot of the period that begins now, and what clients measured in it."""
     until = time.time() + seconds
     time.sleep(seconds + SETTLED)
-    with watching(mesh, seconds) as source:
+    with open_source(mesh, seconds) as source:
         poll = source.poll(datetime.fromtimestamp(until, UTC))
     assert poll.snapshot is not None, poll.why
     assert not poll.masked
@@ -78,7 +78,7 @@ def after(mesh: LiveMesh, seconds: float) -> tuple[MeshSnapshot, dict[Ends, Meas
 
 
 @contextmanager
-def suffering(mesh: LiveMesh, begin: Callable[[], None]) -> Iterator[None]:
+def apply_trouble(mesh: LiveMesh, begin: Callable[[], None]) -> Iterator[None]:
     """Something is wrong, and is no more afterwards."""
     begin()
     try:
@@ -143,7 +143,7 @@ def test_latencies_are_what_clients_waited(healthy: tuple[MeshSnapshot, dict[End
 
 
 def test_errors_are_seen_at_the_culprit_and_its_callers(mesh: LiveMesh) -> None:
-    with suffering(mesh, lambda: mesh.fail(CULPRIT, 0.5)):
+    with apply_trouble(mesh, lambda: mesh.fail(CULPRIT, 0.5)):
         time.sleep(SETTLED)  # the counter of failures begins with the first one: its birth is no increase
         snapshot, measured = after(mesh, 10.0)
     failing, failed = services(snapshot, 1), calls(snapshot, 1)
@@ -158,7 +158,7 @@ def test_errors_are_seen_at_the_culprit_and_its_callers(mesh: LiveMesh) -> None:
 
 @pytest.mark.parametrize("gone", ["pod", "service"])
 def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -> None:
-    with suffering(mesh, lambda: (mesh.kill if gone == "pod" else mesh.stop)(CULPRIT)):
+    with apply_trouble(mesh, lambda: (mesh.kill if gone == "pod" else mesh.stop)(CULPRIT)):
         time.sleep(SETTLED)
         snapshot, measured = after(mesh, 8.0)
     into = measured[CALLER, CULPRIT]
@@ -183,7 +183,7 @@ def test_it_is_as_before_once_healed(mesh: LiveMesh) -> None:
 def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
     """Snapshots as they become due, with the times they would have at the usual pace."""
     began, stamp = time.time(), datetime(2026, 3, 2, 10, tzinfo=UTC)
-    with watching(mesh, WINDOW) as source:
+    with open_source(mesh, WINDOW) as source:
         for i in range(count):
             due = began + (i + 1) * INTERVAL
             time.sleep(max(due - time.time(), 0))
@@ -193,7 +193,7 @@ def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
 
 
 @asynccontextmanager
-async def judging(folder: Path, manager: Alertmanager) -> AsyncIterator[Session]:
+async def open_session(folder: Path, manager: Alertmanager) -> AsyncIterator[Session]:
     """What judges the shop, keeps what it knows of it, and tells of its incidents."""
     receivers = [{"url": manager.url}]
     session = Session(NAMESPACE, Settings(store={"path": folder / "state"}, notify={"alertmanagers": receivers}))
@@ -204,7 +204,7 @@ async def judging(folder: Path, manager: Alertmanager) -> AsyncIterator[Session]
         await session.close()
 
 
-async def judged(session: Session, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
+async def push_and_alert(session: Session, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
     """Verdicts of snapshots as they become due; who is told is told meanwhile."""
     snapshots = lapse(mesh, count, first)
     while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
@@ -221,7 +221,7 @@ async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert
             await asyncio.sleep(0.1)
 
 
-def told(verdicts: Sequence[VerdictDocument]) -> str:
+def describe_verdicts(verdicts: Sequence[VerdictDocument]) -> str:
     """What the detector saw, a line for each snapshot."""
     return "\n".join(
         f"{v.sequence:3d} {v.status:10} score {v.mesh_score:6.2f} p {v.probability:.3f} incidents {len(v.incidents)} "
@@ -230,33 +230,35 @@ def told(verdicts: Sequence[VerdictDocument]) -> str:
     )
 
 
-@pytest.mark.skipif(bool(missing(PAGER)), reason=f"not here: {'; '.join(missing(PAGER))}")
+@pytest.mark.skipif(bool(missing_programs(PAGER)), reason=f"not here: {'; '.join(missing_programs(PAGER))}")
 async def test_a_slow_service_is_one_alert_that_names_it_and_ends_with_it(mesh: LiveMesh, tmp_path: Path) -> None:
     verdicts: list[VerdictDocument] = []
     with alertmanager(tmp_path) as manager:
-        async with judging(tmp_path, manager) as session:
-            async for verdict in judged(session, mesh, MOST, 0):
+        async with open_session(tmp_path, manager) as session:
+            async for verdict in push_and_alert(session, mesh, MOST, 0):
                 verdicts.append(verdict)
                 if len(verdicts) >= QUIET and all(v.status == "normal" for v in verdicts[-QUIET:]):
                     break
             else:
-                pytest.fail(f"this machine is too busy to tell a fault of ours from its own\n{told(verdicts)}")
+                pytest.fail(
+                    f"this machine is too busy to tell a fault of ours from its own\n{describe_verdicts(verdicts)}"
+                )
             await eventually(manager, [])
             healthy = len(verdicts)
-            with suffering(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
-                verdicts += [verdict async for verdict in judged(session, mesh, SICK, healthy)]
-                assert len(verdicts[-1].incidents) == 1, told(verdicts)
+            with apply_trouble(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
+                verdicts += [verdict async for verdict in push_and_alert(session, mesh, SICK, healthy)]
+                assert len(verdicts[-1].incidents) == 1, describe_verdicts(verdicts)
                 (last,) = verdicts[-1].incidents
                 (alert,) = await eventually(manager, [last.severity])
-            async for verdict in judged(session, mesh, HEALED, len(verdicts)):
+            async for verdict in push_and_alert(session, mesh, HEALED, len(verdicts)):
                 verdicts.append(verdict)
                 if not verdict.incidents:
                     break
-            print(told(verdicts))
-            assert not verdicts[-1].incidents, told(verdicts)
+            print(describe_verdicts(verdicts))
+            assert not verdicts[-1].incidents, describe_verdicts(verdicts)
             await eventually(manager, [])
     paged = [v for v in verdicts[healthy:] if v.incidents]
-    assert len({incident.id for v in paged for incident in v.incidents}) == 1, told(verdicts)
+    assert len({incident.id for v in paged for incident in v.incidents}) == 1, describe_verdicts(verdicts)
     assert {node(CULPRIT), node(CALLER)} <= set(last.affected), last
     assert alert["labels"] == {
         "alertname": ALERT_NAME,

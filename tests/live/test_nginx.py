@@ -26,15 +26,15 @@ from serve_app.settings import LimitSettings, ServeSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.live.nginx import Nginx
-from tests.live.programs import free_ports, missing
-from tests.serve_app.running import recorded, serving
+from tests.live.programs import free_ports, missing_programs
+from tests.serve_app.running import record_simulation, start_service
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(missing("nginx")), reason=f"not here: {'; '.join(missing('nginx'))}"),
+    pytest.mark.skipif(bool(missing_programs("nginx")), reason=f"not here: {'; '.join(missing_programs('nginx'))}"),
 ]
-SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 60, fault_from=40)
+SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 60, fault_from=40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Of a service behind no proxy."""
     (free,) = free_ports(1)
     state = tmp_path_factory.mktemp("state")
-    with serving("--set", f"store.path={state}", "--set", "limits.max_ahead_seconds=inf", "--port", str(free)):
+    with start_service("--set", f"store.path={state}", "--set", "limits.max_ahead_seconds=inf", "--port", str(free)):
         yield free
 
 
@@ -98,7 +98,7 @@ class Events:
         return next(line.removeprefix(beginning) for line in self._lines if line.startswith(beginning))
 
 
-def written(verdict: VerdictDocument) -> str:
+def event_time(verdict: VerdictDocument) -> str:
     """Its time as events tell it."""
     at: str = verdict.model_dump(mode="json")["observed_at"]
     return at
@@ -151,7 +151,7 @@ def test_an_event_comes_within_a_second_of_its_verdict_and_idle_streams_send_com
         events = Events(response)
         assert events.until("data: ")
         for snapshot in SNAPSHOTS[1:4]:
-            told = written(front.client.push(front.mesh, snapshot))
+            told = event_time(front.client.push(front.mesh, snapshot))
             answered = time.monotonic()
             assert json.loads(events.until("data: "))["observed_at"] == told
             assert time.monotonic() - answered < 1
@@ -163,7 +163,7 @@ def test_who_goes_makes_room_and_who_comes_back_misses_nothing(front: Front) -> 
     front.client.push(front.mesh, SNAPSHOTS[4])
     with stream(front) as response:
         last = Events(response).until("id: ")
-    told = [written(front.client.push(front.mesh, snapshot)) for snapshot in SNAPSHOTS[5:8]]
+    told = [event_time(front.client.push(front.mesh, snapshot)) for snapshot in SNAPSHOTS[5:8]]
     for _ in range(ServeSettings().max_streams + 3):
         with stream(front, since=last) as response:
             events = Events(response)
@@ -179,7 +179,7 @@ def test_who_follows_outlives_an_nginx_that_is_replaced(front: Front) -> None:
         with pytest.raises(httpx.RemoteProtocolError):  # broken off, and seen to be
             events.until("id: ")
     front.nginx.start()
-    told = written(front.client.push(front.mesh, SNAPSHOTS[9]))
+    told = event_time(front.client.push(front.mesh, SNAPSHOTS[9]))
     with stream(front, since=last) as response:
         assert Events(response).until("id: ") == told
 

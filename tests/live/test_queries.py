@@ -14,11 +14,13 @@ from serve_app.collect.prometheus.dialects import KNOWN, Query
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, CONTROLLERS, OPTIONAL, RESOURCES
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
-from tests.live.programs import missing, where
+from tests.live.programs import find_program, missing_programs
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing("prometheus", "promtool")), reason="; ".join(missing("prometheus", "promtool"))),
+    pytest.mark.skipif(
+        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
+    ),
 ]
 
 
@@ -34,7 +36,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         monitor.program.end()
 
 
-def everything() -> Iterator[tuple[str, Query]]:
+def all_queries() -> Iterator[tuple[str, Query]]:
     for dialect in KNOWN.values():
         for of, queries in (("services", dialect.services), ("calls", dialect.calls)):
             yield from ((f"{dialect.name} {of} {role}", query) for role, query in queries.items())
@@ -45,7 +47,7 @@ def everything() -> Iterator[tuple[str, Query]]:
 
 @pytest.mark.parametrize("window", [60.0, 7.5])
 def test_it_is_understood(prometheus: Prometheus, window: float) -> None:
-    queries = {name: query.at(window) for name, query in everything()}
+    queries = {name: query.at(window) for name, query in all_queries()}
     answers = prometheus.ask(queries, datetime.now(UTC), within=20.0)
     assert {name: answer.detail for name, answer in answers.items() if answer.failed} == {}
     assert not any(len(answer.samples) for answer in answers.values())
@@ -85,6 +87,6 @@ def test_a_pod_may_use_its_limits_else_its_requests_else_its_node(tmp_path: Path
     series = [{"series": name, "values": f"{value}x9"} for name, value in told.items()]
     file = tmp_path / "capacity.test.yaml"
     file.write_bytes(msgspec.json.encode({"tests": [{"input_series": series, "promql_expr_test": [asked]}]}))
-    command = [where("promtool") or "promtool", "test", "rules", str(file)]
+    command = [find_program("promtool") or "promtool", "test", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,14 +15,14 @@ from serve_app.net.endpoint import Endpoint
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from tests.live.history import remembering
-from tests.live.programs import missing
+from tests.live.history import prometheus_with_history
+from tests.live.programs import missing_programs
 from tests.live.series import FINE_MS, Export
 
 NEEDS = ("prometheus", "promtool")
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 INTERVAL, SNAPSHOTS = 15.0, 8
 ASKING = QueryOptions(interval_seconds=INTERVAL, window_seconds=12.0, within_seconds=20.0)  # within one interval
@@ -31,7 +31,7 @@ Recorded = tuple[list[MeshSnapshot], list[Poll]]
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def recorded_mesh(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What was simulated, and what Prometheus says of the same instants."""
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
     simulator = Simulator(MeshSpec(services=30, seed=5, start=start, latent=0.2), snapshots=SNAPSHOTS)
@@ -39,14 +39,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     simulator.schedule(Fault("error_burst", victim, 4, SNAPSHOTS, 0.9))
     sent = list(simulator.snapshots())
     folder = tmp_path_factory.mktemp("recorded")
-    with remembering(sent, folder, Export(INTERVAL, reads=3)) as monitor:
+    with prometheus_with_history(sent, folder, Export(INTERVAL, reads=3)) as monitor:
         source = PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), ASKING)
         with closing(source):
             polls = [source.poll(start + timedelta(seconds=INTERVAL * i)) for i in range(SNAPSHOTS)]
     return sent, polls
 
 
-def paired(recorded: Recorded) -> Iterator[tuple[MeshSnapshot, MeshSnapshot]]:
+def pair_snapshots(recorded: Recorded) -> Iterator[tuple[MeshSnapshot, MeshSnapshot]]:
     """Sent and read, of every instant; rows of the one in the order of the other."""
     sent, polls = recorded
     assert [poll.at for poll in polls] == [one.observed_at for one in sent]
@@ -58,35 +58,35 @@ def paired(recorded: Recorded) -> Iterator[tuple[MeshSnapshot, MeshSnapshot]]:
 
 def _ordered(read: MeshSnapshot, sent: MeshSnapshot, calls: np.ndarray) -> MeshSnapshot:
     row = {name: i for i, name in enumerate(read.node_ids)}
-    edge = {ends: i for i, ends in enumerate(zip(*_named(read), strict=True))}
+    edge = {ends: i for i, ends in enumerate(zip(*_call_names(read), strict=True))}
     wanted = [(sent.node_ids[a], sent.node_ids[b]) for a, b in sent.edge_index[:, calls].T]
     assert set(row) == set(sent.node_ids)
     assert set(edge) == set(wanted)
     return read.take([row[name] for name in sent.node_ids], [edge[ends] for ends in wanted])
 
 
-def _named(snapshot: MeshSnapshot) -> tuple[list[str], list[str]]:
+def _call_names(snapshot: MeshSnapshot) -> tuple[list[str], list[str]]:
     source, destination = ([snapshot.node_ids[i] for i in side] for side in snapshot.edge_index)
     return source, destination
 
 
-def test_nothing_is_missing(recorded: Recorded) -> None:
-    for poll in recorded[1]:
+def test_nothing_is_missing(recorded_mesh: Recorded) -> None:
+    for poll in recorded_mesh[1]:
         assert not poll.masked
         assert not poll.stale_seconds
         assert not any(answer.failed or answer.warnings for answer in poll.answers.values())
 
 
-def test_services_and_calls_and_their_rates(recorded: Recorded) -> None:
-    for sent, read in paired(recorded):
+def test_services_and_calls_and_their_rates(recorded_mesh: Recorded) -> None:
+    for sent, read in pair_snapshots(recorded_mesh):
         seen = sent.node_observed[:, 0]
         np.testing.assert_allclose(read.node_features[seen, 0], sent.node_features[seen, 0], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(read.edge_features[:, 0], sent.edge_features[:, 0], rtol=1e-4, atol=1e-5)
 
 
-def test_errors_are_the_larger_of_both_views(recorded: Recorded) -> None:
+def test_errors_are_the_larger_of_both_views(recorded_mesh: Recorded) -> None:
     worst = 0.0
-    for sent, read in paired(recorded):
+    for sent, read in pair_snapshots(recorded_mesh):
         told = sent.edge_observed[:, 1]
         np.testing.assert_allclose(read.edge_features[told, 1], sent.edge_features[told, 1], atol=1e-4)
         destination, (rate, share) = read.edge_index[1], read.edge_features[:, :2].T
@@ -99,8 +99,8 @@ def test_errors_are_the_larger_of_both_views(recorded: Recorded) -> None:
     assert worst > 0.3  # the fault is among them
 
 
-def test_quantiles_lie_within_a_buckets_width(recorded: Recorded) -> None:
-    for sent, read in paired(recorded):
+def test_quantiles_lie_within_a_buckets_width(recorded_mesh: Recorded) -> None:
+    for sent, read in pair_snapshots(recorded_mesh):
         for side in ("node", "edge"):
             seen = getattr(sent, f"{side}_observed")[:, [0, 2, 3]].all(axis=1)
             seen &= getattr(sent, f"{side}_features")[:, 0] > 0
@@ -110,8 +110,8 @@ def test_quantiles_lie_within_a_buckets_width(recorded: Recorded) -> None:
             np.testing.assert_allclose(getattr(read, f"{side}_features")[seen, 2:4], wanted, rtol=WIDTH, atol=5e-4)
 
 
-def test_requests_under_way_stand_for_connections(recorded: Recorded) -> None:
-    for sent, read in paired(recorded):
+def test_requests_under_way_stand_for_connections(recorded_mesh: Recorded) -> None:
+    for sent, read in pair_snapshots(recorded_mesh):
         seen = sent.node_observed[:, 6]
         np.testing.assert_allclose(read.node_features[seen, 6], sent.node_features[seen, 6], rtol=1e-4, atol=1e-4)
         assert not read.node_observed[:, 4:6].any()  # nobody exported processors and memory

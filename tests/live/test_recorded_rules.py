@@ -16,16 +16,16 @@ from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, Prometheu
 from serve_app.net.endpoint import Endpoint
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from tests.live.exporter import exporting, scraping
+from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor
-from tests.live.programs import missing
+from tests.live.programs import missing_programs
 from tests.live.series import FINE_MS
 
 NEEDS = ("prometheus",)
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 SCRAPE, INTERVAL, WINDOW = 2.0, 4.0, 24.0
 TOLERANCE = 0.02  # a scrape that came late on a busy machine; two instants of a window
@@ -43,13 +43,13 @@ class Polled:
 
 
 @pytest.fixture(scope="module")
-def polled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polled]:
+def polled_snapshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polled]:
     folder = tmp_path_factory.mktemp("rules")
     rules = folder / "recording.rules.yaml"
     rules.write_text(render_rules({"istio": KNOWN["istio"]}, INTERVAL, WINDOW))
-    exporter, address = exporting(MADE, FINE_MS, folder)
+    exporter, address = start_exporter(MADE, FINE_MS, folder)
     try:
-        monitor = Monitor(folder, [scraping(address, SCRAPE)], rules=[rules])
+        monitor = Monitor(folder, [scrape_config(address, SCRAPE)], rules=[rules])
         try:
             monitor.wait()
             full = f"min(count_over_time(istio_requests_total[{WINDOW:g}s] offset {2 * INTERVAL:g}s))"
@@ -90,25 +90,35 @@ def _ordered(snapshot: MeshSnapshot | None) -> MeshSnapshot:
     return snapshot.take(nodes, sorted(range(len(ends)), key=lambda i: ends[i]))
 
 
-def test_rules_are_read_from_that_size_on_while_they_are_fresh(polled: Polled) -> None:
-    read = [polled.raw.recorded, polled.recorded.recorded, polled.small.recorded, polled.behind.recorded]
+def test_rules_are_read_from_that_size_on_while_they_are_fresh(polled_snapshots: Polled) -> None:
+    read = [
+        polled_snapshots.raw.recorded,
+        polled_snapshots.recorded.recorded,
+        polled_snapshots.small.recorded,
+        polled_snapshots.behind.recorded,
+    ]
     assert read == [False, True, False, False]
     for of in (SERVICES, CALLS):
-        assert (of, "buckets") in polled.raw.answers
-        assert (of, "buckets") not in polled.recorded.answers
-        assert {(of, "p50"), (of, "p99")} <= polled.recorded.answers.keys()
+        assert (of, "buckets") in polled_snapshots.raw.answers
+        assert (of, "buckets") not in polled_snapshots.recorded.answers
+        assert {(of, "p50"), (of, "p99")} <= polled_snapshots.recorded.answers.keys()
 
 
-def test_nothing_is_missing_and_the_answers_are_smaller(polled: Polled) -> None:
-    for poll in (polled.raw, polled.recorded):
+def test_nothing_is_missing_and_the_answers_are_smaller(polled_snapshots: Polled) -> None:
+    for poll in (polled_snapshots.raw, polled_snapshots.recorded):
         assert not poll.masked
         assert {answer.detail for answer in poll.answers.values() if answer.failed} == set()
-    sizes = [sum(len(answer.samples) for answer in poll.answers.values()) for poll in (polled.raw, polled.recorded)]
+    sizes = [
+        sum(len(answer.samples) for answer in poll.answers.values())
+        for poll in (polled_snapshots.raw, polled_snapshots.recorded)
+    ]
     assert sizes[1] < sizes[0] / 4
 
 
-def test_the_snapshot_is_the_same_and_what_was_exported(polled: Polled) -> None:
-    raw, read, made = (_ordered(one) for one in (polled.raw.snapshot, polled.recorded.snapshot, MADE))
+def test_the_snapshot_is_the_same_and_what_was_exported(polled_snapshots: Polled) -> None:
+    raw, read, made = (
+        _ordered(one) for one in (polled_snapshots.raw.snapshot, polled_snapshots.recorded.snapshot, MADE)
+    )
     assert raw.node_ids == read.node_ids
     assert raw.edge_index.tolist() == read.edge_index.tolist()
     for side, names in (("node", NODE_METRICS), ("edge", EDGE_METRICS)):

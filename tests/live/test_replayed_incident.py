@@ -21,15 +21,15 @@ from serve_app.recordings.writer import RecordingWriter
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
 from serve_app.simulator.simulator import Simulator
-from tests.live.history import remembering
-from tests.live.programs import missing
+from tests.live.history import prometheus_with_history
+from tests.live.programs import missing_programs
 from tests.live.series import COARSE_MS, FINE_MS, Export
 from tests.serve_app.collect.prometheus.cluster import Cluster
 
 NEEDS = ("prometheus", "promtool")
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 BOUTIQUE = Path(__file__).parents[3] / "shared" / "recordings" / "nezha-onlineboutique" / "2022-08-22"
 USUAL_TAIL = 3.2  # p99 over p50
@@ -139,12 +139,12 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def replayed(
+def replay_verdicts(
     snapshots: list[MeshSnapshot], folder: Path, export: Export, windows: tuple[float, ...]
 ) -> Iterator[list[Line]]:
     """Verdicts of the period as Prometheus remembers it, for each width of the window over which rates are taken."""
     cluster, output = Cluster(), folder / "verdicts.jsonl"
-    with remembering(snapshots, folder, export, [cluster.after(one) for one in snapshots]) as monitor:
+    with prometheus_with_history(snapshots, folder, export, [cluster.after(one) for one in snapshots]) as monitor:
         period = ("--from", snapshots[0].observed_at.isoformat(), "--to", snapshots[-1].observed_at.isoformat())
         for window in windows:
             asking = (f"interval_seconds={export.interval_seconds}", f"window_seconds={window}", "deadline_seconds=60")
@@ -174,14 +174,14 @@ def test_a_replayed_incident_is_judged_as_it_was(
     assert len(incidents(recorded)) == 2
     snapshots = list(RecordingReader(recording).snapshots())
     for window, tolerance, verdicts in zip(
-        windows, tolerances, replayed(snapshots, tmp_path, Export(15.0, 1, bounds), windows), strict=True
+        windows, tolerances, replay_verdicts(snapshots, tmp_path, Export(15.0, 1, bounds), windows), strict=True
     ):
         found = likeness(recorded, verdicts)
         print(f"\n{len(bounds)} buckets, rates over {window:g} s: {found}")
         assert found.within(tolerance), found
 
 
-def as_measured(snapshot: MeshSnapshot) -> MeshSnapshot:
+def clear_unmeasurable(snapshot: MeshSnapshot) -> MeshSnapshot:
     """What a mesh would have of it: where no failures are known there were none, and beside a median there is a p99."""
     nodes, calls = (
         np.where(seen, values, np.nan)
@@ -206,13 +206,13 @@ def as_measured(snapshot: MeshSnapshot) -> MeshSnapshot:
 @pytest.mark.skipif(not BOUTIQUE.is_dir(), reason="no recording of Online Boutique in ../shared/recordings")
 def test_four_hours_of_a_real_system_are_judged_as_they_were(tmp_path: Path) -> None:
     """Of Online Boutique, a snapshot a minute, faults every eight minutes."""
-    snapshots = [as_measured(one) for one in list(RecordingReader(BOUTIQUE).snapshots())[:240]]
+    snapshots = [clear_unmeasurable(one) for one in list(RecordingReader(BOUTIQUE).snapshots())[:240]]
     with RecordingWriter(tmp_path / "slice", 60.0) as writer:
         for snapshot in snapshots:
             writer.write(snapshot)
     tagae("score", tmp_path / "slice", "-o", tmp_path / "recorded.jsonl")
     recorded = lines(tmp_path / "recorded.jsonl")
-    (verdicts,) = replayed(snapshots, tmp_path, Export(60.0, 1, FINE_MS), (64.0,))
+    (verdicts,) = replay_verdicts(snapshots, tmp_path, Export(60.0, 1, FINE_MS), (64.0,))
     found = likeness(recorded, verdicts)
     print(f"\nOnline Boutique, {len(incidents(recorded))} incidents: {found}")
     assert found.within(Tolerance(0.95, 0.85, 2, 0.1)), found

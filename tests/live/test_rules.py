@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.programs import missing
+from tests.live.programs import missing_programs
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 NEEDS = ("promtool",)
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 
 

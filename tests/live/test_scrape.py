@@ -13,12 +13,12 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_MISSING, PREDICTIONS, REFUSALS, STAGE, MeshGauges
 from tests.live.deployed import DEPLOY, jobs
 from tests.live.monitor import Monitor
-from tests.live.programs import LOOPBACK, missing
+from tests.live.programs import LOOPBACK, missing_programs
 
 NEEDS = ("prometheus",)
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing(*NEEDS)), reason=f"not here: {'; '.join(missing(*NEEDS))}"),
+    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 # As Ray 2.60 writes it.
 OF_ALL = (
@@ -55,7 +55,7 @@ def ingress() -> str:
 
 
 @contextmanager
-def serving(text: str) -> Iterator[str]:
+def serve_text(text: str) -> Iterator[str]:
     """One page, and where it is."""
 
     class Page(BaseHTTPRequestHandler):
@@ -79,7 +79,7 @@ def serving(text: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prometheus that scrapes both pages as shipped, with the alerts beside."""
-    with serving(RAY) as of_ray, serving(ingress()) as of_ingress:
+    with serve_text(RAY) as of_ray, serve_text(ingress()) as of_ingress:
         scrapes = jobs({"tagae": [of_ingress], "tagae-ray": [of_ray]}, 0.5)
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
         monitor = Monitor(tmp_path_factory.mktemp("scrape"), scrapes, rules=[alerts])

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.serve_app.running import telling
+from tests.serve_app.running import start_command
 from tests.timing import PATIENCE_SECONDS
 
 # WebGL in software, so that a machine without a GPU sees the same; nothing is asked of elsewhere.
@@ -19,7 +19,7 @@ DRIVER = "[.WebGL-"  # begins what a graphics driver says, which is not about th
 JUDGED = "#verdict.anomalous, #verdict.normal, #verdict.partial"
 
 
-def missing() -> str:
+def describe_missing() -> str:
     """What these tests lack here and how it is had; empty: nothing."""
     if shutil.which("chromium") is None:
         return "no chromium here; make test-page installs it, or apt-get install chromium"
@@ -33,12 +33,12 @@ def chromium(*arguments: str) -> Iterator[Any]:
     """A browser."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright, launched(playwright.chromium, *arguments) as browser:
+    with sync_playwright() as playwright, launch_browser(playwright.chromium, *arguments) as browser:
         yield browser
 
 
 @contextmanager
-def launched(kind: Any, *arguments: str) -> Iterator[Any]:
+def launch_browser(kind: Any, *arguments: str) -> Iterator[Any]:
     """One more browser, where another is open: Playwright begins but once in a thread."""
     browser = kind.launch(executable_path=shutil.which("chromium"), args=[*CHROMIUM, *arguments])
     try:
@@ -120,9 +120,9 @@ def is_complaint(said: Any) -> bool:
 
 
 @contextmanager
-def demonstrated(*arguments: str) -> Iterator[str]:
+def start_demo(*arguments: str) -> Iterator[str]:
     """The demo in a process of its own, and its URL; no process is left."""
-    with telling(["demo", "--no-browser", *arguments], r"(http://[0-9.:]+)/demo/") as (_, found):
+    with start_command(["demo", "--no-browser", *arguments], r"(http://[0-9.:]+)/demo/") as (_, found):
         yield found[1]
 
 

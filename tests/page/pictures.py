@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.page.browsing import Tab, chromium, demonstrated, missing, show, tab
+from tests.page.browsing import Tab, chromium, describe_missing, show, start_demo, tab
 
 DEMO = ("--services", "150", "--seed", "3", "--speed", "15")
 WIDE, LAPTOP, PHONE = {"width": 1280, "height": 840}, {"width": 1280, "height": 1060}, {"width": 390, "height": 844}
@@ -21,9 +21,9 @@ SEEN_MS, SETTLED_MS = 500, 1500  # after which a verdict shows, and nothing move
 def main(folder: Path) -> None:
     """Write ``overview``, ``incident``, ``timeline``, ``dark`` and ``phone``, all PNG."""
     folder.mkdir(parents=True, exist_ok=True)
-    with demonstrated(*DEMO) as base, chromium() as browser:
+    with start_demo(*DEMO) as base, chromium() as browser:
         press_key(base, "story")  # auto-play off at once: on a slow machine it would have started an event
-        with opened(browser, base, "/demo/#mesh=demo") as one:
+        with open_page(browser, base, "/demo/#mesh=demo") as one:
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
             press(one, "Pause")  # from here on it takes as many snapshots on any machine
             press(one, "deploy")
@@ -42,9 +42,9 @@ def main(folder: Path) -> None:
             "phone": ("/#mesh=demo", {"viewport": PHONE, "device_scale_factor": 2}),
         }
         for name, (path, options) in views.items():
-            with opened(browser, base, path, **options) as one:
+            with open_page(browser, base, path, **options) as one:
                 one.page.screenshot(path=folder / f"{name}.png")
-        with opened(browser, base, "/#mesh=demo", viewport=LAPTOP) as one:
+        with open_page(browser, base, "/#mesh=demo", viewport=LAPTOP) as one:
             one.page.keyboard.press("c")
             one.page.wait_for_selector("#comparison tbody")
             for _ in range(AFTER - 2):
@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
 
 
 @contextmanager
-def opened(browser: Any, base: str, path: str, **options: Any) -> Iterator[Tab]:
+def open_page(browser: Any, base: str, path: str, **options: Any) -> Iterator[Tab]:
     """The page when all of it is there and still."""
     with tab(browser, base, **{"device_scale_factor": DENSITY, **options}) as one:
         one.open(path)
@@ -94,6 +94,6 @@ def sequence(base: str) -> int:
 
 
 if __name__ == "__main__":
-    if absent := missing():
+    if absent := describe_missing():
         sys.exit(absent)
     main(Path(sys.argv[1]))

@@ -6,10 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.page.browsing import JUDGED, Tab, chromium, demonstrated, launched, missing, show, tab
+from tests.page.browsing import JUDGED, Tab, chromium, describe_missing, launch_browser, show, start_demo, tab
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
 
 WITHIN_SNAPSHOTS = 2  # of the fault's start, as the aim for gross faults says
 LEAST_RED = 300  # pixels of a ring and an arrow
@@ -23,7 +27,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[str]:
-    with demonstrated("--speed", "30") as url:
+    with start_demo("--speed", "30") as url:
         yield url
 
 
@@ -36,7 +40,7 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
 
 
 @pytest.fixture(scope="module")
-def known(browser: Any, base: str) -> None:
+def demo_page(browser: Any, base: str) -> None:
     """The demo knows its mesh, and begins nothing by itself any more."""
     with tab(browser, base) as opened:
         opened.open("/demo/#mesh=demo")
@@ -46,7 +50,7 @@ def known(browser: Any, base: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def paged(browser: Any, base: str, known: None) -> dict[str, Any]:
+def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
     """An incident that a button began: the deed, the first verdict that pages it, and what the page said then."""
     with tab(browser, base) as opened:
         opened.open("/demo/#mesh=demo")
@@ -72,21 +76,23 @@ def paged(browser: Any, base: str, known: None) -> dict[str, Any]:
     return {"deed": deed, "first": first, "said": said, "verdicts": verdicts}
 
 
-def test_the_page_turns_and_names_the_culprit_in_time(paged: dict[str, Any]) -> None:
-    deed, first = paged["deed"], paged["first"]
-    began = next(v for v in paged["verdicts"] if v["observed_at"][:19] == deed["at"][:19])
+def test_the_page_turns_and_names_the_culprit_in_time(shown_incident: dict[str, Any]) -> None:
+    deed, first = shown_incident["deed"], shown_incident["first"]
+    began = next(v for v in shown_incident["verdicts"] if v["observed_at"][:19] == deed["at"][:19])
     assert first["sequence"] - began["sequence"] + 1 <= WITHIN_SNAPSHOTS
     assert first["incidents"][0]["suspects"][0]["service"] == deed["service"]
-    assert deed["service"] in paged["said"]["headline"]
-    assert "expected" in paged["said"]["story"]
-    assert deed["service"] in paged["said"]["cards"]
+    assert deed["service"] in shown_incident["said"]["headline"]
+    assert "expected" in shown_incident["said"]["story"]
+    assert deed["service"] in shown_incident["said"]["cards"]
 
 
-def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(one: Tab, paged: dict[str, Any]) -> None:
+def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(
+    one: Tab, shown_incident: dict[str, Any]
+) -> None:
     one.open("/#mesh=demo")
     one.page.wait_for_selector("#verdict.anomalous")
-    times = [v["observed_at"] for v in paged["verdicts"]]
-    back = times.index(paged["first"]["observed_at"]) - 6
+    times = [v["observed_at"] for v in shown_incident["verdicts"]]
+    back = times.index(shown_incident["first"]["observed_at"]) - 6
     for _ in range(len(times) - 1 - back):
         one.page.keyboard.press("ArrowLeft")
     then = f"At {times[back][11:19]} UTC: No incident"
@@ -101,33 +107,33 @@ def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(one: Ta
     assert "at=" not in one.page.url
 
 
-def test_the_slider_scrubs(one: Tab, paged: dict[str, Any]) -> None:
+def test_the_slider_scrubs(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
     one.until(lambda: int(one.page.get_attribute("#scrub", "max") or 0) > 20, "a timeline")
     one.page.focus("#scrub")
     one.page.keyboard.press("Home")
     first = one.until(lambda: "showing" in one.text("#moment") and one.text("#moment"), "the first snapshot")
-    assert paged["verdicts"][0]["observed_at"][11:19] in first
+    assert shown_incident["verdicts"][0]["observed_at"][11:19] in first
     one.page.click("#live")
     one.until(lambda: "showing" not in one.text("#moment"), "now")
 
 
-def test_feedback_is_kept_and_taken_back(one: Tab, paged: dict[str, Any]) -> None:
-    incident = paged["first"]["incidents"][0]["id"]
+def test_feedback_is_kept_and_taken_back(one: Tab, shown_incident: dict[str, Any]) -> None:
+    incident = shown_incident["first"]["incidents"][0]["id"]
     feedback = f"{one.base}/v1/meshes/demo/feedback"
     one.open("/#mesh=demo")
-    one.page.click(f"[data-key='select {incident} {paged['deed']['service']}']")
-    one.page.click(f"button:text-is('Confirm: {paged['deed']['service']}')")
+    one.page.click(f"[data-key='select {incident} {shown_incident['deed']['service']}']")
+    one.page.click(f"button:text-is('Confirm: {shown_incident['deed']['service']}')")
     one.until(lambda: "Confirmed:" in one.text("#cards"), "it is confirmed")
     (kept,) = httpx.get(feedback).json()["feedback"]
-    assert (kept["incident"], kept["culprit"]) == (incident, paged["deed"]["service"])
+    assert (kept["incident"], kept["culprit"]) == (incident, shown_incident["deed"]["service"])
     one.page.reload()
     one.page.click("button:text-is('Undo')")
     one.until(lambda: "False alarm" in one.text("#cards"), "it is taken back")
     assert httpx.get(feedback).json()["feedback"] == []
 
 
-def test_two_periods_are_compared(one: Tab, paged: dict[str, Any]) -> None:
+def test_two_periods_are_compared(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
     one.page.keyboard.press("c")
     one.until(lambda: "error rate" in one.text("#comparison"), "what differs")
@@ -136,16 +142,16 @@ def test_two_periods_are_compared(one: Tab, paged: dict[str, Any]) -> None:
     assert "▲" in first
 
 
-def test_a_report_is_a_click_away(one: Tab, paged: dict[str, Any]) -> None:
+def test_a_report_is_a_click_away(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
     with one.page.context.expect_page() as opened:
         one.page.click("a:text-is('Report')")
     report = opened.value
     report.wait_for_load_state()
-    assert paged["deed"]["service"] in report.inner_text("h1")
+    assert shown_incident["deed"]["service"] in report.inner_text("h1")
 
 
-def test_a_deploy_raises_no_alert(one: Tab, base: str, paged: dict[str, Any]) -> None:
+def test_a_deploy_raises_no_alert(one: Tab, base: str, shown_incident: dict[str, Any]) -> None:
     one.open("/demo/#mesh=demo")
     pages = sum("alert within" in deed["outcome"] for deed in show(base)["deeds"])
     one.page.click("#demo button:text-is('Resume')")
@@ -163,7 +169,7 @@ def test_a_deploy_raises_no_alert(one: Tab, base: str, paged: dict[str, Any]) ->
     one.page.click("#demo button:text-is('Pause')")
 
 
-def test_everything_can_be_reached_by_keys(one: Tab, paged: dict[str, Any]) -> None:
+def test_everything_can_be_reached_by_keys(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
     one.page.keyboard.press("?")
     assert one.page.is_visible("#keys")
@@ -172,10 +178,13 @@ def test_everything_can_be_reached_by_keys(one: Tab, paged: dict[str, Any]) -> N
     one.page.keyboard.press("w")
     one.until(lambda: one.page.get_attribute("#all", "aria-pressed") == "true", "the whole mesh")
     one.page.keyboard.press("/")
-    one.page.keyboard.type(paged["deed"]["service"])
+    one.page.keyboard.type(shown_incident["deed"]["service"])
     one.page.keyboard.press("Enter")
     one.until(
-        lambda: f"{paged['deed']['service']} is selected" in (one.page.get_attribute("#canvas", "aria-label") or ""),
+        lambda: (
+            f"{shown_incident['deed']['service']} is selected"
+            in (one.page.get_attribute("#canvas", "aria-label") or "")
+        ),
         "it is found",
     )
     seen = set()
@@ -187,7 +196,7 @@ def test_everything_can_be_reached_by_keys(one: Tab, paged: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_accessible(browser: Any, base: str, paged: dict[str, Any], scheme: str, width: int) -> None:
+def test_accessible(browser: Any, base: str, shown_incident: dict[str, Any], scheme: str, width: int) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
@@ -200,8 +209,8 @@ def test_accessible(browser: Any, base: str, paged: dict[str, Any], scheme: str,
         assert opened.complaints == []
 
 
-def test_without_webgl_words_remain(browser: Any, base: str, paged: dict[str, Any]) -> None:
-    with launched(browser.browser_type, "--disable-3d-apis") as blind, tab(blind, base) as opened:
+def test_without_webgl_words_remain(browser: Any, base: str, shown_incident: dict[str, Any]) -> None:
+    with launch_browser(browser.browser_type, "--disable-3d-apis") as blind, tab(blind, base) as opened:
         opened.page.goto(f"{base}/#mesh=demo")
         opened.page.wait_for_selector(JUDGED)
         opened.page.wait_for_selector("#no-graph:not([hidden])")

@@ -11,14 +11,18 @@ import pytest
 
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.page.browsing import Tab, chromium, missing, tab
-from tests.serve_app.running import recorded, serving
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.serve_app.running import record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
 
 FAULT_FROM, WINDOW, STREAMS = 16, 20, 2
-SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 50, fault_from=FAULT_FROM)
+SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 50, fault_from=FAULT_FROM)
 ANOMALOUS = FAULT_FROM + 6  # snapshots, of which the last ones tell an incident
 HIDE = "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})"
 SEE = "delete document.visibilityState"
@@ -50,7 +54,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "collector.deadline_seconds": 1,
     }
     given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with serving(*given, "--port", "0") as (_, url):
+    with start_service(*given, "--port", "0") as (_, url):
         yield url
 
 

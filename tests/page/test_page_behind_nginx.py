@@ -12,15 +12,15 @@ import pytest
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.live.nginx import Nginx
-from tests.live.programs import missing as missing_program
-from tests.page.browsing import Tab, chromium, missing, tab
-from tests.serve_app.running import recorded, serving
+from tests.live.programs import missing_programs
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.serve_app.running import record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
-LACK = missing() or "; ".join(missing_program("nginx"))
+LACK = describe_missing() or "; ".join(missing_programs("nginx"))
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(LACK), reason=LACK)]
 
-SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 48, fault_from=40)
+SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
 PATIENCE_MS = 1000 * PATIENCE_SECONDS
 NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a server that is away: nobody can hush it
 
@@ -29,7 +29,7 @@ NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a ser
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its URL without the proxy, with an open incident."""
     state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
-    with serving(*state, "--port", "0") as (_, url):
+    with start_service(*state, "--port", "0") as (_, url):
         with httpx.Client(base_url=url, timeout=30) as http:
             for snapshot in SNAPSHOTS[:-1]:
                 http.post("/v1/meshes/shop/snapshots", content=json.dumps(snapshot_document(snapshot)))

@@ -12,10 +12,14 @@ from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.live.programs import free_ports
-from tests.page.browsing import chromium, missing, tab
-from tests.serve_app.running import kill_all, serving
+from tests.page.browsing import chromium, describe_missing, tab
+from tests.serve_app.running import kill_all, start_service
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
 
 SNAPSHOTS = list(Simulator(MeshSpec(services=40, seed=2), snapshots=16).snapshots())
 NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a server that is away: nobody can hush it
@@ -36,7 +40,7 @@ def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> N
     (port,) = free_ports(1)
     arguments = ["--set", f"store.path={tmp_path}", "--set", "limits.max_ahead_seconds=inf", "--port", str(port)]
     with tab(browser, f"http://127.0.0.1:{port}") as opened:
-        with serving(*arguments) as (process, url):
+        with start_service(*arguments) as (process, url):
             opened.page.goto(url)
             opened.until(lambda: opened.text("#headline") == "No mesh yet", "an empty service says so")
             for index in range(12):
@@ -48,7 +52,7 @@ def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> N
             kill_all(process)
         opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
         assert "No incident" in opened.text("#headline"), "what was known stays in sight"
-        with serving(*arguments) as (process, url):
+        with start_service(*arguments) as (process, url):
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back", 60)
             push(url, 12)
             opened.until(

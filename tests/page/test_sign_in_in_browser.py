@@ -16,13 +16,17 @@ from serve_app.access import Scope, editing
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.live.nginx import Nginx
-from tests.live.programs import missing as missing_program
-from tests.page.browsing import Tab, chromium, missing, tab
-from tests.serve_app.running import recorded, serving
+from tests.live.programs import missing_programs
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.serve_app.running import record_simulation, start_service
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
 
-SNAPSHOTS = recorded(MeshSpec(services=40, seed=2), 48, fault_from=40)
+SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
 REFUSED = "Failed to load resource"  # what a browser says of each answer that is an error: nobody can hush it
 
 
@@ -49,7 +53,7 @@ def tokens(file: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
-    with serving(*state, "--port", "0", "--set", f"serve.tokens_file={file}") as (_, url):
+    with start_service(*state, "--port", "0", "--set", f"serve.tokens_file={file}") as (_, url):
         headers = {"authorization": f"Bearer {tokens['writer']}"}
         with httpx.Client(base_url=url, timeout=60, headers=headers) as http:
             for snapshot in SNAPSHOTS:
@@ -87,7 +91,7 @@ def is_asking(opened: Tab) -> bool:
     return bool(opened.page.locator("#sign-in[open]").count())
 
 
-def told(opened: Tab) -> list[str]:
+def console_messages(opened: Tab) -> list[str]:
     """What the console says, but for answers that are errors."""
     return [text for text in opened.complaints if REFUSED not in text]
 
@@ -120,7 +124,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         opened.until(lambda: is_asking(opened), "the form is there again")
         assert cookie(opened) is None
         assert not opened.page.locator("#cards .card").first.is_visible(), "nothing of the mesh is in sight"
-        assert told(opened) == []
+        assert console_messages(opened) == []
         assert opened.strangers == []
 
 
@@ -183,7 +187,7 @@ def test_a_page_of_another_origin_cannot_use_the_session(
         assert httpx.get(f"{service}/v1/meshes/shop/mutes", headers=headers).json()["mutes"] == []
 
 
-@pytest.mark.skipif(bool(missing_program("nginx")), reason="; ".join(missing_program("nginx")))
+@pytest.mark.skipif(bool(missing_programs("nginx")), reason="; ".join(missing_programs("nginx")))
 def test_a_session_below_a_path_of_nginx(browser: Any, service: str, tokens: dict[str, str], tmp_path: Path) -> None:
     nginx = Nginx(tmp_path, int(service.rpartition(":")[2]))
     nginx.start()

@@ -27,7 +27,7 @@ def grow(mesh: Mesh, namespaces: list[int], calls: list[tuple[int, int]], weight
     )
 
 
-def thin(mesh: Mesh, stays: np.ndarray) -> tuple[Mesh, np.ndarray]:
+def keep_services(mesh: Mesh, stays: np.ndarray) -> tuple[Mesh, np.ndarray]:
     """The mesh of the services that stay, and their old positions."""
     kept = np.flatnonzero(stays)
     position = np.full(mesh.num_nodes, -1, dtype=np.int64)
@@ -78,7 +78,7 @@ def test_churn_moves_no_service_that_stays(seed: int) -> None:
     rng = np.random.default_rng(seed)
     mesh = random_mesh(1_500, 6_000, spaces=20, seed=seed)
     old = mesh.plan(limit=300)
-    left, kept = thin(mesh, rng.random(1_500) > 0.02)
+    left, kept = keep_services(mesh, rng.random(1_500) > 0.02)
     added = 30
     calls = [(left.num_nodes + i, int(rng.integers(left.num_nodes))) for i in range(added) for _ in range(3)]
     after = grow(left, rng.choice(left.namespaces, added).tolist(), calls)

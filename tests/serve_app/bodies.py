@@ -90,7 +90,7 @@ JSONS: dict[str, Callable[[int], bytes]] = {
 }  # fmt: skip
 
 
-def packed(field: str, item: bytes) -> Callable[[int], bytes]:
+def pack_lists(field: str, item: bytes) -> Callable[[int], bytes]:
     def build(size: int) -> bytes:
         count = size // len(item)
         begin = msgspec.msgpack.encode({"observed_at": "2026-03-01T03:12:00Z", field: 0})[:-1]
@@ -105,7 +105,7 @@ def packed(field: str, item: bytes) -> Callable[[int], bytes]:
 
 PACKED: dict[str, Callable[[int], bytes]] = {
     **{
-        f"{field} of {name}": packed(field, item)
+        f"{field} of {name}": pack_lists(field, item)
         for field in ("services", "calls", "changes", "nonsense", "observed_at")
         for name, item in {"empty maps": b"\x80", "empty lists": b"\x90", "nil": b"\xc0", "short text": b"\xa1x"}.items()
     },

@@ -79,7 +79,7 @@ def eventually(true: Callable[[], Any]) -> bool:
     return bool(found)
 
 
-def recorded(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:
+def record_simulation(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:
     """A recording of a simulated mesh; a busy service in the middle fails from one snapshot on."""
     simulator = Simulator(spec, snapshots=snapshots)
     if fault_from is not None:
@@ -128,7 +128,7 @@ def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
         assert came == wanted, where
 
 
-def kept(service: Service) -> dict[str, Any]:
+def read_store(service: Service) -> dict[str, Any]:
     """All that is stored: of each mesh its state, revision, sequence, verdict, and the snapshots of its window."""
     with closing(LocalStore(service.settings.store.path)) as store:
         names = [summary.mesh for summary in store.meshes()]
@@ -159,14 +159,14 @@ def refuses_what_is_no_document(service: Service, path: str) -> None:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
+def start_service(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
     """``tagae serve`` in a process of its own, and its URL; whatever becomes of it, no process is left."""
-    with telling(["serve", *arguments], r"Page: (http://\S+)/\s") as (process, found):
+    with start_command(["serve", *arguments], r"Page: (http://\S+)/\s") as (process, found):
         yield process, found[1]
 
 
 @contextmanager
-def telling(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psutil.Process, re.Match[str]]]:
+def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psutil.Process, re.Match[str]]]:
     """``tagae`` in a process of its own, as soon as it says something like this; no process is left."""
     command = [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
     environment = {**os.environ, "COLUMNS": "500"}

@@ -57,7 +57,9 @@ def incident(name: str, score: float, *suspects: str, severity: str = "major") -
     )
 
 
-def scored(index: int, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument) -> ScoredSnapshot:
+def scored_snapshot(
+    index: int, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument
+) -> ScoredSnapshot:
     """A scored snapshot."""
     return ScoredSnapshot(index, verdict(index, status, score, *incidents), 3.0)
 

@@ -19,10 +19,10 @@ from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import eventually, problem, recorded, serving, telling
+from tests.serve_app.running import eventually, problem, record_simulation, start_command, start_service
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
-SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)
+SNAPSHOTS = record_simulation(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)
 NAME, PROXY, STRANGER = "tagae.example", "127.0.0.9", "127.0.0.8"
 EVIL = "evil.example"
 OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -51,7 +51,7 @@ class Secured:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     file = folder / "tokens.toml"
     tokens = {
@@ -77,7 +77,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         max_ahead_seconds = inf
         """
     )
-    with serving("--config", str(config)) as (_, url):
+    with start_service("--config", str(config)) as (_, url):
         one = Secured(url, file, tokens)
         with Client(url, token=tokens["both"]) as client:
             for mesh in ("shop", "pay"):
@@ -100,51 +100,51 @@ def sequences(secured: Secured) -> dict[str, int]:
 
 
 @pytest.fixture
-def unchanged(secured: Secured) -> Iterator[None]:
-    before = sequences(secured)
+def check_unchanged(secured_service: Secured) -> Iterator[None]:
+    before = sequences(secured_service)
     yield
-    assert sequences(secured) == before
+    assert sequences(secured_service) == before
 
 
 # Hosts and origins.
 
 
 @pytest.mark.parametrize("token", ["", "admin"])
-@pytest.mark.usefixtures("unchanged")
-def test_a_rebound_name_reaches_nothing(secured: Secured, token: str) -> None:
+@pytest.mark.usefixtures("check_unchanged")
+def test_a_rebound_name_reaches_nothing(secured_service: Secured, token: str) -> None:
     """A page of another site asks under its own name, which now leads here; even with a token it gets no answer."""
     headers = {"origin": f"http://{EVIL}:8000", "host": f"{EVIL}:8000"}
-    with secured.http(token, **headers) as http:
+    with secured_service.http(token, **headers) as http:
         for path in ("/", "/healthz", "/v1/meshes", "/v1/meshes/shop/verdict", "/metrics", "/login"):
             problem(http.get(path), 421, "wrong-host")
         problem(http.post(PUSH, content=body(), headers=JSON), 421, "wrong-host")
-        problem(http.post("/login", json={"token": secured.tokens["admin"]}), 421, "wrong-host")
+        problem(http.post("/login", json={"token": secured_service.tokens["admin"]}), 421, "wrong-host")
         problem(http.delete("/v1/meshes/shop"), 421, "wrong-host")
 
 
-def test_names_and_addresses_of_the_service_are_answered(secured: Secured) -> None:
-    port = secured.url.rpartition(":")[2]
+def test_names_and_addresses_of_the_service_are_answered(secured_service: Secured) -> None:
+    port = secured_service.url.rpartition(":")[2]
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", NAME, f"{NAME}:{port}", "192.0.2.7"):
-        with secured.http("reader", host=host) as http:
+        with secured_service.http("reader", host=host) as http:
             assert http.get("/v1/meshes").status_code == 200, host
-    with secured.http("reader", host="a b") as http:
+    with secured_service.http("reader", host="a b") as http:
         assert http.get("/v1/meshes").status_code == 400
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "text/plain", "application/x-www-form-urlencoded", ""])
 @pytest.mark.parametrize("way", ["header", "cookie", "proxy"])
-@pytest.mark.usefixtures("unchanged")
-def test_a_page_of_another_site_changes_nothing(secured: Secured, way: str, media_type: str) -> None:
+@pytest.mark.usefixtures("check_unchanged")
+def test_a_page_of_another_site_changes_nothing(secured_service: Secured, way: str, media_type: str) -> None:
     """Whatever lets the caller in, and in whatever form the page sends it."""
     said = {
-        "header": {"authorization": f"Bearer {secured.tokens['admin']}"},
-        "cookie": {"cookie": f"tagae_token={secured.tokens['admin']}"},
+        "header": {"authorization": f"Bearer {secured_service.tokens['admin']}"},
+        "cookie": {"cookie": f"tagae_token={secured_service.tokens['admin']}"},
         "proxy": {"x-forwarded-user": "ada"},
     }[way]
     address = PROXY if way == "proxy" else "127.0.0.1"
     sites = [{"origin": f"https://{EVIL}"}, {"origin": "null"}, {"origin": "http://127.0.0.1:1"}]
     sites += [{"sec-fetch-site": "cross-site"}]
-    with secured.http(address=address, **said) as http:
+    with secured_service.http(address=address, **said) as http:
         assert http.get("/v1/meshes").status_code == 200, "they are let in"
         for site in sites:
             headers = {**site, **({"content-type": media_type} if media_type else {})}
@@ -153,11 +153,11 @@ def test_a_page_of_another_site_changes_nothing(secured: Secured, way: str, medi
             problem(http.post("/logout", content="{}", headers=headers), 403, "cross-origin")
 
 
-def test_an_own_page_says_what_it_sends(secured: Secured) -> None:
-    with secured.http("both", origin=secured.url) as http:
+def test_an_own_page_says_what_it_sends(secured_service: Secured) -> None:
+    with secured_service.http("both", origin=secured_service.url) as http:
         problem(http.post(PUSH, content=body()), 415, "unsupported-media-type")
         assert http.post(PUSH, content=body(0), headers=JSON).status_code == 200
-    with secured.http("both", origin=f"https://{NAME}") as http:
+    with secured_service.http("both", origin=f"https://{NAME}") as http:
         assert http.post(PUSH, content=body(0), headers=JSON).status_code == 200
 
 
@@ -176,11 +176,11 @@ def operations(secured: Secured) -> list[tuple[str, str]]:
 OPEN = {"/healthz", "/readyz"}
 
 
-@pytest.mark.usefixtures("unchanged")
-def test_every_route_is_refused_without_a_token(secured: Secured) -> None:
-    asked = operations(secured)
+@pytest.mark.usefixtures("check_unchanged")
+def test_every_route_is_refused_without_a_token(secured_service: Secured) -> None:
+    asked = operations(secured_service)
     assert len(asked) > 25
-    with secured.http() as http:
+    with secured_service.http() as http:
         for method, path in asked:
             response = http.request(method, path)
             if path in OPEN:
@@ -195,17 +195,19 @@ def test_every_route_is_refused_without_a_token(secured: Secured) -> None:
         assert http.get("/login").json() == {"needed": True, "name": None, "scopes": [], "cookie": False}
 
 
-@pytest.mark.usefixtures("unchanged")
-def test_every_route_is_refused_with_a_wrong_token(secured: Secured) -> None:
-    with secured.http("tagae_wrong", STRANGER) as http:
-        codes = {http.request(method, path).status_code for method, path in operations(secured) if path not in OPEN}
+@pytest.mark.usefixtures("check_unchanged")
+def test_every_route_is_refused_with_a_wrong_token(secured_service: Secured) -> None:
+    with secured_service.http("tagae_wrong", STRANGER) as http:
+        codes = {
+            http.request(method, path).status_code for method, path in operations(secured_service) if path not in OPEN
+        }
     assert codes == {401, 429}
 
 
-@pytest.mark.usefixtures("unchanged")
-def test_a_reader_changes_nothing_and_a_writer_reads_nothing(secured: Secured) -> None:
-    with secured.http("reader") as reader, secured.http("writer") as writer:
-        for method, path in operations(secured):
+@pytest.mark.usefixtures("check_unchanged")
+def test_a_reader_changes_nothing_and_a_writer_reads_nothing(secured_service: Secured) -> None:
+    with secured_service.http("reader") as reader, secured_service.http("writer") as writer:
+        for method, path in operations(secured_service):
             if path in OPEN or path.endswith("/stream"):
                 continue
             if method == "GET":
@@ -218,8 +220,8 @@ def test_a_reader_changes_nothing_and_a_writer_reads_nothing(secured: Secured) -
                 assert (refused in (401, 403)) != is_writing, (method, path, refused)
 
 
-def test_a_token_for_one_mesh_sees_no_other(secured: Secured) -> None:
-    with secured.http("shop") as http:
+def test_a_token_for_one_mesh_sees_no_other(secured_service: Secured) -> None:
+    with secured_service.http("shop") as http:
         assert [row["mesh"] for row in http.get("/v1/meshes").json()] == ["shop"]
         assert http.get("/v1/meshes/shop/verdict").status_code == 200
         assert http.post(PUSH, content=body(0), headers=JSON).status_code == 200
@@ -243,29 +245,29 @@ def test_a_token_for_one_mesh_sees_no_other(secured: Secured) -> None:
             "/v1/meshes/pay?x=/v1/meshes/shop/verdict",
         ):
             request = http.build_request("GET", "/")
-            request.url = httpx.URL(secured.url).copy_with(raw_path=path.encode())
+            request.url = httpx.URL(secured_service.url).copy_with(raw_path=path.encode())
             response = http.send(request)
             assert response.status_code in (403, 404), (path, response.status_code)
             assert "observed_at" not in response.text, path
 
 
-def test_tokens_come_and_go_while_it_runs(secured: Secured) -> None:
-    token = editing.create(secured.file, "fresh", [Scope.READ])
-    with secured.http(token, "127.0.0.7") as http:
+def test_tokens_come_and_go_while_it_runs(secured_service: Secured) -> None:
+    token = editing.create(secured_service.file, "fresh", [Scope.READ])
+    with secured_service.http(token, "127.0.0.7") as http:
         assert eventually(lambda: http.get("/v1/meshes").status_code == 200)
         with http.stream("GET", "/v1/meshes/shop/verdicts/stream") as stream:
             lines = stream.iter_lines()
             assert any(line.startswith("data:") for line in lines)
-            editing.remove(secured.file, "fresh")
+            editing.remove(secured_service.file, "fresh")
             assert not [line for line in lines if line.startswith("data:")], "the stream ends with the token"
         assert eventually(lambda: http.get("/v1/meshes").status_code == 401)
-    with secured.http("reader") as http:
+    with secured_service.http("reader") as http:
         assert http.get("/v1/meshes").status_code == 200, "the others stay"
 
 
-def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured: Secured) -> None:
+def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured_service: Secured) -> None:
     address = "127.0.0.6"
-    with secured.http("tagae_wrong", address) as wrong, secured.http("reader", address) as right:
+    with secured_service.http("tagae_wrong", address) as wrong, secured_service.http("reader", address) as right:
         for _ in range(MAX_FAILURES):
             problem(wrong.get("/v1/meshes"), 401, "unauthenticated")
         response = wrong.get("/v1/meshes")
@@ -276,7 +278,7 @@ def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured: Secu
             assert wrong.post("/login", json={"token": "wrong"}).status_code == 401
         assert wrong.post("/login", json={"token": "wrong"}).status_code == 429
         assert right.get("/v1/meshes").status_code == 200
-    with secured.http("reader") as http:
+    with secured_service.http("reader") as http:
         lines = [
             line for line in http.get("/metrics").text.splitlines() if line.startswith("tagae_failed_logins_total")
         ]
@@ -288,14 +290,14 @@ def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured: Secu
 # The cookie of the page.
 
 
-def test_a_login_is_a_cookie_that_scripts_cannot_read(secured: Secured) -> None:
-    with secured.http(origin=secured.url) as http:
+def test_a_login_is_a_cookie_that_scripts_cannot_read(secured_service: Secured) -> None:
+    with secured_service.http(origin=secured_service.url) as http:
         problem(http.post("/login", json={"token": "wrong"}), 401, "unauthenticated")
         problem(http.post("/login", json={}), 422, "invalid-document", "/token")
-        response = http.post("/login", json={"token": f" {secured.tokens['both']}\n"})
+        response = http.post("/login", json={"token": f" {secured_service.tokens['both']}\n"})
         assert response.status_code == 204
         said = response.headers["set-cookie"].split("; ")
-        assert said == [f"tagae_token={secured.tokens['both']}", "Max-Age=43200", "HttpOnly", "SameSite=Strict"]
+        assert said == [f"tagae_token={secured_service.tokens['both']}", "Max-Age=43200", "HttpOnly", "SameSite=Strict"]
         assert response.headers["cache-control"] == "no-store"
         assert http.get("/v1/meshes").status_code == 200
         assert http.get("/login").json() == {
@@ -310,10 +312,10 @@ def test_a_login_is_a_cookie_that_scripts_cannot_read(secured: Secured) -> None:
         assert http.get("/v1/meshes").status_code == 401
 
 
-def test_below_a_path_of_a_proxy_the_cookie_is_for_that_path(secured: Secured) -> None:
+def test_below_a_path_of_a_proxy_the_cookie_is_for_that_path(secured_service: Secured) -> None:
     """Without Path, a client takes the folder of the address that it asked (RFC 6265, 5.1.4)."""
-    with secured.http() as http:
-        response = http.post("/login", json={"token": secured.tokens["reader"]})
+    with secured_service.http() as http:
+        response = http.post("/login", json={"token": secured_service.tokens["reader"]})
         assert "path" not in response.headers["set-cookie"].lower()
         asked = httpx.Request("POST", "http://proxy.example/tagae/login")
         jar = httpx.Cookies()
@@ -326,9 +328,9 @@ def test_below_a_path_of_a_proxy_the_cookie_is_for_that_path(secured: Secured) -
             assert ("cookie" in request.headers) is sent, path
 
 
-def test_a_trusted_proxy_names_the_user_and_the_scheme(secured: Secured) -> None:
+def test_a_trusted_proxy_names_the_user_and_the_scheme(secured_service: Secured) -> None:
     said = {"x-forwarded-user": "ada", "x-forwarded-proto": "https"}
-    with secured.http(address=PROXY, **said) as http:
+    with secured_service.http(address=PROXY, **said) as http:
         assert http.get("/login").json() == {
             "needed": True,
             "name": "ada",
@@ -337,21 +339,29 @@ def test_a_trusted_proxy_names_the_user_and_the_scheme(secured: Secured) -> None
         }
         assert http.post(PUSH, content=body(0), headers=JSON).status_code == 200
         problem(http.delete("/v1/meshes/shop"), 403, "forbidden")
-        assert http.post("/login", json={"token": secured.tokens["both"]}).headers["set-cookie"].endswith("; Secure")
-    with secured.http(**said, **{"x-forwarded-for": PROXY}) as http:
+        assert (
+            http.post("/login", json={"token": secured_service.tokens["both"]})
+            .headers["set-cookie"]
+            .endswith("; Secure")
+        )
+    with secured_service.http(**said, **{"x-forwarded-for": PROXY}) as http:
         assert http.get("/v1/meshes").status_code == 401
-        assert not http.post("/login", json={"token": secured.tokens["both"]}).headers["set-cookie"].endswith("Secure")
+        assert (
+            not http.post("/login", json={"token": secured_service.tokens["both"]})
+            .headers["set-cookie"]
+            .endswith("Secure")
+        )
 
 
 # Clients.
 
 
-def test_the_client_and_the_command_line_bring_a_token(secured: Secured, tmp_path: Path) -> None:
-    with Client(secured.url, token=secured.tokens["reader"]) as client:
+def test_the_client_and_the_command_line_bring_a_token(secured_service: Secured, tmp_path: Path) -> None:
+    with Client(secured_service.url, token=secured_service.tokens["reader"]) as client:
         assert {row.mesh for row in client.meshes()} >= {"shop", "pay"}
         with pytest.raises(Forbidden, match="expected the scope admin"):
             client.delete("shop")
-    with Client(secured.url) as client, pytest.raises(Unauthenticated, match="Authorization: Bearer TOKEN"):
+    with Client(secured_service.url) as client, pytest.raises(Unauthenticated, match="Authorization: Bearer TOKEN"):
         client.meshes()
     run = CliRunner()
     recording, secret = tmp_path / "recording", tmp_path / "admin.token"
@@ -359,8 +369,8 @@ def test_the_client_and_the_command_line_bring_a_token(secured: Secured, tmp_pat
         app, ["simulate", str(recording), "--services", "24", "--calls-per-service", "3", "--snapshots", "3"]
     )
     assert made.exit_code == 0, made.stderr
-    secret.write_text(secured.tokens["admin"] + "\n")
-    command = ["score", str(recording), "--url", secured.url]
+    secret.write_text(secured_service.tokens["admin"] + "\n")
+    command = ["score", str(recording), "--url", secured_service.url]
     assert "send a token" in run.invoke(app, command).stderr
     by_option = run.invoke(app, [*command, "--token-file", str(secret)])
     assert by_option.exit_code == 0, by_option.stderr
@@ -441,7 +451,7 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     token = editing.create(file, "a", [Scope.READ, Scope.WRITE])
     given = {"certificate_file": made, "key_file": key, "tokens_file": file}
     settings = [part for name, value in given.items() for part in ("--set", f"serve.{name}={value}")]
-    with telling(
+    with start_command(
         ["serve", "--port", "0", *settings, "--set", f"store.path={tmp_path}"], r"Page: (https://\S+)/\s"
     ) as found:
         url = found[1][1]

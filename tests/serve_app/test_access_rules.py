@@ -191,7 +191,7 @@ def test_a_file_that_others_can_read_is_used_with_a_warning(file: Path, caplog: 
 
 
 @pytest.fixture
-def named() -> Access:
+def access_by_name() -> Access:
     return Access(
         Rules(allowed_hosts=("tagae.example", "other.example:8443"), external_url="https://mesh.example/tagae")
     )
@@ -225,20 +225,22 @@ def named() -> Access:
         ("tägae.example", BadHost),
     ],
 )
-def test_only_names_of_the_service_are_answered(named: Access, host: str, error: type[ServeError] | None) -> None:
+def test_only_names_of_the_service_are_answered(
+    access_by_name: Access, host: str, error: type[ServeError] | None
+) -> None:
     headers = [(b"host", host.encode("latin-1"))]
     if error is None:
-        named.check("GET", "/healthz", headers, LOCAL)
+        access_by_name.check("GET", "/healthz", headers, LOCAL)
         return
     with pytest.raises(error):
-        named.check("GET", "/healthz", headers, LOCAL)
+        access_by_name.check("GET", "/healthz", headers, LOCAL)
 
 
-def test_a_host_is_needed_once_except_in_http_1_0(named: Access) -> None:
+def test_a_host_is_needed_once_except_in_http_1_0(access_by_name: Access) -> None:
     for headers in ([], [HOST, HOST]):
         with pytest.raises(BadHost):
-            named.check("GET", "/healthz", headers, LOCAL)
-    named.check("GET", "/healthz", [], LOCAL, http_version="1.0")
+            access_by_name.check("GET", "/healthz", headers, LOCAL)
+    access_by_name.check("GET", "/healthz", [], LOCAL, http_version="1.0")
 
 
 @pytest.mark.parametrize(
@@ -264,19 +266,19 @@ def test_a_host_is_needed_once_except_in_http_1_0(named: Access) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "PATCH"])
-def test_only_own_pages_change_anything(named: Access, method: str, origin: str, allowed: bool) -> None:
+def test_only_own_pages_change_anything(access_by_name: Access, method: str, origin: str, allowed: bool) -> None:
     header = (b"origin", origin.encode())
-    assert outcome(named, method, PUSH, header) == ("ok" if allowed else "CrossOrigin")
-    assert outcome(named, "GET", "/v1/meshes", header) == "ok", "nothing lets the page read the answer"
+    assert outcome(access_by_name, method, PUSH, header) == ("ok" if allowed else "CrossOrigin")
+    assert outcome(access_by_name, "GET", "/v1/meshes", header) == "ok", "nothing lets the page read the answer"
 
 
-def test_what_the_browser_says_of_the_site_counts(named: Access) -> None:
-    assert outcome(named, "POST", PUSH, (b"sec-fetch-site", b"cross-site")) == "CrossOrigin"
-    assert outcome(named, "POST", PUSH, (b"sec-fetch-site", b"same-origin")) == "ok"
+def test_what_the_browser_says_of_the_site_counts(access_by_name: Access) -> None:
+    assert outcome(access_by_name, "POST", PUSH, (b"sec-fetch-site", b"cross-site")) == "CrossOrigin"
+    assert outcome(access_by_name, "POST", PUSH, (b"sec-fetch-site", b"same-origin")) == "ok"
     twice = [(b"origin", b"http://127.0.0.1:8000"), (b"origin", b"http://evil.example")]
-    assert outcome(named, "POST", PUSH, *twice) == "CrossOrigin"
+    assert outcome(access_by_name, "POST", PUSH, *twice) == "CrossOrigin"
     with pytest.raises(CrossOrigin):
-        named.check("POST", "/login", [HOST, (b"origin", b"http://evil.example")], LOCAL)
+        access_by_name.check("POST", "/login", [HOST, (b"origin", b"http://evil.example")], LOCAL)
 
 
 # Routes.
@@ -463,27 +465,38 @@ def test_without_a_login_only_this_machine_is_served() -> None:
 
 
 @pytest.fixture
-def proxied(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
+def access_by_proxy(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
     proxies = ("10.0.0.0/24", "fd00::/64")
     return Access(Rules(tokens_file=file, trusted_proxies=proxies, proxy_user_header="X-Forwarded-User"), clock)
 
 
-def test_only_a_trusted_proxy_names_the_user(proxied: Access, tokens: dict[str, str]) -> None:
+def test_only_a_trusted_proxy_names_the_user(access_by_proxy: Access, tokens: dict[str, str]) -> None:
     said = (b"x-forwarded-user", b"ada")
-    found = proxied.check("GET", "/v1/meshes", [HOST, said], ("10.0.0.9", 1))
+    found = access_by_proxy.check("GET", "/v1/meshes", [HOST, said], ("10.0.0.9", 1))
     assert (found.name, found.scopes, found.way) == ("ada", {Scope.READ, Scope.WRITE}, "proxy")
     for inside in (("10.0.0.9", 1), ("fd00::5", 1), ("::ffff:10.0.0.9", 1)):
-        assert outcome(proxied, "POST", PUSH, said, client=inside) == "ok"
-        assert outcome(proxied, "DELETE", "/v1/meshes/shop", said, client=inside) == "Forbidden"
-        assert outcome(proxied, "GET", "/v1/meshes", client=inside) == "Unauthenticated"
-        assert outcome(proxied, "GET", "/v1/meshes", said, said, client=inside) == "Unauthenticated", "sent twice"
-        assert outcome(proxied, "GET", "/v1/meshes", (b"x-forwarded-user", b""), client=inside) == "Unauthenticated"
+        assert outcome(access_by_proxy, "POST", PUSH, said, client=inside) == "ok"
+        assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", said, client=inside) == "Forbidden"
+        assert outcome(access_by_proxy, "GET", "/v1/meshes", client=inside) == "Unauthenticated"
+        assert outcome(access_by_proxy, "GET", "/v1/meshes", said, said, client=inside) == "Unauthenticated", (
+            "sent twice"
+        )
+        assert (
+            outcome(access_by_proxy, "GET", "/v1/meshes", (b"x-forwarded-user", b""), client=inside)
+            == "Unauthenticated"
+        )
     for outside in (FAR, LOCAL, ("10.0.1.9", 1), None):
-        assert outcome(proxied, "GET", "/v1/meshes", said, client=outside) == "Unauthenticated"
+        assert outcome(access_by_proxy, "GET", "/v1/meshes", said, client=outside) == "Unauthenticated"
     wrong = (b"cookie", b"tagae_token=gone")
-    assert outcome(proxied, "GET", "/v1/meshes", said, wrong, client=("10.0.0.9", 1)) == "ok"
-    assert outcome(proxied, "GET", "/v1/meshes", said, bearer("wrong"), client=("10.0.0.9", 1)) == "Unauthenticated"
-    assert outcome(proxied, "DELETE", "/v1/meshes/shop", said, bearer(tokens["admin"]), client=("10.0.0.9", 1)) == "ok"
+    assert outcome(access_by_proxy, "GET", "/v1/meshes", said, wrong, client=("10.0.0.9", 1)) == "ok"
+    assert (
+        outcome(access_by_proxy, "GET", "/v1/meshes", said, bearer("wrong"), client=("10.0.0.9", 1))
+        == "Unauthenticated"
+    )
+    assert (
+        outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", said, bearer(tokens["admin"]), client=("10.0.0.9", 1))
+        == "ok"
+    )
 
 
 @pytest.mark.parametrize(
@@ -498,19 +511,19 @@ def test_only_a_trusted_proxy_names_the_user(proxied: Access, tokens: dict[str, 
         ("10.0.0.9, 203.0.113.7", True),
     ],
 )
-def test_an_address_that_a_client_names_is_no_proxy(proxied: Access, forwarded: str, allowed: bool) -> None:
+def test_an_address_that_a_client_names_is_no_proxy(access_by_proxy: Access, forwarded: str, allowed: bool) -> None:
     """As uvicorn hands on the address of a process of this machine that sends X-Forwarded-For."""
     said = (b"x-forwarded-user", b"ada"), (b"x-forwarded-for", forwarded.encode())
     expected = "ok" if allowed else "Unauthenticated"
-    assert outcome(proxied, "GET", "/v1/meshes", *said, client=("10.0.0.9", 1)) == expected
+    assert outcome(access_by_proxy, "GET", "/v1/meshes", *said, client=("10.0.0.9", 1)) == expected
 
 
-def test_only_a_trusted_proxy_says_that_the_caller_speaks_tls(proxied: Access) -> None:
+def test_only_a_trusted_proxy_says_that_the_caller_speaks_tls(access_by_proxy: Access) -> None:
     said = [HOST, (b"x-forwarded-proto", b"https")]
-    assert proxied.is_secure("http", said, ("10.0.0.9", 1))
-    assert not proxied.is_secure("http", said, FAR)
-    assert not proxied.is_secure("http", [HOST], ("10.0.0.9", 1))
-    assert proxied.is_secure("https", [HOST], FAR)
+    assert access_by_proxy.is_secure("http", said, ("10.0.0.9", 1))
+    assert not access_by_proxy.is_secure("http", said, FAR)
+    assert not access_by_proxy.is_secure("http", [HOST], ("10.0.0.9", 1))
+    assert access_by_proxy.is_secure("https", [HOST], FAR)
 
 
 # Failures.
@@ -532,11 +545,13 @@ def test_an_address_that_fails_too_often_waits_and_a_right_token_works(
     assert outcome(access, "GET", "/v1/meshes", bearer("wrong")) == "Unauthenticated"
 
 
-def test_addresses_are_those_of_clients_and_not_of_trusted_proxies(proxied: Access) -> None:
+def test_addresses_are_those_of_clients_and_not_of_trusted_proxies(access_by_proxy: Access) -> None:
     proxy = ("10.0.0.9", 1)
 
     def fail(forwarded: bytes, client: object = proxy) -> str:
-        return outcome(proxied, "GET", "/v1/meshes", bearer("x"), (b"x-forwarded-for", forwarded), client=client)
+        return outcome(
+            access_by_proxy, "GET", "/v1/meshes", bearer("x"), (b"x-forwarded-for", forwarded), client=client
+        )
 
     for _ in range(failures.MAX_FAILURES):
         assert fail(b"1.1.1.1, 203.0.113.7, 10.0.0.5") == "Unauthenticated"

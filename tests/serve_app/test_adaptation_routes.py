@@ -11,7 +11,7 @@ import pytest
 from model.features import P50, P99, RATE
 from model.snapshot import MeshSnapshot
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, problem, push, recorded
+from tests.serve_app.running import Service, problem, push, record_simulation
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.ray]
@@ -21,7 +21,7 @@ PATH = f"/v1/meshes/{MESH}/adapter"
 SPEC = MeshSpec(services=30, seed=5)
 
 
-def swinging(snapshots: Sequence[MeshSnapshot]) -> list[MeshSnapshot]:
+def with_swinging_load(snapshots: Sequence[MeshSnapshot]) -> list[MeshSnapshot]:
     """The same with load that swings, and latencies that follow it more than load explains elsewhere."""
     days = []
     for i, s in enumerate(snapshots):
@@ -37,7 +37,7 @@ def swinging(snapshots: Sequence[MeshSnapshot]) -> list[MeshSnapshot]:
 
 @pytest.fixture(scope="module")
 def days(service: Service) -> list[MeshSnapshot]:
-    return swinging(recorded(SPEC, service.settings.adapt.every_snapshots + 8))
+    return with_swinging_load(record_simulation(SPEC, service.settings.adapt.every_snapshots + 8))
 
 
 def adapter(service: Service) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import pytest
 
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, decode_snapshot
 from tests.serve_app.bodies import FACTOR, JSONS, PACKED, SPARE
-from tests.serve_app.running import Service, kept, push
+from tests.serve_app.running import Service, push, read_store
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -292,10 +292,10 @@ def mesh(service: Service) -> None:
 
 
 @pytest.fixture
-def unharmed(service: Service, mesh: None) -> Iterator[None]:
-    before = kept(service)
+def check_unharmed(service: Service, mesh: None) -> Iterator[None]:
+    before = read_store(service)
     yield
-    assert kept(service) == before
+    assert read_store(service) == before
     assert service.http.get("/healthz").status_code == 200
 
 
@@ -306,7 +306,7 @@ def report() -> Iterator[None]:
     print(f"\n{len(sent)} attacks; the longest answer took {seconds:.2f} s: {name}")
 
 
-def refused(service: Service, name: str, method: str, path: str, **request: Any) -> list[str]:
+def check_refusal(service: Service, name: str, method: str, path: str, **request: Any) -> list[str]:
     """What is wrong with the answer to one attack."""
     started = time.perf_counter()
     try:
@@ -325,7 +325,7 @@ def refused(service: Service, name: str, method: str, path: str, **request: Any)
     return [f"{name}: {response.status_code} {content_type} {response.text[:200]}"]
 
 
-def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+def change_at(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     made: Any = document()
     inside = made
     for step in path[:-1]:
@@ -363,12 +363,12 @@ def is_sound(form: str, path: tuple[Any, ...], value: Any) -> bool:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("route", [PUSH, BASELINE, SCORE])
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("check_unharmed")
 def test_a_snapshot_with_one_bad_value_is_refused(service: Service, form: str, route: str) -> None:
     media_type, one, many = FORMS[form]
     others = [document(minute) for minute in range(3, 15)]
     wrong: list[str] = []
-    made = [(path, value, changed(path, value)) for path, values in VALUES for value in values]
+    made = [(path, value, change_at(path, value)) for path, values in VALUES for value in values]
     made += [((), i, change(document())) for i, change in enumerate(WHOLE)]
     if route != PUSH:  # the same decoder: a third of the inputs, other ones for each form
         made = made[list(FORMS).index(form) % 3 :: 3]
@@ -380,63 +380,65 @@ def test_a_snapshot_with_one_bad_value_is_refused(service: Service, form: str, r
         except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError, AttributeError):
             continue  # this form cannot say it
         name = f"{form} {route} {path} {str(value)[:40]!r}"
-        wrong += refused(service, name, "POST", route, content=body, headers={"content-type": media_type})
+        wrong += check_refusal(service, name, "POST", route, content=body, headers={"content-type": media_type})
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
     ("media_type", "bodies"), [(JSON, TEXT_DAMAGE), (MESSAGEPACK, PACKED_DAMAGE), (ARROW, ARROW_DAMAGE)], ids=["JSON", "MessagePack", "Arrow"]
 )  # fmt: skip
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("check_unharmed")
 def test_damaged_bodies_are_refused(service: Service, media_type: str, bodies: list[bytes]) -> None:
     wrong: list[str] = []
     for route in (PUSH, BASELINE, SCORE, *((FEEDBACK, MUTES) if media_type == JSON else ())):
         for body in bodies:
             name = f"{media_type} {route} {body[:60]!r} {len(body)}"
-            wrong += refused(service, name, "POST", route, content=body, headers={"content-type": media_type})
+            wrong += check_refusal(service, name, "POST", route, content=body, headers={"content-type": media_type})
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("check_unharmed")
 def test_bad_feedback_and_mutes_are_refused(service: Service, kind: str) -> None:
     path, good, fields = ACTIONS[kind]
     wrong: list[str] = []
     for field, values in fields:
         for value in values:
             body = as_json(good | {field: value})
-            wrong += refused(service, f"{kind} {field} {str(value)[:40]!r}", "POST", path, content=body)
+            wrong += check_refusal(service, f"{kind} {field} {str(value)[:40]!r}", "POST", path, content=body)
     for field in good:
         if kind == "feedback" or field in ("since", "end", "reason"):
             body = as_json({name: value for name, value in good.items() if name != field})
-            wrong += refused(service, f"{kind} without {field}", "POST", path, content=body)
+            wrong += check_refusal(service, f"{kind} without {field}", "POST", path, content=body)
         body = as_json(good)[:-1] + b"," + as_json({field: good[field]})[1:]
-        wrong += refused(service, f"{kind} {field} twice", "POST", path, content=body)
+        wrong += check_refusal(service, f"{kind} {field} twice", "POST", path, content=body)
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("check_unharmed")
 def test_odd_paths_and_parameters_are_refused(service: Service) -> None:
     wrong: list[str] = []
     for odd in ODD:
         for read in READS:
-            wrong += refused(service, f"GET {read} of {odd[:20]}", "GET", f"/v1/meshes/{odd}/{read}")
+            wrong += check_refusal(service, f"GET {read} of {odd[:20]}", "GET", f"/v1/meshes/{odd}/{read}")
         for route in ("snapshots", "baseline", "feedback", "mutes", "adapter/rollback"):
-            wrong += refused(service, f"POST {route} of {odd[:20]}", "POST", f"/v1/meshes/{odd}/{route}", content=GOOD)
+            wrong += check_refusal(
+                service, f"POST {route} of {odd[:20]}", "POST", f"/v1/meshes/{odd}/{route}", content=GOOD
+            )
         for path in (f"{FEEDBACK}/{odd}", f"{MUTES}/{odd}", f"/v1/meshes/{odd}"):
             if not re.search(r"/(\.\.|%2e%2e)$", path):  # the client leads those elsewhere
-                wrong += refused(service, f"DELETE {path[:60]}", "DELETE", path)
-        wrong += refused(service, f"GET /static/{odd[:20]}", "GET", f"/static/{odd}/page.js")
+                wrong += check_refusal(service, f"DELETE {path[:60]}", "DELETE", path)
+        wrong += check_refusal(service, f"GET /static/{odd[:20]}", "GET", f"/static/{odd}/page.js")
     for route, query in QUERIES:
-        wrong += refused(service, f"GET {route}?{query[:60]}", "GET", f"{BASE}/{route}?{query}")
-        wrong += refused(service, f"GET {route}?nonsense", "GET", f"{BASE}/{route}?nonsense={quote(query[:500])}")
+        wrong += check_refusal(service, f"GET {route}?{query[:60]}", "GET", f"{BASE}/{route}?{query}")
+        wrong += check_refusal(service, f"GET {route}?nonsense", "GET", f"{BASE}/{route}?nonsense={quote(query[:500])}")
     for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):
         for route in (PUSH, SCORE, f"{BASE}/verdict", "/v1/model", "/healthz"):
-            wrong += refused(service, f"{method} {route}", method, route, content=GOOD)
+            wrong += check_refusal(service, f"{method} {route}", method, route, content=GOOD)
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("check_unharmed")
 def test_bodies_that_call_themselves_something_else_are_refused(service: Service) -> None:
     headers = [
         *({"content-type": kind} for kind in (
@@ -450,9 +452,9 @@ def test_bodies_that_call_themselves_something_else_are_refused(service: Service
     bad = as_json(document() | {"observed_at": "never"})
     for route in (PUSH, BASELINE, SCORE, FEEDBACK, MUTES):
         for said in headers:
-            wrong += refused(service, f"{route} as {str(said)[:60]}", "POST", route, content=bad, headers=said)
+            wrong += check_refusal(service, f"{route} as {str(said)[:60]}", "POST", route, content=bad, headers=said)
         for media_type in (MESSAGEPACK, ARROW):
-            wrong += refused(
+            wrong += check_refusal(
                 service,
                 f"{route} JSON as {media_type}",
                 "POST",
@@ -461,7 +463,7 @@ def test_bodies_that_call_themselves_something_else_are_refused(service: Service
                 headers={"content-type": media_type},
             )
     for body in (b"{", b"[1]", b'{"a":1}', b"x" * 2**21, b"\xff"):
-        wrong += refused(service, f"rollback {body[:9]!r}", "POST", ROLLBACK, content=body)
+        wrong += check_refusal(service, f"rollback {body[:9]!r}", "POST", ROLLBACK, content=body)
     assert not wrong, "\n".join(wrong)
 
 
@@ -475,7 +477,7 @@ def ingress() -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("check_unharmed")
 def test_the_ingress_does_not_grow_out_of_proportion(service: Service) -> None:
     processes = ingress()
     if not processes:
@@ -495,7 +497,7 @@ def test_the_ingress_does_not_grow_out_of_proportion(service: Service) -> None:
             thread = threading.Thread(target=sample)
             thread.start()
             for route in (PUSH, SCORE):
-                wrong += refused(
+                wrong += check_refusal(
                     service,
                     f"{media_type} {case} {route}",
                     "POST",

@@ -13,12 +13,12 @@ from msgspec import msgpack
 
 from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, kept, problem, push, recorded
+from tests.serve_app.running import Service, problem, push, read_store, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
 MESH = "bad-input"
-SNAPSHOTS = recorded(MeshSpec(services=30, seed=3), 12)
+SNAPSHOTS = record_simulation(MeshSpec(services=30, seed=3), 12)
 NEXT = snapshot_document(SNAPSHOTS[3])
 PUSH, BASELINE, SCORE = f"/v1/meshes/{MESH}/snapshots", f"/v1/meshes/{MESH}/baseline", "/v1/score"
 
@@ -31,12 +31,12 @@ def mesh(service: Service) -> None:
 
 
 @pytest.fixture
-def unchanged(service: Service, mesh: None) -> Iterator[None]:
+def check_unchanged(service: Service, mesh: None) -> Iterator[None]:
     """Nothing that is stored changes during the test."""
-    before = kept(service)
+    before = read_store(service)
     assert before[MESH][0] is not None
     yield
-    assert kept(service) == before
+    assert read_store(service) == before
 
 
 def _set(value: Any, *path: Any) -> Callable[[dict[str, Any]], None]:
@@ -118,7 +118,7 @@ EVERY_FORM = pytest.mark.parametrize("form", FORMS)
 
 @EVERY_FORM
 @pytest.mark.parametrize("case", CONTENT)
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_wrong_content_is_refused_with_its_place(service: Service, case: str, form: str) -> None:
     change, pointer = CONTENT[case]
     several = [snapshot_document(s) for s in SNAPSHOTS]
@@ -138,7 +138,7 @@ def test_wrong_content_is_refused_with_its_place(service: Service, case: str, fo
 
 
 @EVERY_FORM
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_damaged_bytes_are_refused(service: Service, form: str) -> None:
     """Cut off, and what it is not: each form's own header is missing."""
     media_type, encode = FORMS[form]
@@ -151,7 +151,7 @@ def test_damaged_bytes_are_refused(service: Service, form: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400"])
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_what_is_no_number_is_refused_with_its_place(service: Service, number: str) -> None:
     document = deepcopy(NEXT)
     document["calls"][2]["requests_per_second"] = -12345.0
@@ -178,14 +178,14 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("body", MALFORMED, ids=lambda body: repr(body[:12]))
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_a_body_that_is_no_json_is_malformed(service: Service, body: bytes) -> None:
     for path in (PUSH, BASELINE, SCORE):
         problem(service.http.post(path, content=body), 400, "malformed-document")
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b"7", b'"text"'])
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> None:
     for path in (PUSH, BASELINE):
         problem(service.http.post(path, content=body), 422, "invalid-document", "")
@@ -203,7 +203,7 @@ def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> N
     ],
     ids=str,
 )
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str]) -> None:
     for path in (PUSH, BASELINE, SCORE):
         body = problem(
@@ -214,7 +214,7 @@ def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str])
 
 @pytest.mark.parametrize("media_type", [None, "text/plain", "multipart/form-data; boundary=x"])
 @pytest.mark.parametrize("route", ["snapshots", "baseline", "feedback", "mutes", "adapter/rollback"])
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_what_any_page_can_make_a_browser_post_is_refused(service: Service, route: str, media_type: str | None) -> None:
     """Without asking first, that is; and who asks first is told nothing that lets a browser go on."""
     path, origin = f"/v1/meshes/{MESH}/{route}", {"origin": "https://elsewhere.example"}
@@ -243,7 +243,7 @@ def test_json_may_be_called_by_its_other_names(service: Service, mesh: None, med
     assert service.http.post(PUSH, content=body, headers={"content-type": media_type}).status_code == 200
 
 
-def test_time_and_content_conflicts_are_refused(service: Service, unchanged: None) -> None:
+def test_time_and_content_conflicts_are_refused(service: Service, check_unchanged: None) -> None:
     first, _, newest = (snapshot_document(s) for s in SNAPSHOTS[:3])
     other = deepcopy(newest)
     other["calls"][0]["requests_per_second"] += 1
@@ -258,12 +258,12 @@ def test_time_and_content_conflicts_are_refused(service: Service, unchanged: Non
         assert newest["observed_at"] in body["detail"], "the newest is named"
 
 
-def test_the_same_again_is_the_same_verdict_counted_once(service: Service, unchanged: None) -> None:
+def test_the_same_again_is_the_same_verdict_counted_once(service: Service, check_unchanged: None) -> None:
     verdicts = service.http.get(f"/v1/meshes/{MESH}/verdicts").json()["verdicts"]
     assert [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:3]] == verdicts
 
 
-def test_a_time_that_has_not_come_does_not_lock_the_mesh(service: Service, unchanged: None) -> None:
+def test_a_time_that_has_not_come_does_not_lock_the_mesh(service: Service, check_unchanged: None) -> None:
     document = deepcopy(NEXT)
     ahead = service.settings.limits.max_ahead_seconds
     document["observed_at"] = (datetime.now(UTC) + timedelta(seconds=ahead + 60)).isoformat()
@@ -283,7 +283,7 @@ def _services(count: int) -> list[dict[str, Any]]:
     return [{"namespace": "n", "name": f"s{i}"} for i in range(count)]
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_more_than_the_limits_is_too_large(service: Service) -> None:
     limits = service.settings.limits
     many = {"observed_at": NEXT["observed_at"], "services": _services(limits.max_services + 1)}
@@ -300,7 +300,7 @@ def test_more_than_the_limits_is_too_large(service: Service) -> None:
         problem(service.http.post(SCORE, json=body), 413, "document-too-large", pointer)
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_a_body_beyond_the_limit_is_refused_whether_it_says_so_or_not(service: Service) -> None:
     body = b" " * (service.settings.limits.max_body_bytes + 1)
     for path in (PUSH, BASELINE, SCORE):
@@ -354,7 +354,7 @@ ROUTES = [
 
 
 @pytest.mark.parametrize(("method", "path", "status", "code"), ROUTES, ids=lambda value: str(value)[:60])
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_paths_and_parameters_that_lead_nowhere(
     service: Service, method: str, path: str, status: int, code: str
 ) -> None:
@@ -366,14 +366,14 @@ def test_paths_and_parameters_that_lead_nowhere(
         assert response.headers["allow"]
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_all_methods_of_a_path_are_listed(service: Service) -> None:
     response = service.http.put(f"/v1/meshes/{MESH}/feedback")
     problem(response, 405, "method-not-allowed")
     assert response.headers["allow"] == "GET, POST"
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_an_answer_without_a_body_to_a_question_for_the_head_alone(service: Service) -> None:
     response = service.http.head("/v1/meshes")
     assert (response.status_code, response.content) == (405, b"")

@@ -54,7 +54,7 @@ ARROWS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-def grown(body: bytes, read: Callable[[bytes], object]) -> int:
+def measure_growth(body: bytes, read: Callable[[bytes], object]) -> int:
     """Bytes by which the peak of a process grows while it reads a body."""
     inlet, outlet = os.pipe()
     child = os.fork()
@@ -87,7 +87,7 @@ def _peak() -> int:
 def test_memory_is_in_proportion_to_the_body(media_type: str, case: str, size: int) -> None:
     body = {JSON: JSONS, MESSAGEPACK: PACKED, ARROW: ARROWS}[media_type][case](size)
     for decode in (decode_snapshot, decode_snapshots):
-        most = grown(body, lambda body, decode=decode: decode(body, media_type, LIMITS))  # type: ignore[misc]
+        most = measure_growth(body, lambda body, decode=decode: decode(body, media_type, LIMITS))  # type: ignore[misc]
         assert most < FACTOR * len(body) + SPARE, (len(body), most)
 
 
@@ -95,4 +95,4 @@ def test_memory_is_in_proportion_to_the_body(media_type: str, case: str, size: i
 @pytest.mark.parametrize("case", JSONS)
 def test_actions_take_as_little(case: str, decode: Callable[[bytes], object]) -> None:
     body = JSONS[case](2**20)
-    assert grown(body, decode) < FACTOR * len(body) + SPARE
+    assert measure_growth(body, decode) < FACTOR * len(body) + SPARE

@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.serve_app.running import kill_all, telling
+from tests.serve_app.running import kill_all, start_command
 from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
@@ -32,7 +32,7 @@ ray.get(ray.remote(lambda: open(sys.argv[2], "w").write("ran")).remote(), timeou
 """
 
 
-def listening(process: psutil.Process) -> dict[tuple[str, int], str]:
+def list_listeners(process: psutil.Process) -> dict[tuple[str, int], str]:
     """Name of the process behind each address and port on which a process or its descendants listen, TCP and UDP."""
     found = {}
     for one in [process, *process.children(recursive=True)]:
@@ -48,7 +48,7 @@ def listening(process: psutil.Process) -> dict[tuple[str, int], str]:
 
 def assert_closed(process: psutil.Process) -> set[int]:
     """Every socket is on loopback; the ports."""
-    sockets = listening(process)
+    sockets = list_listeners(process)
     assert sockets
     assert {where: name for where, name in sockets.items() if not LOOPBACK.match(where[0])} == {}
     return {port for _, port in sockets}
@@ -131,7 +131,7 @@ def clean_environment() -> dict[str, str]:
 
 
 @contextmanager
-def running(command: Sequence[str], pattern: str) -> Iterator[psutil.Process]:
+def run_command(command: Sequence[str], pattern: str) -> Iterator[psutil.Process]:
     """A command until it says something like this; no process is left."""
     with (
         tempfile.TemporaryDirectory() as state,
@@ -163,7 +163,7 @@ def tagae(*arguments: str) -> list[str]:
 
 
 def test_tagae_serve_is_closed_and_its_token_is_its_owners_alone(tmp_path: Path) -> None:
-    with running(tagae("serve", "--port", "0"), r"Page: http") as process:
+    with run_command(tagae("serve", "--port", "0"), r"Page: http") as process:
         assert_ray_refuses(process, tmp_path)
         assert_replicas_refuse(process, tmp_path)
         [raylet] = [one for one in process.children() if one.name() == "raylet"]
@@ -178,18 +178,18 @@ def test_tagae_serve_is_closed_and_its_token_is_its_owners_alone(tmp_path: Path)
 
 
 def test_serve_run_is_closed(tmp_path: Path) -> None:
-    with running([*SERVE_RUN, "serve.port=0"], r"Deployed app 'default' successfully|is ready at") as process:
+    with run_command([*SERVE_RUN, "serve.port=0"], r"Deployed app 'default' successfully|is ready at") as process:
         assert_ray_refuses(process, tmp_path)
         assert_replicas_refuse(process, tmp_path)
 
 
 def test_the_demo_is_closed(tmp_path: Path) -> None:
-    with running(tagae("demo", "--no-browser"), r"TAGAE is ready at") as process:
+    with run_command(tagae("demo", "--no-browser"), r"TAGAE is ready at") as process:
         assert_ray_refuses(process, tmp_path)
 
 
 def test_the_sidecar_is_closed() -> None:
-    with telling(["sidecar", "--port", "0", "--metrics-port", "0"], r"ready at (\S+)") as (process, _):
+    with start_command(["sidecar", "--port", "0", "--metrics-port", "0"], r"ready at (\S+)") as (process, _):
         assert_closed(process)
 
 

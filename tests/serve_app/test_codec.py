@@ -45,7 +45,7 @@ def test_packed_and_back_is_the_same_snapshot(snapshot: MeshSnapshot) -> None:
     assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
 
 
-def _on_the_way(values: np.ndarray[Any, Any]) -> list[str]:
+def _written_rates(values: np.ndarray[Any, Any]) -> list[str]:
     """How these request rates of services are written in JSON."""
     snapshot = MeshSnapshot.create(
         node_ids=[f"a/{i}" for i in range(len(values))],
@@ -60,17 +60,17 @@ def _on_the_way(values: np.ndarray[Any, Any]) -> list[str]:
 
 def test_numbers_are_written_in_the_fewest_digits() -> None:
     values = np.array([0, 0.1, 1 / 3, 5, 40.2, 0.0005, 12345.678, 16777216, 99999.99], np.float32)
-    assert _on_the_way(values) == [
+    assert _written_rates(values) == [
         "0.0", "0.1", "0.33333334", "5.0", "40.2", "0.0005", "12345.678", "16777216.0", "99999.99",
     ]  # fmt: skip
     drawn = np.random.default_rng(0).lognormal(-2, 5, 20_000).astype(np.float32)
-    assert [float(text) for text in _on_the_way(drawn)] == [float(str(value)) for value in drawn]
+    assert [float(text) for text in _written_rates(drawn)] == [float(str(value)) for value in drawn]
 
 
 @given(arrays.arrays(np.float32, 64, elements=st.floats(0, float(np.finfo(np.float32).max), width=32)))
 @settings(deadline=None, max_examples=100)
 def test_every_float32_reads_back_as_itself(values: np.ndarray[Any, Any]) -> None:
-    assert np.array(_on_the_way(values), np.float64).astype(np.float32).tolist() == values.tolist()
+    assert np.array(_written_rates(values), np.float64).astype(np.float32).tolist() == values.tolist()
 
 
 def _body(**changed: Any) -> bytes:
@@ -132,13 +132,13 @@ def test_limits(limits: dict[str, int], place: str) -> None:
     assert (problem(caught.value).status, problem(caught.value).pointer) == (413, place)
 
 
-def _flipped(packed: bytes, position: int) -> bytes:
+def _flip_byte(packed: bytes, position: int) -> bytes:
     return packed[:position] + bytes([packed[position] ^ 0xFF]) + packed[position + 1 :]
 
 
 def test_damaged_packed_bytes_are_refused() -> None:
     packed = pack_snapshot(decode_snapshot(_body()))
-    for damaged in (b"", packed[:7], packed[:-1], packed + b"x", _flipped(packed, 0), _flipped(packed, 9)):
+    for damaged in (b"", packed[:7], packed[:-1], packed + b"x", _flip_byte(packed, 0), _flip_byte(packed, 9)):
         with pytest.raises(CorruptState, match="packed snapshot"):
             unpack_snapshot(damaged)
     with pytest.raises(CorruptState, match=r"expected tagae\.snapshot/1"):

@@ -31,11 +31,11 @@ def snapshot(at: datetime, *changes: PlannedChange) -> MeshSnapshot:
     )
 
 
-def good(at: datetime) -> Poll:
+def good_poll(at: datetime) -> Poll:
     return Poll(at, snapshot(at), {("services", "requests"): QueryAnswer()})
 
 
-def failed(at: datetime) -> Poll:
+def failed_poll(at: datetime) -> Poll:
     answers = {("services", "requests"): QueryAnswer(failed="unreachable", detail="nobody there")}
     return Poll(at, None, answers, masked=(("services", "requests"),), why="requests of services are not known")
 
@@ -48,7 +48,7 @@ def empty(at: datetime) -> Poll:
 class Scripted:
     """A source that answers as it is told, and remembers what it was asked for."""
 
-    says: Callable[[datetime], Poll] = good
+    says: Callable[[datetime], Poll] = good_poll
     asked: list[float] = field(default_factory=list)
 
     def poll(self, at: datetime) -> Poll:
@@ -73,7 +73,7 @@ class Service:
         return [one.observed_at.timestamp() for one in self.taken]
 
 
-def collecting(source: Scripted, service: Service, done: float | None = None) -> MeshCollector:
+def run_collector(source: Scripted, service: Service, done: float | None = None) -> MeshCollector:
     one = MeshCollector("shop", source, service.push, RHYTHM)
     one.begin(done)
     return one
@@ -105,7 +105,7 @@ def test_a_mesh_has_its_own_phase_and_keeps_it() -> None:
 
 async def test_the_newest_instant_is_asked_for_once_and_handed_on() -> None:
     source, service = Scripted(), Service()
-    one = collecting(source, service)
+    one = run_collector(source, service)
     await one.tick(NOW)
     await one.tick(NOW + 1)
     assert source.asked == service.times == [newest()]
@@ -115,22 +115,22 @@ async def test_the_newest_instant_is_asked_for_once_and_handed_on() -> None:
 
 async def test_what_was_missed_is_caught_up_on_up_to_a_bound() -> None:
     source, service = Scripted(), Service()
-    one = collecting(source, service, done=newest() - 70)
+    one = run_collector(source, service, done=newest() - 70)
     await one.tick(NOW)
     assert service.times == [newest() - 30, newest() - 20, newest() - 10, newest()]
     assert one.state.polls == {"given_up": 3, "taken": 4}
 
 
 async def test_a_prometheus_that_fails_is_asked_once_an_interval_and_then_caught_up_on() -> None:
-    source, service = Scripted(failed), Service()
-    one = collecting(source, service, done=newest() - 10)
+    source, service = Scripted(failed_poll), Service()
+    one = run_collector(source, service, done=newest() - 10)
     for i in range(3):
         await one.tick(NOW + 10 * i)
     assert source.asked == [newest()] * 3
     assert one.state.polls == {"failed": 3}
     assert one.state.failures == {"unreachable": 3}
     assert "not known" in one.state.problem
-    source.says = good
+    source.says = good_poll
     await one.tick(NOW + 20)
     assert service.times == [newest(), newest() + 10, newest() + 20]
     assert one.state.problem == ""
@@ -138,7 +138,7 @@ async def test_a_prometheus_that_fails_is_asked_once_an_interval_and_then_caught
 
 async def test_an_instant_without_services_is_skipped() -> None:
     source, service = Scripted(empty), Service()
-    one = collecting(source, service)
+    one = run_collector(source, service)
     await one.tick(NOW)
     await one.tick(NOW + 1)
     assert (len(source.asked), one.state.polls) == (1, {"empty": 1})
@@ -147,7 +147,7 @@ async def test_an_instant_without_services_is_skipped() -> None:
 @pytest.mark.parametrize("error", [Overloaded("full"), NoCapacity("none left")])
 async def test_a_snapshot_that_is_not_taken_waits_and_is_not_asked_for_again(error: Exception) -> None:
     source, service = Scripted(), Service(error)
-    one = collecting(source, service)
+    one = run_collector(source, service)
     await one.tick(NOW)
     assert "not accepted yet" in one.state.problem
     service.raises = None
@@ -163,7 +163,7 @@ async def test_planned_changes_survive_a_snapshot_that_is_given_up() -> None:
         return Poll(at, snapshot(at, change) if at.timestamp() == newest() else snapshot(at), {})
 
     source, service = Scripted(says), Service(Overloaded("full"))
-    one = collecting(source, service)
+    one = run_collector(source, service)
     await one.tick(NOW)
     service.raises = None
     await one.tick(NOW + 100)
@@ -174,7 +174,7 @@ async def test_planned_changes_survive_a_snapshot_that_is_given_up() -> None:
 
 async def test_what_is_refused_or_known_already_does_not_come_again() -> None:
     source, service = Scripted(), Service(InvalidDocument("too many services"))
-    one = collecting(source, service)
+    one = run_collector(source, service)
     await one.tick(NOW)
     assert (one.state.polls, one.state.problem) == ({"refused": 1}, "too many services")
     service.raises = StaleSnapshot("older than the newest")
@@ -185,8 +185,8 @@ async def test_what_is_refused_or_known_already_does_not_come_again() -> None:
 
 async def test_annotations_without_effect_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     said = ["shop/cart: tagae.io/mute: expected the reason, came 'no'"]
-    source, service = Scripted(lambda at: replace(good(at), ignored_annotations=tuple(said))), Service()
-    one = collecting(source, service)
+    source, service = Scripted(lambda at: replace(good_poll(at), ignored_annotations=tuple(said))), Service()
+    one = run_collector(source, service)
     for i in range(2):
         await one.tick(NOW + 10 * i)
     assert caplog.text.count("annotation ignored: shop/cart: tagae.io/mute") == 1
@@ -224,12 +224,12 @@ async def test_a_slow_source_delays_no_other_mesh() -> None:
     def hangs(at: datetime) -> Poll:
         loop.call_soon_threadsafe(began.set)
         asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
-        return good(at)
+        return good_poll(at)
 
-    slow = asyncio.create_task(collecting(Scripted(hangs), Service()).tick(NOW))
+    slow = asyncio.create_task(run_collector(Scripted(hangs), Service()).tick(NOW))
     await asyncio.wait_for(began.wait(), 5)
     service = Service()
-    await collecting(Scripted(), service).tick(NOW)
+    await run_collector(Scripted(), service).tick(NOW)
     assert service.times == [newest()]
     release.set()
     await slow
@@ -237,5 +237,5 @@ async def test_a_slow_source_delays_no_other_mesh() -> None:
 
 async def test_instants_are_utc() -> None:
     source, service = Scripted(), Service()
-    await collecting(source, service).tick(NOW)
+    await run_collector(source, service).tick(NOW)
     assert service.taken[0].observed_at == datetime.fromtimestamp(newest(), UTC)

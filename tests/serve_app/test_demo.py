@@ -33,7 +33,7 @@ from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from tests.serve_app.shows import incident, scored, transport, verdict
+from tests.serve_app.shows import incident, scored_snapshot, transport, verdict
 
 INTERVAL = 15.0
 SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
@@ -46,7 +46,7 @@ CHAPTER = Chapter(
 )
 
 
-def raised(name: str, index: int, *suspects: str, score: float = 8.0) -> RaisedIncident:
+def raised_incident(name: str, index: int, *suspects: str, score: float = 8.0) -> RaisedIncident:
     return RaisedIncident(name, index, score, suspects)
 
 
@@ -80,26 +80,30 @@ def test_incidents_are_counted_once_and_kept_at_their_highest_score() -> None:
     incidents = update_incidents(incidents, 6, [incident("x", 9.0, "a/db", "a/web"), incident("y", 5.0, "b/q")])
     incidents = update_incidents(incidents, 7, [incident("x", 7.0, "a/cart")])
     incidents = update_incidents(incidents, 8, [])
-    assert incidents == (raised("x", 5, "a/db", "a/web", score=9.0), raised("y", 6, "b/q", score=5.0))
+    assert incidents == (raised_incident("x", 5, "a/db", "a/web", score=9.0), raised_incident("y", 6, "b/q", score=5.0))
 
 
 @pytest.mark.parametrize(
     ("incidents", "passed", "words"),
     [
-        ([raised("x", 93, "a/db")], True, "alert within 30 s, culprit is suspect 1"),
-        ([raised("x", 92, "a/web", "a/cart", "a/db")], True, "suspect 3"),
-        ([raised("x", 120, "a/db")], True, "suspect 1"),
+        ([raised_incident("x", 93, "a/db")], True, "alert within 30 s, culprit is suspect 1"),
+        ([raised_incident("x", 92, "a/web", "a/cart", "a/db")], True, "suspect 3"),
+        ([raised_incident("x", 120, "a/db")], True, "suspect 1"),
         ([], False, "no alert"),
-        ([raised("x", 93, "a/web", "a/cart", "a/q", "a/db")], False, "but the suspects are a/web, a/cart, a/q"),
-        ([raised("x", 91, "a/db")], False, "false alert without a fault"),
-        ([raised("x", 121, "a/db")], False, "false alert without a fault"),
         (
-            [raised("w", 73, "a/web"), raised("x", 93, "a/db")],
+            [raised_incident("x", 93, "a/web", "a/cart", "a/q", "a/db")],
+            False,
+            "but the suspects are a/web, a/cart, a/q",
+        ),
+        ([raised_incident("x", 91, "a/db")], False, "false alert without a fault"),
+        ([raised_incident("x", 121, "a/db")], False, "false alert without a fault"),
+        (
+            [raised_incident("w", 73, "a/web"), raised_incident("x", 93, "a/db")],
             False,
             "false alert without a fault: a/web in snapshot 73",
         ),
-        ([raised("x", 93, "a/db"), raised("y", 95, "b/q")], False, "a second alert"),
-        ([raised("x", 93)], False, "suspects are none"),
+        ([raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q")], False, "a second alert"),
+        ([raised_incident("x", 93)], False, "suspects are none"),
     ],
 )
 def test_judgement(incidents: list[RaisedIncident], passed: bool, words: str) -> None:
@@ -111,12 +115,12 @@ def test_judgement(incidents: list[RaisedIncident], passed: bool, words: str) ->
 def test_which_fault_an_incident_is_about() -> None:
     early, late = Fault("error_burst", "a/db", 92, 112), Fault("latency_injection", "b/q", 100, 120)
     faults = (early, late)
-    assert find_cause(raised("x", 91, "a/db"), faults, INTERVAL) is None
-    assert find_cause(raised("x", 95, "b/q"), faults, INTERVAL) == early
-    assert find_cause(raised("x", 104, "a/db"), faults, INTERVAL) == early
-    assert find_cause(raised("x", 104, "c/s"), faults, INTERVAL) == late
-    assert find_cause(raised("x", 125, "a/db"), faults, INTERVAL) == late
-    assert find_cause(raised("x", 129, "a/db"), faults, INTERVAL) is None
+    assert find_cause(raised_incident("x", 91, "a/db"), faults, INTERVAL) is None
+    assert find_cause(raised_incident("x", 95, "b/q"), faults, INTERVAL) == early
+    assert find_cause(raised_incident("x", 104, "a/db"), faults, INTERVAL) == early
+    assert find_cause(raised_incident("x", 104, "c/s"), faults, INTERVAL) == late
+    assert find_cause(raised_incident("x", 125, "a/db"), faults, INTERVAL) == late
+    assert find_cause(raised_incident("x", 129, "a/db"), faults, INTERVAL) is None
 
 
 def test_what_is_found_of_a_fault() -> None:
@@ -142,11 +146,11 @@ def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(force_terminal=False)
     before = DemoState("A mesh", INTERVAL, (), events=(Fault("error_burst", "a/[db]", 3, 9),))
     for shown in (
-        scored(1),
-        scored(2),
-        scored(3),
-        scored(4, "anomalous", 8.0, incident("x1", 8.0, "a/[db]")),
-        scored(9),
+        scored_snapshot(1),
+        scored_snapshot(2),
+        scored_snapshot(3),
+        scored_snapshot(4, "anomalous", 8.0, incident("x1", 8.0, "a/[db]")),
+        scored_snapshot(9),
     ):
         state = add_verdict(before, shown)
         print_progress(console, before, state)
@@ -160,12 +164,12 @@ def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "00:02:15  ended       error burst at a/[db]: alert within 30 s, culprit ranked first",
         "00:02:15  normal      snapshot 9: score 1.0, threshold 4.0, verdict in 3 ms",
     ]
-    assert describe(scored(0)).startswith("snapshot 0: score 1.0")
+    assert describe(scored_snapshot(0)).startswith("snapshot 0: score 1.0")
 
 
 def test_a_notice_is_a_line_and_no_alert(capsys: pytest.CaptureFixture[str]) -> None:
     before = DemoState("A mesh", INTERVAL, ())
-    state = add_verdict(before, scored(1, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
+    state = add_verdict(before, scored_snapshot(1, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
     print_progress(Console(force_terminal=False), before, state)
     assert state.raised == ()
     assert [one.incident for one in state.noticed] == ["n"]

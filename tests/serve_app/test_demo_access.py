@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from serve_app.access import Scope, editing
-from tests.serve_app.running import problem, telling
+from tests.serve_app.running import problem, start_command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 KEY = {"key": "story"}
@@ -19,7 +19,7 @@ def test_no_button_works_without_a_token(tmp_path: Path, monkeypatch: pytest.Mon
     secret.write_text(editing.create(file, "demo", [Scope.READ, Scope.WRITE]))
     monkeypatch.setenv("TAGAE_SERVE__TOKENS_FILE", str(file))
     arguments = ["demo", "--no-browser", "--services", "30", "--token-file", str(secret)]
-    with telling(arguments, r"(http://[0-9.:]+)/demo/") as (_, found):
+    with start_command(arguments, r"(http://[0-9.:]+)/demo/") as (_, found):
         url = found[1]
         with httpx.Client(base_url=url, timeout=60) as http:
             for path in ("/demo/", "/demo/controls.js", "/demo/controls.css"):

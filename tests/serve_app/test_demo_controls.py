@@ -15,7 +15,7 @@ from serve_app.simulator.events.operations import WIRING_KINDS, BenignChange, Ch
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from tests.serve_app.shows import scored
+from tests.serve_app.shows import scored_snapshot
 
 SPEC = MeshSpec(services=60, seed=0)
 MESH = build_mesh(SPEC)
@@ -24,7 +24,7 @@ MENU = build_menu(MESH, 3)
 
 def past_warm_up(**values: object) -> DemoState:
     """A quiet mesh, known by now."""
-    state = DemoState("30 services", 15.0, MENU, snapshots=(scored(WARM_UP),))
+    state = DemoState("30 services", 15.0, MENU, snapshots=(scored_snapshot(WARM_UP),))
     return replace(state, **values)  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ def test_a_button_takes_over_from_the_story_and_begins_with_the_next_snapshot() 
 
 
 def test_nothing_begins_before_the_mesh_is_known() -> None:
-    early = past_warm_up(snapshots=(scored(5),))
+    early = past_warm_up(snapshots=(scored_snapshot(5),))
     assert press(early, "error_burst").events == ()
     assert "Not yet" in press(early, "error_burst").notice
     assert press(early, "error_burst").controls.story
@@ -129,7 +129,7 @@ def test_the_mesh_accepts_any_sequence_of_buttons() -> None:
     state = past_warm_up()
     for index in range(WARM_UP, WARM_UP + 80):
         before = state.events
-        state = press(replace(state, snapshots=(scored(index),)), MENU[int(rng.integers(len(MENU)))].kind)
+        state = press(replace(state, snapshots=(scored_snapshot(index),)), MENU[int(rng.integers(len(MENU)))].kind)
         simulator.schedule(*state.events[len(before) :])
     assert len(state.events) > 40
     assert {event.kind for event in state.events} == {option.kind for option in MENU}

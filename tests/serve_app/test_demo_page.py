@@ -30,7 +30,7 @@ from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import problem
-from tests.serve_app.shows import incident, scored
+from tests.serve_app.shows import incident, scored_snapshot
 from tests.timing import PATIENCE_SECONDS
 
 SPEC = MeshSpec(services=60, seed=0)
@@ -38,24 +38,24 @@ MENU = build_menu(build_mesh(SPEC), 0)
 DEPLOY, BURST = BenignChange("deploy", "a/web", 80), Fault("error_burst", "a/db", 100, 120)
 
 
-def decoded(state: DemoState) -> dict[str, Any]:
+def decode_state(state: DemoState) -> dict[str, Any]:
     """The document as the page reads it."""
     document: dict[str, Any] = json.loads(encode(state))
     return document
 
 
-def known(**values: Any) -> DemoState:
+def known_state(**values: Any) -> DemoState:
     """A mesh that is known by now."""
-    return replace(DemoState("60 services", 15.0, MENU, snapshots=(scored(WARM_UP),)), **values)
+    return replace(DemoState("60 services", 15.0, MENU, snapshots=(scored_snapshot(WARM_UP),)), **values)
 
 
 # the document
 
 
 def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
-    early = decoded(known(snapshots=(scored(40),)))
+    early = decode_state(known_state(snapshots=(scored_snapshot(40),)))
     assert (early["warming_up"], early["snapshots"], early["warm_up_left"]) == (True, 41, 29)
-    late = decoded(known(controls=Controls(speed=0.0, paused=True)))
+    late = decode_state(known_state(controls=Controls(speed=0.0, paused=True)))
     assert (late["warming_up"], late["warm_up_left"]) == (False, 0)
     assert late["controls"] == {"speed": 0.0, "paused": True, "story": True, "hidden": False}
     assert [(row["key"], row["kind"], row["is_fault"]) for row in late["menu"]] == [
@@ -65,13 +65,13 @@ def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
 
 
 def test_a_hidden_fault_is_not_in_the_document() -> None:
-    show = press(known(), "mystery")
+    show = press(known_state(), "mystery")
     (fault,) = show.faults
-    hidden = decoded(replace(add_verdict(show, scored(fault.start)), menu=()))
+    hidden = decode_state(replace(add_verdict(show, scored_snapshot(fault.start)), menu=()))
     assert hidden["controls"]["hidden"]
     assert fault.service not in json.dumps(hidden)
     assert fault.kind.replace("_", " ") not in json.dumps(hidden)
-    (event,) = decoded(press(add_verdict(show, scored(fault.start)), "faults"))["deeds"]
+    (event,) = decode_state(press(add_verdict(show, scored_snapshot(fault.start)), "faults"))["deeds"]
     assert (event["service"], event["is_fault"], event["right"]) == (fault.service, True, None)
 
 
@@ -88,33 +88,35 @@ def test_a_hidden_fault_is_not_in_the_document() -> None:
 def test_outcomes(
     index: int, pages: list[int], change: tuple[str, bool | None], fault: tuple[str, bool | None]
 ) -> None:
-    show = known(events=(DEPLOY, BURST), snapshots=(scored(78),))
+    show = known_state(events=(DEPLOY, BURST), snapshots=(scored_snapshot(78),))
     for at in range(79, index + 1):
         new = [incident("x", 9.0, "a/db")] if at in pages else []
-        show = add_verdict(show, scored(at, "anomalous" if new else "normal", 9.0 if new else 1.0, *new))
+        show = add_verdict(show, scored_snapshot(at, "anomalous" if new else "normal", 9.0 if new else 1.0, *new))
     assert [(found.text, found.right) for found in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
 
 
 def test_the_tally_counts_faults_that_have_ended() -> None:
-    state = known(events=(BURST,), snapshots=(scored(78),))
+    state = known_state(events=(BURST,), snapshots=(scored_snapshot(78),))
     assert tally(state) == "0 faults: 0 diagnosed, 0 missed; 0 false alerts"
-    state = add_verdict(state, scored(90, "anomalous", 9.0, incident("x", 9.0, "a/web")))
-    state = add_verdict(state, scored(102, "anomalous", 9.0, incident("y", 9.0, "a/db")))
-    assert tally(add_verdict(state, scored(121))) == "1 fault: 1 diagnosed, 0 missed; 1 false alert"
+    state = add_verdict(state, scored_snapshot(90, "anomalous", 9.0, incident("x", 9.0, "a/web")))
+    state = add_verdict(state, scored_snapshot(102, "anomalous", 9.0, incident("y", 9.0, "a/db")))
+    assert tally(add_verdict(state, scored_snapshot(121))) == "1 fault: 1 diagnosed, 0 missed; 1 false alert"
 
 
 def test_a_notice_of_a_fault_is_right_and_one_without_a_fault_is_no_false_alert() -> None:
-    state = known(events=(DEPLOY, BURST), snapshots=(scored(78),))
-    state = add_verdict(state, scored(81, "normal", 1.0, incident("m", 8.0, "a/web", severity="notice")))
-    state = add_verdict(state, scored(101, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
-    state = add_verdict(state, scored(121))
+    state = known_state(events=(DEPLOY, BURST), snapshots=(scored_snapshot(78),))
+    state = add_verdict(state, scored_snapshot(81, "normal", 1.0, incident("m", 8.0, "a/web", severity="notice")))
+    state = add_verdict(state, scored_snapshot(101, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
+    state = add_verdict(state, scored_snapshot(121))
     assert (outcome(state, DEPLOY).text, outcome(state, DEPLOY).right) == ("no alert", True)
     assert (outcome(state, BURST).text, outcome(state, BURST).right) == ("notice within 30 s, no alert", True)
     assert tally(state) == "1 fault: 0 diagnosed, 1 noticed, 0 missed; 0 false alerts"
 
 
 def test_an_alert_that_names_others_is_not_right() -> None:
-    show = known(events=(BURST,), snapshots=(scored(102),), raised=(RaisedIncident("x", 101, 9.0, ("a/web",)),))
+    show = known_state(
+        events=(BURST,), snapshots=(scored_snapshot(102),), raised=(RaisedIncident("x", 101, 9.0, ("a/web",)),)
+    )
     assert outcome(show, BURST).text == "alert, but the culprit was not named"
     assert outcome(show, BURST).right is False
 
@@ -123,7 +125,7 @@ def test_an_alert_that_names_others_is_not_right() -> None:
 
 
 def test_every_button_has_a_key() -> None:
-    assert sorted(keys(known())) == sorted([*(option.kind for option in MENU), *CONTROLS])
+    assert sorted(keys(known_state())) == sorted([*(option.kind for option in MENU), *CONTROLS])
 
 
 async def test_keys_wait_in_order_and_not_without_bound() -> None:
@@ -164,11 +166,11 @@ def test_a_browser_opens_on_a_desktop(
     processes: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
-    def kept(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+    def start_and_keep(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         processes.append(popen(*arguments, **options))
         return processes[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", kept)
+    monkeypatch.setattr(subprocess, "Popen", start_and_keep)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
@@ -200,8 +202,8 @@ def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
             )
             started += started[0].children(recursive=True)
             with httpx.Client(base_url=page, timeout=30) as http:
-                _refuses(http)
-                _plays(http)
+                _check_access(http)
+                _check_fault(http)
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
             assert process.wait(timeout=PATIENCE_SECONDS) == 0, rest
@@ -213,7 +215,7 @@ def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
                     one.kill()
 
 
-def _refuses(http: httpx.Client) -> None:
+def _check_access(http: httpx.Client) -> None:
     """The panel is on the demo's page alone, and takes keys that mean something, from there alone."""
     page = http.get("/demo/")
     assert '<script type="module" src="/demo/controls.js"></script>' in page.text
@@ -227,7 +229,7 @@ def _refuses(http: httpx.Client) -> None:
     problem(http.post("/demo/keys", json={"key": "e" * 2000}), 413, "document-too-large")
 
 
-def _plays(http: httpx.Client) -> None:
+def _check_fault(http: httpx.Client) -> None:
     """A fault by its button: the page shows it, it raises an alert, and its culprit is named."""
 
     def until(what: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same
-from tests.serve_app.running import Service, kept, problem, push, recorded, refuses_what_is_no_document
+from tests.serve_app.running import Service, problem, push, read_store, record_simulation, refuses_what_is_no_document
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -51,7 +51,7 @@ def run(checkpoint: Checkpoint, mesh: Mesh, snapshots: Sequence[MeshSnapshot]) -
     return verdicts, mesh
 
 
-def saying(mesh: Mesh, said: FeedbackDocument | MissedDocument) -> Mesh:
+def with_feedback(mesh: Mesh, said: FeedbackDocument | MissedDocument) -> Mesh:
     """The mesh that heeds it, after a trip through the store."""
     state, _ = add_feedback(mesh.state, said, MOST)
     return replace(mesh, state=unpack_state(pack_state(state), state.window))
@@ -63,7 +63,7 @@ def pages(verdicts: Sequence[Verdict], span: range, since: int) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def paged(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> tuple[Mesh, str]:
+def mesh_after_incident(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> tuple[Mesh, str]:
     """The mesh in the pause after its first incident, and the id of that one."""
     verdicts, mesh = run(checkpoint, Mesh(), days[: PAUSE.stop])
     (incident,) = pages(verdicts, FIRST, 0)
@@ -71,14 +71,14 @@ def paged(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> tuple[Mesh, str]:
 
 
 def test_what_was_no_incident_pages_no_more_and_others_do(
-    checkpoint: Checkpoint, days: list[MeshSnapshot], paged: tuple[Mesh, str]
+    checkpoint: Checkpoint, days: list[MeshSnapshot], mesh_after_incident: tuple[Mesh, str]
 ) -> None:
-    mesh, incident = paged
+    mesh, incident = mesh_after_incident
     rest = days[PAUSE.stop :]
     before, _ = run(checkpoint, mesh, rest)
     assert pages(before, AGAIN, PAUSE.stop)
     assert pages(before, OTHER, PAUSE.stop)
-    spoken = saying(mesh, FeedbackDocument(incident=incident, was_incident=False))
+    spoken = with_feedback(mesh, FeedbackDocument(incident=incident, was_incident=False))
     after, _ = run(checkpoint, spoken, rest)
     assert not pages(after, AGAIN, PAUSE.stop)
     assert pages(after, OTHER, PAUSE.stop)
@@ -91,31 +91,31 @@ def test_what_was_no_incident_pages_no_more_and_others_do(
 def test_an_open_incident_ends_when_it_is_none(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
     verdicts, mesh = run(checkpoint, Mesh(), days[: FIRST.start + 5])
     (incident,) = verdicts[-1].incidents
-    spoken = saying(mesh, FeedbackDocument(incident=incident.id, was_incident=False))
+    spoken = with_feedback(mesh, FeedbackDocument(incident=incident.id, was_incident=False))
     (verdict,), _ = run(checkpoint, spoken, days[FIRST.start + 5 : FIRST.start + 6])
     assert (verdict.status, verdict.incidents) == ("normal", ())
 
 
 def test_a_missed_incident_makes_its_services_page_sooner_and_a_culprit_is_named_first(
-    checkpoint: Checkpoint, days: list[MeshSnapshot], paged: tuple[Mesh, str]
+    checkpoint: Checkpoint, days: list[MeshSnapshot], mesh_after_incident: tuple[Mesh, str]
 ) -> None:
-    mesh, incident = paged
+    mesh, incident = mesh_after_incident
     rest = days[PAUSE.stop : AGAIN.stop]
     before, _ = run(checkpoint, mesh, rest)
     members = next(one.members for one in mesh.state.memory.past if one.id == incident)
     missed = MissedDocument(services=list(members), since=days[20].observed_at)
-    after, _ = run(checkpoint, saying(mesh, missed), rest)
+    after, _ = run(checkpoint, with_feedback(mesh, missed), rest)
     assert max(v.mesh_score for v in after) > max(v.mesh_score for v in before)
     told_of = next(v.incidents[0] for v in before if v.incidents)
     second = told_of.suspects[1].service
     named = FeedbackDocument(incident=incident, was_incident=True, culprit=second)
-    after, _ = run(checkpoint, saying(mesh, named), rest)
+    after, _ = run(checkpoint, with_feedback(mesh, named), rest)
     share = {s.service: s.score for v in after for i in v.incidents if i.id == told_of.id for s in i.suspects}
     assert share[second] > told_of.suspects[1].score
 
 
-def test_there_is_room_for_so_much_and_no_more(paged: tuple[Mesh, str], days: list[MeshSnapshot]) -> None:
-    mesh, incident = paged
+def test_there_is_room_for_so_much_and_no_more(mesh_after_incident: tuple[Mesh, str], days: list[MeshSnapshot]) -> None:
+    mesh, incident = mesh_after_incident
     said = FeedbackDocument(incident=incident, was_incident=True)
     state, first = add_feedback(mesh.state, said, 1)
     assert add_feedback(state, said, 1) == (state, first)
@@ -128,7 +128,7 @@ def test_there_is_room_for_so_much_and_no_more(paged: tuple[Mesh, str], days: li
 
 MESH = "spoken"
 PATH = f"/v1/meshes/{MESH}/feedback"
-SNAPSHOTS = recorded(MeshSpec(services=30, seed=3), 24, fault_from=18)
+SNAPSHOTS = record_simulation(MeshSpec(services=30, seed=3), 24, fault_from=18)
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +140,12 @@ def incident(service: Service) -> str:
 
 
 @pytest.fixture
-def unchanged(service: Service, incident: str) -> Iterator[None]:
+def check_unchanged(service: Service, incident: str) -> Iterator[None]:
     """Nothing that is stored changes during the test."""
-    before = kept(service)
+    before = read_store(service)
     assert before[MESH][0] is not None
     yield
-    assert kept(service) == before
+    assert read_store(service) == before
 
 
 WHEN = SNAPSHOTS[4].observed_at.isoformat()
@@ -173,7 +173,7 @@ MISSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.ray
 @pytest.mark.parametrize("case", WRONG)
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_what_cannot_be_said_of_an_incident(service: Service, incident: str, case: str) -> None:
     change, status, code, pointer = WRONG[case]
     problem(service.http.post(PATH, json={"incident": incident, "was_incident": True} | change), status, code, pointer)
@@ -181,7 +181,7 @@ def test_what_cannot_be_said_of_an_incident(service: Service, incident: str, cas
 
 @pytest.mark.ray
 @pytest.mark.parametrize("case", MISSED)
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_what_cannot_be_said_of_a_missed_one(service: Service, case: str) -> None:
     change, pointer = MISSED[case]
     document = {"services": [SNAPSHOTS[0].node_ids[0]], "since": WHEN} | change
@@ -189,7 +189,7 @@ def test_what_cannot_be_said_of_a_missed_one(service: Service, case: str) -> Non
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_what_leads_nowhere(service: Service, incident: str) -> None:
     said = {"incident": incident, "was_incident": True}
     nowhere = "/v1/meshes/nobody/feedback"
@@ -213,9 +213,9 @@ def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident: s
     assert document["culprit"] is None
     assert set(document["page_levels"]) <= set(document["services"])
     assert max(level["errors"] for level in document["page_levels"].values()) > 0
-    before = kept(service)
+    before = read_store(service)
     assert service.http.post(PATH, json=said).json() == document
-    assert kept(service) == before, "the same again writes nothing"
+    assert read_store(service) == before, "the same again writes nothing"
     assert push(service, MESH, SNAPSHOTS[-1])["incidents"] == []
     assert service.http.post(PATH, json=said).json() == document, "nor when a snapshot came in between"
     missed = service.http.post(PATH, json={"services": document["services"][:1] * 2, "since": WHEN}).json()

@@ -44,7 +44,7 @@ for name, recording, good, poor in json.loads(sys.argv[2]):
 """
 
 
-def made_up(truth: GroundTruth, path: Path, skill: float, seed: int) -> Path:
+def write_made_up_verdicts(truth: GroundTruth, path: Path, skill: float, seed: int) -> Path:
     """Verdict lines of a detector that is as good as its ``skill``: 0 guesses. Some lines are missing, some twice."""
     rng = np.random.default_rng(seed)
     names = sorted(truth.services)
@@ -83,7 +83,10 @@ def test_the_judge_says_the_same(tmp_path: Path) -> None:
         pytest.skip("the judge needs pandas")
     truths = [read_truth(recording, guard=guard_of(recording)) for recording in RECORDINGS]
     files = [
-        [made_up(truth, tmp_path / f"{i}-{skill}.jsonl", skill, seed) for seed, skill in enumerate((2.0, 0.3))]
+        [
+            write_made_up_verdicts(truth, tmp_path / f"{i}-{skill}.jsonl", skill, seed)
+            for seed, skill in enumerate((2.0, 0.3))
+        ]
         for i, truth in enumerate(truths)
     ]
     asked = [["evaluate.py", str(r), *map(str, good_poor)] for r, good_poor in zip(RECORDINGS, files, strict=True)]
@@ -211,7 +214,7 @@ def _apart(where: str, ours: tuple[Any, ...], reference: tuple[Any, ...], roundi
 
 
 @pytest.fixture
-def labelled(tmp_path: Path) -> Path:
+def labelled_recording(tmp_path: Path) -> Path:
     """Ten snapshots, the first three of them wrong."""
     folder = tmp_path / "shop"
     snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=10).snapshots())
@@ -223,42 +226,42 @@ def labelled(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_label_without_a_namespace_finds_its_service(labelled: Path) -> None:
-    truth = read_truth(labelled, guard=timedelta(seconds=15))
+def test_a_label_without_a_namespace_finds_its_service(labelled_recording: Path) -> None:
+    truth = read_truth(labelled_recording, guard=timedelta(seconds=15))
     assert truth.windows[0].span.culprit in truth.services
     assert truth.labels.tolist() == [1, 1, 1, -1] + [-2] * 6
-    assert read_truth(labelled).labels.tolist() == [1, 1, 1] + [-1] * 7, "two minutes by default"
+    assert read_truth(labelled_recording).labels.tolist() == [1, 1, 1] + [-1] * 7, "two minutes by default"
 
 
-def test_verdicts_that_cannot_be_judged(labelled: Path, tmp_path: Path) -> None:
-    truth = read_truth(labelled)
+def test_verdicts_that_cannot_be_judged(labelled_recording: Path, tmp_path: Path) -> None:
+    truth = read_truth(labelled_recording)
     good = [json.dumps({"observed_at": truth.instant(i).isoformat(), "mesh_score": 1.0}) for i in range(10)]
     path = tmp_path / "verdicts.jsonl"
 
-    def judged(*lines: str) -> RecordingResult:
+    def evaluate_lines(*lines: str) -> RecordingResult:
         path.write_text("\n".join(lines))
         return evaluate_file(truth, path)
 
-    assert judged(*good).status == {"normal": 10}
-    assert judged(*good[:5]).notes[0].startswith("5 snapshots have no verdict")
+    assert evaluate_lines(*good).status == {"normal": 10}
+    assert evaluate_lines(*good[:5]).notes[0].startswith("5 snapshots have no verdict")
     with pytest.raises(BadVerdicts, match=r"for each of the 10 snapshots of .*/shop .* came none for 6 of them"):
-        judged(*good[:4])
+        evaluate_lines(*good[:4])
     with pytest.raises(BadVerdicts, match="came none for 10 of them and 10 about other times"):
-        judged(*(line.replace("2026", "2025") for line in good))
+        evaluate_lines(*(line.replace("2026", "2025") for line in good))
     with pytest.raises(BadVerdicts, match=r"verdicts.jsonl, line 2: expected a JSON object"):
-        judged(good[0], "{", *good[2:])
+        evaluate_lines(good[0], "{", *good[2:])
     with pytest.raises(BadVerdicts, match=r"line 1: .*came '\"normal\"'"):
-        judged('"normal"')
+        evaluate_lines('"normal"')
     with pytest.raises(BadVerdicts, match=r"line 1: .*'broken' is not a valid Status"):
-        judged(good[0].replace("}", ', "status": "broken"}'))
+        evaluate_lines(good[0].replace("}", ', "status": "broken"}'))
     with pytest.raises(BadVerdicts, match="expected a readable file"):
         read_series(tmp_path, truth)
 
 
-def test_recordings_that_cannot_be_judged(labelled: Path) -> None:
-    (labelled / "incidents.parquet").unlink()
+def test_recordings_that_cannot_be_judged(labelled_recording: Path) -> None:
+    (labelled_recording / "incidents.parquet").unlink()
     with pytest.raises(BadRecording, match=r"expected incidents.parquet with the labels"):
-        read_truth(labelled)
+        read_truth(labelled_recording)
 
 
 def test_labels_with_a_place_make_located_incidents(tmp_path: Path) -> None:

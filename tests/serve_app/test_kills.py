@@ -19,7 +19,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, assert_same, expected, kill_all, recorded, serving
+from tests.serve_app.running import Service, assert_same, expected, kill_all, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -56,7 +56,7 @@ class Sender:
 
 
 @contextmanager
-def running(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
+def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
     """``tagae serve`` in a process of its own; whatever becomes of it, no process is left."""
     chosen = {
         "store.path": settings.store.path,
@@ -65,7 +65,7 @@ def running(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
         "scorer.device": "cpu",
     }
     command = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
-    with serving("--port", "0", *command) as (process, url), httpx.Client(base_url=url, timeout=30) as http:
+    with start_service("--port", "0", *command) as (process, url), httpx.Client(base_url=url, timeout=30) as http:
         yield process, Service(url, settings, http)
 
 
@@ -126,10 +126,12 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
         store={"path": tmp_path},
         adapt={"enabled": False},  # what is compared with has no adapter, and a fast machine gets to have one
     )
-    senders = [Sender(f"mesh-{s}", recorded(MeshSpec(services=30, seed=s), 1500, fault_from=30)) for s in SEEDS]
+    senders = [
+        Sender(f"mesh-{s}", record_simulation(MeshSpec(services=30, seed=s), 1500, fault_from=30)) for s in SEEDS
+    ]
     stop = threading.Event()
     with ThreadPoolExecutor(len(senders)) as pool:
-        with running(settings) as (process, service):
+        with run_service(settings) as (process, service):
             for sender in senders:
                 sender.start(pool, service.url, stop)
             try:
@@ -151,7 +153,7 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
                 sender.run.result(timeout=PATIENCE_SECONDS)
         before = [len(s.verdicts) for s in senders]
         stop.clear()
-        with running(settings) as (process, service):
+        with run_service(settings) as (process, service):
             for sender in senders:
                 sender.start(pool, service.url, stop)
             try:

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.collect.kubernetes.api_server import ApiServer, event, running
+from tests.serve_app.collect.kubernetes.api_server import ApiServer, event, start_api
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
-from tests.serve_app.running import Alertmanager, failing, recorded, serving
+from tests.serve_app.running import Alertmanager, failing, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -45,7 +45,7 @@ def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: Thre
 
 def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_near(tmp_path: Path) -> None:
     spec = MeshSpec(services=40, calls_per_service=3.0, seed=4)
-    snapshots, culprit = recorded(spec, 60, fault_from=QUIET), failing(spec)
+    snapshots, culprit = record_simulation(spec, 60, fault_from=QUIET), failing(spec)
     began: list[float] = []
 
     def at(instant: float) -> Any:
@@ -57,14 +57,14 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
     manager, mesh, api = Alertmanager(), IstioMesh(at), ApiServer()
     namespace, service = culprit.split("/")
     api.tell(event("Unhealthy", f"{service}-v1-5f7c9d8b64-x7k2p", namespace=namespace, message="Probe failed"))
-    with standin.running(mesh) as prometheus, running(api), standin.running(manager) as alertmanager:
+    with standin.start_server(mesh) as prometheus, start_api(api), standin.start_server(manager) as alertmanager:
         config = tmp_path / "tagae.toml"
         config.write_text(settings(prometheus, api, alertmanager, tmp_path))
-        with serving("--config", str(config)) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
+        with start_service("--config", str(config)) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
             alert = manager.until(lambda one: one["labels"]["mesh"] == "shop")
             verdict = http.get("/v1/meshes/shop/verdict").json()
             (incident,) = [one for one in verdict["incidents"] if one["id"] == alert["labels"]["incident"]]
-            metrics = collecting(http)
+            metrics = read_collector_metrics(http)
             silent = next(one for one in http.get("/v1/meshes").json() if one["mesh"] == "silent")
             assert (silent["sequence"], silent["observed_at"], silent["status"]) == (0, None, "warming_up")
             assert "127.0.0.1" in http.get("/v1/meshes/silent/source").json()["problem"]
@@ -91,7 +91,7 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
     assert 'tagae_collector_masked_queries{mesh="shop"} 0.0' in metrics
 
 
-def collecting(http: httpx.Client, within: float = PATIENCE_SECONDS) -> str:
+def read_collector_metrics(http: httpx.Client, within: float = PATIENCE_SECONDS) -> str:
     """Metrics with those of the collector, which a busy machine may keep from answering in time."""
     until = time.monotonic() + within
     while "tagae_collector" not in (text := http.get("/metrics").text):

@@ -9,13 +9,13 @@ import pytest
 
 from serve_app.api.schemas.actions import KeptMuteDocument
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, kept, problem, push, recorded, refuses_what_is_no_document
+from tests.serve_app.running import Service, problem, push, read_store, record_simulation, refuses_what_is_no_document
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
 MESH = "muted"
 PATH = f"/v1/meshes/{MESH}/mutes"
-SNAPSHOTS = recorded(MeshSpec(services=30, seed=3), 26, fault_from=18)
+SNAPSHOTS = record_simulation(MeshSpec(services=30, seed=3), 26, fault_from=18)
 PUSHED = 23
 
 
@@ -29,7 +29,7 @@ SERVICE = SNAPSHOTS[0].node_ids[0]
 
 
 @pytest.fixture(scope="module")
-def paged(service: Service) -> list[str]:
+def incident_services(service: Service) -> list[str]:
     """The services that were part of the open incident of a mesh so far."""
     verdicts = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:PUSHED]]
     assert verdicts[-1]["muted"] == []
@@ -39,12 +39,12 @@ def paged(service: Service) -> list[str]:
 
 
 @pytest.fixture
-def unchanged(service: Service, paged: list[str]) -> Iterator[None]:
+def check_unchanged(service: Service, incident_services: list[str]) -> Iterator[None]:
     """Nothing that is stored changes during the test."""
-    before = kept(service)
+    before = read_store(service)
     assert before[MESH][0] is not None
     yield
-    assert kept(service) == before
+    assert read_store(service) == before
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -65,7 +65,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_what_cannot_be_muted(service: Service, case: str) -> None:
     change, pointer = WRONG[case]
     document = {"end": END, "reason": "x", **change}
@@ -73,7 +73,7 @@ def test_what_cannot_be_muted(service: Service, case: str) -> None:
     problem(service.http.post(PATH, json=document), 422, "invalid-document", pointer)
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("check_unchanged")
 def test_what_leads_nowhere(service: Service) -> None:
     said, nowhere = {"end": END, "reason": "x"}, "/v1/meshes/nobody/mutes"
     for response in (service.http.post(nowhere, json=said), service.http.get(nowhere)):
@@ -83,26 +83,26 @@ def test_what_leads_nowhere(service: Service) -> None:
     refuses_what_is_no_document(service, PATH)
 
 
-def test_it_is_stored_listed_applied_and_withdrawn(service: Service, paged: list[str]) -> None:
-    said = {"services": [*paged, paged[0]], "end": END, "reason": "database upgrade"}
+def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident_services: list[str]) -> None:
+    said = {"services": [*incident_services, incident_services[0]], "end": END, "reason": "database upgrade"}
     response = service.http.post(PATH, json=said)
     assert response.status_code == 200, response.text
     mute = response.json()
     assert KeptMuteDocument.model_validate_json(response.content).in_force
-    assert (mute["services"], mute["start"], mute["end"]) == (paged, text(NOW), END)
-    before = kept(service)
+    assert (mute["services"], mute["start"], mute["end"]) == (incident_services, text(NOW), END)
+    before = read_store(service)
     assert service.http.post(PATH, json=said).json() == mute
-    assert kept(service) == before, "the same again writes nothing"
+    assert read_store(service) == before, "the same again writes nothing"
 
     verdict = push(service, MESH, SNAPSHOTS[PUSHED])
     assert verdict["incidents"] == []
     (told,) = verdict["muted"]
-    assert set(told["hides"]) <= set(paged)
+    assert set(told["hides"]) <= set(incident_services)
     assert told["hides"]
     assert told | {"hides": []} == {
         "id": mute["id"],
         "origin": "api",
-        "services": paged,
+        "services": incident_services,
         "reason": "database upgrade",
         "until": END,
         "hides": [],

@@ -27,7 +27,7 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same, different
 from tests.serve_app.collect.prometheus import standin
-from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -86,17 +86,17 @@ def quiet(run: Running, days: Days) -> Mesh:
 def plain(run: Running, quiet: Mesh, days: Days) -> list[Verdict]:
     """What it is told from then on if nobody is muted."""
     verdicts, _ = run(quiet, days.snapshots[QUIET.stop :])
-    assert affected(verdicts, FAULT) >= {days.one}
-    assert affected(verdicts, OTHER) >= {days.other}
+    assert affected_services(verdicts, FAULT) >= {days.one}
+    assert affected_services(verdicts, OTHER) >= {days.other}
     return verdicts
 
 
-def affected(verdicts: Sequence[Verdict], span: range) -> set[str]:
+def affected_services(verdicts: Sequence[Verdict], span: range) -> set[str]:
     """Services of incidents in a span, of verdicts that begin after the quiet."""
     return {name for i in span for incident in verdicts[i - QUIET.stop].incidents for name in incident.affected}
 
 
-def muting(mesh: Mesh, days: Days, services: Sequence[str] | None, until: int, start: int | None = None) -> Mesh:
+def with_mutes(mesh: Mesh, days: Days, services: Sequence[str] | None, until: int, start: int | None = None) -> Mesh:
     """The mesh that heeds it, after a trip through the store."""
     said = MuteDocument(
         services=None if services is None else list(services),
@@ -111,10 +111,10 @@ def muting(mesh: Mesh, days: Days, services: Sequence[str] | None, until: int, s
 def test_a_muted_service_raises_no_alert_and_is_still_scored(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
-    hushed = muting(quiet, days, sorted(affected(plain, FAULT)), until=AFTER.stop)
+    hushed = with_mutes(quiet, days, sorted(affected_services(plain, FAULT)), until=AFTER.stop)
     verdicts, mesh = run(hushed, days.snapshots[QUIET.stop :])
-    assert not affected(verdicts, FAULT)
-    assert affected(verdicts, OTHER) >= {days.other}
+    assert not affected_services(verdicts, FAULT)
+    assert affected_services(verdicts, OTHER) >= {days.other}
     for i, (verdict, before) in enumerate(zip(verdicts, plain, strict=True), QUIET.stop):
         if i >= AFTER.stop:
             assert verdict.muted == ()
@@ -134,7 +134,7 @@ def test_a_window_is_for_the_whole_mesh_and_an_open_incident_ends(run: Running, 
     verdicts, mesh = run(quiet, days.snapshots[QUIET.stop : FAULT.start + 5])
     assert verdicts[-1].incidents
     assert mesh.state.memory.open
-    rest, _ = run(muting(mesh, days, None, until=OTHER.start), days.snapshots[FAULT.start + 5 : OTHER.start])
+    rest, _ = run(with_mutes(mesh, days, None, until=OTHER.start), days.snapshots[FAULT.start + 5 : OTHER.start])
     assert not any(verdict.incidents for verdict in rest)
     assert {verdict.status for verdict in rest} == {"normal"}
     assert days.one in rest[0].muted[0].hides
@@ -148,7 +148,7 @@ def test_an_incident_goes_on_without_those_that_are_muted_and_may_still_be_their
     assert len(incident.affected) > 1
     culprit = incident.suspects[0].service
     rest, after = run(
-        muting(mesh, days, [culprit], until=AFTER.stop), days.snapshots[FAULT.start + 5 : FAULT.start + 8]
+        with_mutes(mesh, days, [culprit], until=AFTER.stop), days.snapshots[FAULT.start + 5 : FAULT.start + 8]
     )
     for verdict in rest:
         (goes_on,) = verdict.incidents
@@ -161,11 +161,11 @@ def test_an_incident_goes_on_without_those_that_are_muted_and_may_still_be_their
 def test_one_that_is_taken_back_leaves_what_there_would_be_without(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
-    hushed = muting(quiet, days, [days.one], until=AFTER.stop)
+    hushed = with_mutes(quiet, days, [days.one], until=AFTER.stop)
     (mute,) = hushed.state.memory.mutes
     lifted_now = replace(hushed, state=remove_mute(hushed.state, mute.id)[0])
     check_same(run(lifted_now, days.snapshots[QUIET.stop :])[0], plain)
-    window = muting(quiet, days, None, until=AFTER.stop)
+    window = with_mutes(quiet, days, None, until=AFTER.stop)
     (mute,) = window.state.memory.mutes
     before, mesh = run(window, days.snapshots[QUIET.stop : FAULT.start + 5])
     assert not any(verdict.incidents for verdict in before)
@@ -197,7 +197,7 @@ AT = datetime.fromisoformat("2026-01-01T00:00:00Z")
 def test_what_a_window_hides_does_not_become_ordinary(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
-    hushed = muting(quiet, days, None, until=AFTER.stop)
+    hushed = with_mutes(quiet, days, None, until=AFTER.stop)
     verdicts, mesh = run(hushed, days.snapshots[QUIET.stop : FAULT.start + 10])
     assert days.one in verdicts[-1].muted[0].hides
     state, before = mesh.state, quiet.state
@@ -212,7 +212,7 @@ def test_what_a_window_hides_does_not_become_ordinary(
 
 
 def test_what_is_hidden_at_one_service_keeps_the_others_learning(run: Running, quiet: Mesh, days: Days) -> None:
-    hushed = muting(quiet, days, [days.one], until=AFTER.stop)
+    hushed = with_mutes(quiet, days, [days.one], until=AFTER.stop)
     _, mesh = run(hushed, days.snapshots[QUIET.stop : AFTER.stop])
     state: MeshState = mesh.state
     assert set(state.memory.last_hidden) == {days.one}
@@ -282,21 +282,21 @@ def test_an_annotation_comes_through_prometheus_and_mutes(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
     """The same mesh through the stand-in, with what kube-state-metrics says of its workloads."""
-    told = {f"{name}-v1": {"mute": "being moved"} for name in affected(plain, FAULT)}
+    told = {f"{name}-v1": {"mute": "being moved"} for name in affected_services(plain, FAULT)}
     unreadable = {f"{days.other}-v1": {"mute": "false", "sensitivity": "loud"}}
-    mesh = IstioMesh(of(days.snapshots), annotations=told | unreadable)
-    with standin.running(mesh) as server:
+    mesh = IstioMesh(find_snapshot(days.snapshots), annotations=told | unreadable)
+    with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), Settings().collector)
         polls = [source.poll(snapshot.observed_at) for snapshot in days.snapshots]
         source.close()
     snapshots = [poll.snapshot for poll in polls if poll.snapshot]
     assert len(snapshots) == len(days.snapshots)
     assert {len(poll.ignored_annotations) for poll in polls} == {2}
-    heeded, _ = run(Mesh(), snapshots)
+    muted, _ = run(Mesh(), snapshots)
     ignored, _ = run(Mesh(), [replace(snapshot, policies=()) for snapshot in snapshots])
-    heeded, ignored = heeded[QUIET.stop :], ignored[QUIET.stop :]
-    assert affected(ignored, FAULT) >= {days.one}
-    assert not affected(heeded, FAULT) & affected(plain, FAULT)
-    assert affected(heeded, OTHER) >= {days.other}
-    assert {(m.origin, m.reason) for v in heeded for m in v.muted} == {(MuteOrigin.SNAPSHOT, "being moved")}
-    assert any(days.one in m.hides for v in heeded for m in v.muted)
+    muted, ignored = muted[QUIET.stop :], ignored[QUIET.stop :]
+    assert affected_services(ignored, FAULT) >= {days.one}
+    assert not affected_services(muted, FAULT) & affected_services(plain, FAULT)
+    assert affected_services(muted, OTHER) >= {days.other}
+    assert {(m.origin, m.reason) for v in muted for m in v.muted} == {(MuteOrigin.SNAPSHOT, "being moved")}
+    assert any(days.one in m.hides for v in muted for m in v.muted)

@@ -23,13 +23,13 @@ from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
-from tests.serve_app.running import Service, failing, problem, push, recorded, serving
+from tests.serve_app.running import Service, failing, problem, push, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 SPEC = MeshSpec(services=30, seed=3)
-SNAPSHOTS = recorded(SPEC, 24, fault_from=16)
+SNAPSHOTS = record_simulation(SPEC, 24, fault_from=16)
 MESH = "looked-at"
 PATH = f"/v1/meshes/{MESH}"
 STREAM = "/v1/meshes/{}/verdicts/stream"
@@ -215,7 +215,7 @@ class Events:
 
 
 @contextmanager
-def opened(service: Service, mesh: str, since: str | None = None, last: str | None = None) -> Iterator[Events]:
+def open_stream(service: Service, mesh: str, since: str | None = None, last: str | None = None) -> Iterator[Events]:
     headers = {} if last is None else {"last-event-id": last}
     query = {} if since is None else {"since": since}
     with (
@@ -228,7 +228,7 @@ def opened(service: Service, mesh: str, since: str | None = None, last: str | No
 def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Service) -> None:
     mesh = "streamed"
     told = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:3]]
-    with opened(service, mesh) as events, opened(service, mesh) as others:
+    with open_stream(service, mesh) as events, open_stream(service, mesh) as others:
         for stream in (events, others):
             assert stream.next() == (told[-1]["observed_at"], told[-1])
         for snapshot in SNAPSHOTS[3:6]:
@@ -244,18 +244,18 @@ def test_a_reconnected_stream_gets_missed_verdicts_once(service: Service) -> Non
     told = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:5]]
     times = [verdict["observed_at"] for verdict in told]
     for how in ({"since": times[1]}, {"last": times[1]}, {"since": times[0], "last": times[1]}):
-        with opened(service, mesh, **how) as events:
+        with open_stream(service, mesh, **how) as events:
             assert [events.next() for _ in range(3)] == list(zip(times[2:], told[2:], strict=True)), how
-    with opened(service, mesh, since=times[-1]) as events:
+    with open_stream(service, mesh, since=times[-1]) as events:
         verdict = push(service, mesh, SNAPSHOTS[5])
         assert events.next() == (verdict["observed_at"], verdict), "nothing that it had seen comes first"
-    with opened(service, mesh, last="an id of another service") as events:
+    with open_stream(service, mesh, last="an id of another service") as events:
         assert events.next()[0] == verdict["observed_at"]
 
 
 def test_a_stream_ends_when_its_mesh_is_deleted(service: Service) -> None:
     push(service, "soon-gone", SNAPSHOTS[0])
-    with opened(service, "soon-gone") as events:
+    with open_stream(service, "soon-gone") as events:
         events.next()
         assert service.http.delete("/v1/meshes/soon-gone").status_code == 204
         began = time.perf_counter()
@@ -301,13 +301,13 @@ def test_so_many_streams_and_no_more_and_who_goes_makes_room(service: Service) -
 @pytest.mark.slow
 def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Path) -> None:
     with (
-        serving("--port", "0", "--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu") as (process, url),
+        start_service("--port", "0", "--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu") as (process, url),
         httpx.Client(base_url=url, timeout=60) as http,
     ):
         started = [process, *process.children(recursive=True)]
         own = Service(url, Settings(), http)
         push(own, "ending", SNAPSHOTS[0])
-        with opened(own, "ending") as events:
+        with open_stream(own, "ending") as events:
             events.next()
             began = time.perf_counter()
             process.send_signal(signal.SIGTERM)

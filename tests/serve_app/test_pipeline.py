@@ -83,7 +83,7 @@ def scorer(checkpoint: Checkpoint, options: Options) -> Scorer[Mesh]:
     )
 
 
-def eventful(services: int, seed: int, count: int = 48) -> list[MeshSnapshot]:
+def simulate_events(services: int, seed: int, count: int = 48) -> list[MeshSnapshot]:
     """A mesh with a deploy and a fault in its second half."""
     spec = MeshSpec(services=services, seed=seed)
     culprit = busiest(spec, place=3)
@@ -92,7 +92,7 @@ def eventful(services: int, seed: int, count: int = 48) -> list[MeshSnapshot]:
 
 @pytest.fixture(scope="module")
 def events() -> list[MeshSnapshot]:
-    return eventful(40, 7)
+    return simulate_events(40, 7)
 
 
 def test_the_pipeline_keeps_the_contract(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
@@ -137,7 +137,7 @@ class Scored:
     structure: np.ndarray
 
 
-def scored(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options) -> Scored:
+def score_in_parts(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options) -> Scored:
     """Each part by itself, as a replica would; calls between parts decoded as the combining step does."""
     laid = prepare(checkpoint, mesh, snapshot, options)
     state, cut = laid.mesh.state, laid.mesh.plan
@@ -157,7 +157,9 @@ def structure_between(checkpoint: Checkpoint, embeddings: np.ndarray, ends: np.n
     return decode_crossing(checkpoint.network, CrossingCalls(embeddings, ends, ends, np.ones(ends.shape[1], bool)))
 
 
-def advanced(checkpoint: Checkpoint, scored: Scored, snapshot: MeshSnapshot, options: Options) -> tuple[Verdict, Mesh]:
+def decide_and_commit(
+    checkpoint: Checkpoint, scored: Scored, snapshot: MeshSnapshot, options: Options
+) -> tuple[Verdict, Mesh]:
     asked = [
         replace(s, embeddings=s.embeddings[task.boundary])
         for s, task in zip(scored.scores, scored.laid.tasks, strict=True)
@@ -173,11 +175,14 @@ def check_cut_equals_whole(
     """Every snapshot scored both ways, from a state on; -> verdicts and the mesh of the cut one."""
     one, other, verdicts = Mesh(state or MeshState()), Mesh(state or MeshState()), []
     for snapshot in snapshots:
-        whole, parts = scored(checkpoint, one, snapshot, WHOLE), scored(checkpoint, other, snapshot, cut)
+        whole, parts = (
+            score_in_parts(checkpoint, one, snapshot, WHOLE),
+            score_in_parts(checkpoint, other, snapshot, cut),
+        )
         np.testing.assert_allclose(parts.embeddings, whole.embeddings, atol=TOLERANCE, rtol=TOLERANCE)
         np.testing.assert_allclose(parts.structure, whole.structure, atol=5 * TOLERANCE, rtol=5 * TOLERANCE)
-        said, one = advanced(checkpoint, whole, snapshot, WHOLE)
-        told, other = advanced(checkpoint, parts, snapshot, cut)
+        said, one = decide_and_commit(checkpoint, whole, snapshot, WHOLE)
+        told, other = decide_and_commit(checkpoint, parts, snapshot, cut)
         check_same([told], [said], TOLERANCE)
         verdicts.append(told)
     return verdicts, other
@@ -324,7 +329,7 @@ def test_an_open_incident_is_reported_though_a_part_is_missing(checkpoint: Check
     assert [i.id for i in verdict.incidents] == [i.id for i in before.state.memory.open]
 
 
-def retired(snapshots: Sequence[MeshSnapshot], service: str, at: int, announced: bool) -> list[MeshSnapshot]:
+def remove_service(snapshots: Sequence[MeshSnapshot], service: str, at: int, announced: bool) -> list[MeshSnapshot]:
     """The mesh from which a service goes at ``at``, with its calls; its planned deletion is announced one before."""
     row = snapshots[0].node_ids.index(service)
     out = []
@@ -343,8 +348,8 @@ def test_only_an_unplanned_deletion_raises_an_alert(checkpoint: Checkpoint) -> N
     service = busiest(spec, place=8)
     snapshots = snapshots_of(spec, 75)
     before, mesh = run(checkpoint, snapshots[:39], WHOLE)  # the same in both
-    planned, _ = run(checkpoint, retired(snapshots, service, 40, announced=True)[39:], WHOLE, mesh)
-    unplanned, _ = run(checkpoint, retired(snapshots, service, 40, announced=False)[39:], WHOLE, mesh)
+    planned, _ = run(checkpoint, remove_service(snapshots, service, 40, announced=True)[39:], WHOLE, mesh)
+    unplanned, _ = run(checkpoint, remove_service(snapshots, service, 40, announced=False)[39:], WHOLE, mesh)
     pages = {i.id: (n, i) for n, v in enumerate([*before, *unplanned]) for i in v.incidents}
     assert any(service in [s.service for s in i.suspects[:3]] for _, i in pages.values())
     assert [(n, i.affected) for n, v in enumerate([*before, *planned]) for i in v.incidents] == []

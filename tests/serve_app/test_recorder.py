@@ -11,7 +11,7 @@ from serve_app.recordings.segments import Bounds, Recorder, SegmentReader, segme
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus import standin
-from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 
 SNAPSHOTS = list(Simulator(MeshSpec(services=20, calls_per_service=3.0, seed=2), snapshots=10).snapshots())
 
@@ -61,7 +61,7 @@ def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
     with Recorder(tmp_path / "live", 15.0, Bounds(segment_snapshots=4)) as recorder:
         for snapshot in SNAPSHOTS:
             recorder.write(snapshot)
-    with standin.running(IstioMesh(of(SNAPSHOTS))) as server:
+    with standin.start_server(IstioMesh(find_snapshot(SNAPSHOTS))) as server:
         asked = ["score", "--prometheus", standin.url_of(server), "--from", first, "--to", last]
         past = CliRunner().invoke(app, [*asked, "--set", "collector.deadline_seconds=60"])
     kept = CliRunner().invoke(app, ["score", str(tmp_path / "live")])
@@ -88,7 +88,7 @@ def test_what_is_not_said_is_asked_for(arguments: list[str], told: str) -> None:
 
 def test_record_writes_as_many_as_are_wanted(tmp_path: Path) -> None:
     mesh = IstioMesh(lambda _: SNAPSHOTS[0])
-    with standin.running(mesh) as server:
+    with standin.start_server(mesh) as server:
         asked = ["record", str(tmp_path / "live"), "--prometheus", standin.url_of(server), "--snapshots", "2"]
         fast = ["interval_seconds=1", "behind_seconds=0", "deadline_seconds=60"]
         result = CliRunner().invoke(app, [*asked, *(part for one in fast for part in ("--set", f"collector.{one}"))])

@@ -9,7 +9,7 @@ from model.checkpoint import load
 from model.features import SCHEMA
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, assert_same, expected, problem, push, recorded
+from tests.serve_app.running import Service, assert_same, expected, problem, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
@@ -18,13 +18,13 @@ CUT = MeshSpec(services=120, namespaces=6, seed=5)
 
 
 @pytest.fixture(scope="module")
-def watched(service: Service) -> list[dict[str, Any]]:
+def watched_verdicts(service: Service) -> list[dict[str, Any]]:
     """Verdicts of a mesh of several parts with a fault in it, named ``watched``."""
-    return [push(service, "watched", snapshot) for snapshot in recorded(CUT, 16, fault_from=12)]
+    return [push(service, "watched", snapshot) for snapshot in record_simulation(CUT, 16, fault_from=12)]
 
 
 def test_scoring_says_what_pushing_says_and_keeps_nothing(service: Service) -> None:
-    snapshots = recorded(CUT, 16, fault_from=12)
+    snapshots = record_simulation(CUT, 16, fault_from=12)
     before = service.http.get("/v1/meshes").json()
     response = service.http.post("/v1/score", json={"snapshots": [snapshot_document(s) for s in snapshots]})
     assert response.status_code == 200, response.text
@@ -36,7 +36,7 @@ def test_scoring_says_what_pushing_says_and_keeps_nothing(service: Service) -> N
 
 
 def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
-    documents = [snapshot_document(s) for s in recorded(SMALL, 10)]
+    documents = [snapshot_document(s) for s in record_simulation(SMALL, 10)]
     few = service.http.post("/v1/score", json={"snapshots": documents[:9]})
     assert "at least 10" in problem(few, 422, "invalid-document", "/snapshots")["detail"]
     many = service.http.post("/v1/score", json={"snapshots": documents * 13})
@@ -51,11 +51,11 @@ def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
 
 
 def test_too_many_such_requests_at_once_are_refused_and_pushes_still_taken(service: Service) -> None:
-    body = {"snapshots": [snapshot_document(s) for s in recorded(SMALL, 20)]}
+    body = {"snapshots": [snapshot_document(s) for s in record_simulation(SMALL, 20)]}
     slots = service.settings.serve.max_ongoing_scores * service.settings.serve.session_replicas
     with ThreadPoolExecutor(3 * slots) as threads:
         scores = [threads.submit(service.http.post, "/v1/score", json=body) for _ in range(3 * slots)]
-        assert push(service, "meanwhile", recorded(SMALL, 1)[0])["sequence"] == 1
+        assert push(service, "meanwhile", record_simulation(SMALL, 1)[0])["sequence"] == 1
     responses = [score.result() for score in scores]
     refused = [r for r in responses if r.status_code != 200]
     assert 0 < len(refused) < len(responses)
@@ -64,20 +64,20 @@ def test_too_many_such_requests_at_once_are_refused_and_pushes_still_taken(servi
     assert len({r.text for r in responses if r.status_code == 200}) == 1
 
 
-def test_kept_verdicts_are_read_in_pages(service: Service, watched: list[dict[str, Any]]) -> None:
+def test_kept_verdicts_are_read_in_pages(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     path = "/v1/meshes/watched/verdicts"
-    assert service.http.get(path).json() == {"verdicts": watched}
+    assert service.http.get(path).json() == {"verdicts": watched_verdicts}
     page = service.http.get(path, params={"limit": 5}).json()["verdicts"]
-    assert page == watched[:5]
+    assert page == watched_verdicts[:5]
     since = page[-1]["observed_at"]
-    assert service.http.get(path, params={"since": since}).json() == {"verdicts": watched[5:]}
-    last = watched[-1]["observed_at"]
+    assert service.http.get(path, params={"since": since}).json() == {"verdicts": watched_verdicts[5:]}
+    last = watched_verdicts[-1]["observed_at"]
     assert service.http.get(path, params={"since": last}).json() == {"verdicts": []}
 
 
-def test_the_plan_accounts_for_every_service_and_call(service: Service, watched: list[dict[str, Any]]) -> None:
+def test_the_plan_accounts_for_every_service_and_call(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     plan = service.http.get("/v1/meshes/watched/plan").json()
-    assert (plan["observed_at"], plan["services"]) == (watched[-1]["observed_at"], 120)
+    assert (plan["observed_at"], plan["services"]) == (watched_verdicts[-1]["observed_at"], 120)
     parts = plan["parts"]
     assert [p["part"] for p in parts] == list(range(len(parts)))
     assert len(parts) >= 3
@@ -93,20 +93,20 @@ def test_the_plan_accounts_for_every_service_and_call(service: Service, watched:
 
 
 def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
-    service: Service, watched: list[dict[str, Any]]
+    service: Service, watched_verdicts: list[dict[str, Any]]
 ) -> None:
-    newest = snapshot_document(recorded(CUT, 16, fault_from=12)[-1])
+    newest = snapshot_document(record_simulation(CUT, 16, fault_from=12)[-1])
     graph = service.http.get("/v1/meshes/watched/graph").json()
-    assert (graph["observed_at"], graph["status"]) == (watched[-1]["observed_at"], "anomalous")
+    assert (graph["observed_at"], graph["status"]) == (watched_verdicts[-1]["observed_at"], "anomalous")
     told = ("deviation", "suspicion", "incident")
     bare = [{k: v for k, v in service.items() if k not in told} for service in graph["services"]]
     assert bare == newest["services"]
     assert [{k: v for k, v in call.items() if k not in told} for call in graph["calls"]] == newest["calls"]
     by_name = {f"{s['namespace']}/{s['name']}": s for s in graph["services"]}
-    incident = watched[-1]["incidents"][0]
+    incident = watched_verdicts[-1]["incidents"][0]
     culprit = by_name[incident["suspects"][0]["service"]]
     assert culprit["incident"] == incident["id"]
-    assert culprit["suspicion"] == watched[-1]["suspects"][0]["score"]
+    assert culprit["suspicion"] == watched_verdicts[-1]["suspects"][0]["score"]
     deviations = [s["deviation"] for s in graph["services"]]
     assert all(0 <= d <= 15 for d in deviations)
     assert culprit["deviation"] > sorted(deviations)[len(deviations) // 2] + 1, "it stands out"
@@ -115,7 +115,7 @@ def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
 
 
 def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
-    snapshots = recorded(SMALL, 4)
+    snapshots = record_simulation(SMALL, 4)
     for snapshot in snapshots[:3]:
         push(service, "baselined", snapshot)
     before = service.http.get("/v1/meshes/baselined/graph").json()
@@ -135,6 +135,6 @@ def test_the_model_says_what_it_is(service: Service) -> None:
     assert model["provenance"] == checkpoint.provenance
 
 
-def test_every_answer_says_how_long_it_took(service: Service, watched: list[dict[str, Any]]) -> None:
+def test_every_answer_says_how_long_it_took(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     for path in ("verdict", "verdicts", "plan", "graph", "incidents", "nothing"):
         assert service.http.get(f"/v1/meshes/watched/{path}").headers["server-timing"].startswith("total;dur=")

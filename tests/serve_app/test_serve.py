@@ -16,7 +16,7 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, assert_same, expected, problem, push, recorded
+from tests.serve_app.running import Service, assert_same, expected, problem, push, record_simulation
 from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -36,7 +36,7 @@ def scored_parts(service: Service) -> Counter[str]:
 
 @pytest.mark.parametrize(("name", "spec", "parts"), [("small", SMALL, 1), ("cut", CUT, 3)])
 def test_it_says_what_the_pipeline_says(service: Service, name: str, spec: MeshSpec, parts: int) -> None:
-    snapshots = recorded(spec, 26, fault_from=18)
+    snapshots = record_simulation(spec, 26, fault_from=18)
     before = scored_parts(service)
     verdicts = [push(service, name, snapshot) for snapshot in snapshots]
     for came, wanted in zip(verdicts, expected(service, snapshots), strict=True):
@@ -50,7 +50,7 @@ def test_it_says_what_the_pipeline_says(service: Service, name: str, spec: MeshS
 
 
 def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
-    verdicts = [push(service, "read", snapshot) for snapshot in recorded(SMALL, 3)]
+    verdicts = [push(service, "read", snapshot) for snapshot in record_simulation(SMALL, 3)]
     assert service.http.get("/v1/meshes/read/verdict").json() == verdicts[-1]
     incidents = service.http.get("/v1/meshes/read/incidents").json()
     assert incidents == {"observed_at": verdicts[-1]["observed_at"], "incidents": verdicts[-1]["incidents"]}
@@ -68,7 +68,7 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
 
 
 def test_a_verdict_says_how_long_it_took(service: Service) -> None:
-    body = json.dumps(snapshot_document(recorded(SMALL, 1)[0]))
+    body = json.dumps(snapshot_document(record_simulation(SMALL, 1)[0]))
     header = service.http.post("/v1/meshes/timed/snapshots", content=body).headers["server-timing"]
     stages = dict(re.findall(r"(\w+);dur=([\d.]+)", header))
     assert stages.keys() == {"decode", "lay", "score", "inference", "weigh", "combine", "store", "total"}
@@ -76,7 +76,7 @@ def test_a_verdict_says_how_long_it_took(service: Service) -> None:
 
 
 def test_the_same_snapshot_again_counts_once(service: Service) -> None:
-    first, second = recorded(SMALL, 2)
+    first, second = record_simulation(SMALL, 2)
     verdicts = [push(service, "again", s) for s in (first, second)]
     assert push(service, "again", second) == verdicts[1]
     assert push(service, "again", first) == verdicts[0]  # not the newest, but known
@@ -84,7 +84,7 @@ def test_the_same_snapshot_again_counts_once(service: Service) -> None:
 
 
 def test_a_baseline_sets_the_past_and_not_the_clock(service: Service) -> None:
-    snapshots = recorded(SMALL, 15)
+    snapshots = record_simulation(SMALL, 15)
     for snapshot in snapshots[:12]:
         response = service.http.post("/v1/meshes/based/baseline", json=snapshot_document(snapshot))
         assert (response.status_code, response.content) == (204, b"")
@@ -103,7 +103,7 @@ def _push_all(service: Service, mesh: str, snapshots: Sequence[MeshSnapshot]) ->
 
 
 def test_meshes_do_not_touch_each_other(service: Service) -> None:
-    recordings = {f"beside-{seed}": recorded(MeshSpec(services=30, seed=seed), 6) for seed in (11, 12)}
+    recordings = {f"beside-{seed}": record_simulation(MeshSpec(services=30, seed=seed), 6) for seed in (11, 12)}
     with ThreadPoolExecutor(2) as threads:
         runs = {name: threads.submit(_push_all, service, name, recordings[name]) for name in recordings}
     for name, run in runs.items():
@@ -112,7 +112,7 @@ def test_meshes_do_not_touch_each_other(service: Service) -> None:
 
 
 def test_a_deleted_mesh_starts_again(service: Service) -> None:
-    first, second = recorded(SMALL, 2)
+    first, second = record_simulation(SMALL, 2)
     push(service, "gone", first)
     assert service.http.delete("/v1/meshes/gone").status_code == 204
     problem(service.http.get("/v1/meshes/gone/verdict"), 404, "unknown-mesh")
@@ -141,7 +141,7 @@ def kill(deployment: str, application: str) -> None:
 @pytest.mark.parametrize("deployment", ["Scorer", "MeshSession"])
 def test_a_lost_replica_loses_no_snapshot(service: Service, deployment: str) -> None:
     name = f"lost-{deployment.lower()}"
-    snapshots = recorded(CUT, 6)
+    snapshots = record_simulation(CUT, 6)
     push(service, name, snapshots[0])
     kill(deployment, "tagae")
     verdicts = [push(service, name, snapshot) for snapshot in snapshots[1:]]
@@ -179,7 +179,7 @@ def second(service: Service) -> Iterator[Service]:
 
 
 def test_a_restart_goes_on_where_it_was(service: Service, second: Service) -> None:
-    snapshots = recorded(CUT, 14, fault_from=11)
+    snapshots = record_simulation(CUT, 14, fault_from=11)
     wanted = expected(service, snapshots)
     # To and fro between two sets of processes that hold each other's past: the store decides.
     for i, snapshot in enumerate(snapshots):
@@ -189,7 +189,7 @@ def test_a_restart_goes_on_where_it_was(service: Service, second: Service) -> No
 
 def test_feedback_outlives_its_session_and_a_restart(service: Service, second: Service) -> None:
     path = "/v1/meshes/heard/feedback"
-    *known, last = recorded(SMALL, 4)
+    *known, last = record_simulation(SMALL, 4)
     for snapshot in known:
         push(service, "heard", snapshot)
     missed = {"services": list(last.node_ids[:2]), "since": known[1].observed_at.isoformat(), "note": "told by a user"}
@@ -207,7 +207,7 @@ def test_feedback_outlives_its_session_and_a_restart(service: Service, second: S
 
 
 def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
-    bodies = [json.dumps(snapshot_document(recorded(SMALL, 1)[0]))] * 24
+    bodies = [json.dumps(snapshot_document(record_simulation(SMALL, 1)[0]))] * 24
     with ThreadPoolExecutor(len(bodies)) as threads:
         responses = list(
             threads.map(lambda i: second.http.post(f"/v1/meshes/flood-{i}/snapshots", content=bodies[i]), range(24))
@@ -222,14 +222,14 @@ def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
 
 
 def test_many_snapshots_that_cannot_be_judged_in_time_are_given_up(second: Service) -> None:
-    body = {"snapshots": [snapshot_document(s) for s in recorded(SMALL, 20)]}
+    body = {"snapshots": [snapshot_document(s) for s in record_simulation(SMALL, 20)]}
     before = second.http.get("/v1/meshes").json()
     problem(second.http.post("/v1/score", json=body), 504, "deadline-exceeded")
     assert second.http.get("/v1/meshes").json() == before
 
 
 def test_without_scorers_the_verdict_is_partial_and_in_time(second: Service) -> None:
-    *known, last = recorded(SMALL, 12)
+    *known, last = record_simulation(SMALL, 12)
     for snapshot in known:
         push(second, "unscored", snapshot)
     kill("Scorer", "second")

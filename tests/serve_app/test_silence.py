@@ -28,7 +28,7 @@ def checkpoint() -> Iterator[Checkpoint]:
 
 
 @pytest.fixture(scope="module")
-def settled(checkpoint: Checkpoint) -> tuple[Mesh, list[MeshSnapshot]]:
+def settled_mesh(checkpoint: Checkpoint) -> tuple[Mesh, list[MeshSnapshot]]:
     """A mesh after an hour of a quarter, and what follows."""
     snapshots = list(Simulator(SPEC, snapshots=SNAPSHOTS).snapshots())
     mesh = Mesh()
@@ -43,10 +43,10 @@ def silent_tenth(snapshot: MeshSnapshot, rng: np.random.Generator) -> set[str]:
 
 @pytest.mark.parametrize("reporter", list(Reporter))
 def test_silence_raises_no_alert(
-    checkpoint: Checkpoint, settled: tuple[Mesh, list[MeshSnapshot]], reporter: Reporter
+    checkpoint: Checkpoint, settled_mesh: tuple[Mesh, list[MeshSnapshot]], reporter: Reporter
 ) -> None:
     """Seven silences of a tenth of the services, 2 to 9 snapshots long, with 3 measured snapshots between them."""
-    mesh, snapshots = settled
+    mesh, snapshots = settled_mesh
     rng, names, verdicts = np.random.default_rng(1), set[str](), list[Verdict]()
     lengths = [2, 3, 5, 9, 4, 7, 9]
     begins = np.cumsum([0, *(length + 3 for length in lengths)])

@@ -55,7 +55,7 @@ ARROWS: dict[str, tuple[Callable[[], dict[str, Any]], int, str | None]] = {
 }  # fmt: skip
 
 
-def refused(body: bytes, media_type: str, status: int, pointer: str | None) -> None:
+def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None) -> None:
     """The body has this answer, which is short, and reading it takes little memory."""
     for decode, prefix in ((decode_snapshot, ""), (decode_snapshots, "/snapshots/0")):
         if prefix and media_type != ARROW:
@@ -76,7 +76,7 @@ def refused(body: bytes, media_type: str, status: int, pointer: str | None) -> N
 @pytest.mark.parametrize("case", ARROWS)
 def test_arrow_does_not_grow(case: str) -> None:
     make, status, pointer = ARROWS[case]
-    refused(stream(**make()), ARROW, status, pointer)
+    check_refusal(stream(**make()), ARROW, status, pointer)
 
 
 def test_a_column_given_twice_is_refused() -> None:
@@ -86,7 +86,7 @@ def test_a_column_given_twice_is_refused() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    refused(bytes(sink.getvalue()), ARROW, 422, "/observed_at")
+    check_refusal(bytes(sink.getvalue()), ARROW, 422, "/observed_at")
 
 
 @pytest.mark.parametrize("name", [b"services", b"namespace"])
@@ -127,4 +127,4 @@ def test_no_depth_escapes(media_type: str, depth: int) -> None:
 )
 def test_messagepack_does_not_grow(changed: dict[str, Any], status: int, pointer: str) -> None:
     document = {"observed_at": AT, "services": [{"namespace": "n", "name": "a"}]} | changed
-    refused(msgspec.msgpack.encode(document), MESSAGEPACK, status, pointer)
+    check_refusal(msgspec.msgpack.encode(document), MESSAGEPACK, status, pointer)

@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Any:
         yield opened
 
 
-def _aside(directory: Path) -> list[Path]:
+def _files_set_aside(directory: Path) -> list[Path]:
     return sorted(p for p in directory.glob(f"{FILE_NAME}.corrupt-*") if not p.name.endswith(("-wal", "-shm")))
 
 
@@ -34,13 +34,13 @@ def test_a_file_that_is_no_store_is_set_aside_by_name(tmp_path: Path, caplog: py
     (tmp_path / FILE_NAME).write_bytes(b"not a database " * 1000)
     with closing(LocalStore(tmp_path)) as store:
         append(store, 1)
-    (aside,) = _aside(tmp_path)
+    (aside,) = _files_set_aside(tmp_path)
     assert aside.read_bytes() == b"not a database " * 1000
     assert "file is not a database" in caplog.text
     assert str(aside) in caplog.text
     with closing(LocalStore(tmp_path)) as store:
         assert store.load("prod") is not None  # once is enough
-    assert _aside(tmp_path) == [aside]
+    assert _files_set_aside(tmp_path) == [aside]
 
 
 def test_a_store_of_a_later_layout_is_set_aside_whole(store: LocalStore, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_store_of_a_later_layout_is_set_aside_whole(store: LocalStore, tmp_pat
         assert another.meshes() == []
         append(store, 1)  # the one that was open follows to the new file
         assert [m.sequence for m in another.meshes()] == [1]
-    (aside,) = _aside(tmp_path / "stores")
+    (aside,) = _files_set_aside(tmp_path / "stores")
     with closing(sqlite3.connect(aside)) as kept:
         assert kept.execute("SELECT sequence FROM meshes").fetchall() == [(1,)]
 
@@ -76,7 +76,7 @@ def test_a_store_of_the_layout_before_is_carried_over(tmp_path: Path) -> None:
         assert store.load("prod") == StoredMesh("prod", 7, 1, at(1), "digest 1", b"state 1", b"verdict 1")
         assert list(store.window("prod")) == [b"snapshot 1"]
         append(store, 2)
-    assert _aside(tmp_path) == []
+    assert _files_set_aside(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
     assert (same, kept, after) == (True, appended, appended + 1)
     assert appended > 5
     assert "free space on the disk" in text
-    assert _aside(tmp_path) == []
+    assert _files_set_aside(tmp_path) == []
 
 
 def test_sqlites_own_full_is_store_full(store: LocalStore) -> None:
@@ -239,15 +239,15 @@ def test_sqlites_own_full_is_store_full(store: LocalStore) -> None:
 
 
 def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path) -> None:
-    def held() -> int:
+    def count_bytes() -> int:
         return sum(p.stat().st_size for p in (tmp_path / "stores").iterdir())
 
     for sequence in range(1, 3001):
         append(store, sequence, state=bytes(3000), snapshot=bytes(8000), keep=20)
         if sequence == 1500:
-            before = held()
-    assert held() <= before * 1.02
-    assert held() < 24 * 2**20  # most of it is the log, whose length does not depend on the meshes
+            before = count_bytes()
+    assert count_bytes() <= before * 1.02
+    assert count_bytes() < 24 * 2**20  # most of it is the log, whose length does not depend on the meshes
 
 
 def _append_for_ever(directory: Path, acknowledged: Connection) -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from serve_app.deployments.supervisor import Watch
-from tests.serve_app.running import serving
+from tests.serve_app.running import start_service
 from tests.timing import TIME_FACTOR
 
 WHOLE = {"gcs_server": 1, "raylet": 1, "ServeController": 1, "ProxyActor": 1, "ServeReplica:tagae:Scorer": 2}
@@ -39,7 +39,7 @@ def test_a_service_that_stays_silent_with_all_its_processes_is_ended() -> None:
     assert watch.reason_to_exit(WHOLE, 66.0) == "the service has not answered for 61 s"
 
 
-def below(process: psutil.Process) -> list[psutil.Process]:
+def list_descendants(process: psutil.Process) -> list[psutil.Process]:
     return process.children(recursive=True)
 
 
@@ -47,9 +47,9 @@ def below(process: psutil.Process) -> list[psutil.Process]:
 @pytest.mark.timeout(1200)
 def test_without_gcs_the_service_exits_and_leaves_nothing_behind(tmp_path: Path) -> None:
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
-    with serving(*settings) as (process, url):
+    with start_service(*settings) as (process, url):
         assert httpx.get(f"{url}/readyz", timeout=240 * TIME_FACTOR).status_code == 200
-        family = below(process)
+        family = list_descendants(process)
         [gcs] = [one for one in family if one.name() == "gcs_server"]
         gcs.kill()
         assert process.wait(240 * TIME_FACTOR) == 1
@@ -60,8 +60,8 @@ def test_without_gcs_the_service_exits_and_leaves_nothing_behind(tmp_path: Path)
 @pytest.mark.timeout(1200)
 def test_sigterm_ends_a_service_whose_ray_hangs(tmp_path: Path) -> None:
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
-    with serving(*settings) as (process, _):
-        family = below(process)
+    with start_service(*settings) as (process, _):
+        family = list_descendants(process)
         for one in family:
             if one.name() in ("gcs_server", "raylet"):
                 one.suspend()

@@ -17,7 +17,7 @@ from serve_app.simulator.simulator import Simulator
 OPTIONS = Options(max_services=20)
 
 
-def _reordered(snapshot: MeshSnapshot, drop: int) -> MeshSnapshot:
+def _reorder(snapshot: MeshSnapshot, drop: int) -> MeshSnapshot:
     """Without one service and its calls, the rest in another order."""
     order = np.random.default_rng(0).permutation([i for i in range(snapshot.num_nodes) if i != drop])
     place = np.full(snapshot.num_nodes, -1)
@@ -39,15 +39,15 @@ def test_each_service_and_call_keeps_its_score_in_any_order() -> None:
     for snapshot in past:
         _, mesh = advance(checkpoint, mesh, snapshot, OPTIONS)
 
-    def said(laid: PreparedSnapshot, snapshot: MeshSnapshot, lost: int | None = None) -> Deviations:
+    def find_deviations(laid: PreparedSnapshot, snapshot: MeshSnapshot, lost: int | None = None) -> Deviations:
         scores = [s for s in score(checkpoint.network, laid.tasks) if s.part != lost]
         return deviations_of(laid, calibrate(checkpoint, laid, scores), snapshot)
 
-    shuffled = _reordered(newest, drop=7)
+    shuffled = _reorder(newest, drop=7)
     laid = prepare(checkpoint, mesh, shuffled, OPTIONS)
     table = {name: i for i, name in enumerate(laid.mesh.state.node_ids)}
     whole = calibrate(checkpoint, laid, score(checkpoint.network, laid.tasks))
-    deviations = said(laid, shuffled)
+    deviations = find_deviations(laid, shuffled)
     rows = [table[name] for name in shuffled.node_ids]
     np.testing.assert_array_equal(deviations.services, whole.surprise.node.max(axis=1)[rows])
     known = {tuple(ends): i for i, ends in enumerate(laid.mesh.state.edge_index.T.tolist())}
@@ -55,7 +55,7 @@ def test_each_service_and_call_keeps_its_score_in_any_order() -> None:
     np.testing.assert_array_equal(deviations.calls, whole.surprise.edge.max(axis=1)[calls])
     assert deviations.calls.std() > 0.1, "all alike would prove nothing"
 
-    partial = said(laid, shuffled, lost=1)
+    partial = find_deviations(laid, shuffled, lost=1)
     assert laid.mesh.plan is not None
     missing = {laid.mesh.state.node_ids[i] for i in laid.mesh.plan.parts[1].core}
     unknown = {name for name, value in zip(shuffled.node_ids, partial.services, strict=True) if np.isnan(value)}

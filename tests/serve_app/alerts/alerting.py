@@ -61,7 +61,7 @@ def _reasons() -> tuple[Reason, ...]:
     return (Reason("p99_latency", 1.2, 0.08, NOW - timedelta(minutes=2)),)
 
 
-def counted(instruments: PrometheusInstruments, name: str, **labels: str) -> float:
+def metric_value(instruments: PrometheusInstruments, name: str, **labels: str) -> float:
     """What a metric says, over all label sets that include these."""
     samples = (s for f in text_string_to_metric_families(instruments.text().decode()) for s in f.samples)
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
@@ -76,7 +76,7 @@ async def eventually(condition: Callable[[], bool], within: float = WITHIN) -> N
 
 async def until_counted(count: float, instruments: PrometheusInstruments, name: str, **labels: str) -> None:
     """Wait until a metric is at least ``count``."""
-    await eventually(lambda: counted(instruments, name, **labels) >= count)
+    await eventually(lambda: metric_value(instruments, name, **labels) >= count)
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _always(behaviour: Any, _: Request) -> Any:
 
 
 @asynccontextmanager
-async def standing_in(*behaviours: Any) -> AsyncIterator[list[StandIn]]:
+async def start_endpoints(*behaviours: Any) -> AsyncIterator[list[StandIn]]:
     """One endpoint for each behaviour (see :class:`StandIn`); what is no function is done always."""
     servers = [StandIn(b if callable(b) else partial(_always, b)) for b in behaviours]
     for server in servers:
@@ -209,7 +209,7 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
 
 
 @asynccontextmanager
-async def notifying(
+async def start_notifier(
     to: Receivers, directory: Path, clock: Callable[[], datetime] = lambda: NOW
 ) -> AsyncIterator[tuple[AlertDelivery, PrometheusInstruments]]:
     """A notifier that runs, and is closed in the end."""

@@ -21,13 +21,13 @@ from tests.serve_app.alerts.alerting import (
     PATIENT,
     Request,
     StandIn,
-    counted,
     eventually,
     incident,
-    notifying,
+    metric_value,
     often,
     receivers,
-    standing_in,
+    start_endpoints,
+    start_notifier,
     until_counted,
     verdict,
 )
@@ -50,8 +50,8 @@ def _any(test: Callable[[Any], bool]) -> Callable[[list[Request]], bool]:
 
 async def test_an_alert_as_alertmanager_takes_it(tmp_path: Path) -> None:
     async with (
-        standing_in(200) as (server,),
-        notifying(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
+        start_endpoints(200) as (server,),
+        start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
             notifier,
             instruments,
         ),
@@ -62,13 +62,13 @@ async def test_an_alert_as_alertmanager_takes_it(tmp_path: Path) -> None:
     assert (request.path, request.headers["content-type"]) == ("/api/v2/alerts", "application/json")
     assert alert.keys() == {"labels", "annotations", "startsAt", "endsAt", "generatorURL"}
     assert (_at(alert["startsAt"]), _at(alert["endsAt"])) == (NOW - timedelta(minutes=2), NOW + timedelta(minutes=4))
-    assert counted(instruments, SENT, receiver="alertmanager") == 1
+    assert metric_value(instruments, SENT, receiver="alertmanager") == 1
 
 
 async def test_a_rise_goes_in_one_post(tmp_path: Path) -> None:
     async with (
-        standing_in(200) as (server,),
-        notifying(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
+        start_endpoints(200) as (server,),
+        start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
             notifier,
             _,
         ),
@@ -86,9 +86,9 @@ async def test_what_does_not_change_is_posted_again_with_a_later_end(tmp_path: P
     def clock() -> datetime:
         return NOW + timedelta(milliseconds=next(ticks))
 
-    async with standing_in(200) as (server,):
+    async with start_endpoints(200) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=often())
-        async with notifying(to, tmp_path, clock) as (notifier, _):
+        async with start_notifier(to, tmp_path, clock) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             requests = await server.until(lambda requests: len(requests) == 3)
     ends = [_at(request.json[0]["endsAt"]) for request in requests]
@@ -98,9 +98,9 @@ async def test_what_does_not_change_is_posted_again_with_a_later_end(tmp_path: P
 
 async def test_without_verdicts_alerts_are_left_to_lapse(tmp_path: Path) -> None:
     now = [NOW]
-    async with standing_in(200) as (server,):
+    async with start_endpoints(200) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=often())
-        async with notifying(to, tmp_path, lambda: now[0]) as (notifier, _):
+        async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             notifier.accept_verdict("pay", verdict(incident("b")), NOW)
             await server.until(_any(lambda request: len(request.json) == 2))
@@ -118,9 +118,9 @@ async def test_without_verdicts_alerts_are_left_to_lapse(tmp_path: Path) -> None
 
 async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path) -> None:
     now = [NOW]
-    async with standing_in(200) as (server,):
+    async with start_endpoints(200) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=often())
-        async with notifying(to, tmp_path, lambda: now[0]) as (notifier, _):
+        async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
             notifier.accept_verdict("shop", verdict(), NOW)
@@ -136,9 +136,9 @@ def _are_at_least(count: int, requests: Sequence[Request]) -> bool:
 
 
 async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
-    async with standing_in("hang", 200, "trickle", "half", "close", 503) as servers:
+    async with start_endpoints("hang", 200, "trickle", "half", "close", 503) as servers:
         good = servers[1]
-        async with notifying(receivers(servers, drain_seconds=0.0), tmp_path) as (notifier, instruments):
+        async with start_notifier(receivers(servers, drain_seconds=0.0), tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await good.until(lambda requests: len(requests) >= 1)
             for server in servers:  # all of them are tried again and again
@@ -152,8 +152,8 @@ async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 async def test_a_replica_that_recovers_knows_how_things_are_now(trouble: int | str, tmp_path: Path) -> None:
     now: list[int | str] = [trouble]
     async with (
-        standing_in(lambda request: now[0]) as (server,),
-        notifying(receivers([server]), tmp_path) as (notifier, _),
+        start_endpoints(lambda request: now[0]) as (server,),
+        start_notifier(receivers([server]), tmp_path) as (notifier, _),
     ):
         notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
         await server.until(lambda requests: len(requests) >= 2)
@@ -166,11 +166,13 @@ async def test_a_replica_that_recovers_knows_how_things_are_now(trouble: int | s
 
 
 async def test_a_replica_that_was_down_from_the_beginning_is_notified_when_it_starts(tmp_path: Path) -> None:
-    async with standing_in(200) as (server,):
+    async with start_endpoints(200) as (server,):
         await server.stop()
-        async with notifying(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, instruments):
+        async with start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-            await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason="unreachable") >= 3)
+            await eventually(
+                lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="unreachable") >= 3
+            )
             await server.start()
             (request,) = await server.until(lambda requests: len(requests) == 1)
     assert _severities(request) == [("minor", False)]
@@ -180,12 +182,12 @@ async def test_one_alert_that_is_refused_spoils_no_other(tmp_path: Path, caplog:
     def behaviour(request: Request) -> int:
         return 400 if any(alert["labels"]["incident"] == "b" for alert in request.json) else 200
 
-    async with standing_in(behaviour) as (server,):
+    async with start_endpoints(behaviour) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=often())
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
             await server.until(lambda requests: sum(len(r.json) == 2 for r in requests) >= 2)
-            assert counted(instruments, DROPPED, receiver="alertmanager", reason="refused") == 1
+            assert metric_value(instruments, DROPPED, receiver="alertmanager", reason="refused") == 1
             assert notifier.count_waiting()["alertmanager"] == 0
     posts = [{alert["labels"]["incident"] for alert in request.json} for request in server.requests]
     assert posts[0] == {"a", "b", "c"}
@@ -196,13 +198,13 @@ async def test_one_alert_that_is_refused_spoils_no_other(tmp_path: Path, caplog:
 
 @pytest.mark.parametrize(("status", "reason"), [(404, "refused"), (301, "refused"), (401, "forbidden")])
 async def test_what_will_not_pass_is_not_repeated_blindly(status: int, reason: str, tmp_path: Path) -> None:
-    async with standing_in(status) as (server,):
+    async with start_endpoints(status) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
             notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
-            await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
+            await eventually(lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
             await eventually(lambda: notifier.count_waiting()["alertmanager"] == 2)
             assert len(server.requests) == 1
 
@@ -212,11 +214,13 @@ async def test_retry_after_is_respected(tmp_path: Path) -> None:
     assert Backoff(1.0, 60.0).seconds(1, retry_after_seconds=9999.0) == 60.0
     for failures, most in ((1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (5000, 60.0)):
         assert most / 2 <= Backoff(1.0, 60.0).seconds(failures) <= most
-    async with standing_in((429, {"retry-after": "3600"})) as (server,):
+    async with start_endpoints((429, {"retry-after": "3600"})) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-            await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason="overloaded") > 0)
+            await eventually(
+                lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="overloaded") > 0
+            )
             assert len(server.requests) == 1
 
 
@@ -269,9 +273,9 @@ async def test_a_private_authority_is_trusted_where_it_is_named(tmp_path: Path) 
     await server.start()
     url = f"https://127.0.0.1:{server.port}/api/v2/alerts"
     to = replace(receivers(deadline_seconds=PATIENT), alertmanagers=(Endpoint(url, ca_file=certificate), Endpoint(url)))
-    async with notifying(replace(to, drain_seconds=0.0), tmp_path) as (notifier, instruments):
+    async with start_notifier(replace(to, drain_seconds=0.0), tmp_path) as (notifier, instruments):
         notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await server.until(lambda requests: len(requests) == 1)
-        await eventually(lambda: counted(instruments, FAILED, receiver="alertmanager", reason="unreachable") > 0)
+        await eventually(lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="unreachable") > 0)
     await server.stop()
     assert len(server.requests) == 1

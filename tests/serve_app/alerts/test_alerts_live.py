@@ -26,12 +26,12 @@ from tests.serve_app.alerts.alerting import (
     WITHIN,
     Request,
     StandIn,
-    counted,
     eventually,
     incident,
-    notifying,
+    metric_value,
     often,
-    standing_in,
+    start_endpoints,
+    start_notifier,
     until_counted,
     verdict,
 )
@@ -88,7 +88,7 @@ class Running:
                     break
             else:
                 raise AssertionError("".join(lines))
-        self._log = asyncio.create_task(_drained(stderr))
+        self._log = asyncio.create_task(_read_to_end(stderr))
 
     async def stop(self) -> None:
         if self._process is None or self._log is None:
@@ -113,14 +113,14 @@ class Running:
 
     def notifications(self) -> list[list[tuple[str, str]]]:
         """What people were told: status and severity of each alert, by notification."""
-        return [_told(request) for request in self.told.requests]
+        return [_alert_labels(request) for request in self.told.requests]
 
 
-def _told(request: Request) -> list[tuple[str, str]]:
+def _alert_labels(request: Request) -> list[tuple[str, str]]:
     return sorted((alert["status"], alert["labels"]["severity"]) for alert in request.json["alerts"])
 
 
-async def _drained(stderr: asyncio.StreamReader) -> None:
+async def _read_to_end(stderr: asyncio.StreamReader) -> None:
     while await stderr.readline():
         pass
 
@@ -128,7 +128,7 @@ async def _drained(stderr: asyncio.StreamReader) -> None:
 @asynccontextmanager
 async def alertmanager(folder: Path) -> AsyncIterator[Running]:
     folder.mkdir()
-    async with standing_in(200) as (told,):
+    async with start_endpoints(200) as (told,):
         running = Running(folder, told)
         try:
             await running.start()
@@ -162,13 +162,13 @@ BEGAN = datetime.now(UTC).replace(microsecond=123000)
 async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> None:
     async with (
         alertmanager(tmp_path / "am") as manager,
-        notifying(_to(manager), tmp_path, utc_now) as (notifier, counts),
+        start_notifier(_to(manager), tmp_path, utc_now) as (notifier, counts),
     ):
         notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
         await manager.told.until(lambda requests: len(requests) == 1)
         for suspect in ("pay/bank", "shop/web", "shop/cart"):  # the ranking changes while it is open
             notifier.accept_verdict("shop", _now(_of_now(suspect)), utc_now())
-            sent = counted(counts, "tagae_notices_sent_total")
+            sent = metric_value(counts, "tagae_notices_sent_total")
             await until_counted(sent + 4, counts, "tagae_notices_sent_total")
         (alert,) = await manager.alerts()
         assert alert["labels"]["service"] == "cart"
@@ -182,15 +182,18 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
 
 
 async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> None:
-    async with alertmanager(tmp_path / "am") as manager, notifying(_to(manager), tmp_path, utc_now) as (notifier, _):
+    async with (
+        alertmanager(tmp_path / "am") as manager,
+        start_notifier(_to(manager), tmp_path, utc_now) as (notifier, _),
+    ):
         notifier.accept_verdict("shop", _now(_of_now()), utc_now())
         await manager.told.until(lambda requests: len(requests) == 1)
         notifier.accept_verdict("shop", _now(_of_now(severity="critical")), utc_now())
-        await manager.told.until(lambda requests: any(("firing", "critical") in _told(r) for r in requests))
+        await manager.told.until(lambda requests: any(("firing", "critical") in _alert_labels(r) for r in requests))
         alerts = await manager.until(lambda alerts: len(alerts) == 1)
         assert alerts[0]["labels"]["severity"] == "critical"
         notifier.accept_verdict("shop", _now(), utc_now())
-        await manager.told.until(lambda requests: ("resolved", "critical") in _told(requests[-1]))
+        await manager.told.until(lambda requests: ("resolved", "critical") in _alert_labels(requests[-1]))
         assert await manager.alerts() == []
     firing = [row for told in manager.notifications() for row in told if row[0] == "firing"]
     assert firing == [("firing", "minor"), ("firing", "critical")]
@@ -199,10 +202,10 @@ async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> No
 async def test_a_replica_that_was_away_is_notified(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am-0") as one, alertmanager(tmp_path / "am-1") as two:
         await two.stop()
-        async with notifying(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
+        async with start_notifier(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
             notifier.accept_verdict("shop", _now(_of_now()), utc_now())
             await one.told.until(lambda requests: len(requests) == 1)
-            await eventually(lambda: counted(counts, "tagae_notices_failed_total", reason="unreachable") >= 2)
+            await eventually(lambda: metric_value(counts, "tagae_notices_failed_total", reason="unreachable") >= 2)
             notifier.accept_verdict("shop", _now(_of_now(severity="major")), utc_now())
             await two.start()
             (alert,) = await two.until(lambda alerts: len(alerts) == 1)
@@ -212,12 +215,12 @@ async def test_a_replica_that_was_away_is_notified(tmp_path: Path) -> None:
 
 async def test_another_process_sends_the_same_alert(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am") as manager:
-        async with notifying(_to(manager), tmp_path, utc_now) as (notifier, _):
+        async with start_notifier(_to(manager), tmp_path, utc_now) as (notifier, _):
             notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
             await manager.told.until(lambda requests: len(requests) == 1)
-        async with notifying(_to(manager), tmp_path, utc_now) as (notifier, counts):
+        async with start_notifier(_to(manager), tmp_path, utc_now) as (notifier, counts):
             notifier.accept_verdict("shop", _now(_of_now("pay/bank")), utc_now())
-            await eventually(lambda: counted(counts, "tagae_notices_sent_total") >= 3)
+            await eventually(lambda: metric_value(counts, "tagae_notices_sent_total") >= 3)
             notifier.accept_verdict("shop", _now(), utc_now())
             await manager.told.until(lambda requests: len(requests) == 2)
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]

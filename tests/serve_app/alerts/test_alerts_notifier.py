@@ -20,14 +20,14 @@ from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
     Request,
-    counted,
     eventually,
     incident,
+    metric_value,
     notice,
-    notifying,
     often,
     receivers,
-    standing_in,
+    start_endpoints,
+    start_notifier,
     until_counted,
     verdict,
 )
@@ -36,18 +36,18 @@ from tests.serve_app.alerts.alerting import (
 async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:
     """The first dies with everything undelivered, the second is told that all is over, the third delivers."""
     to = receivers(drain_seconds=0.0)
-    async with standing_in(503, 503) as (manager, hook):
+    async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0)
-        async with notifying(to, tmp_path) as (notifier, _):
+        async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
             await hook.until(lambda requests: len(requests) >= 1)  # told only after it was written
             first = decode_state((tmp_path / state_file.FILE_NAME).read_bytes())
-        async with notifying(to, tmp_path) as (notifier, _):
+        async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a", "new/name", severity="major")), NOW)
         assert len({alert.labels["incident"] for alert in first.firing_alerts()}) == 2
         manager.behaviour = hook.behaviour = lambda request: 200
         before = len(manager.requests), len(hook.requests)
-        async with notifying(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
+        async with start_notifier(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
             await eventually(lambda: notifier.count_waiting() == {"alertmanager": 0, "webhook": 0})
         last, events = manager.requests[-1].json, [request.json for request in hook.requests[before[1] :]]
     assert sorted((a["labels"]["incident"], a["labels"]["severity"], a["labels"]["service"]) for a in last) == [
@@ -72,8 +72,8 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
         return 200
 
     async with (
-        standing_in(behaviour) as (hook,),
-        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
+        start_endpoints(behaviour) as (hook,),
+        start_notifier(receivers(webhooks=[hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
     ):
         for severity in ("minor", "major", "critical"):
             notifier.accept_verdict("shop", verdict(incident("a", severity=severity)), NOW)
@@ -83,8 +83,8 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
 
 
 async def test_closing_delivers_what_waits(tmp_path: Path) -> None:
-    async with standing_in(200, 200) as (manager, hook):
-        async with notifying(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
+    async with start_endpoints(200, 200) as (manager, hook):
+        async with start_notifier(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         assert len(hook.requests) == 1
         assert [alert["labels"]["incident"] for alert in manager.requests[-1].json] == ["a"]
@@ -92,9 +92,9 @@ async def test_closing_delivers_what_waits(tmp_path: Path) -> None:
 
 
 async def test_closing_ends_without_an_answer(tmp_path: Path) -> None:
-    async with standing_in("hang", "hang") as (manager, hook):
+    async with start_endpoints("hang", "hang") as (manager, hook):
         to = receivers([manager], [hook], deadline_seconds=3600.0, drain_seconds=0.05)
-        async with notifying(to, tmp_path) as (notifier, _):
+        async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
         assert notifier.count_waiting() == {"alertmanager": 1, "webhook": 1}
@@ -122,9 +122,9 @@ def test_without_notices_only_alerts_are_sent(tmp_path: Path) -> None:
 
 async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> None:
     now = [NOW]
-    async with standing_in(200) as (hook,):
+    async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
-        async with notifying(to, tmp_path, lambda: now[0]) as (notifier, _):
+        async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             notifier.accept_verdict("pay", verdict(incident("b")), NOW)
             notifier.forget_mesh("shop", NOW)
@@ -161,8 +161,8 @@ def test_times_without_a_zone_are_refused() -> None:
 
 async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with (
-        standing_in(200) as (hook,),
-        notifying(receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often()), tmp_path) as (
+        start_endpoints(200) as (hook,),
+        start_notifier(receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often()), tmp_path) as (
             notifier,
             instruments,
         ),
@@ -171,7 +171,7 @@ async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, capl
         blocked.mkdir()  # so that nothing can be written there
         notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await hook.until(lambda requests: len(requests) == 1)
-        assert counted(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
+        assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
         blocked.rmdir()
         await eventually(lambda: (tmp_path / state_file.FILE_NAME).exists())  # as soon as there is room again
     assert "still sent" in caplog.text
@@ -181,12 +181,12 @@ async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypa
     monkeypatch.setattr(state_file, "PATIENCE_SECONDS", 0.05)
     fresh = tmp_path / f"{state_file.FILE_NAME}.new"
     os.mkfifo(fresh)  # opened for writing, it hangs until somebody reads
-    async with standing_in(200) as (hook,):
+    async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
-            assert counted(instruments, "tagae_notices_failed_total", receiver="state") >= 1
+            assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
             reader = os.open(fresh, os.O_RDONLY | os.O_NONBLOCK)
             fresh.unlink()
             await eventually(lambda: (tmp_path / state_file.FILE_NAME).exists())
@@ -213,9 +213,9 @@ def test_certificates_that_cannot_be_had_are_named(tmp_path: Path) -> None:
 
 
 async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
-    async with standing_in(503, 503) as (manager, hook):
+    async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0, timing=often())
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             for receiver in ("alertmanager", "webhook"):
                 await until_counted(1, instruments, "tagae_notices_waiting", receiver=receiver)
@@ -226,7 +226,7 @@ async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeyp
     monkeypatch.setattr("serve_app.alerts.notifier.MEASURE_SECONDS", 0.01)
     counts: list[float] = []
     monkeypatch.setattr(PrometheusInstruments, "set", lambda self, metric, value, **labels: counts.append(value))
-    async with standing_in(503, 503) as (manager, hook), notifying(receivers([manager], [hook]), tmp_path):
+    async with start_endpoints(503, 503) as (manager, hook), start_notifier(receivers([manager], [hook]), tmp_path):
         await eventually(lambda: len(counts) >= 10)
     assert set(counts) == {0}
 
@@ -235,7 +235,7 @@ async def test_secrets_let_us_in_and_stay_out_of_the_log(tmp_path: Path, caplog:
     caplog.set_level(logging.DEBUG, "serve_app")
     (tmp_path / "password").write_text("pässword\n")
     (tmp_path / "token").write_text("t0ken\n")
-    async with standing_in(401, 403) as (basic, bearer):
+    async with start_endpoints(401, 403) as (basic, bearer):
         settings = NotifySettings.model_validate(
             {
                 "alertmanagers": [
@@ -245,7 +245,7 @@ async def test_secrets_let_us_in_and_stay_out_of_the_log(tmp_path: Path, caplog:
                 "drain_seconds": 0,
             }
         )
-        async with notifying(configured(settings), tmp_path) as (notifier, _):
+        async with start_notifier(configured(settings), tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             (one,) = await basic.until(lambda requests: len(requests) == 1)
             (other,) = await bearer.until(lambda requests: len(requests) == 1)

@@ -15,13 +15,13 @@ from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
     Request,
-    counted,
     eventually,
     incident,
-    notifying,
+    metric_value,
     often,
     receivers,
-    standing_in,
+    start_endpoints,
+    start_notifier,
     verdict,
 )
 
@@ -34,8 +34,8 @@ def _events(requests: list[Request]) -> list[tuple[str, str]]:
 
 async def test_an_event_has_all_fields(tmp_path: Path) -> None:
     async with (
-        standing_in(200) as (server,),
-        notifying(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
+        start_endpoints(200) as (server,),
+        start_notifier(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
     ):
         notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
@@ -64,9 +64,9 @@ async def test_an_event_has_all_fields(tmp_path: Path) -> None:
 async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("first secret\n")
-    async with standing_in(200) as (server,):
+    async with start_endpoints(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
-        async with notifying(to, tmp_path) as (notifier, _):
+        async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
             key.write_text("second secret\n")  # rotated: heeded with the next request
@@ -81,11 +81,11 @@ async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
 
 async def test_a_secret_that_is_missing_is_waited_for(tmp_path: Path) -> None:
     key = tmp_path / "key"
-    async with standing_in(200) as (server,):
+    async with start_endpoints(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-            await eventually(lambda: counted(instruments, FAILED, receiver="webhook", reason="secret") > 0)
+            await eventually(lambda: metric_value(instruments, FAILED, receiver="webhook", reason="secret") > 0)
             assert server.requests == []
             key.write_text("secret")
             (request,) = await server.until(lambda requests: len(requests) == 1)
@@ -101,7 +101,10 @@ async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_p
         seen.append(request)
         return trouble if len(seen) % 2 else 200
 
-    async with standing_in(behaviour) as (server,), notifying(receivers(webhooks=[server]), tmp_path) as (notifier, _):
+    async with (
+        start_endpoints(behaviour) as (server,),
+        start_notifier(receivers(webhooks=[server]), tmp_path) as (notifier, _),
+    ):
         notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
         notifier.accept_verdict("shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
         notifier.accept_verdict("shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
@@ -123,12 +126,12 @@ async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_p
 async def test_what_is_refused_for_itself_is_not_repeated(
     status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with standing_in(lambda request: status if request.json["incident"]["id"] == "a" else 200) as (server,):
+    async with start_endpoints(lambda request: status if request.json["incident"]["id"] == "a" else 200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT)
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
             requests = await server.until(lambda requests: len(requests) == 2)
-        assert counted(instruments, DROPPED, receiver="webhook", reason="refused") == 1
+        assert metric_value(instruments, DROPPED, receiver="webhook", reason="refused") == 1
     assert _events(requests) == [("a", "opened"), ("b", "opened")]
     assert "is not retried" in caplog.text
     assert "/hook" not in caplog.text  # its path may be a secret
@@ -143,25 +146,25 @@ def test_a_full_queue_drops_the_oldest() -> None:
 
 
 async def test_what_waits_too_long_is_counted(tmp_path: Path) -> None:
-    async with standing_in(503) as (server,):
+    async with start_endpoints(503) as (server,):
         to = receivers(
             webhooks=[server], queue=QueueLimits(max_events=2), backoff=Backoff(3600, 3600), drain_seconds=0.0
         )
-        async with notifying(to, tmp_path) as (notifier, instruments):
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
             for i in range(5):
                 notifier.accept_verdict("shop", verdict(incident(f"i{i}", age=i)), NOW)
             await server.until(lambda requests: len(requests) == 1)
             await eventually(lambda: notifier.count_waiting()["webhook"] == 2)
-            dropped = counted(instruments, DROPPED, receiver="webhook", reason="full")
+            dropped = metric_value(instruments, DROPPED, receiver="webhook", reason="full")
             assert dropped == 7  # five opened and four resolved
 
 
 async def test_one_webhook_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
-    async with standing_in("hang", 200) as (bad, good):
+    async with start_endpoints("hang", 200) as (bad, good):
         to = replace(
             receivers([good], webhooks=[bad, good], drain_seconds=0.0), deadline_seconds=3600.0, timing=often()
         )
-        async with notifying(to, tmp_path) as (notifier, _):
+        async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await bad.until(lambda requests: len(requests) == 1)
             notifier.accept_verdict("shop", verdict(), NOW)

@@ -16,24 +16,24 @@ from serve_app.simulator.events.wiring import eligible_services
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.scenario import plan_scenario
-from tests.serve_app.collect.prometheus.day import Day, lived
+from tests.serve_app.collect.prometheus.day import Day, simulate_day
 
 SPEC = MeshSpec(services=30, calls_per_service=3.0, dropout=0.0, latent=0.2)
 DAY = 5760  # snapshots at 15 s
 GONE = 60  # snapshot in which a service is no longer there
 
 
-def churned(spec: MeshSpec, snapshots: int, per_hour: float, *, canaries: bool = True, late: int = 0) -> Day:
+def mesh_with_churn(spec: MeshSpec, snapshots: int, per_hour: float, *, canaries: bool = True, late: int = 0) -> Day:
     """A mesh in which so much is planned an hour; retired workloads are emptied first in every second mesh."""
     _, planned = plan_scenario(spec, (), spec.seed, snapshots=snapshots, churn_per_hour=per_hour)
     changes = [change for change in planned if canaries or change.kind != "canary"]
-    return lived(spec, changes, snapshots, empties=bool(spec.seed % 2), late=late)
+    return simulate_day(spec, changes, snapshots, empties=bool(spec.seed % 2), late=late)
 
 
 @pytest.mark.parametrize(("seed", "late"), [(1, 0), (2, 2)])
 def test_a_busy_hour_of_planned_changes_raises_no_alert(seed: int, late: int) -> None:
     """Ten times as many as usual. Without canaries: the mesh's routes have their shares, and nobody tells us."""
-    day = churned(replace(SPEC, seed=seed), 200, 60.0, canaries=False, late=late)
+    day = mesh_with_churn(replace(SPEC, seed=seed), 200, 60.0, canaries=False, late=late)
     assert len(day.made) > 30
     assert day.opened == []
     made, told = ({(change.kind, change.service) for _, change in changes} for changes in (day.made, day.told))
@@ -56,7 +56,9 @@ def test_an_unplanned_disappearance_alerts_within_two_intervals_and_a_retirement
     busiest = [mesh.topology.node_ids[i] for i in able[np.argsort(-mesh.usual_rate[able])][:4]]
     retired, gone = busiest[seed % 2], busiest[2 + seed % 2]
     faults = [Fault("disappearance", gone, GONE, GONE + 20)]
-    day = lived(spec, [BenignChange("deletion", retired, 40)], GONE + 20, faults=faults, empties=empties, late=late)
+    day = simulate_day(
+        spec, [BenignChange("deletion", retired, 40)], GONE + 20, faults=faults, empties=empties, late=late
+    )
     first = day.opened[0]
     assert (f"{first.alert.labels['namespace']}/{first.alert.labels['service']}", first.index) == (gone, GONE + 1)
     assert "Planned" not in first.alert.annotations["description"]
@@ -72,7 +74,7 @@ def test_a_page_beside_a_change_names_it() -> None:
     able = eligible_services(mesh, "deletion")
     busiest = mesh.topology.node_ids[able[int(np.argmax(mesh.usual_rate[able]))]]
     faults = [Fault("latency_injection", busiest, 63, 80, 10.0)]
-    day = lived(spec, [BenignChange("deploy", busiest, 60)], 80, faults=faults)
+    day = simulate_day(spec, [BenignChange("deploy", busiest, 60)], 80, faults=faults)
     assert len(day.beside_changes()) == 1
     (told,) = [one.alert.annotations["description"] for one in day.opened]
     name = busiest.split("/")[1]
@@ -85,7 +87,7 @@ def test_a_page_beside_a_change_names_it() -> None:
 def test_a_day_of_planned_changes_raises_no_alert(seed: int) -> None:
     """Scaling, rollouts, retirements, new services, drained nodes; no canaries."""
     spec = replace(SPEC, services=40, seed=seed)
-    day = churned(spec, DAY, 6.0, canaries=False)
+    day = mesh_with_churn(spec, DAY, 6.0, canaries=False)
     made, told = (dict(Counter(change.kind for _, change in changes)) for changes in (day.made, day.told))
     beside = day.beside_changes()
     print(f"\nseed {seed}: {len(beside)} alerts beside changes, {len(day.opened) - len(beside)} elsewhere")

@@ -44,7 +44,7 @@ class Sidecar:
 
 
 @contextmanager
-def beside(
+def start_sidecar(
     *arguments: str, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Sidecar]:
     """``tagae sidecar`` on a free port; whatever becomes of it, no process is left."""
@@ -68,7 +68,7 @@ def beside(
 
 
 @contextmanager
-def asking(address: str) -> Iterator[VerdictsStub]:
+def open_client(address: str) -> Iterator[VerdictsStub]:
     """A client."""
     with grpc.insecure_channel(address) as channel:
         yield VerdictsStub(channel)

@@ -40,14 +40,14 @@ from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.collect.prometheus.standin import Request
-from tests.serve_app.running import Alertmanager, assert_same, recorded
-from tests.serve_app.sidecar.beside import FAST, SECONDS, Sidecar, asking, beside, message
+from tests.serve_app.running import Alertmanager, assert_same, record_simulation
+from tests.serve_app.sidecar.beside import FAST, SECONDS, Sidecar, message, open_client, start_sidecar
 from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]
 SPEC = MeshSpec(services=20, calls_per_service=3.0, seed=4)
-SNAPSHOTS = recorded(SPEC, 40)
+SNAPSHOTS = record_simulation(SPEC, 40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ class Pushed:
 
 
 @pytest.fixture(scope="module")
-def pushed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
+def pushed_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
     folder = tmp_path_factory.mktemp("sidecar")
     socket, state = folder / "verdicts.sock", folder / "state"
     settings = {"store.path": str(state), "sidecar.max_watchers": "2"}
-    with beside("--socket", str(socket), settings=settings) as sidecar, asking(f"unix:{socket}") as ask:
+    with start_sidecar("--socket", str(socket), settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
         yield Pushed(sidecar, socket, state, ask)
 
 
-def says(verdict: Verdict) -> dict[str, Any]:
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict as the JSON document that it is."""
     document: dict[str, Any] = json_format.MessageToDict(
         verdict, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
@@ -77,7 +77,7 @@ def says(verdict: Verdict) -> dict[str, Any]:
     return document
 
 
-def piped(snapshots: list[MeshSnapshot], settings: Settings) -> list[dict[str, Any]]:
+def pipeline_verdicts(snapshots: list[MeshSnapshot], settings: Settings) -> list[dict[str, Any]]:
     """What the pipeline says."""
     checkpoint, chosen, mesh, said = load(), options(settings), Mesh(), []
     for snapshot in snapshots:
@@ -86,7 +86,7 @@ def piped(snapshots: list[MeshSnapshot], settings: Settings) -> list[dict[str, A
     return said
 
 
-def refused(call: Callable[[], object]) -> grpc.RpcError:
+def refusal_of(call: Callable[[], object]) -> grpc.RpcError:
     with pytest.raises(grpc.RpcError) as caught:
         call()
     return caught.value
@@ -100,23 +100,23 @@ def push(ask: VerdictsStub, snapshot: MeshSnapshot | Snapshot) -> Verdict:
     return ask.Push(message(snapshot) if isinstance(snapshot, MeshSnapshot) else snapshot, timeout=SECONDS)
 
 
-def kept(state: Path, mesh: str = "mesh") -> tuple[int, int]:
+def count_snapshots(state: Path, mesh: str = "mesh") -> tuple[int, int]:
     """Snapshots counted, and kept."""
     with closing(LocalStore(state)) as store:
         stored = store.load(mesh)
         return (stored.sequence if stored else 0), len(list(store.window(mesh)))
 
 
-def test_what_is_pushed_is_judged_as_the_pipeline_does(pushed: Pushed) -> None:
-    nothing = refused(lambda: latest(pushed.ask))
+def test_what_is_pushed_is_judged_as_the_pipeline_does(pushed_mesh: Pushed) -> None:
+    nothing = refusal_of(lambda: latest(pushed_mesh.ask))
     assert (nothing.code(), "no verdict yet" in nothing.details()) == (grpc.StatusCode.NOT_FOUND, True)
-    came = [push(pushed.ask, snapshot) for snapshot in SNAPSHOTS[:20]]
-    assert_same([says(one) for one in came], piped(SNAPSHOTS[:20], Settings()))
+    came = [push(pushed_mesh.ask, snapshot) for snapshot in SNAPSHOTS[:20]]
+    assert_same([verdict_json(one) for one in came], pipeline_verdicts(SNAPSHOTS[:20], Settings()))
     assert {one.status for one in came} >= {"warming_up", "normal"}
-    assert push(pushed.ask, SNAPSHOTS[19]) == came[-1]  # again: the same, counted once
-    with asking(pushed.sidecar.address) as over_port:
-        assert latest(over_port) == latest(pushed.ask) == came[-1]
-    assert kept(pushed.state) == (20, 20)
+    assert push(pushed_mesh.ask, SNAPSHOTS[19]) == came[-1]  # again: the same, counted once
+    with open_client(pushed_mesh.sidecar.address) as over_port:
+        assert latest(over_port) == latest(pushed_mesh.ask) == came[-1]
+    assert count_snapshots(pushed_mesh.state) == (20, 20)
 
 
 @pytest.mark.parametrize(
@@ -147,36 +147,36 @@ def test_what_is_pushed_is_judged_as_the_pipeline_does(pushed: Pushed) -> None:
     ],
 )
 def test_a_bad_snapshot_is_refused_and_changes_nothing(
-    pushed: Pushed, bad: Snapshot, code: str, problem: str, pointer: str, words: str
+    pushed_mesh: Pushed, bad: Snapshot, code: str, problem: str, pointer: str, words: str
 ) -> None:
-    push(pushed.ask, SNAPSHOTS[19])  # there is something to change, whichever test runs first
-    before = latest(pushed.ask), kept(pushed.state)
-    error = refused(lambda: push(pushed.ask, bad))
+    push(pushed_mesh.ask, SNAPSHOTS[19])  # there is something to change, whichever test runs first
+    before = latest(pushed_mesh.ask), count_snapshots(pushed_mesh.state)
+    error = refusal_of(lambda: push(pushed_mesh.ask, bad))
     assert error.code().name == code
     assert words in error.details()
     metadata = dict(error.trailing_metadata())
     assert (metadata["tagae-problem"], metadata["tagae-pointer"]) == (f"urn:tagae:problem:{problem}", pointer)
-    assert (latest(pushed.ask), kept(pushed.state)) == before
+    assert (latest(pushed_mesh.ask), count_snapshots(pushed_mesh.state)) == before
 
 
-def test_the_client_of_the_readme_works(pushed: Pushed) -> None:
-    push(pushed.ask, SNAPSHOTS[19])
+def test_the_client_of_the_readme_works(pushed_mesh: Pushed) -> None:
+    push(pushed_mesh.ask, SNAPSHOTS[19])
     page = (ROOT / "serve_app" / "sidecar" / "README.md").read_text(encoding="utf-8")
     (client,) = re.findall(r"^    import grpc\n(?:    .*\n)+", page, re.MULTILINE)
-    typed = textwrap.dedent(client).replace("127.0.0.1:9091", pushed.sidecar.address)
+    typed = textwrap.dedent(client).replace("127.0.0.1:9091", pushed_mesh.sidecar.address)
     with subprocess.Popen([sys.executable, "-c", typed], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             assert process.stdout is not None
             observed_at, status, probability = process.stdout.readline().split()
         finally:
             process.kill()
-    newest = latest(pushed.ask)
+    newest = latest(pushed_mesh.ask)
     assert (observed_at, status) == (newest.observed_at.ToJsonString(), newest.status)
     assert float(probability) == round(newest.probability, 2)
 
 
-def test_kubernetes_finds_it_healthy_on_both_listeners(pushed: Pushed) -> None:
-    for address in (pushed.sidecar.address, f"unix:{pushed.socket}"):
+def test_kubernetes_finds_it_healthy_on_both_listeners(pushed_mesh: Pushed) -> None:
+    for address in (pushed_mesh.sidecar.address, f"unix:{pushed_mesh.socket}"):
         with grpc.insecure_channel(address) as channel:
             ask = health_pb2_grpc.HealthStub(channel)
             for service in ("", SERVICE):
@@ -184,32 +184,32 @@ def test_kubernetes_finds_it_healthy_on_both_listeners(pushed: Pushed) -> None:
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_the_socket_is_for_its_owner_and_their_group(pushed: Pushed) -> None:
-    mode = pushed.socket.stat().st_mode
+def test_the_socket_is_for_its_owner_and_their_group(pushed_mesh: Pushed) -> None:
+    mode = pushed_mesh.socket.stat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o660
 
 
-def test_ray_is_not_in_the_process(pushed: Pushed) -> None:
-    files = {one.path for one in pushed.sidecar.process.memory_maps()}
+def test_ray_is_not_in_the_process(pushed_mesh: Pushed) -> None:
+    files = {one.path for one in pushed_mesh.sidecar.process.memory_maps()}
     assert [path for path in files if "/torch/" in path]
     assert [path for path in files if "/ray/" in path or "/fastapi/" in path] == []
 
 
-def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed: Pushed) -> None:
+def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed_mesh: Pushed) -> None:
     """It reads one verdict, then none while more come than fit between the two, then what there is: the newest."""
-    push(pushed.ask, SNAPSHOTS[19])
+    push(pushed_mesh.ask, SNAPSHOTS[19])
     narrow = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
-    with grpc.insecure_channel(pushed.sidecar.address, options=narrow) as channel:
+    with grpc.insecure_channel(pushed_mesh.sidecar.address, options=narrow) as channel:
         slow = VerdictsStub(channel).Watch(WatchRequest(), timeout=SECONDS)
         first = next(slow)
-        other = pushed.ask.Watch(WatchRequest(), timeout=SECONDS)
+        other = pushed_mesh.ask.Watch(WatchRequest(), timeout=SECONDS)
         next(other)
-        third = refused(lambda: next(pushed.ask.Watch(WatchRequest(), timeout=SECONDS)))
+        third = refusal_of(lambda: next(pushed_mesh.ask.Watch(WatchRequest(), timeout=SECONDS)))
         assert (third.code(), "max_watchers" in third.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
         for snapshot in SNAPSHOTS[20:]:
-            assert push(pushed.ask, snapshot).sequence == next(other).sequence
-        newest = latest(pushed.ask).sequence
+            assert push(pushed_mesh.ask, snapshot).sequence == next(other).sequence
+        newest = latest(pushed_mesh.ask).sequence
         read = [first.sequence]
         while read[-1] < newest:
             read.append(next(slow).sequence)
@@ -218,7 +218,7 @@ def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed: Pushed) -> 
         slow.cancel()
         other.cancel()
     until = time.monotonic() + SECONDS
-    while (sequence := watched_once(pushed.ask)) is None and time.monotonic() < until:
+    while (sequence := watched_once(pushed_mesh.ask)) is None and time.monotonic() < until:
         time.sleep(0.05)  # a place is free as soon as the server knows that somebody left
     assert sequence == newest
 
@@ -253,17 +253,17 @@ def watched_once(ask: VerdictsStub) -> int | None:
     ],
 )
 def test_what_cannot_be_is_said_in_a_paragraph(
-    pushed: Pushed, tmp_path: Path, arguments: list[str], words: str
+    pushed_mesh: Pushed, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     (tmp_path / "file").touch()
-    places = {"file": tmp_path / "file", "folder": tmp_path, "socket": pushed.socket}
-    places["port"] = Path(pushed.sidecar.address.split(":")[1])
+    places = {"file": tmp_path / "file", "folder": tmp_path, "socket": pushed_mesh.socket}
+    places["port"] = Path(pushed_mesh.sidecar.address.split(":")[1])
     given = [one.format(**places) for one in arguments]
     free = [] if "--port" in given else ["--port", "0"]
     result = CliRunner().invoke(app, ["sidecar", *free, "--set", f"store.path={tmp_path / 'state'}", *given])
     assert result.exit_code == 1
     assert words in " ".join(result.stderr.split())
-    assert latest(pushed.ask) is not None  # and the one that runs is not disturbed
+    assert latest(pushed_mesh.ask) is not None  # and the one that runs is not disturbed
 
 
 @pytest.mark.parametrize(
@@ -285,13 +285,13 @@ def test_a_bad_value_in_the_environment_is_refused(name: str, value: str, words:
 def test_the_environment_sets_window_and_percentile(tmp_path: Path) -> None:
     environment = {"TAGAE_WINDOW_SIZE": "10", "TAGAE_ANOMALY_PERCENTILE": "60"}
     with (
-        beside(settings={"store.path": str(tmp_path)}, environment=environment) as sidecar,
-        asking(sidecar.address) as ask,
+        start_sidecar(settings={"store.path": str(tmp_path)}, environment=environment) as sidecar,
+        open_client(sidecar.address) as ask,
     ):
-        came = [says(push(ask, snapshot)) for snapshot in SNAPSHOTS[:20]]
-    assert kept(tmp_path) == (20, 10)
-    assert_same(came, piped(SNAPSHOTS[:20], Settings(model={"window_size": 10, "anomaly_percentile": 60})))
-    usual = piped(SNAPSHOTS[:20], Settings())
+        came = [verdict_json(push(ask, snapshot)) for snapshot in SNAPSHOTS[:20]]
+    assert count_snapshots(tmp_path) == (20, 10)
+    assert_same(came, pipeline_verdicts(SNAPSHOTS[:20], Settings(model={"window_size": 10, "anomaly_percentile": 60})))
+    usual = pipeline_verdicts(SNAPSHOTS[:20], Settings())
     assert came[-1]["threshold"] < usual[-1]["threshold"]
 
 
@@ -319,16 +319,16 @@ class Prometheus:
         return SNAPSHOTS[min(int(instant - self.began[0]), len(SNAPSHOTS) - 1)]
 
 
-def following(address: str, count: int) -> list[Verdict]:
+def read_verdicts(address: str, count: int) -> list[Verdict]:
     """The newest verdict and those that follow."""
-    with asking(address) as ask:
+    with open_client(address) as ask:
         watched = ask.Watch(WatchRequest(), timeout=2 * SECONDS)
         came = [next(watched) for _ in range(count)]
         watched.cancel()
     return came
 
 
-def measured(said: str) -> dict[str, float]:
+def read_metrics(said: str) -> dict[str, float]:
     """What the page that it said it has tells, over all labels but ``mesh`` and ``le``."""
     (page,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", said)
     families = text_string_to_metric_families(httpx.get(page, trust_env=False, timeout=SECONDS).text)
@@ -340,21 +340,21 @@ def measured(said: str) -> dict[str, float]:
     }
 
 
-def test_metrics_are_exported_if_a_port_is_set(pushed: Pushed, tmp_path: Path) -> None:
-    assert "/metrics" not in pushed.sidecar.said
-    listening = [one for one in pushed.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
+def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Path) -> None:
+    assert "/metrics" not in pushed_mesh.sidecar.said
+    listening = [one for one in pushed_mesh.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
     assert len(listening) == 1  # gRPC alone
     prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path), "sidecar.metrics_port": "0"}
     with (
-        standin.running(prometheus) as server,
-        beside("--prometheus", standin.url_of(server), settings=settings) as sidecar,
-        asking(sidecar.address) as ask,
+        standin.start_server(prometheus) as server,
+        start_sidecar("--prometheus", standin.url_of(server), settings=settings) as sidecar,
+        open_client(sidecar.address) as ask,
     ):
-        assert measured(sidecar.said)["tagae_parts_missing_total"] == 0  # before there is a verdict too
-        newest = following(sidecar.address, 3)[-1]
+        assert read_metrics(sidecar.said)["tagae_parts_missing_total"] == 0  # before there is a verdict too
+        newest = read_verdicts(sidecar.address, 3)[-1]
         prometheus.away = True
-        refused(lambda: push(ask, Snapshot()))
-        while "tagae_collector_query_failures_total,overloaded" not in (told := measured(sidecar.said)):
+        refusal_of(lambda: push(ask, Snapshot()))
+        while "tagae_collector_query_failures_total,overloaded" not in (told := read_metrics(sidecar.said)):
             time.sleep(0.1)
         counted = told["tagae_mesh_sequence"]
         assert newest.sequence == 3 <= counted <= latest(ask).sequence
@@ -370,15 +370,15 @@ def test_metrics_are_exported_if_a_port_is_set(pushed: Pushed, tmp_path: Path) -
 
 def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Path) -> None:
     prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(tmp_path)}
-    with standin.running(prometheus) as server:
+    with standin.start_server(prometheus) as server:
         asked = ["--prometheus", standin.url_of(server)]
-        with beside(*asked, settings=settings) as sidecar:
-            before = following(sidecar.address, 3)
+        with start_sidecar(*asked, settings=settings) as sidecar:
+            before = read_verdicts(sidecar.address, 3)
             sidecar.process.kill()
-        counted = kept(tmp_path)[0]
+        counted = count_snapshots(tmp_path)[0]
         assert counted >= before[-1].sequence == 3
         prometheus.away = True
-        with beside(*asked, settings=settings) as sidecar, asking(sidecar.address) as ask:
+        with start_sidecar(*asked, settings=settings) as sidecar, open_client(sidecar.address) as ask:
             assert f"snapshot {counted}" in sidecar.said
             resumed = latest(ask)  # at once, though Prometheus is away
             assert (resumed.sequence, resumed.model) == (counted, before[-1].model)
@@ -387,7 +387,7 @@ def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Pa
                 assert latest(ask) == resumed
                 time.sleep(0.2)
             prometheus.away = False
-            came = following(sidecar.address, 5)
+            came = read_verdicts(sidecar.address, 5)
     assert [one.sequence for one in came] == [counted + i for i in range(5)]
     times = [one.observed_at.ToDatetime(UTC) for one in came]
     assert times[1] >= back - timedelta(seconds=4)  # the three newest instants, not all eight
@@ -398,17 +398,17 @@ def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Pa
 def test_sigterm_ends_it_though_prometheus_hangs(tmp_path: Path) -> None:
     prometheus, socket = Prometheus(), tmp_path / "verdicts.sock"
     settings = {**FAST, "store.path": str(tmp_path / "state")}
-    with standin.running(prometheus) as server:
+    with standin.start_server(prometheus) as server:
         asked = ["--prometheus", standin.url_of(server), "--socket", str(socket)]
-        with beside(*asked, settings=settings) as sidecar:
-            with asking(f"unix:{socket}") as ask:
+        with start_sidecar(*asked, settings=settings) as sidecar:
+            with open_client(f"unix:{socket}") as ask:
                 watched = ask.Watch(WatchRequest(), timeout=SECONDS)
                 told = [next(watched) for _ in range(2)]
                 prometheus.hanging = True
                 assert prometheus.hung.wait(SECONDS)
                 began = time.monotonic()
                 sidecar.process.send_signal(signal.SIGTERM)
-                ended = refused(lambda: told.extend(watched))
+                ended = refusal_of(lambda: told.extend(watched))
                 assert ended.code() is grpc.StatusCode.UNAVAILABLE
                 assert "is ending" in ended.details()
             assert sidecar.process.wait(SECONDS) == 0
@@ -416,14 +416,14 @@ def test_sigterm_ends_it_though_prometheus_hangs(tmp_path: Path) -> None:
             assert not socket.exists()
         prometheus.let_go.set()
     assert took < 20 * TIME_FACTOR, "it waited for its queries"
-    assert kept(tmp_path / "state")[0] == told[-1].sequence
+    assert count_snapshots(tmp_path / "state")[0] == told[-1].sequence
 
 
 def test_a_socket_left_behind_by_a_kill_is_used_again(tmp_path: Path) -> None:
     socket = tmp_path / "verdicts.sock"
     settings = {"store.path": str(tmp_path / "state")}
     for sequence in (1, 2):
-        with beside("--socket", str(socket), settings=settings) as sidecar, asking(f"unix:{socket}") as ask:
+        with start_sidecar("--socket", str(socket), settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
             assert push(ask, SNAPSHOTS[sequence]).sequence == sequence
             sidecar.process.kill()
             sidecar.process.wait(SECONDS)
@@ -431,13 +431,13 @@ def test_a_socket_left_behind_by_a_kill_is_used_again(tmp_path: Path) -> None:
 
 
 def test_a_fault_is_an_alert(tmp_path: Path) -> None:
-    faulty, manager = recorded(SPEC, 45, fault_from=25), Alertmanager()
-    with standin.running(manager) as server:
+    faulty, manager = record_simulation(SPEC, 45, fault_from=25), Alertmanager()
+    with standin.start_server(manager) as server:
         config = tmp_path / "tagae.toml"
         config.write_text(
             f'store.path = "{tmp_path / "state"}"\n[[notify.alertmanagers]]\nurl = "{standin.url_of(server)}"'
         )
-        with beside("--mesh", "shop", "--config", str(config)) as sidecar, asking(sidecar.address) as ask:
+        with start_sidecar("--mesh", "shop", "--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
             for snapshot in faulty:
                 verdict = push(ask, snapshot)
             alert = manager.until(lambda one: one["labels"]["mesh"] == "shop", within=SECONDS)

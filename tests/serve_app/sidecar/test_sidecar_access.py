@@ -21,11 +21,11 @@ from serve_app.sidecar.gate import peer_host, scope_of
 from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR, LatestRequest, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import recorded
-from tests.serve_app.sidecar.beside import SECONDS, asking, beside, message
+from tests.serve_app.running import record_simulation
+from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-SNAPSHOTS = recorded(MeshSpec(services=20, calls_per_service=3.0, seed=4), 6)
+SNAPSHOTS = record_simulation(MeshSpec(services=20, calls_per_service=3.0, seed=4), 6)
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
 OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
 OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -59,14 +59,14 @@ class Guarded:
     def trust(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(self.certificate.read_bytes())
 
-    def said(self, token: str) -> dict[str, Any]:
+    def options(self, token: str) -> dict[str, Any]:
         """Options of a call."""
         metadata = (("authorization", f"Bearer {self.tokens.get(token, token)}"),) if token else ()
         return {"timeout": SECONDS, "metadata": metadata}
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def guarded_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     file, socket = folder / "tokens.toml", folder / "verdicts.sock"
     certificate, key = folder / "certificate.pem", folder / "key.pem"
@@ -84,7 +84,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         "sidecar.key_file": str(key),
         "sidecar.metrics_port": "0",
     }
-    with beside("--socket", str(socket), settings=settings) as sidecar:
+    with start_sidecar("--socket", str(socket), settings=settings) as sidecar:
         page = next(word for word in sidecar.said.split() if word.startswith("https://"))
         yield Guarded(sidecar.address, socket, page, certificate, file, tokens)
 
@@ -118,42 +118,45 @@ def test_peers_have_addresses(peer: str, host: str) -> None:
     assert peer_host(peer) == host
 
 
-def test_the_port_asks_for_tokens_and_the_socket_for_none(guarded: Guarded) -> None:
-    with asking(f"unix:{guarded.socket}") as near:
+def test_the_port_asks_for_tokens_and_the_socket_for_none(guarded_sidecar: Guarded) -> None:
+    with open_client(f"unix:{guarded_sidecar.socket}") as near:
         first = near.Push(message(SNAPSHOTS[0]), timeout=SECONDS)
-    with guarded.asking() as ask:
+    with guarded_sidecar.asking() as ask:
         snapshot = message(SNAPSHOTS[1])
         for token, expected in (("", UNAUTHENTICATED), ("tagae_wrong", UNAUTHENTICATED), ("other", DENIED)):
-            said = guarded.said(token)
+            said = guarded_sidecar.options(token)
             assert code(partial(ask.Latest, LatestRequest(), **said)) is expected
             assert code(partial(ask.Push, snapshot, **said)) is expected
             assert code(partial(next, ask.Watch(WatchRequest(), **said))) is expected
-        assert code(lambda: ask.Push(snapshot, **guarded.said("reader"))) is DENIED
-        assert code(lambda: ask.Latest(LatestRequest(), **guarded.said("writer"))) is DENIED
-        assert ask.Latest(LatestRequest(), **guarded.said("reader")) == first, "nothing was counted"
-        second = ask.Push(snapshot, **guarded.said("writer"))
+        assert code(lambda: ask.Push(snapshot, **guarded_sidecar.options("reader"))) is DENIED
+        assert code(lambda: ask.Latest(LatestRequest(), **guarded_sidecar.options("writer"))) is DENIED
+        assert ask.Latest(LatestRequest(), **guarded_sidecar.options("reader")) == first, "nothing was counted"
+        second = ask.Push(snapshot, **guarded_sidecar.options("writer"))
         assert second.sequence == first.sequence + 1
-        assert next(ask.Watch(WatchRequest(), **guarded.said("reader"))) == second
-        twice = (*guarded.said("reader")["metadata"], *guarded.said("reader")["metadata"])
+        assert next(ask.Watch(WatchRequest(), **guarded_sidecar.options("reader"))) == second
+        twice = (
+            *guarded_sidecar.options("reader")["metadata"],
+            *guarded_sidecar.options("reader")["metadata"],
+        )
         assert code(lambda: ask.Latest(LatestRequest(), timeout=SECONDS, metadata=twice)) is UNAUTHENTICATED
 
 
-def test_health_is_open_and_plain_text_is_not_spoken(guarded: Guarded) -> None:
-    with grpc.secure_channel(guarded.address, guarded.trust()) as channel:
+def test_health_is_open_and_plain_text_is_not_spoken(guarded_sidecar: Guarded) -> None:
+    with grpc.secure_channel(guarded_sidecar.address, guarded_sidecar.trust()) as channel:
         checked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
         assert checked.status == health_pb2.HealthCheckResponse.SERVING
-    with asking(guarded.address) as plain:
-        failed = code(lambda: plain.Latest(LatestRequest(), **guarded.said("reader")))
+    with open_client(guarded_sidecar.address) as plain:
+        failed = code(lambda: plain.Latest(LatestRequest(), **guarded_sidecar.options("reader")))
         assert failed is grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded: Guarded) -> None:
-    with guarded.asking() as ask, asking(f"unix:{guarded.socket}") as near:
+def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded_sidecar: Guarded) -> None:
+    with guarded_sidecar.asking() as ask, open_client(f"unix:{guarded_sidecar.socket}") as near:
         near.Push(message(SNAPSHOTS[2]), timeout=SECONDS)
-        watched = ask.Watch(WatchRequest(), **guarded.said("leaving"))
+        watched = ask.Watch(WatchRequest(), **guarded_sidecar.options("leaving"))
         next(watched)
-        editing.remove(guarded.file, "leaving")
-        asked = (ask.Latest(LatestRequest(), **guarded.said("leaving")) for _ in count())
+        editing.remove(guarded_sidecar.file, "leaving")
+        asked = (ask.Latest(LatestRequest(), **guarded_sidecar.options("leaving")) for _ in count())
         with pytest.raises(grpc.RpcError) as caught:  # when the file is read again, which is within a second or two
             deque(asked, maxlen=0)
         assert caught.value.code() is UNAUTHENTICATED
@@ -161,24 +164,24 @@ def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded: Guard
         assert code(lambda: next(watched)) is UNAUTHENTICATED
 
 
-def test_metrics_ask_for_a_token(guarded: Guarded) -> None:
+def test_metrics_ask_for_a_token(guarded_sidecar: Guarded) -> None:
     import ssl
 
-    trusted = ssl.create_default_context(cafile=guarded.certificate)
+    trusted = ssl.create_default_context(cafile=guarded_sidecar.certificate)
     with httpx.Client(verify=trusted, timeout=SECONDS, trust_env=False) as http:
-        refused = http.get(guarded.metrics)
+        refused = http.get(guarded_sidecar.metrics)
         assert (refused.status_code, refused.json()["type"]) == (401, "urn:tagae:problem:unauthenticated")
         assert refused.headers["www-authenticate"] == 'Bearer realm="tagae"'
         for token, status in (("writer", 403), ("other", 403), ("reader", 200), ("tagae_wrong", 401)):
-            headers = {"authorization": f"Bearer {guarded.tokens.get(token, token)}"}
-            assert http.get(guarded.metrics, headers=headers).status_code == status, token
-        reader = {"authorization": f"Bearer {guarded.tokens['reader']}"}
-        assert http.get(guarded.metrics, headers={**reader, "host": "evil.example"}).status_code == 421
-        assert http.get(guarded.metrics.replace("/metrics", "/"), headers=reader).status_code == 200
-        assert http.get(guarded.metrics.replace("/metrics", "/")).status_code == 401
-        found = http.get(guarded.metrics, headers=reader).text
+            headers = {"authorization": f"Bearer {guarded_sidecar.tokens.get(token, token)}"}
+            assert http.get(guarded_sidecar.metrics, headers=headers).status_code == status, token
+        reader = {"authorization": f"Bearer {guarded_sidecar.tokens['reader']}"}
+        assert http.get(guarded_sidecar.metrics, headers={**reader, "host": "evil.example"}).status_code == 421
+        assert http.get(guarded_sidecar.metrics.replace("/metrics", "/"), headers=reader).status_code == 200
+        assert http.get(guarded_sidecar.metrics.replace("/metrics", "/")).status_code == 401
+        found = http.get(guarded_sidecar.metrics, headers=reader).text
         assert 'tagae_failed_logins_total{reason="unknown"}' in found
         wrong = {"authorization": "Bearer tagae_wrong"}
-        codes = [http.get(guarded.metrics, headers=wrong).status_code for _ in range(MAX_FAILURES + 1)]
+        codes = [http.get(guarded_sidecar.metrics, headers=wrong).status_code for _ in range(MAX_FAILURES + 1)]
         assert codes[-1] == 429
-        assert http.get(guarded.metrics, headers=reader).status_code == 200
+        assert http.get(guarded_sidecar.metrics, headers=reader).status_code == 200

@@ -48,7 +48,7 @@ def test_what_is_generated_is_what_the_proto_gives(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), "make proto"
 
 
-def told_fields(document: Any) -> dict[str, tuple[Any, bool]]:
+def document_fields(document: Any) -> dict[str, tuple[Any, bool]]:
     """Fields of a document: what each holds, and whether it may have no value."""
     if isinstance(document, type) and issubclass(document, BaseModel):
         annotations = {name: field.annotation for name, field in document.model_fields.items()}
@@ -69,7 +69,7 @@ def _unwrapped(annotation: Any, missing: bool = False) -> tuple[Any, bool]:
 
 def differences(message: Descriptor, document: Any, place: str = "") -> list[str]:
     """Fields that one has and the other has not, or that can be without a value in one only."""
-    told = told_fields(document)
+    told = document_fields(document)
     found = [f"{place}/{name}" for name in set(message.fields_by_name) ^ (set(told) - {"version"})]
     for field in (field for field in message.fields if field.name in told):
         holds, missing = told[field.name]

@@ -30,7 +30,7 @@ SPEC = MeshSpec(seed=1, hiccups_per_hour=0.0)
 TICKS = 20  # of a fault
 
 
-def planned(seed: int = 1) -> tuple[MeshSpec, list[Fault]]:
+def plan_faults(seed: int = 1) -> tuple[MeshSpec, list[Fault]]:
     """Every kind at every level, one after the other."""
     spec = replace(SPEC, seed=seed)
     mesh = build_mesh(spec)
@@ -54,7 +54,7 @@ def run(spec: MeshSpec, faults: list[Fault]) -> tuple[list[MeshSnapshot], list[M
 
 @pytest.fixture(scope="module")
 def all_kinds() -> tuple[list[Fault], list[MeshSnapshot], list[MeshSnapshot], dict[Fault, Effect]]:
-    spec, faults = planned()
+    spec, faults = plan_faults()
     with_faults, without, comparison = run(spec, faults)
     return faults, with_faults, without, comparison.effects()
 

@@ -18,7 +18,7 @@ def simulator() -> Simulator:
     return Simulator(SPEC, snapshots=LENGTH)
 
 
-def seen(simulator: Simulator, how: Instrumentation, *faults: Fault) -> list[MeshSnapshot]:
+def instrumented_snapshots(simulator: Simulator, how: Instrumentation, *faults: Fault) -> list[MeshSnapshot]:
     return list(instrument(Simulator(simulator.spec, faults, snapshots=LENGTH).snapshots(), how, faults))
 
 
@@ -28,11 +28,11 @@ def traffic(snapshot: MeshSnapshot, rows: np.ndarray) -> np.ndarray:
 
 def test_without_instrumentation_nothing_is_rewritten(simulator: Simulator) -> None:
     plain = list(Simulator(SPEC, snapshots=LENGTH).snapshots())
-    assert [s.digest for s in seen(simulator, Instrumentation())] == [s.digest for s in plain]
+    assert [s.digest for s in instrumented_snapshots(simulator, Instrumentation())] == [s.digest for s in plain]
 
 
 def test_a_front_hands_on_all_that_comes_and_shows_what_its_callers_see(simulator: Simulator) -> None:
-    last = seen(simulator, Instrumentation(fronts=1.0, seed=5))[-1]
+    last = instrumented_snapshots(simulator, Instrumentation(fronts=1.0, seed=5))[-1]
     fronts = [i for i, name in enumerate(last.node_ids) if name.endswith(".front")]
     assert fronts
     for front in fronts:
@@ -46,7 +46,7 @@ def test_a_front_hands_on_all_that_comes_and_shows_what_its_callers_see(simulato
 
 def test_a_remote_name_takes_some_of_the_traffic_and_has_no_callees(simulator: Simulator) -> None:
     plain = list(Simulator(SPEC, snapshots=LENGTH).snapshots())[-1]
-    last = seen(simulator, Instrumentation(remotes=1.0, seed=5))[-1]
+    last = instrumented_snapshots(simulator, Instrumentation(remotes=1.0, seed=5))[-1]
     remotes = [i for i, name in enumerate(last.node_ids) if name.endswith(".remote")]
     assert remotes
     assert not np.isin(last.edge_index[0], remotes).any()
@@ -64,7 +64,7 @@ def test_a_caller_in_trouble_sees_it_in_what_only_it_measures(simulator: Simulat
     raised = 0
     for caller in np.unique(source[np.isin(destination, leaves)]).tolist()[:8]:
         fault = Fault("error_burst", plain.node_ids[caller], 4, LENGTH, severity=0.8)
-        calm, troubled = seen(simulator, how)[-1], seen(simulator, how, fault)[-1]
+        calm, troubled = instrumented_snapshots(simulator, how)[-1], instrumented_snapshots(simulator, how, fault)[-1]
         mine = np.intersect1d(destination[source == caller], leaves)
         others = np.setdiff1d(leaves, mine)
         assert not troubled.node_observed[leaves, 4:].any()

@@ -20,14 +20,14 @@ def text(name: str) -> str:
     return FILES[name].plain.decode()
 
 
-def referred() -> list[str]:
+def find_referred_files() -> list[str]:
     """The files that the page names."""
     return [
         name.removeprefix(f"static/{DIGEST}/") for name in re.findall(r'(?:href|src)="([^"#]+)"', page().plain.decode())
     ]
 
 
-def imported(script: str) -> set[str]:
+def find_modules(script: str) -> set[str]:
     """The modules that a module loads, itself and theirs included."""
     found, waiting = set[str](), [script]
     while waiting:
@@ -47,14 +47,14 @@ def test_the_page_names_files_that_are_there_and_nothing_else() -> None:
     named = re.findall(r'(?:href|src)="([^"#]+)"', html)
     assert all(name.startswith(f"static/{DIGEST}/") for name in named), "relative: it may be below somebody's path"
     assert f'href="../static/{DIGEST}/style.css"' in page(root="../").plain.decode()
-    assert set(referred()) <= FILES.keys()
-    assert {"main.js", "style.css", "vendor/sigma.min.js"} <= set(referred())
+    assert set(find_referred_files()) <= FILES.keys()
+    assert {"main.js", "style.css", "vendor/sigma.min.js"} <= set(find_referred_files())
 
 
 def test_every_import_leads_to_a_module_of_ours_and_the_page_preloads_them_all() -> None:
-    loaded = imported("main.js")
+    loaded = find_modules("main.js")
     assert loaded == set(SCRIPTS), "a module that nobody loads, or one that is not there"
-    assert loaded == {name for name in referred() if name.endswith(".js") and not name.startswith("vendor/")}
+    assert loaded == {name for name in find_referred_files() if name.endswith(".js") and not name.startswith("vendor/")}
 
 
 def test_every_name_that_is_imported_is_exported() -> None:
@@ -82,7 +82,7 @@ def test_nothing_is_inline() -> None:
 
 def test_it_is_little() -> None:
     assert all(gzip.decompress(file.zipped) == file.plain for file in FILES.values())
-    assert len(page().zipped) + sum(len(FILES[name].zipped) for name in set(referred())) < MOST_BYTES
+    assert len(page().zipped) + sum(len(FILES[name].zipped) for name in set(find_referred_files())) < MOST_BYTES
 
 
 def test_what_others_wrote_has_its_licence() -> None:

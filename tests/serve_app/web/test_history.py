@@ -44,19 +44,19 @@ SNAPSHOTS = recording()
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     kept = Watched(tmp_path_factory.mktemp("history"))
     with closing(kept.store):
         yield kept
 
 
 @pytest.fixture(scope="module")
-def verdicts(watched: Watched) -> list[dict[str, Any]]:
+def verdicts(watched_mesh: Watched) -> list[dict[str, Any]]:
     """Of the recording, which is kept as ``shop``."""
-    return watched.see(MESH, SNAPSHOTS)
+    return watched_mesh.see(MESH, SNAPSHOTS)
 
 
-def told(watched: Watched, since: str | None = None, limit: int = 1000) -> TimelineDocument:
+def read_timeline(watched: Watched, since: str | None = None, limit: int = 1000) -> TimelineDocument:
     at = None if since is None else datetime.fromisoformat(since)
     return TimelineDocument.model_validate_json(watched.viewing.timeline(MESH, at, limit))
 
@@ -64,9 +64,9 @@ def told(watched: Watched, since: str | None = None, limit: int = 1000) -> Timel
 # timeline
 
 
-def test_columns_are_what_the_verdicts_say(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
-    columns = msgspec.json.decode(watched.viewing.timeline(MESH, None, 1000))
-    TimelineDocument.model_validate_json(watched.viewing.timeline(MESH, None, 1000))
+def test_columns_are_what_the_verdicts_say(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+    columns = msgspec.json.decode(watched_mesh.viewing.timeline(MESH, None, 1000))
+    TimelineDocument.model_validate_json(watched_mesh.viewing.timeline(MESH, None, 1000))
     for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage"):
         assert columns[name] == [verdict[name] for verdict in verdicts], name
     assert columns["missing_parts"] == [0] * LENGTH
@@ -75,9 +75,11 @@ def test_columns_are_what_the_verdicts_say(watched: Watched, verdicts: list[dict
     assert columns["kept_from"] == verdicts[0]["observed_at"]
 
 
-def test_an_incident_spans_its_first_to_its_last_snapshot(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_an_incident_spans_its_first_to_its_last_snapshot(
+    watched_mesh: Watched, verdicts: list[dict[str, Any]]
+) -> None:
     opened = [(verdict, incident) for verdict in verdicts for incident in verdict["incidents"]]
-    incidents = told(watched).incidents
+    incidents = read_timeline(watched_mesh).incidents
     assert [one.id for one in incidents] == list(dict.fromkeys(incident["id"] for _, incident in opened))
     assert incidents
     for one in incidents:
@@ -106,33 +108,33 @@ def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() 
     assert nobody.service == "shop/web", "nobody is suspected: the first that suffers"
 
 
-def test_changes_belong_to_the_listed_snapshots(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_changes_belong_to_the_listed_snapshots(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
     announced = [
         (snapshot.observed_at, change.kind, change.service, change.reason)
         for snapshot in SNAPSHOTS
         for change in snapshot.changes
     ]
     assert announced
-    found = [(one.at, one.kind, one.service, one.reason) for one in told(watched).changes]
+    found = [(one.at, one.kind, one.service, one.reason) for one in read_timeline(watched_mesh).changes]
     assert found == announced
     later = instant(announced[0][0])
-    assert all(one.at > announced[0][0] for one in told(watched, since=later).changes)
+    assert all(one.at > announced[0][0] for one in read_timeline(watched_mesh, since=later).changes)
 
 
-def test_since_and_limit_make_pages_that_join(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
-    whole, first = told(watched), told(watched, limit=30)
-    rest = told(watched, since=instant(first.observed_at[-1]))
+def test_since_and_limit_make_pages_that_join(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+    whole, first = read_timeline(watched_mesh), read_timeline(watched_mesh, limit=30)
+    rest = read_timeline(watched_mesh, since=instant(first.observed_at[-1]))
     assert (first.observed_at + rest.observed_at, len(first.observed_at)) == (whole.observed_at, 30)
-    nothing = told(watched, since=verdicts[-1]["observed_at"])
+    nothing = read_timeline(watched_mesh, since=verdicts[-1]["observed_at"])
     assert (nothing.observed_at, nothing.incidents, nothing.changes) == ([], [], [])
     assert instant(nothing.kept_from) == verdicts[0]["observed_at"], "also where nothing is new"
 
 
-def test_times_with_fractions_are_written_as_verdicts_write_them(watched: Watched) -> None:
+def test_times_with_fractions_are_written_as_verdicts_write_them(watched_mesh: Watched) -> None:
     shifted = [s for s in SNAPSHOTS[20:28] if s.changes] or SNAPSHOTS[25:26]
     late = [at_time(s, s.observed_at + timedelta(microseconds=120_000)) for s in shifted]
-    (verdict, *_) = watched.see("fractions", late)
-    document = TimelineDocument.model_validate_json(watched.viewing.timeline("fractions", None, 10))
+    (verdict, *_) = watched_mesh.see("fractions", late)
+    document = TimelineDocument.model_validate_json(watched_mesh.viewing.timeline("fractions", None, 10))
     assert instant(document.observed_at[0]) == verdict["observed_at"]
     assert {one.at for one in document.changes} == {s.observed_at for s in late if s.changes}
 
@@ -184,7 +186,7 @@ def test_the_series_of_a_call_is_between_these_two() -> None:
 
 
 def test_who_came_late_has_nulls_before() -> None:
-    late = without(SNAPSHOTS[0], "platform")
+    late = drop_namespace(SNAPSHOTS[0], "platform")
     name = next(n for n in SNAPSHOTS[1].node_ids if n.startswith("platform/"))
     rates = SeriesDocument.model_validate_json(series([late, SNAPSHOTS[1]], name)).metrics["request_rate"]
     assert rates[0] is None
@@ -192,7 +194,7 @@ def test_who_came_late_has_nulls_before() -> None:
     assert rates[1] == pytest.approx(float(SNAPSHOTS[1].node_features[row, 0]), rel=1e-4)
 
 
-def without(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
+def drop_namespace(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
     """A snapshot that lacks a namespace."""
     rows = np.array([i for i, n in enumerate(snapshot.node_ids) if not n.startswith(f"{namespace}/")])
     calls = np.flatnonzero(np.isin(snapshot.edge_index, rows).all(axis=0))
@@ -207,7 +209,7 @@ def without(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
     )
 
 
-def test_an_unknown_name_is_refused(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_an_unknown_name_is_refused(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
     name = SNAPSHOTS[0].node_ids[0]
     for service, source, words in (
         ("shop/nobody", None, "service 'shop/nobody'"),
@@ -215,11 +217,11 @@ def test_an_unknown_name_is_refused(watched: Watched, verdicts: list[dict[str, A
         (name, name, f"{name!r} -> {name!r}"),
     ):
         with pytest.raises(InvalidParameter, match=words):
-            watched.viewing.series(MESH, service, source)
+            watched_mesh.viewing.series(MESH, service, source)
     for look in (
-        lambda: watched.viewing.series("nowhere", name, None),
-        lambda: watched.viewing.timeline("nowhere", None, 10),
-        lambda: watched.viewing.comparison("nowhere", *[(SNAPSHOTS[0].observed_at, SNAPSHOTS[1].observed_at)] * 2),
+        lambda: watched_mesh.viewing.series("nowhere", name, None),
+        lambda: watched_mesh.viewing.timeline("nowhere", None, 10),
+        lambda: watched_mesh.viewing.comparison("nowhere", *[(SNAPSHOTS[0].observed_at, SNAPSHOTS[1].observed_at)] * 2),
     ):
         with pytest.raises(UnknownMesh):
             look()
@@ -236,11 +238,13 @@ def differing(first: list[MeshSnapshot], second: list[MeshSnapshot]) -> list[Com
     return document.rows
 
 
-def test_the_service_that_became_slow_is_what_differs_most(watched: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_the_service_that_became_slow_is_what_differs_most(
+    watched_mesh: Watched, verdicts: list[dict[str, Any]]
+) -> None:
     times = [
         (SNAPSHOTS[a].observed_at, SNAPSHOTS[b].observed_at) for a, b in ((10, 38), (FAULT_FROM + 3, FAULT_TO - 1))
     ]
-    document = ComparisonDocument.model_validate_json(watched.viewing.comparison(MESH, *times))
+    document = ComparisonDocument.model_validate_json(watched_mesh.viewing.comparison(MESH, *times))
     assert (document.first_snapshots, document.second_snapshots) == (29, FAULT_TO - 1 - FAULT_FROM - 3 + 1)
     strongest = document.rows[0]
     assert strongest.service == culprit()
@@ -261,11 +265,11 @@ def test_two_quiet_periods_hardly_differ() -> None:
 
 
 def test_periods_of_a_snapshot_and_of_meshes_with_nothing_in_common_are_compared() -> None:
-    alone = [without(SNAPSHOTS[0], "platform")]
+    alone = [drop_namespace(SNAPSHOTS[0], "platform")]
     others = [n for n in {n.split("/")[0] for n in SNAPSHOTS[0].node_ids} if n != "platform"]
     platform = SNAPSHOTS[1]
     for namespace in others:
-        platform = without(platform, namespace)
+        platform = drop_namespace(platform, namespace)
     assert differing(alone, [platform]) == []
     assert differing([SNAPSHOTS[0]], [SNAPSHOTS[0]]) == []
 

@@ -49,7 +49,7 @@ def verdict(*incidents: dict[str, Any], suspects: dict[str, float] | None = None
     )  # fmt: skip
 
 
-def drawn(
+def draw_map(
     told: MeshSnapshot, said: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
 ) -> tuple[MapDocument, Moment]:
     """A map of a mesh whose deviations are random, in sixteenths, and in part unknown."""
@@ -94,7 +94,7 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
         incident("other", "shop/cart", "pay/card"),
         suspects={"pay/ledger": 0.8, "shop/web": 0.1},
     )
-    told, moment = drawn(SMALL, said)
+    told, moment = draw_map(SMALL, said)
     assert (told.observed_at, told.status, told.services, told.calls) == (AT, "anomalous", 4, 4)
     assert told.collapsed == []
     assert tuple(told.nodes.name) == SMALL.node_ids
@@ -126,14 +126,14 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
 
 
 def test_a_mesh_without_calls_or_incidents_is_drawn() -> None:
-    told, _ = drawn(snapshot(["a/x"], {}), verdict())
+    told, _ = draw_map(snapshot(["a/x"], {}), verdict())
     assert (told.nodes.name, told.edges.source, told.nodes.incident) == (["a/x"], [], [None])
 
 
 def test_a_large_mesh_is_folded_by_namespaces() -> None:
     mesh = large()
     assert mesh.num_nodes > MOST_SERVICES
-    told, moment = drawn(mesh, verdict())
+    told, moment = draw_map(mesh, verdict())
     assert (told.services, told.calls) == (mesh.num_nodes, mesh.num_edges)
     assert told.collapsed == sorted(LARGE)
     assert dict(zip(told.nodes.name, told.nodes.services, strict=True)) == {f"{n}/*": size for n, size in LARGE.items()}
@@ -155,12 +155,12 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
 
 def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
     mesh = large()
-    asked, _ = drawn(mesh, verdict(), "pay", "nowhere")
+    asked, _ = draw_map(mesh, verdict(), "pay", "nowhere")
     assert asked.collapsed == ["batch", "shop"]
     assert sum(asked.nodes.services) == mesh.num_nodes
     assert {name for name in asked.nodes.name if name.startswith("pay/")} == {f"pay/s{i}" for i in range(60)}
     said = verdict(incident("x", "shop/s3", "pay/s1"), suspects={"shop/s3": 0.8})
-    opened, _ = drawn(mesh, said)
+    opened, _ = draw_map(mesh, said)
     assert opened.collapsed == ["batch"]
     at = {name: i for i, name in enumerate(opened.nodes.name)}
     assert opened.nodes.suspicion[at["shop/s3"]] == 0.8
@@ -176,7 +176,7 @@ def test_a_namespace_without_room_shows_its_worst_service() -> None:
         incident("other", "batch/s3"),
         suspects={"batch/s9": 0.8, "batch/s3": 0.2},
     )
-    told, _ = drawn(large(), said, "batch")
+    told, _ = draw_map(large(), said, "batch")
     assert told.collapsed == sorted(LARGE)
     at = told.nodes.name.index("batch/*")
     assert (told.nodes.suspicion[at], told.nodes.incident[at]) == (0.8, "worse")
@@ -185,14 +185,14 @@ def test_a_namespace_without_room_shows_its_worst_service() -> None:
 
 def test_incidents_have_room_before_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve_app.web.graph.map.MOST_SERVICES", 65)  # three namespaces, and one of those unfolded
-    told, _ = drawn(large(), verdict(incident("x", "pay/s1")), "shop")
+    told, _ = draw_map(large(), verdict(incident("x", "pay/s1")), "shop")
     assert told.collapsed == ["batch", "shop"]
 
 
 def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
     without = snapshot(list(SMALL.node_ids[:3]), {("shop/web", "shop/cart"): 8.0, ("shop/cart", "pay/card"): 4.0})
     said = verdict(incident("x", "pay/ledger", "pay/card"), suspects={"pay/ledger": 0.9, "never/seen": 0.1})
-    told, _ = drawn(without, said, before=(SMALL, without))
+    told, _ = draw_map(without, said, before=(SMALL, without))
     assert (told.services, told.calls) == (3, 2)
     names = [*SMALL.node_ids[:3], "never/seen", "pay/ledger"]
     assert (told.nodes.name, told.nodes.gone) == (names, [False, False, False, True, True])
@@ -211,7 +211,7 @@ def test_a_disappeared_service_does_not_change_a_folded_namespace() -> None:
     names = [*mesh.node_ids[:-1]]
     kept = np.flatnonzero((mesh.edge_index < len(names)).all(axis=0))
     calls = {(names[a], names[b]): float(mesh.edge_features[e, 0]) for e in kept for a, b in [mesh.edge_index[:, e]]}
-    told, _ = drawn(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
+    told, _ = draw_map(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
     at = told.nodes.name.index("batch/*")
     assert told.nodes.services[at] == LARGE["batch"], "those that are gone count"
     assert not told.nodes.gone[at]

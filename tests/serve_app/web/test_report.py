@@ -33,7 +33,7 @@ def tagae(*args: object) -> Result:
     return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
-def simulated(folder: Path, fault: str) -> Path:
+def record_fault(folder: Path, fault: str) -> Path:
     """A mesh that this befalls after forty snapshots."""
     told = ("--services", 30, "--snapshots", 70, "--first-fault", 40, "--seed", 3, "--severity", "critical")
     result = tagae("simulate", folder / fault, *told, "--fault", fault)
@@ -43,7 +43,7 @@ def simulated(folder: Path, fault: str) -> Path:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return simulated(tmp_path_factory.mktemp("report"), "latency_injection")
+    return record_fault(tmp_path_factory.mktemp("report"), "latency_injection")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def moments(recording: Path) -> list[Moment]:
 
 
 @pytest.fixture(scope="module")
-def vanished(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
-    folder = simulated(tmp_path_factory.mktemp("vanished"), "disappearance")
+def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
+    folder = record_fault(tmp_path_factory.mktemp("vanished"), "disappearance")
     return list(score_snapshots(Settings(), "", [], RecordingReader(folder)))
 
 
@@ -152,13 +152,13 @@ def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
     read(page)
 
 
-def test_who_vanished_is_drawn_dashed_among_those_who_called_it(vanished: list[Moment]) -> None:
-    case = find("shop", vanished)
+def test_who_vanished_is_drawn_dashed_among_those_who_called_it(vanished_recording: list[Moment]) -> None:
+    case = find("shop", vanished_recording)
     shown = build_graph(case)
     assert case.first not in case.worst.snapshot.node_ids
     assert shown.gone[0]
     assert (shown.edge_index[1] == 0).any(), "its callers as last seen"
-    page = report("shop", vanished, made_at=MADE)
+    page = report("shop", vanished_recording, made_at=MADE)
     assert "service culprit gone" in page
     assert "disappeared: no requests" in read(page)
 

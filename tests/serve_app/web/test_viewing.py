@@ -42,13 +42,15 @@ def recording(snapshots: int, *faults: Fault, changes: tuple[BenignChange, ...] 
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
+def watched_mesh(tmp_path: Path) -> Iterator[Watched]:
     kept = Watched(tmp_path)
     with closing(kept.store):
         yield kept
 
 
-def drawn(watched: Watched, mesh: str = MESH, at: datetime | None = None, expand: tuple[str, ...] = ()) -> MapDocument:
+def read_map(
+    watched: Watched, mesh: str = MESH, at: datetime | None = None, expand: tuple[str, ...] = ()
+) -> MapDocument:
     return MapDocument.model_validate_json(zlib.decompress(watched.viewing.map(mesh, at, expand), GZIP))
 
 
@@ -56,84 +58,84 @@ def places(document: MapDocument) -> dict[str, tuple[float, float]]:
     return dict(zip(document.nodes.name, zip(document.nodes.x, document.nodes.y, strict=True), strict=True))
 
 
-def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(watched: Watched) -> None:
+def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(watched_mesh: Watched) -> None:
     snapshots = recording(15)
-    verdicts = watched.see(MESH, snapshots)
+    verdicts = watched_mesh.see(MESH, snapshots)
     for at, snapshot, verdict in (
         (None, snapshots[-1], verdicts[-1]),
         (snapshots[4].observed_at, snapshots[4], verdicts[4]),
     ):
-        told = drawn(watched, at=at)
+        told = read_map(watched_mesh, at=at)
         assert (instant(told.observed_at), told.status) == (verdict["observed_at"], verdict["status"])
         assert tuple(told.nodes.name) == snapshot.node_ids
-        seen = watched.meshes.load_snapshot(MESH, at)
+        seen = watched_mesh.meshes.load_snapshot(MESH, at)
         assert unpack_snapshot(seen.snapshot).digest == snapshot.digest
         deviations = Deviations.unpack(seen.deviations, snapshot).services
         assert told.nodes.deviation == [None if np.isnan(d) else round(float(d), 2) for d in deviations]
-    assert places(drawn(watched)) == places(drawn(watched, at=snapshots[4].observed_at))
+    assert places(read_map(watched_mesh)) == places(read_map(watched_mesh, at=snapshots[4].observed_at))
 
 
-def test_a_mesh_that_an_upgrade_sets_aside_has_no_kept_time(watched: Watched) -> None:
-    watched.see(MESH, recording(12))
-    stored = watched.store.load(MESH)
+def test_a_mesh_that_an_upgrade_sets_aside_has_no_kept_time(watched_mesh: Watched) -> None:
+    watched_mesh.see(MESH, recording(12))
+    stored = watched_mesh.store.load(MESH)
     assert stored is not None
-    watched.store.replace(MESH, b"of another version", revision=stored.revision)
+    watched_mesh.store.replace(MESH, b"of another version", revision=stored.revision)
     with pytest.raises(UnknownMesh, match="nothing is stored under this name"):
-        watched.viewing.timeline(MESH, None, 100)
+        watched_mesh.viewing.timeline(MESH, None, 100)
 
 
-def test_what_is_not_kept_is_not_caches(watched: Watched) -> None:
+def test_what_is_not_kept_is_not_caches(watched_mesh: Watched) -> None:
     snapshots = recording(14)
-    watched.see(MESH, snapshots, window=10)
+    watched_mesh.see(MESH, snapshots, window=10)
     for at in (snapshots[3].observed_at, snapshots[-1].observed_at + timedelta(seconds=1)):
         with pytest.raises(UnknownInstant, match=r"no snapshot of .* is kept"):
-            watched.viewing.map(MESH, at, ())
+            watched_mesh.viewing.map(MESH, at, ())
         with pytest.raises(UnknownInstant):
-            watched.meshes.load_record(MESH, at)
+            watched_mesh.meshes.load_record(MESH, at)
         with pytest.raises(UnknownInstant):
-            watched.meshes.load_snapshot(MESH, at)
-    assert drawn(watched, at=snapshots[4].observed_at).services
+            watched_mesh.meshes.load_snapshot(MESH, at)
+    assert read_map(watched_mesh, at=snapshots[4].observed_at).services
     for moment in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
-            watched.viewing.map("nowhere", moment, ())
+            watched_mesh.viewing.map("nowhere", moment, ())
         with pytest.raises(UnknownMesh):
-            watched.meshes.load_snapshot("nowhere", at)
+            watched_mesh.meshes.load_snapshot("nowhere", at)
 
 
-def test_who_was_there_stays_when_others_come_and_go(watched: Watched) -> None:
+def test_who_was_there_stays_when_others_come_and_go(watched_mesh: Watched) -> None:
     mesh = Simulator(SPEC).mesh
     newcomer, leaver = (
         mesh.topology.node_ids[eligible_services(mesh, kind)[0]] for kind in ("new_service", "deletion")
     )
     changes = (BenignChange("new_service", newcomer, 14), BenignChange("deletion", leaver, 20))
     snapshots = recording(30, changes=changes)
-    watched.see(MESH, snapshots[:13])
-    before = places(drawn(watched))
-    watched.see(MESH, snapshots[13:18])
-    joined = places(drawn(watched))
+    watched_mesh.see(MESH, snapshots[:13])
+    before = places(read_map(watched_mesh))
+    watched_mesh.see(MESH, snapshots[13:18])
+    joined = places(read_map(watched_mesh))
     assert newcomer in joined
     assert newcomer not in before
     assert joined | before == joined, "nobody moves for a newcomer"
-    watched.see(MESH, snapshots[18:])
-    left = drawn(watched)
+    watched_mesh.see(MESH, snapshots[18:])
+    left = read_map(watched_mesh)
     assert leaver not in snapshots[-1].node_ids
     assert {name: at for name, at in places(left).items() if name in joined} == {
         name: joined[name] for name in left.nodes.name if name in joined
     }
-    assert places(drawn(watched, at=snapshots[12].observed_at)) == before, "nor for who looks back"
+    assert places(read_map(watched_mesh, at=snapshots[12].observed_at)) == before, "nor for who looks back"
 
 
-def test_who_vanished_is_drawn_where_it_was(watched: Watched) -> None:
+def test_who_vanished_is_drawn_where_it_was(watched_mesh: Watched) -> None:
     mesh = Simulator(SPEC).mesh
     able = candidates(mesh, "disappearance")
     culprit = mesh.topology.node_ids[able[len(able) // 2]]
     snapshots = recording(32, Fault("disappearance", culprit, 24, 32))
-    watched.see(MESH, snapshots[:24])
-    before = places(drawn(watched))
-    verdicts = watched.see(MESH, snapshots[24:])
+    watched_mesh.see(MESH, snapshots[:24])
+    before = places(read_map(watched_mesh))
+    verdicts = watched_mesh.see(MESH, snapshots[24:])
     named = {suspect["service"] for suspect in verdicts[-1]["suspects"]}
     assert culprit in named - set(snapshots[-1].node_ids)
-    told = drawn(watched)
+    told = read_map(watched_mesh)
     at = told.nodes.name.index(culprit)
     assert (told.nodes.gone[at], told.nodes.deviation[at]) == (True, None)
     assert told.nodes.suspicion[at] is not None
@@ -149,8 +151,8 @@ def test_who_vanished_is_drawn_where_it_was(watched: Watched) -> None:
     assert lost
 
 
-def test_ten_pages_cost_as_much_as_one(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    watched.see(MESH, recording(12))
+def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched_mesh.see(MESH, recording(12))
     made: list[Moment] = []
 
     def counted(moment: Moment, *arguments: Any) -> bytes:
@@ -158,7 +160,7 @@ def test_ten_pages_cost_as_much_as_one(watched: Watched, monkeypatch: pytest.Mon
         return map_document(moment, *arguments)
 
     monkeypatch.setattr(viewing, "map_document", counted)
-    queries = Queries(watched.meshes, load(), Options(), News())
+    queries = Queries(watched_mesh.meshes, load(), Options(), News())
 
     async def ten() -> list[bytes]:
         return await asyncio.gather(*(queries.map(MESH, None, ()) for _ in range(10)))
@@ -166,37 +168,37 @@ def test_ten_pages_cost_as_much_as_one(watched: Watched, monkeypatch: pytest.Mon
     maps = asyncio.run(ten())
     assert len(made) == 1
     assert set(maps) == {maps[0]}
-    watched.see(MESH, recording(13)[12:])
+    watched_mesh.see(MESH, recording(13)[12:])
     assert set(asyncio.run(ten())) != {maps[0]}
     assert len(made) == 2
 
 
-def test_so_many_maps_and_layouts_are_held(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_maps_and_layouts_are_held(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(viewing, "MOST_MESHES", 2)
     snapshots = recording(viewing.MOST_MAPS + 3)
-    watched.see(MESH, snapshots)
+    watched_mesh.see(MESH, snapshots)
     for snapshot in snapshots:
-        drawn(watched, at=snapshot.observed_at)
-    held = watched.viewing._caches
+        read_map(watched_mesh, at=snapshot.observed_at)
+    held = watched_mesh.viewing._caches
     assert len(held[MESH].maps) == viewing.MOST_MAPS
     for name in ("one", "two"):
-        watched.see(name, snapshots[:1])
-        drawn(watched, name)
+        watched_mesh.see(name, snapshots[:1])
+        read_map(watched_mesh, name)
     assert list(held) == ["one", "two"]
-    watched.viewing.forget("one")
-    watched.viewing.forget("one")
+    watched_mesh.viewing.forget("one")
+    watched_mesh.viewing.forget("one")
     assert list(held) == ["two"]
 
 
-def test_moments_are_what_was_measured_and_said(watched: Watched) -> None:
+def test_moments_are_what_was_measured_and_said(watched_mesh: Watched) -> None:
     snapshots = recording(14)
-    verdicts = watched.see(MESH, snapshots, window=10)
-    moments = watched.viewing.moments(MESH)
+    verdicts = watched_mesh.see(MESH, snapshots, window=10)
+    moments = watched_mesh.viewing.moments(MESH)
     assert [moment.snapshot.digest for moment in moments] == [snapshot.digest for snapshot in snapshots[4:]]
     assert [instant(moment.verdict.observed_at) for moment in moments] == [v["observed_at"] for v in verdicts[4:]]
     assert {moment.seconds for moment in moments} == {SECONDS}
     with pytest.raises(UnknownMesh):
-        watched.viewing.moments("nowhere")
+        watched_mesh.viewing.moments("nowhere")
 
 
 # what is new
@@ -217,11 +219,11 @@ async def test_news_wake_those_who_wait_and_leave_nothing_behind() -> None:
     news.notify("nobody")
 
 
-async def test_who_waits_gets_what_came_after_and_nothing_twice(watched: Watched) -> None:
+async def test_who_waits_gets_what_came_after_and_nothing_twice(watched_mesh: Watched) -> None:
     snapshots = recording(6)
-    told = [verdict["observed_at"] for verdict in watched.see(MESH, snapshots[:3])]
+    told = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
     news = News()
-    queries = Queries(watched.meshes, load(), Options(), news)
+    queries = Queries(watched_mesh.meshes, load(), Options(), news)
 
     def times(documents: list[bytes]) -> list[str]:
         return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]
@@ -233,7 +235,7 @@ async def test_who_waits_gets_what_came_after_and_nothing_twice(watched: Watched
     waiting = [asyncio.create_task(queries.newer(MESH, snapshots[2].observed_at, 10, 60.0)) for _ in range(3)]
     while not news._awaited:
         await asyncio.sleep(0)
-    came = await asyncio.to_thread(watched.see, MESH, snapshots[3:4])
+    came = await asyncio.to_thread(watched_mesh.see, MESH, snapshots[3:4])
     news.notify(MESH)
     for documents in await asyncio.wait_for(asyncio.gather(*waiting), 10):
         assert times(documents) == [came[0]["observed_at"]]

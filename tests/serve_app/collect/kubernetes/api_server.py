@@ -177,12 +177,12 @@ class _Request(BaseHTTPRequestHandler):
     def _follow(self, api: ApiServer, version: int) -> None:
         with api.more:
             place = next((i for i, (at, _) in enumerate(api.said) if at > version), len(api.said))
-        while (line := self._said(api, place)) is not None:
+        while (line := self._next_line(api, place)) is not None:
             self._chunk(line)
             place += 1
         self.close_connection = True  # no last chunk: it breaks
 
-    def _said(self, api: ApiServer, place: int) -> bytes | None:
+    def _next_line(self, api: ApiServer, place: int) -> bytes | None:
         """What is said there, as soon as it is."""
         with api.more:
             api.more.wait_for(lambda: len(api.said) > place or self.server.ending)
@@ -213,7 +213,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def running(api: ApiServer, port: int = 0) -> Iterator[ApiServer]:
+def start_api(api: ApiServer, port: int = 0) -> Iterator[ApiServer]:
     """It answers at ``api.url``, on a free port or on this one."""
     server = _Server(("127.0.0.1", port), _Request)
     server.api = api

@@ -21,7 +21,7 @@ NOW = datetime.now(UTC)
 SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db", "shop/web-2"})
 
 
-def noted(*documents: dict[str, object], most: int = 100) -> EventMemory:
+def memory_with(*documents: dict[str, object], most: int = 100) -> EventMemory:
     memory = EventMemory(most)
     for document in documents:
         memory.add(msgspec.json.decode(msgspec.json.encode(document), type=KubernetesEvent), datetime.now(UTC))
@@ -30,17 +30,17 @@ def noted(*documents: dict[str, object], most: int = 100) -> EventMemory:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_unplanned_events_are_kept(kind: str) -> None:
-    ((told,),) = [noted(event(kind, "web-6b9f7cd5c4-qq2zt")).find(SHOP, {}, NOW)]
+    ((told,),) = [memory_with(event(kind, "web-6b9f7cd5c4-qq2zt")).find(SHOP, {}, NOW)]
     assert (told.kind, told.service) == (kind, "shop/web")
 
 
 @pytest.mark.parametrize("kind", ["ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Pulled", ""])
 def test_planned_and_uninformative_events_are_dropped(kind: str) -> None:
-    assert len(noted(event(kind))) == 0
+    assert len(memory_with(event(kind))) == 0
 
 
 def test_old_ones_are_not_kept_and_grow_old() -> None:
-    memory = noted(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
+    memory = memory_with(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
     assert len(memory) == 1
     now = datetime.now(UTC)
     assert memory.find(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 is nobody's here
@@ -50,7 +50,7 @@ def test_old_ones_are_not_kept_and_grow_old() -> None:
 
 
 def test_one_that_comes_again_takes_its_own_place_and_the_oldest_give_way() -> None:
-    memory = noted(*(event(uid=str(i % 7), count=i) for i in range(50)), most=5)
+    memory = memory_with(*(event(uid=str(i % 7), count=i) for i in range(50)), most=5)
     told = memory.find(frozenset({"shop/cart-v1"}), {}, NOW)
     assert sorted(one.count for one in told) == [45, 46, 47, 48, 49]
 
@@ -60,11 +60,11 @@ def test_new_fields_of_time_and_count_are_read() -> None:
     one |= {"firstTimestamp": None, "lastTimestamp": None, "count": None}
     one |= {"eventTime": (NOW - timedelta(minutes=9)).isoformat()}
     one |= {"series": {"count": 4, "lastObservedTime": (NOW - timedelta(minutes=1)).isoformat()}}
-    (told,) = noted(one).find(frozenset({"shop/cart-v1"}), {}, NOW)
+    (told,) = memory_with(one).find(frozenset({"shop/cart-v1"}), {}, NOW)
     assert (told.count, told.first, told.last) == (4, NOW - timedelta(minutes=9), NOW - timedelta(minutes=1))
     timeless = event()
     timeless |= {"firstTimestamp": None, "lastTimestamp": None}
-    assert len(noted(timeless)) == 0
+    assert len(memory_with(timeless)) == 0
 
 
 @pytest.mark.parametrize(

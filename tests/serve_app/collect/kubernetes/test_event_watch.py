@@ -17,7 +17,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from tests.serve_app.alerts.alerting import eventually
-from tests.serve_app.collect.kubernetes.api_server import TOKEN, ApiServer, event, running
+from tests.serve_app.collect.kubernetes.api_server import TOKEN, ApiServer, event, start_api
 
 QUICK = Backoff(0.01, 0.05)
 SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db"})
@@ -25,7 +25,9 @@ SERVES: dict[Key, list[Key]] = {("shop", "cart-v1"): [("shop", "cart")]}
 
 
 @asynccontextmanager
-async def watching(url: str, folder: Path, *, namespace: str = "", lasting: float = 0.05) -> AsyncIterator[EventWatch]:
+async def start_watch(
+    url: str, folder: Path, *, namespace: str = "", lasting: float = 0.05
+) -> AsyncIterator[EventWatch]:
     """A watch that runs; its token is in a file."""
     (folder / "token").write_text(TOKEN)
     one = EventWatch("shop", Endpoint(url, bearer_token_file=folder / "token"), namespace, QUICK, lasting)
@@ -38,7 +40,7 @@ async def watching(url: str, folder: Path, *, namespace: str = "", lasting: floa
             await task
 
 
-def heard(one: EventWatch) -> list[str]:
+def event_names(one: EventWatch) -> list[str]:
     """Kind and service, the oldest first."""
     return [f"{told.kind} {told.service}" for told in reversed(one.find(SHOP, SERVES))]
 
@@ -47,12 +49,12 @@ async def test_past_and_new_events_are_received(tmp_path: Path) -> None:
     api = ApiServer()
     for i in range(5):  # three pages
         api.tell(event("Unhealthy", uid=str(i), age_seconds=600 - i))
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: one.state.following)
-            assert heard(one) == ["Unhealthy shop/cart"] * 5
+            assert event_names(one) == ["Unhealthy shop/cart"] * 5
             api.tell(event("BackOff", count=3))
-            await eventually(lambda: len(heard(one)) == 6)
+            await eventually(lambda: len(event_names(one)) == 6)
             (told, *_) = one.find(SHOP, SERVES)
     assert (told.kind, told.service, told.count) == ("BackOff", "shop/cart", 3)
     assert told.object == "Pod cart-v1-5f7c9d8b64-x7k2p"
@@ -70,10 +72,10 @@ async def test_past_and_new_events_are_received(tmp_path: Path) -> None:
 
 async def test_one_namespace_is_asked_for_alone(tmp_path: Path) -> None:
     api = ApiServer()
-    with running(api):
-        async with watching(api.url, tmp_path, namespace="shop") as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path, namespace="shop") as one:
             await eventually(lambda: one.state.following)
-        async with watching(api.url, tmp_path, namespace="pay") as other:
+        async with start_watch(api.url, tmp_path, namespace="pay") as other:
             await eventually(lambda: other.state.outcomes.get("refused", 0) > 0)
             assert not other.state.following
 
@@ -84,8 +86,8 @@ async def test_a_connection_that_breaks_is_gone_on_with(
 ) -> None:
     """Between two lines, or within one: what came whole is heard once, what did not is not, and nothing is listed."""
     api = ApiServer()
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: api.watchers == 1)
             api.tell(event("Unhealthy"))
             if rest:
@@ -94,9 +96,9 @@ async def test_a_connection_that_breaks_is_gone_on_with(
             await eventually(lambda: one.state.outcomes.get("broken", 0) == 1)
             await eventually(lambda: api.watchers == 1)
             api.tell(event("Killing", "web-6b9f7cd5c4-qq2zt", age_seconds=1))
-            await eventually(lambda: len(heard(one)) == 2)
+            await eventually(lambda: len(event_names(one)) == 2)
             state = one.state
-    assert heard(one) == ["Unhealthy shop/cart", "Killing shop/web"]
+    assert event_names(one) == ["Unhealthy shop/cart", "Killing shop/web"]
     assert state.following
     assert state.outcomes == {"listed": 1, "watched": 2, "broken": 1}
     assert not caplog.records  # it is no news
@@ -105,8 +107,8 @@ async def test_a_connection_that_breaks_is_gone_on_with(
 
 async def test_bookmarks_move_on_where_nothing_happens(tmp_path: Path) -> None:
     api = ApiServer()
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: api.watchers == 1)
             api.bookmark()
             api.say(None)
@@ -117,17 +119,17 @@ async def test_bookmarks_move_on_where_nothing_happens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("as_status", [True, False])
 async def test_an_expired_watch_lists_again(tmp_path: Path, as_status: bool) -> None:
     api = ApiServer(gone_as_status=as_status)
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: api.watchers == 1)
             api.tell(event("Unhealthy", uid="kept"))
-            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
             api.say(None)
             api.forget()
             api.events["missed"] = event("Evicted", "orders-db-0", uid="missed", age_seconds=1)
             await eventually(lambda: one.state.outcomes.get("listed", 0) == 2)
-            await eventually(lambda: len(heard(one)) == 2)
-    assert heard(one) == ["Unhealthy shop/cart", "Evicted shop/orders-db"]
+            await eventually(lambda: len(event_names(one)) == 2)
+    assert event_names(one) == ["Unhealthy shop/cart", "Evicted shop/orders-db"]
     assert one.state.outcomes["gone"] >= 1
 
 
@@ -137,13 +139,13 @@ async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_i
     api = ApiServer(allowed=False)
     api.tell(event("Unhealthy"))
     caplog.set_level(logging.INFO, logger="serve_app")
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)
             assert not one.state.following
             assert "cannot list resource" in one.state.problem
             api.allowed = True
-            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warned) == 1
     assert "continuing without Kubernetes Events: forbidden: 403" in warned[0]
@@ -152,8 +154,8 @@ async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_i
 
 async def test_forbidden_is_asked_again_rarely(tmp_path: Path) -> None:
     api = ApiServer(token="another")
-    with running(api):
-        async with watching(api.url, tmp_path, lasting=3600) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path, lasting=3600) as one:
             await eventually(lambda: one.state.outcomes == {"forbidden": 1})
             await asyncio.sleep(0.5)
             assert one.state.outcomes == {"forbidden": 1}
@@ -166,16 +168,16 @@ async def test_without_a_server_one_line_is_logged_and_it_is_found_when_it_comes
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = ApiServer()
-    with running(api):
+    with start_api(api):
         url = api.url  # and it is gone
-    async with watching(url, tmp_path) as one:
+    async with start_watch(url, tmp_path) as one:
         await eventually(lambda: one.state.outcomes.get("unreachable", 0) >= 4)
         warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(warned) == 1
         assert "unreachable" in warned[0]
-        with running(api, port=int(url.rsplit(":", 1)[1])):
+        with start_api(api, port=int(url.rsplit(":", 1)[1])):
             api.tell(event("FailedScheduling"))
-            await eventually(lambda: heard(one) == ["FailedScheduling shop/cart"])
+            await eventually(lambda: event_names(one) == ["FailedScheduling shop/cart"])
             await eventually(lambda: one.state.following and not one.state.problem)
 
 
@@ -198,8 +200,8 @@ async def test_a_file_that_is_missing_ends_nothing(tmp_path: Path) -> None:
 
 async def test_the_token_is_read_with_every_request(tmp_path: Path) -> None:
     api = ApiServer()
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: api.watchers == 1)
             api.token = "rotated"
             (tmp_path / "token").write_text("rotated\n")
@@ -220,21 +222,21 @@ async def test_the_token_is_read_with_every_request(tmp_path: Path) -> None:
 )
 async def test_a_line_that_cannot_be_read_is_left_out(tmp_path: Path, line: bytes) -> None:
     api = ApiServer()
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: api.watchers == 1)
             api.say(line)
             api.say(b"\n")
             api.tell(event("Unhealthy"))
-            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
             assert one.state.outcomes == {"listed": 1, "watched": 1, "unreadable": 1}
 
 
 async def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_LINE", 1000)
     api = ApiServer()
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: api.watchers == 1)
             api.say(b"x" * 2000)
             await eventually(lambda: one.state.outcomes.get("broken", 0) >= 1)
@@ -257,9 +259,9 @@ async def test_an_answer_that_is_none_is_asked_for_again(
 ) -> None:
     api = ApiServer(bodies=[(status, body)])
     api.tell(event("Unhealthy"))
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
-            await eventually(lambda: heard(one) == ["Unhealthy shop/cart"])
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
+            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
             await eventually(lambda: one.state.following)
             assert one.state.outcomes == {outcome: 1, "listed": 1, "watched": 1}
 
@@ -270,18 +272,18 @@ async def test_an_expired_page_restarts_the_list(tmp_path: Path) -> None:
         api.tell(event("Unhealthy", uid=str(i)))
     first = json.dumps({"metadata": {"resourceVersion": "103", "continue": "1"}, "items": []}).encode()
     api.bodies = [(200, first), (410, b'{"code": 410, "reason": "Expired"}')]
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: one.state.following)
-            assert heard(one) == ["Unhealthy shop/cart"] * 3
+            assert event_names(one) == ["Unhealthy shop/cart"] * 3
             assert one.state.outcomes == {"gone": 1, "listed": 1, "watched": 1}
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_rush(tmp_path: Path) -> None:
     api = ApiServer()
     api.bodies = [(200, b'{"metadata": {"resourceVersion": "1"}}'), *[(200, b"")] * 500]
-    with running(api):
-        async with watching(api.url, tmp_path) as one:
+    with start_api(api):
+        async with start_watch(api.url, tmp_path) as one:
             await asyncio.sleep(1.0)
             assert one.state.outcomes["watched"] < 100
 

@@ -90,7 +90,7 @@ class _Answering(Prometheus):
         return Samples(labels, np.array([float(value) for _, value in found]))
 
 
-def lived(
+def simulate_day(
     spec: MeshSpec,
     changes: Sequence[BenignChange],
     snapshots: int,
@@ -126,7 +126,7 @@ def lived(
         now.clear()
         now[sent.observed_at.timestamp()] = sent
         prometheus.replicas = seen[0]
-        prometheus.cordoned = _cordoned(simulator, day.made, index)
+        prometheus.cordoned = _drained_workloads(simulator, day.made, index)
         poll = source.poll(sent.observed_at)
         assert poll.snapshot is not None, poll.why
         day.told += [(index, change) for change in poll.snapshot.changes]
@@ -138,7 +138,7 @@ def lived(
     return day
 
 
-def _cordoned(simulator: Simulator, made: Sequence[tuple[int, PlannedChange]], index: int) -> set[str]:
+def _drained_workloads(simulator: Simulator, made: Sequence[tuple[int, PlannedChange]], index: int) -> set[str]:
     """Workloads with a pod on a node that is being drained."""
     found: set[str] = set()
     for at, change in made:

@@ -146,7 +146,7 @@ def _calls(snapshot: MeshSnapshot) -> Iterator[tuple[dict[str, str], np.ndarray]
         yield labels, values
 
 
-def of(snapshots: Sequence[MeshSnapshot]) -> Callable[[float], MeshSnapshot | None]:
+def find_snapshot(snapshots: Sequence[MeshSnapshot]) -> Callable[[float], MeshSnapshot | None]:
     """The snapshot of exactly this instant."""
     known = {round(one.observed_at.timestamp(), 3): one for one in snapshots}
     return lambda at: known.get(round(at, 3))

@@ -45,7 +45,7 @@ def vector(samples: Samples, **more: Any) -> bytes:
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}, **more}).encode()
 
 
-def says(samples: Samples, **more: Any) -> Behaviour:
+def respond_with(samples: Samples, **more: Any) -> Behaviour:
     return lambda request: request.send(200, vector(samples, **more))
 
 
@@ -54,7 +54,7 @@ def fails(status: int, message: str = "no") -> Behaviour:
     return lambda request: request.send(status, body)
 
 
-def hangs(seconds: float) -> Behaviour:
+def respond_after(seconds: float) -> Behaviour:
     def behave(request: Request) -> None:
         time.sleep(seconds)
         request.send(200, vector([]))
@@ -77,7 +77,7 @@ def trickles(seconds: float) -> Behaviour:
 
 
 @contextmanager
-def running(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
+def start_server(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
     """A server on a free port that behaves so; ``asked`` has the queries that came."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
     server.daemon_threads = True

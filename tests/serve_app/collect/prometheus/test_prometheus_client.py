@@ -20,8 +20,8 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @contextmanager
-def asking(behaviour: Behaviour, **endpoint: object) -> Iterator[Prometheus]:
-    with standin.running(behaviour) as server:
+def open_client(behaviour: Behaviour, **endpoint: object) -> Iterator[Prometheus]:
+    with standin.start_server(behaviour) as server:
         prometheus = Prometheus(Endpoint(standin.url_of(server), **endpoint))  # type: ignore[arg-type]
         try:
             yield prometheus
@@ -29,13 +29,13 @@ def asking(behaviour: Behaviour, **endpoint: object) -> Iterator[Prometheus]:
             prometheus.close()
 
 
-def only(behaviour: Behaviour, within: float = 2.0, **endpoint: object) -> QueryAnswer:
-    with asking(behaviour, **endpoint) as prometheus:
+def query_once(behaviour: Behaviour, within: float = 2.0, **endpoint: object) -> QueryAnswer:
+    with open_client(behaviour, **endpoint) as prometheus:
         return prometheus.ask({"q": "up"}, AT, within)["q"]
 
 
 def test_a_vector_comes_with_its_warnings_and_size() -> None:
-    answer = only(standin.says([({"a": "b"}, "1.5")], warnings=["part of it is missing"]))
+    answer = query_once(standin.respond_with([({"a": "b"}, "1.5")], warnings=["part of it is missing"]))
     assert (answer.failed, answer.warnings) == ("", ("part of it is missing",))
     assert (answer.samples.label_sets, answer.samples.values.tolist()) == ([b'{"a": "b"}'], [1.5])
     assert answer.size > 50
@@ -44,7 +44,7 @@ def test_a_vector_comes_with_its_warnings_and_size() -> None:
 
 def test_a_query_travels_in_the_body_with_its_instant_and_deadline() -> None:
     long = "sum(" * 5000 + "up" + ")" * 5000
-    with standin.running(standin.says([])) as server:
+    with standin.start_server(standin.respond_with([])) as server:
         prometheus = Prometheus(Endpoint(standin.url_of(server) + "/"))
         answer = prometheus.ask({"q": long}, AT, 2.0)["q"]
         prometheus.close()
@@ -67,14 +67,14 @@ def test_a_query_travels_in_the_body_with_its_instant_and_deadline() -> None:
         (lambda r: r.send(200, standin.vector([({"a": "b"}, "1")])[:-9]), "unreadable"),
         (lambda r: r.send(200, b"<html>sign in</html>"), "unreadable"),
         (lambda r: r.send(200, b"[]"), "unreadable"),
-        (standin.says([({"a": "b"}, "much")]), "unreadable"),
+        (standin.respond_with([({"a": "b"}, "much")]), "unreadable"),
         (lambda r: r.send(200, b'{"status":"success","data":{"resultType":"scalar","result":[]}}'), "unreadable"),
         (lambda r: r.send(200, standin.vector([]), length=10_000), "unreadable"),  # ends before it should
         (lambda r: r.send(200, b"x" * 5000), "too_large"),
     ],
 )
 def test_what_is_no_answer_has_a_name_and_is_asked_once(behaviour: Behaviour, failed: str) -> None:
-    with standin.running(behaviour) as server:
+    with standin.start_server(behaviour) as server:
         prometheus = Prometheus(Endpoint(standin.url_of(server)), most_bytes=4000)
         answer = prometheus.ask({"q": "up"}, AT, 2.0)["q"]
         prometheus.close()
@@ -95,26 +95,28 @@ def test_a_refused_connection_fails_at_once() -> None:
     assert time.monotonic() - began < 4 * TIME_FACTOR, "less than the limit of 5 s"
 
 
-@pytest.mark.parametrize("behaviour", [standin.hangs(1.5), standin.trickles(0.05)])
+@pytest.mark.parametrize("behaviour", [standin.respond_after(1.5), standin.trickles(0.05)])
 def test_a_deadline_is_of_the_whole_reply(behaviour: Behaviour) -> None:
     began = time.monotonic()
-    answer = only(behaviour, within=0.4)
+    answer = query_once(behaviour, within=0.4)
     assert answer.failed == "late"
     assert time.monotonic() - began < 4 * TIME_FACTOR
 
 
 def test_one_slow_query_spoils_no_other() -> None:
     def behave(request: Request) -> None:
-        (standin.hangs(1.0) if request.query["query"] == "slow" else standin.says([({"a": "b"}, "1")]))(request)
+        (standin.respond_after(1.0) if request.query["query"] == "slow" else standin.respond_with([({"a": "b"}, "1")]))(
+            request
+        )
 
-    with asking(behave) as prometheus:
+    with open_client(behave) as prometheus:
         answers = prometheus.ask({"slow": "slow", "quick": "quick"}, AT, 0.4)
     assert (answers["slow"].failed, answers["quick"].failed) == ("late", "")
 
 
 def test_polls_do_not_pile_up_on_a_prometheus_that_hangs() -> None:
     """Two at a time: the third of each poll does not get its turn, and is not sent when its poll is over."""
-    with standin.running(standin.hangs(1.5)) as server:
+    with standin.start_server(standin.respond_after(1.5)) as server:
         prometheus = Prometheus(Endpoint(standin.url_of(server)), at_once=2)
         answers = [prometheus.ask({"a": "a", "b": "b", "c": "c"}, AT, 0.2) for _ in range(3)]
         asked = [query["query"] for query in server.asked]  # type: ignore[attr-defined]
@@ -134,7 +136,7 @@ def test_secrets_are_read_again_when_they_are_rotated(tmp_path: Path) -> None:
 
     secret = tmp_path / "token"
     secret.write_text("one\n")
-    with asking(behave, bearer_token_file=secret) as prometheus:
+    with open_client(behave, bearer_token_file=secret) as prometheus:
         prometheus.ask({"q": "up"}, AT, 2.0)
         secret.write_text("two\n")
         prometheus.ask({"q": "up"}, AT, 2.0)
@@ -143,5 +145,5 @@ def test_secrets_are_read_again_when_they_are_rotated(tmp_path: Path) -> None:
     assert seen == ["Bearer one", "Bearer two"]
     assert str(secret) in gone.detail
     (tmp_path / "password").write_text("geheim")
-    only(behave, username="me", password_file=tmp_path / "password")
+    query_once(behave, username="me", password_file=tmp_path / "password")
     assert base64.b64decode(seen[-1].removeprefix("Basic ")) == b"me:geheim"

@@ -12,7 +12,7 @@ SERVES: dict[Key, list[Key]] = {CART: [("shop", "cart")]}
 BOTH: dict[Key, list[Key]] = {**SERVES, CART_2: [("shop", "cart")]}
 
 
-def told(
+def find_changes(
     before: Controllers, now: Controllers, serves: dict[Key, list[Key]], later: dict[Key, list[Key]] | None = None
 ) -> list[tuple[str, str]]:
     """Kind and service of what was decided; ``later``: who serves whom at the second instant."""
@@ -40,7 +40,7 @@ def of(desired: int, generation: int = 1) -> Controller:
     ],
 )
 def test_one_workload(before: Controllers, now: Controllers, kinds: list[str]) -> None:
-    assert told(before, now, SERVES) == [(kind, "shop/cart") for kind in kinds]
+    assert find_changes(before, now, SERVES) == [(kind, "shop/cart") for kind in kinds]
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_versions_beside_each_other_are_one_service(
         | {key: of(desired, 1 + i) for key, desired in zip((CART, CART_2), some, strict=True) if desired is not None}
         for i, some in enumerate((before, now))
     )
-    assert told(was, is_now, BOTH) == [(kind, "shop/cart")]
+    assert find_changes(was, is_now, BOTH) == [(kind, "shop/cart")]
 
 
 def test_who_served_whom_is_remembered_beyond_the_last_request() -> None:
     """kube-state-metrics is scraped more rarely than a pod takes to end: its series are gone when this is told."""
-    assert told({CART: of(2), CART_2: of(1)}, {CART_2: of(1)}, SERVES, {}) == [("deletion", "shop/cart")]
+    assert find_changes({CART: of(2), CART_2: of(1)}, {CART_2: of(1)}, SERVES, {}) == [("deletion", "shop/cart")]
 
 
 def test_a_version_that_gets_its_first_traffic_is_a_deploy_of_the_service_it_serves() -> None:
     before: Controllers = {CART: of(3), CART_2: of(1)}
-    assert told(before, before, SERVES, BOTH) == [("deploy", "shop/cart")]
-    assert told(before, before, BOTH) == []
+    assert find_changes(before, before, SERVES, BOTH) == [("deploy", "shop/cart")]
+    assert find_changes(before, before, BOTH) == []
 
 
 def test_kube_state_metrics_that_is_away_decides_nothing_and_forgets_nothing() -> None:
@@ -108,7 +108,7 @@ def test_a_missing_part_deletes_no_service_unless_it_stays_missing() -> None:
 def test_a_few_deletions_together_are_reported_at_once() -> None:
     mesh: dict[Key, Controller] = {("shop", f"s{i}"): of(2) for i in range(40)}
     left = {key: one for key, one in mesh.items() if key[1] not in ("s1", "s2", "s3")}
-    assert told(mesh, left, {}) == [("deletion", f"shop/s{i}") for i in (1, 2, 3)]
+    assert find_changes(mesh, left, {}) == [("deletion", f"shop/s{i}") for i in (1, 2, 3)]
 
 
 def test_a_cordoned_node_is_reported_once_for_each_service_on_it() -> None:

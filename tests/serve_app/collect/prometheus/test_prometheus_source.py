@@ -18,7 +18,7 @@ from serve_app.settings import CollectorSettings, MeshSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus import standin
-from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples
 
 SNAPSHOTS = list(Simulator(MeshSpec(services=30, calls_per_service=3.0, seed=5), snapshots=12).snapshots())
@@ -27,8 +27,8 @@ PATIENT = CollectorSettings(deadline_seconds=60)  # a busy machine is no reason 
 
 
 @contextmanager
-def polled(mesh: IstioMesh, **settings: object) -> Iterator[MeshSource]:
-    with standin.running(mesh) as server:
+def open_source(mesh: IstioMesh, **settings: object) -> Iterator[MeshSource]:
+    with standin.start_server(mesh) as server:
         given = {"prometheus": standin.url_of(server), **settings}
         source = MeshSource(MeshSettings.model_validate(given), PATIENT)
         try:
@@ -38,7 +38,7 @@ def polled(mesh: IstioMesh, **settings: object) -> Iterator[MeshSource]:
 
 
 def snapshot_of(mesh: IstioMesh) -> MeshSnapshot:
-    with polled(mesh) as source:
+    with open_source(mesh) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is not None, poll.why
     return poll.snapshot
@@ -74,20 +74,20 @@ def assert_alike(came: MeshSnapshot, wanted: MeshSnapshot) -> None:
 
 
 def test_what_is_polled_is_what_the_mesh_did() -> None:
-    assert_alike(snapshot_of(IstioMesh(of(SNAPSHOTS))), SNAPSHOTS[0])
+    assert_alike(snapshot_of(IstioMesh(find_snapshot(SNAPSHOTS))), SNAPSHOTS[0])
 
 
 def test_an_instant_without_any_series_has_no_snapshot_and_says_so() -> None:
-    with polled(IstioMesh(lambda _: None)) as source:
+    with open_source(IstioMesh(lambda _: None)) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is None
     assert "at least one service" in poll.why
 
 
 def test_values_stand_in_for_a_failed_query_until_they_are_too_old() -> None:
-    mesh = IstioMesh(of(SNAPSHOTS))
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS))
     slow = (CALLS, "buckets")
-    with polled(mesh) as source:
+    with open_source(mesh) as source:
         source.poll(FIRST)
         mesh.broken = {slow}
         polls = [source.poll(SNAPSHOTS[i].observed_at) for i in (1, 3, 4, 5)]
@@ -104,7 +104,7 @@ def test_values_stand_in_for_a_failed_query_until_they_are_too_old() -> None:
 
 @pytest.mark.parametrize("lost", [(SERVICES, "requests"), (CALLS, "requests")])
 def test_without_requests_there_is_no_snapshot_rather_than_an_empty_mesh(lost: tuple[str, str]) -> None:
-    with polled(IstioMesh(of(SNAPSHOTS), broken={lost})) as source:
+    with open_source(IstioMesh(find_snapshot(SNAPSHOTS), broken={lost})) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is None
     assert lost[0] in poll.why
@@ -112,10 +112,10 @@ def test_without_requests_there_is_no_snapshot_rather_than_an_empty_mesh(lost: t
 
 
 def test_where_nothing_failed_there_is_no_series_and_no_error() -> None:
-    snapshot = snapshot_of(IstioMesh(of(SNAPSHOTS), altered={(SERVICES, "failures"): lambda _: []}))
+    snapshot = snapshot_of(IstioMesh(find_snapshot(SNAPSHOTS), altered={(SERVICES, "failures"): lambda _: []}))
     assert all(rate >= 0 for rate in column(snapshot, "error_rate").values())
     alone = snapshot_of(
-        IstioMesh(of(SNAPSHOTS), altered={(of_, "failures"): lambda _: [] for of_ in (SERVICES, CALLS)})
+        IstioMesh(find_snapshot(SNAPSHOTS), altered={(of_, "failures"): lambda _: [] for of_ in (SERVICES, CALLS)})
     )
     observed = [rate for rate in column(alone, "error_rate").values() if not np.isnan(rate)]
     assert observed
@@ -128,7 +128,7 @@ def test_a_value_that_says_nothing_is_not_observed(value: str) -> None:
         return [(labels, value if i == 0 else text) for i, (labels, text) in enumerate(samples)]
 
     roles = [(SERVICES, "in_flight"), (KUBERNETES, "cpu_usage"), (SERVICES, "buckets")]
-    snapshot = snapshot_of(IstioMesh(of(SNAPSHOTS), altered=dict.fromkeys(roles, spoil)))
+    snapshot = snapshot_of(IstioMesh(find_snapshot(SNAPSHOTS), altered=dict.fromkeys(roles, spoil)))
     first = SNAPSHOTS[0].node_ids[0]
     assert np.isnan(column(snapshot, "cpu_utilization")[first])
     assert np.isnan(column(snapshot, "active_connections")[first])
@@ -141,7 +141,7 @@ def test_series_that_came_twice_are_one_service_and_those_without_a_name_none() 
     def twice(samples: Samples) -> Samples:
         return [*samples, *samples, ({"destination_service_namespace": "shop"}, "5"), ({}, "5")]
 
-    snapshot = snapshot_of(IstioMesh(of(SNAPSHOTS), altered={(SERVICES, "requests"): twice}))
+    snapshot = snapshot_of(IstioMesh(find_snapshot(SNAPSHOTS), altered={(SERVICES, "requests"): twice}))
     assert set(snapshot.node_ids) == set(SNAPSHOTS[0].node_ids)
     wanted = {name: 2 * rate for name, rate in column(SNAPSHOTS[0], "request_rate").items()}
     assert column(snapshot, "request_rate") == pytest.approx(wanted, rel=1e-4)
@@ -158,7 +158,7 @@ def test_a_dead_service_is_seen_by_those_who_call_it() -> None:
         requests = IstioMesh.samples(mesh, SNAPSHOTS[0], (CALLS, "requests"))
         return [one for one in requests if one[0]["destination_service_name"] == name]
 
-    mesh = IstioMesh(of(SNAPSHOTS))
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS))
     mesh.altered = {(SERVICES, role): without for role in ("requests", "failures", "buckets", "in_flight")}
     mesh.altered[(CALLS, "failures")] = all_fail
     snapshot = snapshot_of(mesh)
@@ -170,10 +170,12 @@ def test_a_dead_service_is_seen_by_those_who_call_it() -> None:
 def test_decisions_become_planned_changes_of_the_services_once() -> None:
     service, leaving = SNAPSHOTS[0].node_ids[3:5]
     workload = f"{service}-v1"
-    mesh = IstioMesh(of(SNAPSHOTS), replicas={workload: (2, 1), "shop/other": (1, 1), f"{leaving}-v1": (2, 1)})
+    mesh = IstioMesh(
+        find_snapshot(SNAPSHOTS), replicas={workload: (2, 1), "shop/other": (1, 1), f"{leaving}-v1": (2, 1)}
+    )
     story = [(2, 1), (4, 2), (4, 2), (4, 3), (1, 4), (0, 5)]
     told = []
-    with polled(mesh) as source:
+    with open_source(mesh) as source:
         for snapshot, decided in zip(SNAPSHOTS, story, strict=False):
             mesh.replicas[workload] = decided
             poll = source.poll(snapshot.observed_at)
@@ -197,18 +199,18 @@ def test_decisions_just_before_the_first_instant_are_reported() -> None:
 
     def at(instant: float) -> MeshSnapshot | None:
         mesh.replicas[f"{service}-v1"] = (2, 2 if instant >= decided_at.timestamp() else 1)
-        return of(SNAPSHOTS)(instant)
+        return find_snapshot(SNAPSHOTS)(instant)
 
     mesh = IstioMesh(at)
-    with polled(mesh) as source:
+    with open_source(mesh) as source:
         first = source.poll(decided_at)
     assert first.snapshot is not None
     assert [(c.kind, c.service) for c in first.snapshot.changes] == [("deploy", service)]
 
 
 def test_pods_that_die_are_no_planned_change() -> None:
-    mesh = IstioMesh(of(SNAPSHOTS), replicas={f"{SNAPSHOTS[0].node_ids[0]}-v1": (2, 1)})
-    with polled(mesh) as source:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), replicas={f"{SNAPSHOTS[0].node_ids[0]}-v1": (2, 1)})
+    with open_source(mesh) as source:
         source.poll(FIRST)
         lost = replace(SNAPSHOTS[1], observed_at=FIRST + timedelta(seconds=15))
         mesh.at = lambda _: lost.take(np.arange(1, 30), np.flatnonzero((lost.edge_index > 0).all(axis=0)))
@@ -220,8 +222,8 @@ def test_pods_that_die_are_no_planned_change() -> None:
 
 def test_annotations_are_in_the_snapshot_and_hold_without_kube_state_metrics() -> None:
     one, other = SNAPSHOTS[0].node_ids[:2]
-    mesh = IstioMesh(of(SNAPSHOTS), replicas={f"{one}-v1": (2, 1)})
-    with polled(mesh) as source:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), replicas={f"{one}-v1": (2, 1)})
+    with open_source(mesh) as source:
         before = source.poll(FIRST)
         mesh.annotations = {f"{one}-v1": {"mute": " being moved ", "sensitivity": "low"}, f"{other}-v1": {"mute": "no"}}
         said = source.poll(SNAPSHOTS[1].observed_at)
@@ -264,7 +266,9 @@ def test_annotations_of_the_workloads_of_a_service(
 
 def test_the_doctor_reports_annotations_without_effect() -> None:
     workload = f"{SNAPSHOTS[0].node_ids[0]}-v1"
-    with standin.running(IstioMesh(of(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})) as server:
+    with standin.start_server(
+        IstioMesh(find_snapshot(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})
+    ) as server:
         found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
     by = {finding.subject: finding for finding in found}
     assert by["annotations"].outcome == "warning"
@@ -273,10 +277,10 @@ def test_the_doctor_reports_annotations_without_effect() -> None:
 
 
 def test_the_kind_of_mesh_is_set_or_detected_and_never_guessed() -> None:
-    mesh = IstioMesh(of(SNAPSHOTS))
-    with polled(mesh, source="istio") as source:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS))
+    with open_source(mesh, source="istio") as source:
         assert source.poll(FIRST).snapshot is not None
-    with standin.running(standin.says([])) as server:
+    with standin.start_server(standin.respond_with([])) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), PATIENT)
         poll = source.poll(FIRST)
         source.close()
@@ -306,7 +310,7 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
         "calls": {"requests": {"promql": "rate(out[$window])"}},
         "external": ("outside",),
     }
-    with standin.running(answers) as server:
+    with standin.start_server(answers) as server:
         told = MeshSettings.model_validate(
             {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
         )
@@ -321,8 +325,8 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
 
 
 def test_the_doctor_says_what_is_missing_and_what_that_costs() -> None:
-    mesh = IstioMesh(of(SNAPSHOTS), broken={(CALLS, "buckets")})
-    with standin.running(mesh) as server:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={(CALLS, "buckets")})
+    with standin.start_server(mesh) as server:
         found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
     by = {finding.subject: finding for finding in found}
     assert by["mesh"].outcome == "ok"

@@ -18,7 +18,7 @@ from serve_app.settings import CollectorSettings, MeshSettings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus import standin
-from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, of
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "prometheus"
@@ -70,8 +70,8 @@ def test_a_window_or_interval_of_ones_own_has_rules_of_its_own() -> None:
     assert "[7500ms]" in printed.stdout
 
 
-def polled(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSettings = LARGE) -> list[Poll]:
-    with standin.running(mesh) as server:
+def poll_once(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSettings = LARGE) -> list[Poll]:
+    with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), collector)
         polls = [source.poll(one.observed_at) for one in instants]
         source.close()
@@ -80,9 +80,9 @@ def polled(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSetting
 
 @pytest.mark.parametrize(("calls", "read"), [(None, False), (49, False), (50, True)])
 def test_a_large_mesh_is_read_from_its_rules_where_there_are_any(calls: int | None, read: bool) -> None:
-    mesh = IstioMesh(of(SNAPSHOTS), recorded=calls)
-    (plain,) = polled(IstioMesh(of(SNAPSHOTS)), SNAPSHOTS[0])
-    (poll,) = polled(mesh, SNAPSHOTS[0])
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=calls)
+    (plain,) = poll_once(IstioMesh(find_snapshot(SNAPSHOTS)), SNAPSHOTS[0])
+    (poll,) = poll_once(mesh, SNAPSHOTS[0])
     assert (poll.recorded, plain.recorded) == (read, False)
     asked = {(SERVICES, "buckets"), (CALLS, "buckets")}
     assert asked & set(mesh.asked) == (set() if read else asked)
@@ -95,8 +95,8 @@ def test_a_large_mesh_is_read_from_its_rules_where_there_are_any(calls: int | No
 
 
 def test_rules_that_fall_behind_are_left_and_their_last_values_are_no_answer() -> None:
-    mesh = IstioMesh(of(SNAPSHOTS), recorded=90)
-    with standin.running(mesh) as server:
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90)
+    with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), LARGE)
         read = [source.poll(SNAPSHOTS[0].observed_at)]
         mesh.recorded = None
@@ -110,7 +110,7 @@ def test_rules_that_fall_behind_are_left_and_their_last_values_are_no_answer() -
 
 
 def test_where_the_size_cannot_be_asked_it_is_as_before() -> None:
-    mesh = IstioMesh(of(SNAPSHOTS), recorded=90)
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90)
     overloaded = standin.fails(503)
     size = recording_rules(KNOWN["istio"], 15, 60).calls
 
@@ -118,7 +118,7 @@ def test_where_the_size_cannot_be_asked_it_is_as_before() -> None:
         (overloaded if broken and request.query["query"] == size else mesh)(request)
 
     broken: list[bool] = []
-    with standin.running(behave) as server:
+    with standin.start_server(behave) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), LARGE)
         first = source.poll(SNAPSHOTS[0].observed_at)
         broken.append(True)
@@ -129,8 +129,8 @@ def test_where_the_size_cannot_be_asked_it_is_as_before() -> None:
 
 
 def test_a_failed_rule_masks_what_it_records_and_no_more() -> None:
-    mesh = IstioMesh(of(SNAPSHOTS), recorded=90, altered={(CALLS, "p99"): _nothing})
-    (poll,) = polled(mesh, SNAPSHOTS[0])
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90, altered={(CALLS, "p99"): _nothing})
+    (poll,) = poll_once(mesh, SNAPSHOTS[0])
     assert poll.snapshot is not None
     assert poll.snapshot.edge_observed.any(axis=0).tolist() == [True, True, True, False]
 
@@ -142,15 +142,15 @@ def _nothing(_: Samples) -> Samples:
 def test_the_doctor_recommends_rules_for_a_large_mesh() -> None:
     def found(mesh: IstioMesh, calls: float) -> list[tuple[str, str]]:
         collector = LARGE.model_copy(update={"recorded_from_calls": calls})
-        with standin.running(mesh) as server:
+        with standin.start_server(mesh) as server:
             told = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at)
             return [(one.outcome, one.remedy) for one in told if one.subject == "recording rules"]
 
-    assert found(IstioMesh(of(SNAPSHOTS)), 2000) == []
-    ((outcome, remedy),) = found(IstioMesh(of(SNAPSHOTS)), 50)
+    assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) == []
+    ((outcome, remedy),) = found(IstioMesh(find_snapshot(SNAPSHOTS)), 50)
     assert outcome == "warning"
     assert "tagae rules" in remedy
-    assert found(IstioMesh(of(SNAPSHOTS), recorded=90), 50) == [("ok", "")]
+    assert found(IstioMesh(find_snapshot(SNAPSHOTS), recorded=90), 50) == [("ok", "")]
 
 
 def test_no_rules_are_queried_where_none_are_recorded() -> None:
@@ -165,7 +165,7 @@ def test_no_rules_are_queried_where_none_are_recorded() -> None:
         "services": {"requests": {"promql": query.promql}, "cpu": {"promql": "cpu"}},
         "calls": {"requests": {"promql": "c"}},
     }
-    with standin.running(behave) as server:
+    with standin.start_server(behave) as server:
         told = {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
         source = MeshSource(MeshSettings.model_validate(told), LARGE)
         source.poll(SNAPSHOTS[0].observed_at)
