@@ -1,4 +1,4 @@
-"""Notices on the page: a service runs out of memory while another one fails, and later telemetry is missing."""
+"""Notices on the page: a service runs out of memory while another one fails, and later telemetry is describe_missing."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,10 +15,14 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from serve_app.web.history import instant
 from tests.live.programs import free_ports
-from tests.page.browsing import Tab, chromium, missing, tab
-from tests.serve_app.running import serving
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.serve_app.running import start_service
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
 
 SPEC = MeshSpec(services=40, seed=2, interval_seconds=60.0)
 LEAK_FROM, ERRORS_FROM, ERRORS_TO, SILENT_FROM, LENGTH = 40, 75, 81, 92, 96
@@ -65,7 +69,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service to which all snapshots were pushed."""
     (port,) = free_ports(1)
     store = tmp_path_factory.mktemp("notices")
-    with serving("--set", f"store.path={store}", "--set", "limits.max_ahead_seconds=inf", "--port", str(port)) as (
+    with start_service(
+        "--set", f"store.path={store}", "--set", "limits.max_ahead_seconds=inf", "--port", str(port)
+    ) as (
         _,
         url,
     ):
@@ -154,7 +160,7 @@ def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) ->
 
 def test_missing_telemetry_is_not_shown_as_normal(look: Callable[[int], Tab]) -> None:
     one = look(SILENT)
-    assert one.text("#headline").endswith("No incident found, but telemetry is missing")
+    assert one.text("#headline").endswith("No incident found, but telemetry is describe_missing")
     assert status(one) == "partial"
     assert one.text("#story").startswith("No telemetry from 6 of 40 services since 01:32 UTC: ")
     assert "Memory of" in one.text("#notes"), "the notice"
