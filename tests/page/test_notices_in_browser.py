@@ -1,4 +1,4 @@
-"""Notices on the page: a service runs out of memory while another one fails, and later telemetry is describe_missing."""
+"""Notices on the page: a service runs out of memory while another one fails, and later telemetry is missing."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -160,7 +160,7 @@ def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) ->
 
 def test_missing_telemetry_is_not_shown_as_normal(look: Callable[[int], Tab]) -> None:
     one = look(SILENT)
-    assert one.text("#headline").endswith("No incident found, but telemetry is describe_missing")
+    assert one.text("#headline").endswith("No incident found, but telemetry is missing")
     assert status(one) == "partial"
     assert one.text("#story").startswith("No telemetry from 6 of 40 services since 01:32 UTC: ")
     assert "Memory of" in one.text("#notes"), "the notice"
