@@ -72,6 +72,7 @@ SYMPTOM = np.array(  # column of ``feedback.SYMPTOMS`` for each kind; -1: contex
 )
 RESOURCES = 0.6  # weight of a surprise in resources relative to one in latency or errors
 MARGIN = 0.3  # decades: after a false alarm, a similar deviation up to twice as improbable raises no alert either
+NOTICE_MARGIN = 3.0  # the same for a useless notice: a shortage that lasts becomes more surprising for some minutes
 # What makes a service part of an incident beside it: symptoms, explained or not, and calls out beyond its own load: who
 # starts a storm of calls may show nothing else, and is what its victims have in common.
 AFFECTED = [
@@ -357,7 +358,7 @@ def notice_excess(notice: Array, memory: IncidentMemory, names: Sequence[str], l
         level: of notices.
     """
     shift = level_shifts(memory.feedback, names)[:, SHORTAGE]
-    over: Array = np.maximum(notice + shift - np.float32(level - MARGIN), 0) * (notice > 0)
+    over: Array = np.maximum(notice + shift - np.float32(level - NOTICE_MARGIN), 0) * (notice > 0)
     return over
 
 

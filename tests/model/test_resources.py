@@ -8,7 +8,7 @@ import pytest
 
 from model.incidents.feedback import feedback_on_past
 from model.incidents.tracking import AlertPolicy, IncidentMemory
-from model.scoring.evidence import MARGIN, apply_level_shifts, apply_notice_shifts
+from model.scoring.evidence import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
 from model.scoring.meta_model import build_verdict
 from model.scoring.resources import LEAST_OLDER, RECENT, TREND_SURPRISE, Trend, trends
 from model.state import history
@@ -135,7 +135,7 @@ def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> N
     denied = memory.add_feedback(feedback_on_past(past, was_incident=False, given_at=at(1)))
     assert (denied.open, denied.above_notice) == ((), {})
     scene = evidence(1.0, 1.0)
-    for strength, listed in ((9.0, 0), (9.0 + MARGIN / 2, 0), (12.0, 1)):
+    for strength, listed in ((9.0, 0), (9.0 + NOTICE_MARGIN / 2, 0), (9.5 + NOTICE_MARGIN, 1)):
         memory = denied
         for i in range(2, 5):
             notice = apply_notice_shifts(np.array([strength, 0.0], np.float32), memory, scene.names)

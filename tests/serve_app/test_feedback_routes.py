@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from model.checkpoint import Checkpoint, load
-from model.snapshot import MeshSnapshot
+from model.incidents.feedback import Feedback, level_shifts
+from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Verdict
-from serve_app.actions.feedback import add_feedback, withdraw_feedback
-from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument
+from serve_app.actions.feedback import add_feedback, encode_feedback, withdraw_feedback
+from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
 from serve_app.errors import TooMuchFeedback
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.simulator.events.faults import Fault, candidates
@@ -94,6 +97,39 @@ def test_an_open_incident_ends_when_it_is_none(checkpoint: Checkpoint, days: lis
     spoken = with_feedback(mesh, FeedbackDocument(incident=incident.id, was_incident=False))
     (verdict,), _ = run(checkpoint, spoken, days[FIRST.start + 5 : FIRST.start + 6])
     assert (verdict.status, verdict.incidents) == ("normal", ())
+
+
+def test_a_notice_that_is_denied_ends_and_stays_away(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
+    quiet, short = days[:24], [_with_full_memory(snapshot) for snapshot in days[24:30]]
+    verdicts, mesh = run(checkpoint, Mesh(), [*quiet, *short[:3]])
+    assert (verdicts[-1].status, verdicts[-1].alerts) == ("normal", ())
+    (notice,) = verdicts[-1].notices
+    state, feedback = add_feedback(mesh.state, FeedbackDocument(incident=notice.id, was_incident=False), MOST)
+    levels = encode_feedback(feedback).page_levels[notice.affected[0]]
+    assert levels.shortage > 0
+    assert (levels.latency, levels.errors, levels.disappearance) == (0, 0, 0)
+    spoken = replace(mesh, state=unpack_state(pack_state(state), state.window))
+    after, _ = run(checkpoint, spoken, short[3:])
+    assert [verdict.incidents for verdict in after] == [()] * 3
+    before, _ = run(checkpoint, mesh, short[3:])
+    assert all(verdict.notices for verdict in before)
+
+
+def _with_full_memory(snapshot: MeshSnapshot) -> MeshSnapshot:
+    """The first service with measured memory needs nearly all of it."""
+    features = snapshot.node_features.copy()
+    memory = NODE_METRICS.index("memory_utilization")
+    features[np.flatnonzero(snapshot.node_observed[:, memory])[0], memory] = 0.95
+    return replace(snapshot, node_features=features)
+
+
+def test_feedback_of_an_older_version_has_no_shortage() -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    old = Feedback("i", False, ("shop/cart",), at, at, at, {"shop/cart": (1.0, 0.5, 0.0, 0.0)})
+    assert encode_feedback(old).page_levels["shop/cart"] == PageLevels(
+        latency=1.0, errors=0.5, disappearance=0.0, resources=0.0, shortage=0.0
+    )
+    assert level_shifts([old], ["shop/cart"]).tolist() == [[1.0, 0.5, 0.0, 0.0, 0.0]]
 
 
 def test_a_missed_incident_makes_its_services_page_sooner_and_a_culprit_is_named_first(
