@@ -9,6 +9,7 @@ import httpx
 import msgspec
 
 from tests.live.programs import LOOPBACK, Program, find_program, free_ports
+from tests.timing import PATIENCE_SECONDS
 
 Alert = dict[str, Any]
 
@@ -32,7 +33,7 @@ class Alertmanager:
 
     def alerts(self) -> list[Alert]:
         """Those that it takes for active."""
-        answer = httpx.get(f"{self.url}/api/v2/alerts", trust_env=False, timeout=30).raise_for_status()
+        answer = httpx.get(f"{self.url}/api/v2/alerts", trust_env=False, timeout=PATIENCE_SECONDS).raise_for_status()
         found: list[Alert] = answer.json()
         return found
 

@@ -23,6 +23,7 @@ from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from tests.live.monitor import every
 from tests.live.openmetrics import Observed, calls, services, share_below
 from tests.live.programs import LOOPBACK, NotReady, Program, free_ports
+from tests.timing import PATIENCE_SECONDS
 
 PODS = 2
 PAGES = 16
@@ -50,7 +51,7 @@ def start_exporter(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: P
     ]
     program = Program("exporter", command, folder / "exporter.log")
     try:
-        program.wait_for(f"http://{LOOPBACK}:{port}/", 120)
+        program.wait_for(f"http://{LOOPBACK}:{port}/", 2 * PATIENCE_SECONDS)
     except NotReady:
         program.end()
         raise

@@ -23,6 +23,7 @@ from tests.live.programs import LOOPBACK, Program, free_ports, missing_programs
 from tests.live.shop import Fault, Load, Measured, Wiring
 from tests.live.sidecars import Sidecar
 from tests.live.topology import ENTRY, SHOP
+from tests.timing import PATIENCE_SECONDS
 
 NEEDS = ("prometheus", "envoy")
 
@@ -48,7 +49,9 @@ class LiveMesh:
             seed=seed,
         )
         self._programs: dict[str, Program] = {}
-        self._control = httpx.Client(base_url=f"http://{LOOPBACK}:{self._wiring.control}", trust_env=False, timeout=10)
+        self._control = httpx.Client(
+            base_url=f"http://{LOOPBACK}:{self._wiring.control}", trust_env=False, timeout=PATIENCE_SECONDS
+        )
         self._open = ExitStack()
 
     def __enter__(self) -> Self:

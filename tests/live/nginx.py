@@ -7,6 +7,7 @@ import httpx
 
 from tests.live.deployed import DEPLOY
 from tests.live.programs import LOOPBACK, NotReady, Program, find_program, free_ports
+from tests.timing import PATIENCE_SECONDS
 
 SHIPPED = DEPLOY / "nginx" / "tagae.conf"
 LISTEN, UPSTREAM, PLACE = "listen 127.0.0.1:8080;", "proxy_pass http://127.0.0.1:8000/;", "location /tagae/ {"
@@ -73,7 +74,7 @@ class Nginx:
 
     def _listens(self) -> bool:
         try:
-            httpx.get(self.origin, timeout=10, trust_env=False)
+            httpx.get(self.origin, timeout=PATIENCE_SECONDS, trust_env=False)
         except httpx.ConnectError:
             return False
         return True

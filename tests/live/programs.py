@@ -11,6 +11,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
+
 LOOPBACK = "127.0.0.1"
 PACKAGES = {  # of Debian and its like
     "prometheus": "prometheus",
@@ -92,7 +94,7 @@ class Program:
         """Whether it has not ended."""
         return self._process.poll() is None
 
-    def wait_for(self, url: str, within: float = 30.0) -> None:
+    def wait_for(self, url: str, within: float = PATIENCE_SECONDS) -> None:
         """Until ``url`` answers 200.
 
         Raises:
@@ -100,7 +102,7 @@ class Program:
         """
         self.wait_until(lambda: _answers(url), within)
 
-    def wait_until(self, ready: Callable[[], bool], within: float = 30.0) -> None:
+    def wait_until(self, ready: Callable[[], bool], within: float = PATIENCE_SECONDS) -> None:
         """Until ``ready``, asked twenty times a second: a program tells nobody when it has opened its port.
 
         Raises:
@@ -119,7 +121,7 @@ class Program:
         self._process.kill()
         self._process.wait()
 
-    def end(self, within: float = 10.0) -> None:
+    def end(self, within: float = 10.0 * TIME_FACTOR) -> None:
         """Asked to end; killed if it does not."""
         self._process.terminate()
         try:

@@ -8,6 +8,7 @@ import pytest
 
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS
 from tests.live.programs import missing_programs
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.live,
@@ -46,5 +47,7 @@ def test_annotations_become_names_and_values_by_workload(tmp_path: Path) -> None
     }
     file = tmp_path / "annotations.test.yaml"
     file.write_bytes(msgspec.json.encode({"tests": [test]}))  # JSON is YAML
-    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from tests.live.programs import free_ports, missing_programs
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.running import record_simulation, start_service
+from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 NEEDS = ("prometheus",)
 pytestmark = [
@@ -31,7 +32,7 @@ pytestmark = [
 ]
 QUIET = 25  # snapshots before the fault
 SCRAPE_SECONDS, WINDOW_SECONDS = 2.0, 60.0
-WITHIN_SECONDS = 240.0  # adapters are fitted after 40 snapshots, a second each
+WITHIN_SECONDS = 240.0 * TIME_FACTOR  # adapters are fitted after 40 snapshots, a second each
 # Nothing of it happens to a service that is well, or the machine has no GPU.
 MAY_BE_EMPTY = {
     "ray_node_gpus_utilization",
@@ -107,7 +108,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS), rules=[alerts])
         open_until_the_end.callback(monitor.program.end)
         monitor.wait()
-        http = open_until_the_end.enter_context(httpx.Client(base_url=service, timeout=60, trust_env=False))
+        http = open_until_the_end.enter_context(
+            httpx.Client(base_url=service, timeout=PATIENCE_SECONDS, trust_env=False)
+        )
         use_service(http, snapshots, monitor.url)
         yield monitor.url
 
@@ -127,7 +130,7 @@ def use_service(http: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> 
 def query_series(url: str, query: Drawn) -> list[dict[str, Any]]:
     """Series that a panel would draw."""
     sent = {"query": query.at(WINDOW_SECONDS)}
-    answer = httpx.get(f"{url}/api/v1/query", params=sent, trust_env=False, timeout=30).json()
+    answer = httpx.get(f"{url}/api/v1/query", params=sent, trust_env=False, timeout=PATIENCE_SECONDS).json()
     assert answer["status"] == "success", (query, answer)
     found: list[dict[str, Any]] = answer["data"]["result"]
     return found

@@ -25,6 +25,7 @@ from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.programs import missing_programs, own_share
 from tests.live.shop import OUTSIDE, Measured
 from tests.live.topology import ENTRY, NAMESPACE, SHOP, expected_rates, node
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.live,
@@ -34,7 +35,7 @@ pytestmark = [
 PAGER = "prometheus-alertmanager"
 RATE = 40.0  # requests a second from outside
 LONGEST = 600.0  # s; the load ends by itself even if we do not
-SHARE, PATIENCE = 0.5, 60.0  # of a core that a process must get, and how long that is waited for (s)
+SHARE = 0.5  # of a core that a process must get
 SETTLED = 2.0  # s until what happened is on the admin page, scraped and stored
 CULPRIT, CALLER = "payment", "checkout"
 # Time-lapse: an interval and a window as usual, 15 s and 60 s, are run in a tenth, and snapshots say the usual times.
@@ -49,7 +50,7 @@ Ends = tuple[str, str]
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
     """Up and under load; on a machine that has no time for it latencies say nothing, and services time out."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + PATIENCE_SECONDS
     while (share := own_share()) < SHARE:
         if time.monotonic() > until:
             pytest.skip(f"this machine is too busy: a process that works gets {share:.0%} of a core")
@@ -174,7 +175,7 @@ def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -
 
 def test_it_is_as_before_once_healed(mesh: LiveMesh) -> None:
     mesh.heal()
-    until = time.monotonic() + 60  # a busy machine works off what has piled up
+    until = time.monotonic() + PATIENCE_SECONDS  # a busy machine works off what has piled up
     while max(services((snapshot := after(mesh, WINDOW)[0]), 1).values()) > 0:
         assert time.monotonic() < until, snapshot
     assert set(snapshot.node_ids) == {node(service.name) for service in SHOP}
@@ -213,7 +214,7 @@ async def push_and_alert(session: Session, mesh: LiveMesh, count: int, first: in
 
 async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert]:
     """The active alerts, once they are of these severities: they are posted apart from the verdicts."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             found = await asyncio.to_thread(manager.alerts)
             if [alert["labels"]["severity"] for alert in found] == severities:

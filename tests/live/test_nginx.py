@@ -28,6 +28,7 @@ from serve_app.simulator.simulator import Simulator
 from tests.live.nginx import Nginx
 from tests.live.programs import free_ports, missing_programs
 from tests.serve_app.running import record_simulation, start_service
+from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [
     pytest.mark.live,
@@ -107,7 +108,7 @@ def event_time(verdict: VerdictDocument) -> str:
 def stream(front: Front, **query: str) -> Any:
     headers = {"accept": "text/event-stream", "accept-encoding": "gzip"}
     path = f"{front.url}v1/meshes/{front.mesh}/verdicts/stream"
-    return httpx.stream("GET", path, params=query, headers=headers, timeout=30)
+    return httpx.stream("GET", path, params=query, headers=headers, timeout=PATIENCE_SECONDS)
 
 
 def test_the_page_and_all_its_files_come(front: Front) -> None:
@@ -154,9 +155,9 @@ def test_an_event_comes_within_a_second_of_its_verdict_and_idle_streams_send_com
             told = event_time(front.client.push(front.mesh, snapshot))
             answered = time.monotonic()
             assert json.loads(events.until("data: "))["observed_at"] == told
-            assert time.monotonic() - answered < 1
+            assert time.monotonic() - answered < 1 * TIME_FACTOR
         events.until(": nothing new")
-        assert time.monotonic() - answered < WAIT_SECONDS + 2, "nginx holds nothing back"
+        assert time.monotonic() - answered < WAIT_SECONDS + 2 * TIME_FACTOR, "nginx holds nothing back"
 
 
 def test_who_goes_makes_room_and_who_comes_back_misses_nothing(front: Front) -> None:
@@ -193,7 +194,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
         f"{front.url}v1/meshes/{large}/snapshots",
         content=body,
         headers={"content-type": "application/json"},
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert (answer.status_code, answer.json()["status"]) == (200, "warming_up")
     assert front.client.push(large, snapshot).sequence == 1, "the same in Arrow is the same"
@@ -202,7 +203,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
     assert len(json.loads(gzip.decompress(packed))["services"]) == 2000
     most = LimitSettings().max_body_bytes
     for size, status in ((most, 400), (most + 1, 413)):
-        refused = httpx.post(f"{front.url}v1/meshes/{large}/snapshots", content=b"x" * size, timeout=60)
+        refused = httpx.post(f"{front.url}v1/meshes/{large}/snapshots", content=b"x" * size, timeout=PATIENCE_SECONDS)
         assert refused.status_code == status
 
 

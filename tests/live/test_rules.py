@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.programs import missing_programs
+from tests.timing import PATIENCE_SECONDS
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 NEEDS = ("promtool",)
@@ -24,5 +25,7 @@ pytestmark = [
     ids=["check", "test"],
 )
 def test_promtool_is_content(arguments: list[str]) -> None:
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["promtool", *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

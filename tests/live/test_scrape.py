@@ -14,6 +14,7 @@ from serve_app.metrics import PARTS_MISSING, PREDICTIONS, REFUSALS, STAGE, MeshG
 from tests.live.deployed import DEPLOY, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import LOOPBACK, missing_programs
+from tests.timing import PATIENCE_SECONDS
 
 NEEDS = ("prometheus",)
 pytestmark = [
@@ -93,7 +94,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def samples(url: str, query: str) -> list[dict[str, Any]]:
     """Of an instant vector."""
-    answer = httpx.get(f"{url}/api/v1/query", params={"query": query}, trust_env=False, timeout=20)
+    answer = httpx.get(f"{url}/api/v1/query", params={"query": query}, trust_env=False, timeout=PATIENCE_SECONDS)
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["data"]["result"]
     return found

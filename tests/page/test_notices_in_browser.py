@@ -17,6 +17,7 @@ from serve_app.web.history import instant
 from tests.live.programs import free_ports
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.serve_app.running import start_service
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.page,
@@ -77,7 +78,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ):
         for snapshot in SNAPSHOTS:
             document = json.dumps(snapshot_document(snapshot))
-            httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=30).raise_for_status()
+            httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=PATIENCE_SECONDS).raise_for_status()
         yield url
 
 

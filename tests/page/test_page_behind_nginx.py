@@ -30,7 +30,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its URL without the proxy, with an open incident."""
     state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
     with start_service(*state, "--port", "0") as (_, url):
-        with httpx.Client(base_url=url, timeout=30) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
             for snapshot in SNAPSHOTS[:-1]:
                 http.post("/v1/meshes/shop/snapshots", content=json.dumps(snapshot_document(snapshot)))
         yield url

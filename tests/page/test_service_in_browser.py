@@ -14,6 +14,7 @@ from serve_app.simulator.simulator import Simulator
 from tests.live.programs import free_ports
 from tests.page.browsing import chromium, describe_missing, tab
 from tests.serve_app.running import kill_all, start_service
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.page,
@@ -33,7 +34,7 @@ def browser() -> Iterator[Any]:
 
 def push(url: str, index: int) -> None:
     document = json.dumps(snapshot_document(SNAPSHOTS[index]))
-    httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=30).raise_for_status()
+    httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=PATIENCE_SECONDS).raise_for_status()
 
 
 def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.live.nginx import Nginx
 from tests.live.programs import missing_programs
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.serve_app.running import record_simulation, start_service
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.page,
@@ -55,7 +56,7 @@ def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPat
     state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
     with start_service(*state, "--port", "0", "--set", f"serve.tokens_file={file}") as (_, url):
         headers = {"authorization": f"Bearer {tokens['writer']}"}
-        with httpx.Client(base_url=url, timeout=60, headers=headers) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, headers=headers) as http:
             for snapshot in SNAPSHOTS:
                 body = json.dumps(snapshot_document(snapshot))
                 http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()

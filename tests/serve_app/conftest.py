@@ -15,6 +15,7 @@ from model.scoring.calibration import Tail
 from model.scoring.meta_model import MetaModel
 from serve_app.settings import Settings
 from tests.serve_app.running import Service
+from tests.timing import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +48,7 @@ def service(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     )
     url = start(settings)
     try:
-        with httpx.Client(base_url=url, timeout=30) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
             yield Service(url, settings, http)
     finally:
         stop()

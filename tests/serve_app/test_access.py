@@ -20,6 +20,7 @@ from serve_app.cli import app
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import eventually, problem, record_simulation, start_command, start_service
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = record_simulation(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)
@@ -47,7 +48,9 @@ class Secured:
         """A client at an address of this machine."""
         said = {"authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
         transport = httpx.HTTPTransport(local_address=address)
-        return httpx.Client(base_url=self.url, timeout=60, transport=transport, headers={**said, **headers})
+        return httpx.Client(
+            base_url=self.url, timeout=PATIENCE_SECONDS, transport=transport, headers={**said, **headers}
+        )
 
 
 @pytest.fixture(scope="module")

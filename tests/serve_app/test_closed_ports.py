@@ -75,7 +75,8 @@ def assert_ray_refuses(process: psutil.Process, tmp_path: Path) -> None:
 
     def post(port: int, path: str, headers: dict[str, str]) -> int:
         try:
-            return httpx.post(f"http://127.0.0.1:{port}{path}", json=job, headers=headers, timeout=20).status_code
+            url = f"http://127.0.0.1:{port}{path}"
+            return httpx.post(url, json=job, headers=headers, timeout=20 * TIME_FACTOR).status_code
         except httpx.HTTPError:
             return 0  # it speaks another protocol
 
@@ -89,7 +90,7 @@ def assert_ray_refuses(process: psutil.Process, tmp_path: Path) -> None:
     for attacker in attackers:
         with attacker:
             try:
-                assert attacker.wait(10) != 0
+                assert attacker.wait(10 * TIME_FACTOR) != 0
             except subprocess.TimeoutExpired:
                 attacker.kill()  # it asks again and again; that nothing ran is looked at below
     assert not proof.exists()

@@ -34,6 +34,7 @@ from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.serve_app.shows import incident, scored_snapshot, transport, verdict
+from tests.timing import TIME_FACTOR
 
 INTERVAL = 15.0
 SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
@@ -200,7 +201,7 @@ def test_the_story_is_played_and_judged() -> None:
 @pytest.mark.slow
 def test_demo_once(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("tagae")), "demo", "--once"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170 * TIME_FACTOR)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "TAGAE is ready at http://127.0.0.1:" in done.stdout
     assert re.search(r"PASS .*culprit is suspect [123]", done.stdout)

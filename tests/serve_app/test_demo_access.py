@@ -8,6 +8,7 @@ import pytest
 
 from serve_app.access import Scope, editing
 from tests.serve_app.running import problem, start_command
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 KEY = {"key": "story"}
@@ -21,7 +22,7 @@ def test_no_button_works_without_a_token(tmp_path: Path, monkeypatch: pytest.Mon
     arguments = ["demo", "--no-browser", "--services", "30", "--token-file", str(secret)]
     with start_command(arguments, r"(http://[0-9.:]+)/demo/") as (_, found):
         url = found[1]
-        with httpx.Client(base_url=url, timeout=60) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
             for path in ("/demo/", "/demo/controls.js", "/demo/controls.css"):
                 assert http.get(path).status_code == 200, "the empty page is open"
             problem(http.get("/demo/show"), 401, "unauthenticated")

@@ -142,7 +142,7 @@ async def test_keys_wait_in_order_and_not_without_bound() -> None:
     waiting = asyncio.create_task(waiting_keys.take(30.0))
     await asyncio.sleep(0)
     waiting_keys.press("e")
-    assert await asyncio.wait_for(waiting, 5.0) == ["e"]
+    assert await asyncio.wait_for(waiting, PATIENCE_SECONDS) == ["e"]
 
 
 @pytest.mark.parametrize("key", ["q", "?", "le", "", None, 7, ["l"]])
@@ -201,7 +201,7 @@ def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
                 found[1] for line in process.stdout if (found := re.search(r"(http://\S+)/demo/#mesh=demo", line))
             )
             started += started[0].children(recursive=True)
-            with httpx.Client(base_url=page, timeout=30) as http:
+            with httpx.Client(base_url=page, timeout=PATIENCE_SECONDS) as http:
                 _check_access(http)
                 _check_fault(http)
             process.send_signal(signal.SIGINT)
@@ -232,7 +232,7 @@ def _check_access(http: httpx.Client) -> None:
 def _check_fault(http: httpx.Client) -> None:
     """A fault by its button: the page shows it, it raises an alert, and its culprit is named."""
 
-    def until(what: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
+    def until(what: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             answer = http.get("/demo/show")

@@ -272,7 +272,7 @@ def refused_early(port: int, body_bytes: int) -> Peer:
         except TimeoutError:
             peer.socket.close()
             continue
-        peer.socket.settimeout(240)
+        peer.socket.settimeout(240 * TIME_FACTOR)
         assert (status, is_problem(problem, "overloaded")) == (429, True)
         return peer
 

@@ -44,7 +44,7 @@ class Sender:
 
     def send(self, url: str, stop: threading.Event) -> None:
         """Go on from the first snapshot without a verdict, without a pause, until told to stop, refused or cut off."""
-        with httpx.Client(base_url=url, timeout=30) as http, suppress(httpx.TransportError):
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http, suppress(httpx.TransportError):
             for snapshot in self.snapshots[len(self.verdicts) :]:
                 if stop.is_set():
                     return
@@ -65,7 +65,10 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
         "scorer.device": "cpu",
     }
     command = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
-    with start_service("--port", "0", *command) as (process, url), httpx.Client(base_url=url, timeout=30) as http:
+    with (
+        start_service("--port", "0", *command) as (process, url),
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
+    ):
         yield process, Service(url, settings, http)
 
 

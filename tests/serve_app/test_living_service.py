@@ -60,7 +60,10 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
     with standin.start_server(mesh) as prometheus, start_api(api), standin.start_server(manager) as alertmanager:
         config = tmp_path / "tagae.toml"
         config.write_text(settings(prometheus, api, alertmanager, tmp_path))
-        with start_service("--config", str(config)) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
+        with (
+            start_service("--config", str(config)) as (_, url),
+            httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
+        ):
             alert = manager.until(lambda one: one["labels"]["mesh"] == "shop")
             verdict = http.get("/v1/meshes/shop/verdict").json()
             (incident,) = [one for one in verdict["incidents"] if one["id"] == alert["labels"]["incident"]]

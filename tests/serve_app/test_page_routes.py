@@ -219,7 +219,7 @@ def open_stream(service: Service, mesh: str, since: str | None = None, last: str
     headers = {} if last is None else {"last-event-id": last}
     query = {} if since is None else {"since": since}
     with (
-        httpx.Client(base_url=service.url, timeout=30) as client,
+        httpx.Client(base_url=service.url, timeout=PATIENCE_SECONDS) as client,
         client.stream("GET", STREAM.format(mesh), params=query, headers=headers) as response,
     ):
         yield Events(response)
@@ -275,7 +275,9 @@ def test_so_many_streams_and_no_more_and_who_goes_makes_room(service: Service) -
     most = service.settings.serve.max_streams
     push(service, "crowded", SNAPSHOTS[0])
     path = STREAM.format("crowded")
-    with httpx.Client(base_url=service.url, timeout=30, limits=httpx.Limits(max_connections=4 * most)) as client:
+    with httpx.Client(
+        base_url=service.url, timeout=PATIENCE_SECONDS, limits=httpx.Limits(max_connections=4 * most)
+    ) as client:
 
         def ask() -> httpx.Response:
             return client.send(client.build_request("GET", path), stream=True)
@@ -290,7 +292,7 @@ def test_so_many_streams_and_no_more_and_who_goes_makes_room(service: Service) -
         assert push(service, "crowded", SNAPSHOTS[1])["sequence"] == 2, "pushes are taken all the same"
         for one in opened:
             one.close()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while (again := ask()).status_code == 429:
             again.close()
             assert time.monotonic() < deadline, "who went away still holds a slot"
@@ -302,7 +304,7 @@ def test_so_many_streams_and_no_more_and_who_goes_makes_room(service: Service) -
 def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Path) -> None:
     with (
         start_service("--port", "0", "--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu") as (process, url),
-        httpx.Client(base_url=url, timeout=60) as http,
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
     ):
         started = [process, *process.children(recursive=True)]
         own = Service(url, Settings(), http)

@@ -17,7 +17,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.serve_app.running import Service, assert_same, expected, problem, push, record_simulation
-from tests.timing import TIME_FACTOR
+from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
@@ -173,7 +173,7 @@ def second(service: Service) -> Iterator[Service]:
         }
     )
     serve.run(application(settings), name="second", route_prefix="/second", logging_config=QUIET)
-    with httpx.Client(base_url=f"{service.url}/second", timeout=30) as http:
+    with httpx.Client(base_url=f"{service.url}/second", timeout=PATIENCE_SECONDS) as http:
         yield Service(f"{service.url}/second", settings, http)
     serve.delete("second")
 

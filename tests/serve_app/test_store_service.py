@@ -15,6 +15,7 @@ import pytest
 from serve_app.stores.presence import MARKER_NAME
 from serve_app.stores.sqlite import FILE_NAME
 from tests.serve_app.running import Service, eventually, problem, start_service
+from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -94,7 +95,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
     settings = (f"store.path={disk / 'state'}", "scorer.device=cpu", "limits.max_meshes=2")
     chosen = [word for setting in settings for word in ("--set", setting)]
-    with start_service("--port", "0", *chosen) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
+    with (
+        start_service("--port", "0", *chosen) as (_, url),
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
+    ):
         assert push(http, "small", 1).status_code == 200
         (disk / "ballast").write_bytes(bytes(4 * 2**20))  # another program's, so that fewer snapshots fill the rest
         statuses: list[int] = []
@@ -121,7 +125,10 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
 def test_an_idle_mesh_makes_room_for_a_new_one_where_that_is_allowed(tmp_path: Path) -> None:
     settings = (f"store.path={tmp_path}", "scorer.device=cpu", "limits.max_meshes=2", "limits.evict_idle_seconds=0.001")
     chosen = [word for setting in settings for word in ("--set", setting)]
-    with start_service("--port", "0", *chosen) as (_, url), httpx.Client(base_url=url, timeout=60) as http:
+    with (
+        start_service("--port", "0", *chosen) as (_, url),
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
+    ):
         for sequence, mesh in enumerate(("a", "b", "a", "c"), 2):  # b is idle longest when c comes
             assert push(http, mesh, sequence).status_code == 200
         assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["a", "c"]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -155,13 +156,17 @@ async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_i
 async def test_forbidden_is_asked_again_rarely(tmp_path: Path) -> None:
     api = ApiServer(token="another")
     with start_api(api):
-        async with start_watch(api.url, tmp_path, lasting=3600) as one:
-            await eventually(lambda: one.state.outcomes == {"forbidden": 1})
-            await asyncio.sleep(0.5)
-            assert one.state.outcomes == {"forbidden": 1}
-            text = PrometheusInstruments().text(collected=[CollectorState("shop", events=one.state)]).decode()
+        began = time.monotonic()
+        async with start_watch(api.url, tmp_path, lasting=0.3) as one:
+            await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)
+            assert time.monotonic() - began >= 2 * 0.3, "other failures are repeated after at most 0.05 s"
+            state = one.state
+    text = PrometheusInstruments().text(collected=[CollectorState("shop", events=state)]).decode()
     assert 'tagae_collector_events_followed{mesh="shop"} 0.0' in text
-    assert 'tagae_collector_event_watches_total{mesh="shop",outcome="forbidden"} 1.0' in text
+    assert (
+        f'tagae_collector_event_watches_total{{mesh="shop",outcome="forbidden"}} {state.outcomes["forbidden"]}.0'
+        in text
+    )
 
 
 async def test_without_a_server_one_line_is_logged_and_it_is_found_when_it_comes(
@@ -282,10 +287,11 @@ async def test_an_expired_page_restarts_the_list(tmp_path: Path) -> None:
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_rush(tmp_path: Path) -> None:
     api = ApiServer()
     api.bodies = [(200, b'{"metadata": {"resourceVersion": "1"}}'), *[(200, b"")] * 500]
+    began = time.monotonic()
     with start_api(api):
         async with start_watch(api.url, tmp_path) as one:
-            await asyncio.sleep(1.0)
-            assert one.state.outcomes["watched"] < 100
+            await eventually(lambda: one.state.outcomes.get("watched", 0) >= 20)
+            assert time.monotonic() - began >= 16 * QUICK.longest_seconds / 2, "from the fourth on, the wait is longest"
 
 
 def test_nothing_is_watched_unasked() -> None:
