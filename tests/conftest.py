@@ -1,4 +1,4 @@
-"""Which tests run unasked, and which share a worker when several run at once (``pytest -n 2``)."""
+"""Which tests run by default, and which share a worker when several run at once (``pytest -n 2``)."""
 
 import logging
 import re
@@ -14,9 +14,11 @@ UNASKED = {"live", "days", "page"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Live tests run where somebody asks for them, by ``-m live`` or by their place: they want programs that a
-    checkout does not bring, and time that other tests on the same processors take from them. So do those of the page,
-    and whole days."""
+    """Deselect tests that run on request only, by ``-m live`` or by their folder, unless they are requested.
+
+    Live tests need programs that a checkout does not contain, and processors that no other test uses. Tests of the
+    page and of whole days are treated alike. All time limits are multiplied by the factor of the environment.
+    """
     asked = {name for name in UNASKED if re.search(rf"\b{name}\b", config.option.markexpr or "")}
     asked |= {name for name in UNASKED if any(f"tests/{name}" in arg for arg in config.args)}
     unasked = [item for item in items if any(item.get_closest_marker(name) for name in UNASKED - asked)]

@@ -87,7 +87,7 @@ def test_the_image_carries_nothing_that_only_tests_need() -> None:
 
 
 def test_the_lock_knows_what_torch_needs() -> None:
-    """torch is not in the lock, so uv is told what it needs; the same version must be meant."""
+    """torch is not in the lock, so its needs are listed for uv; the versions must agree."""
     (told,) = tomllib.loads(read("pyproject.toml"))["tool"]["uv"]["dependency-metadata"]
     assert (told["name"], told["version"]) == ("torch", CONSTRAINTS["torch"])
     assert names(told["requires-dist"]) <= pinned_versions(read("requirements.lock")).keys()

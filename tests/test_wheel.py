@@ -86,7 +86,7 @@ def installed_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of somebody who knows nothing of this checkout."""
+    """The environment of a user who does not have this checkout."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG")}
 
 

@@ -154,7 +154,7 @@ def test_variants_are_trained_cached_scored_and_reported(
         )
         network = load(weights_path(name, plan, weights)).network.state_dict()
         same = torch.equal(network["blame.0.weight"], trained["blame.0.weight"])
-        assert same is (variant.silence is None), "the autoencoder is trained anew only where it is silenced"
+        assert same is (variant.silence is None), "the autoencoder is trained again only where it is silenced"
     assert not needs_training(VARIANTS[FULL], plan, weights)
     full.write_bytes(full.read_bytes() + b" ")
     assert [needs_training(VARIANTS[name], plan, weights) for name in names] == [False, False, True], (

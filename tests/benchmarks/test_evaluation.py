@@ -1,4 +1,4 @@
-"""The evaluation in small: what is scored on what, lines kept and made anew, limits in hindsight, the table."""
+"""The evaluation in small: what is scored on what, lines kept and computed again, limits in hindsight, the table."""
 
 import json
 from collections.abc import Sequence

@@ -65,7 +65,7 @@ BY_HAND = {
         [-math.log(3)],
         [0.0],
     ),
-    # edges name rows 2 and 0 of the trajectories, row 1 belongs to nobody
+    # edges name rows 2 and 0 of the trajectories, no edge names row 1
     "edges choose rows": (
         [0.0, 0.0],
         [5.0, 6.0],

@@ -1,4 +1,4 @@
-"""An Alertmanager of one's own, that tells nobody: a configuration, a data folder and a port that nobody else has."""
+"""A private Alertmanager that notifies no one: a configuration, a data folder and a port of its own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

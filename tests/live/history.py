@@ -1,4 +1,4 @@
-"""A Prometheus that remembers a period nobody scraped."""
+"""A Prometheus with a past period that it did not scrape."""
 
 import subprocess
 from collections.abc import Iterator, Sequence

@@ -148,7 +148,7 @@ class LiveMesh:
 
 
 def _choose_ports() -> dict[str, Sidecar]:
-    """Ports for everybody."""
+    """Choose ports for all programs."""
     ports = iter(free_ports(4 * len(SHOP)))
     mine = {service.name: (next(ports), next(ports), next(ports), next(ports)) for service in SHOP}
     return {
@@ -178,7 +178,7 @@ def main() -> int:
         print(f"Prometheus  {mesh.prometheus}\ncontrol     {mesh.control}", flush=True)
         print(f"""curl -X PUT {mesh.control}/faults/payment -d '{{"delay_seconds": 0.2}}'""")
         print(f"curl -X DELETE {mesh.control}/faults", flush=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nobody is left behind
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: no process is left
         try:
             while mesh.loaded:
                 time.sleep(1)

@@ -1,4 +1,4 @@
-"""A Prometheus of one's own: a configuration, a data folder and a port that nobody else has."""
+"""A private Prometheus: a configuration, a data folder and a port of its own."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -65,7 +65,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def own_share(seconds: float = 2.0) -> float:
-    """Of one core, what a process gets that has work to do: 1 where nobody else has. (Sleepers say nothing of this:
+    """Of one core, what a busy process gets: 1 if no other process is busy. (Sleepers say nothing of this:
     they are woken in time on the busiest machine.)"""
     began, used = time.perf_counter(), time.process_time()
     while time.perf_counter() - began < seconds:
@@ -103,7 +103,7 @@ class Program:
         self.wait_until(lambda: _answers(url), within)
 
     def wait_until(self, ready: Callable[[], bool], within: float = PATIENCE_SECONDS) -> None:
-        """Until ``ready``, asked twenty times a second: a program tells nobody when it has opened its port.
+        """Until ``ready``, asked twenty times a second: a program does not announce when it has opened its port.
 
         Raises:
             NotReady: it ended, or was not ready in time.

@@ -84,7 +84,7 @@ class Diary:
 
     @asynccontextmanager
     async def entry(self, source: str, destination: str) -> AsyncIterator[Callable[[int], None]]:
-        """A call under way; told its status when it ends well, it has failed otherwise."""
+        """A call under way; it has failed unless it gets a status at its end."""
         began, clock = time.time(), time.perf_counter()
         status = 599
 
@@ -185,7 +185,7 @@ class Crowd:
         self._under_way: set[asyncio.Task[bool]] = set()
 
     async def come(self, load: Load) -> None:
-        """All of them, at their times: whoever waits for an answer keeps nobody else from coming."""
+        """Send all of them at their times; a request that waits for its answer delays no other."""
         random = np.random.default_rng(load.seed)
         loop = asyncio.get_running_loop()
         connections = aiohttp.TCPConnector(limit=0)
@@ -222,7 +222,7 @@ class Shop:
         self._loads: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until the process is told to end."""
+        """Run until the process is stopped."""
         async with AsyncExitStack() as open_ones:
             for keeper in self._keepers.values():
                 await keeper.open()

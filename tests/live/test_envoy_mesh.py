@@ -140,7 +140,7 @@ def test_latencies_are_what_clients_waited(healthy: tuple[MeshSnapshot, dict[End
         assert 0.2 * measured[ends].p99 < p99[ends] < 1.7 * measured[ends].p99 + 2e-3, (ends, measured[ends])
     own = services(snapshot, 2)
     assert all(0.7 * service.seconds < own[node(service.name)] for service in SHOP)
-    assert own[node(CALLER)] > own[node(CULPRIT)]  # whoever calls waits for whom it calls
+    assert own[node(CALLER)] > own[node(CULPRIT)]  # callers wait for their callees
 
 
 def test_errors_are_seen_at_the_culprit_and_its_callers(mesh: LiveMesh) -> None:
@@ -168,9 +168,9 @@ def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -
     failing = services(snapshot, 1)
     assert calls(snapshot, 1)[CALLER, CULPRIT] == pytest.approx(1, abs=0.02)
     assert (failing[node(CULPRIT)], failing[node(CALLER)]) == pytest.approx((1, 1), abs=0.02)
-    assert np.isnan(services(snapshot, 2)[node(CULPRIT)])  # nobody was answered
+    assert np.isnan(services(snapshot, 2)[node(CULPRIT)])  # no request was answered
     if gone == "pod":
-        assert np.isnan(services(snapshot, 6)[node(CULPRIT)])  # and nobody counts its connections
+        assert np.isnan(services(snapshot, 6)[node(CULPRIT)])  # and its connections are not counted
 
 
 def test_it_is_as_before_once_healed(mesh: LiveMesh) -> None:
@@ -206,7 +206,7 @@ async def open_session(folder: Path, manager: Alertmanager) -> AsyncIterator[Ses
 
 
 async def push_and_alert(session: Session, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
-    """Verdicts of snapshots as they become due; who is told is told meanwhile."""
+    """Push snapshots as they become due, and yield their verdicts; notifications are sent meanwhile."""
     snapshots = lapse(mesh, count, first)
     while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
         yield VerdictDocument.model_validate_json(await session.push(snapshot))

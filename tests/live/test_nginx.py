@@ -133,7 +133,7 @@ def test_the_page_and_all_its_files_come(front: Front) -> None:
 
 
 def test_headers_do_not_change_redirects(front: Front) -> None:
-    """Whoever asks may send these, and nginx passes on what it is not told to set."""
+    """Any client may send these, and nginx passes on headers that it is not configured to set."""
     told = {
         "x-forwarded-prefix": "/evil",
         "x-forwarded-host": "evil",

@@ -114,4 +114,4 @@ def test_requests_under_way_stand_for_connections(recorded_mesh: Recorded) -> No
     for sent, read in pair_snapshots(recorded_mesh):
         seen = sent.node_observed[:, 6]
         np.testing.assert_allclose(read.node_features[seen, 6], sent.node_features[seen, 6], rtol=1e-4, atol=1e-4)
-        assert not read.node_observed[:, 4:6].any()  # nobody exported processors and memory
+        assert not read.node_observed[:, 4:6].any()  # processors and memory were not exported

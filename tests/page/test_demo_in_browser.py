@@ -1,4 +1,4 @@
-"""The page as somebody on call sees it: the demo in a real browser."""
+"""The page as a person on call sees it: the demo in a real browser."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -31,7 +31,7 @@ LOSE = (
     "for (const one of document.querySelectorAll('#canvas canvas'))"
     " one.getContext('webgl2')?.getExtension('WEBGL_lose_context').loseContext()"
 )
-REFUSED = "Failed to load resource"  # what browsers say of an answer that is no 200: nobody can hush it
+REFUSED = "Failed to load resource"  # what browsers say of an answer that is no 200; it cannot be switched off
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "serve.max_streams": STREAMS,
         "serve.ingress_replicas": 1,  # the limit of streams is per replica
         "serve.deadline_seconds": 30,
-        "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nobody is there
+        "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens there
         "collector.interval_seconds": 1,
         "collector.deadline_seconds": 1,
     }

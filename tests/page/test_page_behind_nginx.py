@@ -22,7 +22,10 @@ pytestmark = [pytest.mark.page, pytest.mark.timeout(300), pytest.mark.skipif(boo
 
 SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
 PATIENCE_MS = 1000 * PATIENCE_SECONDS
-NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a server that is away: nobody can hush it
+NETWORK = (
+    "net::ERR_",
+    "Failed to load resource",
+)  # what browsers say of a server that is away; it cannot be switched off
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,7 @@ def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
         for away, event in ((outer, "requestfailed"), (inner, "response")):
             away.end()
             opened.page.wait_for_event(event, asked_for_meshes, timeout=PATIENCE_MS)
-            opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
+            opened.until(lambda: "connection lost" in opened.text("#pulse"), "the page reports the loss")
             assert opened.text("#notes") == told, "what was known stays in sight"
             away.start()
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back")

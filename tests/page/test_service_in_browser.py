@@ -23,7 +23,10 @@ pytestmark = [
 ]
 
 SNAPSHOTS = list(Simulator(MeshSpec(services=40, seed=2), snapshots=16).snapshots())
-NETWORK = ("net::ERR_", "Failed to load resource")  # what browsers say of a server that is away: nobody can hush it
+NETWORK = (
+    "net::ERR_",
+    "Failed to load resource",
+)  # what browsers say of a server that is away; it cannot be switched off
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> N
             assert httpx.get(f"{url}/demo/show").status_code == 404
             assert opened.complaints == []
             kill_all(process)
-        opened.until(lambda: "connection lost" in opened.text("#pulse"), "the loss is told")
+        opened.until(lambda: "connection lost" in opened.text("#pulse"), "the page reports the loss")
         assert "No incident" in opened.text("#headline"), "what was known stays in sight"
         with start_service(*arguments) as (process, url):
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back", 60)

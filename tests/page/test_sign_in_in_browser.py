@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
-REFUSED = "Failed to load resource"  # what a browser says of each answer that is an error: nobody can hush it
+REFUSED = "Failed to load resource"  # what a browser says of each answer that is an error; it cannot be switched off
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         assert opened.text("#headline") == "Sign in"
         sign_in(opened, "tagae_wrong")
         failed = "Sign in failed: unknown or expired token."
-        opened.until(lambda: opened.text("#sign-in-failed") == failed, "the failure is told")
+        opened.until(lambda: opened.text("#sign-in-failed") == failed, "the page reports the failure")
         assert cookie(opened) is None
         sign_in(opened, tokens["writer"])
         opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")

@@ -128,7 +128,7 @@ def test_mesh_without_services_has_no_parts() -> None:
 
 
 def test_capped_hub_brings_few_callers_into_other_halos() -> None:
-    """A hub of 399 callers that hears 4 of them: whoever calls it reads 4 strangers, not 399."""
+    """A hub of 399 callers that attends to 4 of them: each of its callers reads 4 others, not 399."""
     callers = np.arange(1, 400)
     edges = np.stack([callers, np.zeros(399, dtype=np.int64)])
     mesh = _attended(np.arange(400) // 50, edges)

@@ -448,7 +448,7 @@ def test_a_removed_or_changed_token_is_no_longer_valid(
     editing.remove(file, "read")
     clock.now += RELOAD_SECONDS
     assert not access.is_valid(principal)
-    assert access.is_valid(Principal()), "where nobody had to say who they are"
+    assert access.is_valid(Principal()), "where no login is required"
 
 
 def test_without_a_login_only_this_machine_is_served() -> None:

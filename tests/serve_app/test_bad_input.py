@@ -216,7 +216,7 @@ def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str])
 @pytest.mark.parametrize("route", ["snapshots", "baseline", "feedback", "mutes", "adapter/rollback"])
 @pytest.mark.usefixtures("check_unchanged")
 def test_what_any_page_can_make_a_browser_post_is_refused(service: Service, route: str, media_type: str | None) -> None:
-    """Without asking first, that is; and who asks first is told nothing that lets a browser go on."""
+    """Without a preflight request; and the answer to a preflight request does not let a browser continue."""
     path, origin = f"/v1/meshes/{MESH}/{route}", {"origin": "https://elsewhere.example"}
     said = {} if media_type is None else {"content-type": media_type}
     for sender in (origin["origin"], "null"):

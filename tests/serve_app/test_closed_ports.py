@@ -1,4 +1,4 @@
-"""Every socket that listens is on loopback or asks for a credential, and Ray runs code for nobody without its token."""
+"""Every socket that listens is on loopback or asks for a credential, and Ray runs no code without its token."""
 
 import json
 import os

@@ -43,7 +43,7 @@ class Sender:
         self.run = pool.submit(self.send, url, stop)
 
     def send(self, url: str, stop: threading.Event) -> None:
-        """Go on from the first snapshot without a verdict, without a pause, until told to stop, refused or cut off."""
+        """Continue from the first snapshot without a verdict, without a pause, until stopped, refused or cut off."""
         with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http, suppress(httpx.TransportError):
             for snapshot in self.snapshots[len(self.verdicts) :]:
                 if stop.is_set():

@@ -1,4 +1,4 @@
-"""A mesh behind a Prometheus, a service that is told of it in its settings, and the alert that comes out at the end."""
+"""A mesh behind a Prometheus, a service whose settings name it, and the alert at the end."""
 
 import re
 import time

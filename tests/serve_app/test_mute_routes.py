@@ -1,4 +1,4 @@
-"""How a mute is given, listed, told with verdicts, and taken back over HTTP."""
+"""How a mute is set, listed, shown in verdicts, and removed over HTTP."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -84,7 +84,7 @@ def quiet(run: Running, days: Days) -> Mesh:
 
 @pytest.fixture(scope="module")
 def plain(run: Running, quiet: Mesh, days: Days) -> list[Verdict]:
-    """What it is told from then on if nobody is muted."""
+    """The verdicts from then on if no service is muted."""
     verdicts, _ = run(quiet, days.snapshots[QUIET.stop :])
     assert affected_services(verdicts, FAULT) >= {days.one}
     assert affected_services(verdicts, OTHER) >= {days.other}
@@ -205,7 +205,7 @@ def test_what_a_window_hides_does_not_become_ordinary(
     assert np.array_equal(state.edge_filters[EXCEED_COUNT], before.edge_filters[EXCEED_COUNT])
     assert state.memory.last_hidden == {EVERY: days.snapshots[FAULT.start + 9].observed_at}
     assert not _read_fit_data(state, set(range(len(state.window)))).teaches.any(), "adapters"
-    # The threshold: nobody is heard, so 0 is what was normal; without mutes such snapshots are withheld altogether.
+    # The threshold: all services are muted, so 0 was normal; without mutes such snapshots are withheld altogether.
     scores = state.memory.scores[len(before.memory.scores) :]
     assert max(scores) <= max(v.mesh_score for v in plain[:2])
     assert verdicts[-1].mesh_score > 5

@@ -262,7 +262,7 @@ def with_calls(s: MeshSnapshot, new: np.ndarray) -> MeshSnapshot:
 
 
 def test_a_new_call_between_parts_is_judged_the_same(checkpoint: Checkpoint) -> None:
-    """Calls nobody ever made, most of them from one part to another: the structure is asked about each."""
+    """Calls that were never made, most of them between parts: the structure is evaluated for each."""
     snapshots = snapshots_of(MeshSpec(services=200, namespaces=5, seed=12), 16)
     rng = np.random.default_rng(0)
     first = snapshots[0]

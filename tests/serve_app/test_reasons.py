@@ -1,4 +1,4 @@
-"""What whoever is on call reads."""
+"""The texts that a person on call reads."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

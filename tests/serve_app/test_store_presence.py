@@ -84,7 +84,7 @@ def test_every_read_and_write_says_that_the_store_is_gone(
         with pytest.raises(StoreGone, match=r"expected the files that were opened.*put the same files back.*restart"):
             call()
     left = [path for path in sorted((tmp_path / "stores").glob("*")) if path.name != MARKER_NAME]
-    assert left == [path for path in before[0] if path.name != MARKER_NAME]  # nothing was made anew
+    assert left == [path for path in before[0] if path.name != MARKER_NAME]  # no file was created
     assert find_files(str(tmp_path / "stores" / FILE_NAME)) == before[1]
     assert len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1  # not one for each request
 
@@ -175,7 +175,7 @@ def _push_until_gone(directory: Path, results: Connection) -> None:
 
 
 def test_nothing_acknowledged_is_lost_when_a_store_is_moved_under_load(tmp_path: Path) -> None:
-    """What a writer was told is in the files that were moved away, to the last snapshot."""
+    """All acknowledged writes are in the files that were moved away, to the last snapshot."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     writer = context.Process(target=_push_until_gone, args=(tmp_path / "stores", theirs))

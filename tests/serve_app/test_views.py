@@ -1,4 +1,4 @@
-"""What is told of a mesh: strangeness in the snapshot's own order, packed to a byte each."""
+"""Views of a mesh: deviations in the snapshot's own order, packed to a byte each."""
 
 from dataclasses import replace
 

@@ -68,7 +68,7 @@ def metric_value(instruments: PrometheusInstruments, name: str, **labels: str) -
 
 
 async def eventually(condition: Callable[[], bool], within: float = WITHIN) -> None:
-    """For what nobody announces: counters, files."""
+    """Wait for what sends no event: counters, files."""
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.01)
@@ -144,7 +144,7 @@ class StandIn:
                 if not await self._answer(self.behaviour(request), writer):
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
-            return  # whoever asked has hung up, as it should from a server like this
+            return  # the client has hung up, as it should from a server like this
         finally:
             writer.close()
 

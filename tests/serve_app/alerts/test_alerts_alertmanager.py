@@ -109,7 +109,7 @@ async def test_without_verdicts_alerts_are_left_to_lapse(tmp_path: Path) -> None
             before = len(await server.until(_any(lambda request: len(request.json) == 1)))
             await server.until(lambda requests: len(requests) >= before + 2)
             assert {a["labels"]["mesh"] for r in server.requests[before:] for a in r.json} == {"pay"}
-            # Whoever comes back is told at once, as it was.
+            # A receiver that comes back gets everything at once, unchanged.
             notifier.accept_verdict("shop", verdict(incident("a"), at=now[0]), now[0])
             requests = await server.until(_any(lambda r: r in server.requests[before:] and len(r.json) == 2))
     names = {str(a["labels"]) for r in requests for a in r.json if a["labels"]["mesh"] == "shop"}

@@ -112,7 +112,7 @@ class Running:
             return found
 
     def notifications(self) -> list[list[tuple[str, str]]]:
-        """What people were told: status and severity of each alert, by notification."""
+        """What people received: status and severity of each alert, by notification."""
         return [_alert_labels(request) for request in self.told.requests]
 
 

@@ -1,4 +1,4 @@
-"""What is told of each verdict: labels that stay, rises, mergers, ends, and verdicts that cannot know."""
+"""The notifications of each verdict: constant labels, rises, mergers, ends, and verdicts without knowledge."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -125,7 +125,7 @@ def test_a_rise_ends_one_alert_and_fires_another() -> None:
     assert before.starts_at == page.alert.starts_at
     (event,) = risen.events
     assert (event.document["previous_severity"], event.document["incident"]["severity"]) == ("minor", "critical")
-    # What falls in between is still told as it was at its worst.
+    # What falls in between is still reported at its worst.
     assert (fallen.ended, fallen.events) == ((), ())
     assert fallen.alerts.open[0].alert.labels["severity"] == "critical"
     assert fallen.alerts.open[0].document["severity"] == "critical"
@@ -149,7 +149,7 @@ def test_it_merges_into_the_incident_with_most_of_its_services() -> None:
 
 @pytest.mark.parametrize("coverage", [1.0, 0.5])
 def test_what_begins_after_an_end_is_another_incident(coverage: float) -> None:
-    """The same services, but begun later and never told before: nobody merges into what was not there."""
+    """The same services, but begun later and never reported before: no incident merges into one that was not there."""
     _, after = _play(verdict(incident("a", age=300)), verdict(incident("b", age=30), coverage=coverage))
     assert _kinds(after) == (["resolved", "opened"] if coverage == 1 else ["opened"])
 
@@ -198,7 +198,7 @@ def test_an_overtaken_verdict_changes_nothing() -> None:
     told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
     older = verdict(at=NOW - MINUTE)
     assert transition(told, "shop", older, NOW + MINUTE, PLACE) == Transition(told)
-    # Where nothing newer comes any more, the mesh has begun anew in another time.
+    # Where nothing newer comes any more, the mesh has started again in another time.
     assert transition(told, "shop", older, NOW + LATE, PLACE).alerts.open == ()
 
 
@@ -215,7 +215,7 @@ def test_an_incident_that_returns_is_notified_again() -> None:
     assert _kinds(again) == ["opened"]
     assert len({event.id for transition in (opened, over, again) for event in transition.events}) == 3
     book = AlertState().apply("shop", over, ()).apply("shop", again, ())
-    assert book.ended == ()  # it fires: it must not be told as ended in the same batch
+    assert book.ended == ()  # it fires: it must not be reported as ended in the same batch
 
 
 def test_events_of_an_incident_are_numbered() -> None:

@@ -34,13 +34,13 @@ from tests.serve_app.alerts.alerting import (
 
 
 async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:
-    """The first dies with everything undelivered, the second is told that all is over, the third delivers."""
+    """The first dies with everything undelivered, the second receives a verdict without incidents, the third delivers."""
     to = receivers(drain_seconds=0.0)
     async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0)
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
-            await hook.until(lambda requests: len(requests) >= 1)  # told only after it was written
+            await hook.until(lambda requests: len(requests) >= 1)  # sent only after it was written
             first = decode_state((tmp_path / state_file.FILE_NAME).read_bytes())
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a", "new/name", severity="major")), NOW)
@@ -180,7 +180,7 @@ async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, capl
 async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_file, "PATIENCE_SECONDS", 0.05)
     fresh = tmp_path / f"{state_file.FILE_NAME}.new"
-    os.mkfifo(fresh)  # opened for writing, it hangs until somebody reads
+    os.mkfifo(fresh)  # opened for writing, it hangs until a reader opens it
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=often())
         async with start_notifier(to, tmp_path) as (notifier, instruments):
@@ -222,7 +222,7 @@ async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
 
 
 async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray drops one that was not; that something waits would be seen for seconds of a minute, and page nobody."""
+    """Ray drops one that was not; a waiting notification would show for seconds of a minute, and raise no alert."""
     monkeypatch.setattr("serve_app.alerts.notifier.MEASURE_SECONDS", 0.01)
     counts: list[float] = []
     monkeypatch.setattr(PrometheusInstruments, "set", lambda self, metric, value, **labels: counts.append(value))

@@ -1,4 +1,4 @@
-"""Who is told: what may be written, and that it can be printed and read back."""
+"""Settings of receivers: what is valid, and that they can be printed and read back."""
 
 import os
 import tomllib

@@ -1,4 +1,4 @@
-"""What people plan pages nobody, and what nobody planned pages at once: from kube-state-metrics to alerts.
+"""Planned changes raise no alert, and unplanned ones raise an alert at once: from kube-state-metrics to alerts.
 
 ``pytest -m days -s tests/serve_app/collect/test_planned_day.py`` lives whole days and prints the figures that
 docs/research-log.md has; it needs minutes, and no program.
@@ -32,7 +32,7 @@ def mesh_with_churn(spec: MeshSpec, snapshots: int, per_hour: float, *, canaries
 
 @pytest.mark.parametrize(("seed", "late"), [(1, 0), (2, 2)])
 def test_a_busy_hour_of_planned_changes_raises_no_alert(seed: int, late: int) -> None:
-    """Ten times as many as usual. Without canaries: the mesh's routes have their shares, and nobody tells us."""
+    """Ten times as many as usual. Without canaries: the mesh's routes have their shares, and TAGAE cannot read them."""
     day = mesh_with_churn(replace(SPEC, seed=seed), 200, 60.0, canaries=False, late=late)
     assert len(day.made) > 30
     assert day.opened == []
@@ -68,7 +68,7 @@ def test_an_unplanned_disappearance_alerts_within_two_intervals_and_a_retirement
 
 
 def test_a_page_beside_a_change_names_it() -> None:
-    """Kind, service and what exactly somebody decided."""
+    """Kind and service of a change, and what exactly was decided."""
     spec = replace(SPEC, seed=5)
     mesh = build_mesh(spec)
     able = eligible_services(mesh, "deletion")

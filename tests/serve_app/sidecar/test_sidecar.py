@@ -219,12 +219,12 @@ def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed_mesh: Pushed
         other.cancel()
     until = time.monotonic() + SECONDS
     while (sequence := watched_once(pushed_mesh.ask)) is None and time.monotonic() < until:
-        time.sleep(0.05)  # a place is free as soon as the server knows that somebody left
+        time.sleep(0.05)  # a place is free as soon as the server knows that a watcher left
     assert sequence == newest
 
 
 def watched_once(ask: VerdictsStub) -> int | None:
-    """The first sequence that a watcher is told; None: there is no place."""
+    """The first sequence that a watcher receives; None: there is no place."""
     watched = ask.Watch(WatchRequest(), timeout=SECONDS)
     try:
         return next(watched).sequence

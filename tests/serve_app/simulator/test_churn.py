@@ -1,4 +1,4 @@
-"""Services that come and go, canaries and drains: what a mesh shows of them, and that they harm nobody."""
+"""Services that come and go, canaries and drains: what a mesh shows of them, and that they harm no service."""
 
 from dataclasses import replace
 from itertools import islice

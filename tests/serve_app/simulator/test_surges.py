@@ -1,4 +1,4 @@
-"""Flash crowds and batches show, harm nobody, and can be muted."""
+"""Flash crowds and batches are visible, harm no service, and can be muted."""
 
 from dataclasses import replace
 

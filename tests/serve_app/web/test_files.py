@@ -45,7 +45,7 @@ def test_the_page_names_files_that_are_there_and_nothing_else() -> None:
     html = page().plain.decode()
     assert PLACEHOLDER not in html
     named = re.findall(r'(?:href|src)="([^"#]+)"', html)
-    assert all(name.startswith(f"static/{DIGEST}/") for name in named), "relative: it may be below somebody's path"
+    assert all(name.startswith(f"static/{DIGEST}/") for name in named), "relative: a proxy may serve it below a path"
     assert f'href="../static/{DIGEST}/style.css"' in page(root="../").plain.decode()
     assert set(find_referred_files()) <= FILES.keys()
     assert {"main.js", "style.css", "vendor/sigma.min.js"} <= set(find_referred_files())
@@ -53,7 +53,7 @@ def test_the_page_names_files_that_are_there_and_nothing_else() -> None:
 
 def test_every_import_leads_to_a_module_of_ours_and_the_page_preloads_them_all() -> None:
     loaded = find_modules("main.js")
-    assert loaded == set(SCRIPTS), "a module that nobody loads, or one that is not there"
+    assert loaded == set(SCRIPTS), "a module that is never loaded, or one that is missing"
     assert loaded == {name for name in find_referred_files() if name.endswith(".js") and not name.startswith("vendor/")}
 
 

@@ -207,7 +207,7 @@ def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
 
 def test_a_disappeared_service_does_not_change_a_folded_namespace() -> None:
     mesh = large()
-    assert (mesh.edge_index == mesh.num_nodes - 1).any(), "it had calls, of which nobody knows a rate now"
+    assert (mesh.edge_index == mesh.num_nodes - 1).any(), "it had calls, whose rates are unknown now"
     names = [*mesh.node_ids[:-1]]
     kept = np.flatnonzero((mesh.edge_index < len(names)).all(axis=0))
     calls = {(names[a], names[b]): float(mesh.edge_features[e, 0]) for e in kept for a, b in [mesh.edge_index[:, e]]}

@@ -95,7 +95,7 @@ class ApiServer:
             self._say(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
 
     def say(self, line: bytes | None) -> None:
-        """These bytes to whoever watches; None: the connection breaks."""
+        """Send these bytes to all watchers; None: break the connection."""
         with self.more:
             self._say(line)
 
@@ -169,7 +169,7 @@ class _Request(BaseHTTPRequestHandler):
         try:
             self._follow(api, version)
         except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True  # whoever watched has gone
+            self.close_connection = True  # the watcher has gone
         finally:
             with api.more:
                 api.watchers -= 1

@@ -11,7 +11,7 @@ from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.workloads import Controller, Controllers
 from serve_app.simulator.events.wiring import CANARY_SHARES, STAGE_TICKS
 
-REPLICAS = 3  # where nobody says how many are wanted
+REPLICAS = 3  # unless a number is configured
 CANARY = "-canary"
 PROMOTED = STAGE_TICKS * len(CANARY_SHARES)  # snapshots after a canary began, when its service becomes the new version
 EMPTIED = 20  # snapshots after which a workload that was scaled to nothing is deleted
@@ -73,7 +73,7 @@ class Cluster:
             self.controllers[key] = replace(changed, desired=0)
 
     def _follow_canaries(self, snapshot: MeshSnapshot) -> None:
-        """A canary is a workload of its own while it is there; its service is deployed anew when it was promoted."""
+        """A canary is a workload of its own while it is there; its service is deployed again when it was promoted."""
         there = {name for name in snapshot.node_ids if name.endswith(CANARY)}
         for name in self._canaries.keys() - there:
             del self.controllers[workload_of(name)], self._canaries[name]

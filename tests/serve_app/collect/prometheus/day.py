@@ -1,4 +1,4 @@
-"""Days of a simulated mesh as its operators see them: collected through a Prometheus, judged, and told of.
+"""Days of a simulated mesh as its operators see them: collected through a Prometheus, scored, and reported.
 
     simulator -> its cluster's controllers -> what a Prometheus would answer -> source -> pipeline -> alerts
 

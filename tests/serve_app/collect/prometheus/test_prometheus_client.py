@@ -86,7 +86,7 @@ def test_what_is_no_answer_has_a_name_and_is_asked_once(behaviour: Behaviour, fa
 
 def test_a_refused_connection_fails_at_once() -> None:
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        held.bind(("127.0.0.1", 0))  # bound, but not listening
         prometheus = Prometheus(Endpoint(f"http://127.0.0.1:{held.getsockname()[1]}"))
         began = time.monotonic()
         answer = prometheus.ask({"q": "up"}, AT, 5.0)["q"]

@@ -1,4 +1,4 @@
-"""Two instants of a cluster, and what somebody decided in between."""
+"""Two instants of a cluster, and what was decided in between."""
 
 import pytest
 
@@ -117,7 +117,7 @@ def test_a_cordoned_node_is_reported_once_for_each_service_on_it() -> None:
     decided = {**mesh, ("shop", "web"): of(2, 2)}
     changes, known = known.update(decided, {}, frozenset({CART, ("shop", "web")}))
     assert [(c.kind, c.service) for c in changes] == [("scale_out", "shop/web"), ("node_drain", "shop/cart")]
-    assert known.update(decided, {}, None)[0] == []  # nobody knows now
+    assert known.update(decided, {}, None)[0] == []  # unknown now
     changes, known = known.update(decided, {}, frozenset({CART, ("shop", "db")}))
     assert [(c.kind, c.service) for c in changes] == [("node_drain", "shop/db")]
 

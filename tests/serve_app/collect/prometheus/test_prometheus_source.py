@@ -181,7 +181,7 @@ def test_decisions_become_planned_changes_of_the_services_once() -> None:
             poll = source.poll(snapshot.observed_at)
             assert poll.snapshot is not None
             told.append([(c.kind, c.service) for c in poll.snapshot.changes])
-        mesh.replicas = {}  # kube-state-metrics is away: nobody decided anything
+        mesh.replicas = {}  # kube-state-metrics is away: no decision is known
         away = source.poll(SNAPSHOTS[6].observed_at)
         mesh.replicas = {"shop/other": (1, 1)}
         back = source.poll(SNAPSHOTS[7].observed_at)

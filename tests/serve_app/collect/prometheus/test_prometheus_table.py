@@ -68,7 +68,7 @@ def test_rows_may_have_bounds_of_their_own_and_come_in_any_order() -> None:
     "samples",
     [
         bucketed([0, 0, 0, 0, 0], app="a"),  # no traffic
-        bucketed([1, 2], (0.1, 1.0), app="a"),  # no +Inf: nobody knows how many there are
+        bucketed([1, 2], (0.1, 1.0), app="a"),  # no +Inf: their number is unknown
         bucketed([math.nan] * 5, app="a"),
         [sample(1, app="a", le="often")],
     ],
