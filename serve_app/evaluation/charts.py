@@ -199,7 +199,7 @@ def _draw_columns(recording: str, columns: Sequence[ChartColumn]) -> str:
             corner = (CELLS * c - 0.5, row_of[column.span.culprit] - 0.5)
             axes.add_patch(Rectangle(corner, CELLS, 1, fill=False, edgecolor=ORANGE, lw=1.4))
     axes.imshow(ranks, cmap=RANKS, vmin=0, vmax=2, aspect="auto", interpolation="nearest")
-    axes.set_yticks(range(len(rows)), [_shorten(service, rows) for service in rows])
+    axes.set_yticks(range(len(rows)), [_label_row(service, rows) for service in rows])
     axes.set_xticks([CELLS * (c + 0.5) - 0.5 for c in range(len(columns))], [str(c.number) for c in columns])
     axes.set_xticks([CELLS * c - 0.5 for c in range(len(columns) + 1)], minor=True)
     axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
@@ -232,7 +232,7 @@ def _choose_rows(columns: Sequence[ChartColumn]) -> tuple[list[str], int]:
     return rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS)
 
 
-def _shorten(service: str, rows: Sequence[str]) -> str:
+def _label_row(service: str, rows: Sequence[str]) -> str:
     """The name without its namespace if all have the same one; the middle of long names is left out."""
     if len({name.split("/")[0] for name in rows}) == 1:
         service = service.split("/", 1)[-1]

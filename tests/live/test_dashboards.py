@@ -77,7 +77,7 @@ def takes(request: standin.Request) -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One that scrapes a service: a mesh is collected, another pushed, requests refused, and a fault raises an alert."""
+    """One that scrapes a service: a mesh is collected, another pushed, requests refused, a fault raises an alert."""
     folder = tmp_path_factory.mktemp("dashboards")
     snapshots = record_simulation(MeshSpec(services=40, calls_per_service=3.0, seed=4), 60, fault_from=QUIET)
     began: list[float] = []

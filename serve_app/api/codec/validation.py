@@ -522,11 +522,11 @@ def _metric_dicts(
 ) -> list[dict[str, float]]:
     return [
         {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
-        for row, mask in zip(_shorten(values).tolist(), observed.tolist(), strict=True)
+        for row, mask in zip(_to_short_decimals(values).tolist(), observed.tolist(), strict=True)
     ]
 
 
-def _shorten(values: NDArray[np.float32]) -> NDArray[np.float64]:
+def _to_short_decimals(values: NDArray[np.float32]) -> NDArray[np.float64]:
     """The doubles with the shortest text that read back as these float32: 0.1, not 0.10000000149011612.
 
     Tries decimals of 6 to 9 digits: 6 always survive float32, 9 always distinguish two values (C's FLT_DIG and

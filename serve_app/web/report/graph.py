@@ -148,7 +148,7 @@ def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways
     room = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(at.tolist(), radius.tolist(), strict=True)]
     marks = []
     for i, name in enumerate(shown.layout.names):
-        text = _shorten(name.split("/", 1)[1])
+        text = _truncate(name.split("/", 1)[1])
         wide = len(text) * LETTER * (1.25 if i == 0 else 1.0)
         places = _places(wide, float(at[i, 0]), float(at[i, 1]), float(radius[i]))
         inside = [place for place in places if place[2][0] >= 0 and place[2][2] <= width]
@@ -179,7 +179,7 @@ def _overlap(box: Box, taken: Sequence[Box]) -> float:
     return sum(max(0.0, min(right, c) - max(left, a)) * max(0.0, min(bottom, d) - max(top, b)) for a, b, c, d in taken)
 
 
-def _shorten(name: str) -> str:
+def _truncate(name: str) -> str:
     """Leave out the middle of a long name."""
     half = LONGEST // 2 - 1
     return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"

@@ -34,7 +34,7 @@ from tests.serve_app.alerts.alerting import (
 
 
 async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:
-    """The first dies with everything undelivered, the second receives a verdict without incidents, the third delivers."""
+    """The first dies with everything undelivered, the second gets a verdict without incidents, the third delivers."""
     to = receivers(drain_seconds=0.0)
     async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0)
