@@ -132,6 +132,7 @@ class Incident:
         changes: planned changes at its services, shortly before it or since, newest first.
         events: Kubernetes events of its services, newest first; added outside the detector.
         recovering: whether its services are back to normal; it ends soon unless they deviate again.
+        suspects_at: time of the snapshot that shows the suspects best, UTC; None: unknown.
     """
 
     id: str
@@ -143,6 +144,7 @@ class Incident:
     changes: tuple[NearbyChange, ...] = ()
     events: tuple[ClusterEvent, ...] = ()
     recovering: bool = False
+    suspects_at: datetime | None = None
 
 
 class MuteOrigin(StrEnum):

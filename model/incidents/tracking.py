@@ -97,6 +97,7 @@ class OpenIncident:
         changes: planned changes near it, newest first.
         peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
+        suspects_at: its time; None if stored by version 0.1.0.
     """
 
     id: str
@@ -107,6 +108,7 @@ class OpenIncident:
     changes: tuple[NearbyChange, ...] = ()
     peak: float = 0.0
     suspects: tuple[Suspect, ...] = ()
+    suspects_at: datetime | None = None
 
     def with_strongest(
         self, score: float, suspects: tuple[Suspect, ...], now: datetime, interval_seconds: float
@@ -117,11 +119,12 @@ class OpenIncident:
         stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
         replaces the suspects.
         """
+        strongest = replace(self, peak=score, suspects=suspects, suspects_at=now)
         if self.severity is Severity.NOTICE and not self.quiet:
-            return replace(self, peak=score, suspects=suspects)
+            return strongest
         onset = max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds)
         needed = self.peak * (1 if (now - self.since).total_seconds() <= onset else STRONGER)
-        return self if self.suspects and score < needed else replace(self, peak=score, suspects=suspects)
+        return self if self.suspects and score < needed else strongest
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,9 @@ def build_verdict(
             for open_incident, i in zip(memory.open, incidents, strict=True)
         ),
     )
-    incidents = tuple(replace(i, suspects=o.suspects) for i, o in zip(incidents, memory.open, strict=True))
+    incidents = tuple(
+        replace(i, suspects=o.suspects, suspects_at=o.suspects_at) for i, o in zip(incidents, memory.open, strict=True)
+    )
     threshold = memory.threshold(policy.percentile)
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score

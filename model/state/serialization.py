@@ -175,7 +175,13 @@ def _open(document: dict[str, Any]) -> OpenIncident:
         Suspect(one["service"], one["score"], tuple(map(_read_reason, one["reasons"])))
         for one in document.get("suspects", ())
     )
-    read = {"severity": Severity(document["severity"]), "changes": changes, "suspects": suspects}
+    at = document.get("suspects_at")
+    read = {
+        "severity": Severity(document["severity"]),
+        "changes": changes,
+        "suspects": suspects,
+        "suspects_at": at and datetime.fromisoformat(at),
+    }
     return OpenIncident(**_fields(document) | read)
 
 

@@ -197,7 +197,7 @@ def test_an_incident_keeps_the_suspects_of_its_strongest_snapshot() -> None:
     incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1])
     for index, (score, service) in enumerate([(7.0, "early"), (9.0, "cause"), (8.0, "victim"), (0.0, "quiet")]):
         incident = incident.with_strongest(score, suspects(service), at(index), 15.0)
-    assert (incident.peak, incident.suspects) == (9.0, suspects("cause"))
+    assert (incident.peak, incident.suspects, incident.suspects_at) == (9.0, suspects("cause"), at(1))
 
 
 def test_after_the_onset_only_a_far_stronger_snapshot_names_other_suspects() -> None:

@@ -153,10 +153,12 @@ def test_an_incident_comes_first(look: Callable[[int], Tab]) -> None:
 def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) -> None:
     incident = verdict(base, RECOVERING)["incidents"][0]
     assert incident["recovering"]
+    strongest = incident["suspects_at"][11:16]
     one = look(RECOVERING)
     assert f"{FAILING} is recovering, incident since" in one.text("#headline")
     for place in ("#story", "#cards"):
-        assert "Recovering: quiet for the last snapshots; suspects of its strongest moment" in one.text(place)
+        text = f"Recovering: quiet for the last snapshots; suspects of its strongest moment, {strongest} UTC."
+        assert text in one.text(place)
 
 
 def test_missing_telemetry_is_not_shown_as_normal(look: Callable[[int], Tab]) -> None:

@@ -43,7 +43,7 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     line = {"observed_at", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage"}
     assert set(VerdictDocument.model_fields) == line | {"sequence", "missing_parts", "model", "muted", "silence"}
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
-    assert set(IncidentDocument.model_fields) == incident
+    assert set(IncidentDocument.model_fields) == incident | {"suspects_at"}
     assert set(MeshDocument.model_fields) == {"mesh", "services", "sequence", "observed_at", "status"}
 
 

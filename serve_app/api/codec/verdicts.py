@@ -118,6 +118,7 @@ def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocume
         recovering=incident.recovering,
         score=incident.score,
         suspects=_suspects(incident.suspects, observed_at),
+        suspects_at=incident.suspects_at,
         affected=list(incident.affected),
         changes=[_change(near, incident.since) for near in incident.changes],
         events=[_event(event, incident.since) for event in incident.events],

@@ -89,6 +89,9 @@ class IncidentDocument(Document):
     )
     score: float
     suspects: list[SuspectDocument] = Field(description="best first")
+    suspects_at: Instant | None = Field(
+        None, description="time of the snapshot that shows the suspects best, of which they are; null: unknown"
+    )
     affected: list[ServiceKey]
     changes: list[NearbyChangeDocument] = Field(
         description="planned changes of its services, shortly before its start or later, newest first"

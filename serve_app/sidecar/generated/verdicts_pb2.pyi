@@ -180,7 +180,7 @@ class Forecast(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., soonest_seconds: _Optional[float] = ..., latest_seconds: _Optional[float] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +190,7 @@ class Incident(_message.Message):
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     RECOVERING_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -199,7 +200,8 @@ class Incident(_message.Message):
     changes: _containers.RepeatedCompositeFieldContainer[NearbyChange]
     events: _containers.RepeatedCompositeFieldContainer[ClusterEvent]
     recovering: bool
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ...) -> None: ...
+    suspects_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class NearbyChange(_message.Message):
     __slots__ = ("kind", "service", "reason", "at", "text")

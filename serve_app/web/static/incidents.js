@@ -87,12 +87,13 @@ export function incidentsView(on) {
 
   function noticeCard(notice) {
     const [first] = notice.suspects,
-      age = ends(verdictTime()) - ends(notice.since);
+      age = ends(verdictTime()) - ends(notice.since),
+      state = notice.recovering ? "recovering" : "users are not affected yet";
     return el(
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
       el("h3", {}, `${first?.service ?? notice.affected[0]} ${trouble(first?.reasons[0])}`),
-      el("p", { class: "when" }, `since ${clock(notice.since)} UTC (${span(age)}); users are not affected yet`),
+      el("p", { class: "when" }, `since ${clock(notice.since)} UTC (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
         el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first)),
       ),

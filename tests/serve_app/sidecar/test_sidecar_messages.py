@@ -99,9 +99,8 @@ def test_a_verdict_arrives_whole() -> None:
     )
     suspects = (Suspect("shop/cart", 0.7, reasons),)
     near = NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), since)
-    incident = Incident(
-        "20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,), recovering=True
-    )
+    about = "20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,)
+    incident = Incident(*about, recovering=True, suspects_at=since)
     verdict = Verdict(since, 20, Status.PARTIAL, 7.5, 4.0, 0.9, suspects, (incident,), 0.5, (3, 1), "8ceb")
     document = encode_verdict(verdict)
     came = json_format.MessageToDict(
