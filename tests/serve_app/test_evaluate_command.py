@@ -134,6 +134,49 @@ def test_the_page_has_charts_and_says_what_they_show(meshes: Path, tmp_path: Pat
     assert len(seen.of("tr", "missed")) == (0 if detector == "right" else faults)
 
 
+def test_notices_are_judged_apart(tmp_path: Path) -> None:
+    """The right detector, which raises an alert for the first fault alone and gives notices for the others."""
+    recording = tmp_path / "faults"
+    assert tagae("simulate", recording, *MESH, "--snapshots", 300, "--seed", 1).exit_code == 0
+    write_verdicts(recording, tmp_path / "right.jsonl", right=True)
+    lines = [json.loads(line) for line in (tmp_path / "right.jsonl").read_text().splitlines()]
+    for incident in (incident for line in lines for incident in line["incidents"] if incident["id"] != "0"):
+        incident["severity"] = "notice"
+    (tmp_path / "shy.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    given = "evaluate", recording, "-v", f"shy={tmp_path / 'shy.jsonl'}", "-v", f"right={tmp_path / 'right.jsonl'}"
+    result = tagae(*given, "--json", tmp_path / "found.json", "--html", tmp_path / "found.html")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads((tmp_path / "found.json").read_text())["recordings"][f"{tmp_path.name}/faults"]
+    shy, right = found["shy"], found["right"]
+    faults = len(shy["per_incident"])
+    assert faults > 1
+    assert [row["page"] is None for row in shy["per_incident"]] == [False, *[True] * (faults - 1)]
+    assert [row["notice"] is None for row in shy["per_incident"]] == [True, *[False] * (faults - 1)]
+    assert all(row["user_sigmas"] is not None for row in shy["per_incident"])
+    assert shy["pages"]["overall"]["recall"]["value"] == pytest.approx(1 / faults)
+    assert shy["notices"]["overall"]["recall"]["value"] == pytest.approx(1 - 1 / faults)
+    assert shy["pages_and_notices"]["overall"]["recall"]["value"] == 1.0
+    assert shy["pages_and_notices"]["pages_a_found_fault"] == right["pages"]["pages_a_found_fault"] == 1.0
+    assert right["notices"] is None
+    page = (tmp_path / "found.html").read_text()
+    for words in ("notices, by time and place", "alerts and notices together", "incidents per fault found; 1 is right"):
+        assert words in page
+        assert words in result.stdout
+    assert "by a notice, after" in page
+
+
+def test_alerts_while_telemetry_is_missing_have_a_row(tmp_path: Path) -> None:
+    recording = tmp_path / "silent"
+    assert tagae("simulate", recording, *MESH, "--no-faults", "--silences-per-hour", 20).exit_code == 0
+    write_verdicts(recording, tmp_path / "quiet.jsonl", right=True)
+    given = "evaluate", recording, "-v", f"quiet={tmp_path / 'quiet.jsonl'}"
+    result = tagae(*given, "--json", tmp_path / "found.json")
+    silence = json.loads((tmp_path / "found.json").read_text())["pooled"]["normal"]["quiet"]["silence"]
+    assert 0 < silence["hours"] < SNAPSHOTS * 15 / 3600
+    assert silence["false_pages"] == silence["false_notices"] == 0
+    assert "while telemetry is missing" in result.stdout
+
+
 def test_the_table_of_one_recording(meshes: Path) -> None:
     one, two = (f"{name}={meshes / name / 'one.jsonl'}" for name in ("right", "wrong"))
     result = tagae("evaluate", meshes / "one", "--verdicts", one, "--verdicts", two, "--reference", "wrong")

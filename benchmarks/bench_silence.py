@@ -1,0 +1,161 @@
+"""Does missing telemetry raise alerts, and is a service that disappears meanwhile still found?
+
+    python -m benchmarks.bench_silence [--services 300] [--recording FOLDER] [--json FILE]
+
+A random tenth of the services falls silent 20 times, for 2 to 12 snapshots, with 3 measured snapshots in between. There
+is no fault, so every alert is false. This is done for each side of the telemetry, on a simulated mesh or on a recording
+without faults. Then, on simulated meshes, ten busy services disappear, one in each run, while a tenth of the others is
+silent. Prints one JSON line for each figure; takes about two minutes.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.checkpoint import Checkpoint, load
+from model.snapshot import MeshSnapshot
+from model.verdict import Verdict
+from serve_app.pipeline import Mesh, Options, advance
+from serve_app.recordings.reader import RecordingReader
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.simulator.telemetry.silence import Reporter, silence
+
+SPEC = MeshSpec(services=300, seed=23)
+SETTLED = 60  # snapshots before the first silence
+SILENCES, BETWEEN, LENGTHS = 20, 3, (2, 12)  # number of silences, measured snapshots between them, length in snapshots
+SHARE = 0.1  # of the services
+EARLY, DISAPPEARED = 3, 9  # snapshots from the silence to the disappearance, and to the end of the run from there
+BUSY = 10.0  # requests/s
+NAMED = 3  # first suspects
+
+
+def settle(checkpoint: Checkpoint, snapshots: Iterable[MeshSnapshot]) -> Mesh:
+    """Return the state after snapshots without silences."""
+    mesh = Mesh()
+    for snapshot in snapshots:
+        _, mesh = advance(checkpoint, mesh, snapshot, Options())
+    return mesh
+
+
+def with_silences(snapshots: Iterable[MeshSnapshot], reporter: Reporter, seed: int = 1) -> Iterator[MeshSnapshot]:
+    """Yield the snapshots until the last silence has ended and ``BETWEEN`` further ones have passed."""
+    rng, source = np.random.default_rng(seed), iter(snapshots)
+    for _ in range(SILENCES):
+        names: set[str] = set()
+        for snapshot in islice(source, int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))):
+            names = names or silent_share(snapshot, rng)
+            yield silence(snapshot, names, reporter)
+        yield from islice(source, BETWEEN)
+
+
+def silent_share(snapshot: MeshSnapshot, rng: np.random.Generator) -> set[str]:
+    """Choose a tenth of the services at random."""
+    return set(rng.choice(snapshot.node_ids, round(SHARE * snapshot.num_nodes), replace=False).tolist())
+
+
+def score_all(checkpoint: Checkpoint, mesh: Mesh, snapshots: Iterable[MeshSnapshot]) -> list[Verdict]:
+    """Return the verdicts on snapshots that follow a state."""
+    verdicts = []
+    for snapshot in snapshots:
+        verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
+        verdicts.append(verdict)
+    return verdicts
+
+
+def alerts(verdicts: Sequence[Verdict]) -> set[str]:
+    """Return the ids of the incidents that raise an alert."""
+    return {incident.id for verdict in verdicts for incident in verdict.alerts}
+
+
+def busy_services(spec: MeshSpec, count: int = 10) -> list[str]:
+    """Return services whose disappearance is an incident, from the busiest to the least busy."""
+    simulator = Simulator(spec)
+    able = candidates(simulator.mesh, "disappearance", BUSY)
+    by_rate = able[np.argsort(-simulator.mesh.usual_rate[able], kind="stable")]
+    return [simulator.node_ids[i] for i in by_rate[:: max(1, len(by_rate) // count)][:count]]
+
+
+@dataclass(frozen=True, slots=True)
+class Disappearance:
+    """Outcome of a disappearance.
+
+    Attributes:
+        found: whether an alert is at the service or its callers.
+        named: whether the service is among the first suspects of an alert.
+    """
+
+    found: bool
+    named: bool
+
+
+def find_disappearance(checkpoint: Checkpoint, settled: Mesh, spec: MeshSpec, culprit: str, seed: int) -> Disappearance:
+    """Let a service disappear while a tenth of the others is silent, and look for it in the alerts.
+
+    Args:
+        checkpoint: the detector.
+        settled: state after ``SETTLED`` snapshots of the mesh.
+        spec: the mesh.
+        culprit: node id.
+        seed: chooses the silent services.
+    """
+    begin = SETTLED + EARLY
+    fault = Fault("disappearance", culprit, begin, begin + DISAPPEARED, 1.0)
+    simulator = Simulator(spec, (fault,))
+    snapshots = list(islice(simulator.snapshots(), SETTLED, begin + DISAPPEARED))
+    silent = silent_share(snapshots[0], np.random.default_rng(seed)) - {culprit}
+    verdicts = score_all(checkpoint, settled, [silence(snapshot, silent) for snapshot in snapshots])
+    source, destination = simulator.calls
+    place = simulator.node_ids.index(culprit)
+    harmed = {culprit, *(simulator.node_ids[i] for i in source[destination == place])}
+    suspects = [[s.service for s in incident.suspects] for v in verdicts for incident in v.alerts]
+    affected = [incident.affected for v in verdicts for incident in v.alerts]
+    return Disappearance(
+        found=any(not harmed.isdisjoint(names) for names in (*suspects, *affected)),
+        named=any(culprit in names[:NAMED] for names in suspects),
+    )
+
+
+def measure(checkpoint: Checkpoint, spec: MeshSpec, recording: Path | None) -> Iterator[dict[str, Any]]:
+    """Yield one line for each side of the telemetry, then one for disappearances."""
+    longest = SETTLED + SILENCES * (LENGTHS[1] + BETWEEN)
+    for reporter in Reporter:
+        simulated = Simulator(spec, snapshots=longest).snapshots()
+        source = iter(RecordingReader(recording).snapshots()) if recording else simulated
+        mesh = settle(checkpoint, islice(source, SETTLED))
+        verdicts = score_all(checkpoint, mesh, with_silences(source, reporter))
+        where = recording.name if recording else f"simulated, {spec.services} services"
+        line = {"benchmark": "silence", "mesh": where, "reporter": reporter.value, "silences": SILENCES}
+        yield line | {"snapshots": len(verdicts), "alerts": len(alerts(verdicts))}
+    if recording is None:
+        mesh, culprits = settle(checkpoint, Simulator(spec, snapshots=SETTLED).snapshots()), busy_services(spec)
+        found = [find_disappearance(checkpoint, mesh, spec, name, seed) for seed, name in enumerate(culprits)]
+        line = {"benchmark": "silence", "mesh": f"simulated, {spec.services} services", "disappearances": len(found)}
+        yield line | {"found": sum(one.found for one in found), "named": sum(one.named for one in found)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--services", type=int, default=SPEC.services)
+    parser.add_argument("--recording", type=Path)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = []
+    for line in measure(load(), replace(SPEC, services=arguments.services), arguments.recording):
+        lines.append(json.dumps(line))
+        print(lines[-1], flush=True)
+    if arguments.json:
+        arguments.json.write_text("".join(line + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
