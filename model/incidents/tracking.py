@@ -21,6 +21,7 @@ from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
 CLEAR_SECONDS = 120.0
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
+LONGEST_PAUSE = 1800.0  # s in which the baselines of services in an alert pause
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
 REMEMBERED = 50  # past incidents that feedback can refer to
@@ -163,6 +164,21 @@ class IncidentMemory:
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services belong to an open incident. Baselines do not learn from them."""
         members = {name for incident in self.open for name in incident.members}
+        if not members:
+            return np.zeros(len(node_ids), bool)
+        return np.fromiter((name in members for name in node_ids), bool, len(node_ids))
+
+    def is_alerted(self, node_ids: Sequence[str], now: datetime) -> BoolArray:
+        """Return which of these services belong to an alert that is not older than ``LONGEST_PAUSE``.
+
+        What they do now does not become normal for them. A change that lasts longer does.
+        """
+        members = {
+            name
+            for i in self.open
+            if i.severity is not Severity.NOTICE and (now - i.since).total_seconds() <= LONGEST_PAUSE
+            for name in i.members
+        }
         if not members:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in members for name in node_ids), bool, len(node_ids))

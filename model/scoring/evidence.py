@@ -32,7 +32,6 @@ from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import TREND_SURPRISE, Trend, sudden, trends
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray
-from model.state.change_impact import OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
@@ -494,26 +493,31 @@ def _disappearance(state: MeshState, observation: Observation, surprise: Array) 
 
 
 def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
-    """Return the surprise ``[N]`` of traffic that an established service moves from its usual callees to another
-    established service, unless it was just changed. It counts for the caller and both destinations.
+    """Return the surprise ``[N]`` of traffic that an established service moves from a usual callee to another
+    established service. It counts for the caller and both destinations.
 
-    There is no past to compare with. The surprise is ``DISAPPEARANCE_SURPRISE`` if a tenth of the caller's traffic
-    moves and one of its usual calls falls beyond its usual variation.
+    There is no past to compare with. The surprise is ``DISAPPEARANCE_SURPRISE`` if a tenth of the caller's traffic or
+    a third of a usual call moves, and that call falls beyond its usual variation.
     """
     edge, (source, destination) = observation.edge, state.edge_index
-    young = young_calls(state, observation) & (observation.node_exposure[source] != OWN)
+    young = young_calls(state, observation)
     rerouted = np.zeros(len(state.node_ids), np.float32)
     if not young.any():
         return rerouted
     now = _rate_of(edge.value[:, RATE]) * observation.edge_present
-    missing = np.maximum(_rate_of(edge.expected[:, RATE]) - now, 0) * (_is_reported(observation) & ~young)
+    usual = np.maximum(_rate_of(edge.expected[:, RATE]), 0) * (_is_reported(observation) & ~young)
+    missing = np.maximum(usual - now, 0) * ~young
     count = len(rerouted)
     gained, lost, made = (np.bincount(source, v, count) for v in (now * young, missing, now))
     share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
     fallen = (missing > 0) & (gained[source] > 0)
+    moved = np.minimum(gained[source], missing) / np.maximum(usual, 1e-6) * fallen
+    of_call = np.zeros(count)
+    np.maximum.at(of_call, source, moved * (s.edge_rate_raw >= 1))
     fall = np.minimum(_worst(s.edge_rate_raw * fallen, source, count), 1)
     counted = np.clip(gained * state.interval_seconds / LEAST_REQUESTS, 0, 1)
-    strength = (DISAPPEARANCE_SURPRISE * fall * counted * np.clip((share - 0.02) / 0.08, 0, 1)).astype(np.float32)
+    much = np.clip(np.maximum((share - 0.02) / 0.08, (of_call - 0.1) / 0.2), 0, 1)
+    strength = (DISAPPEARANCE_SURPRISE * fall * counted * much).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
         np.maximum.at(rerouted, ends[calls], strength[source[calls]])
     return rerouted

@@ -105,7 +105,13 @@ def new_filters(count: int, known: Array, channels: tuple[Channel, ...]) -> Arra
 
 
 def update_filters(
-    filters: Array, value: Array, measured: BoolArray, noise: Array, muted: BoolArray, channels: tuple[Channel, ...]
+    filters: Array,
+    value: Array,
+    measured: BoolArray,
+    noise: Array,
+    muted: BoolArray,
+    paused: BoolArray,
+    channels: tuple[Channel, ...],
 ) -> tuple[Deviation, Array]:
     """Return the deviation of each value from its filters, and the updated filters.
 
@@ -116,6 +122,7 @@ def update_filters(
         filters: ``[13, N, C]``; not changed.
         value, measured, noise: ``[N, C]`` transformed values, which of them were measured, and their sampling variance.
         muted: ``[N]`` rows whose tails do not learn.
+        paused: ``[N]`` rows whose centres and variances do not learn from deviations either.
         channels: C channels.
     """
     before, filters = filters, filters.copy()
@@ -133,8 +140,9 @@ def update_filters(
     now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-LIMIT, LIMIT)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
-    _learn(filters, CENTRE, value, spread, FAST, measured)
-    _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, measured)
+    learns = measured & ~(paused[:, None] & (np.abs(now) > CLIP))
+    _learn(filters, CENTRE, value, spread, FAST, learns)
+    _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, learns)
     bounded = now.clip(-BOUND, BOUND)
     filters[SHORT] += np.where(measured, bounded - past_short, 0) * np.float32(SHORT_RATE)
     filters[LONG] += np.where(measured, bounded - past_long, 0) * np.float32(LONG_RATE)

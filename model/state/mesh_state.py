@@ -132,13 +132,15 @@ def observe(
     # Services in an open incident, or muted because they may be in one, are not learned from.
     involved = state.memory.is_in_incident(state.node_ids) | state.memory.active_mutes.is_muted(state.node_ids)
     muted = involved | (exposure != UNEXPOSED)
+    paused = state.memory.is_alerted(state.node_ids, snapshot.observed_at)
+    edge_paused = paused[state.edge_index[0]] | paused[state.edge_index[1]]
     node, node_filters = update_filters(
-        state.node_filters, values.node, values.node_observed, values.node_noise, muted, NODE_CHANNELS
+        state.node_filters, values.node, values.node_observed, values.node_noise, muted, paused, NODE_CHANNELS
     )
     edge_involved = involved[state.edge_index[0]] | involved[state.edge_index[1]]
     edge_muted = edge_involved | (edge_exposure != UNEXPOSED)
     edge, edge_filters = update_filters(
-        state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, EDGE_CHANNELS
+        state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, edge_paused, EDGE_CHANNELS
     )
     if due is not None:
         node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))

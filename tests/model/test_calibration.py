@@ -189,7 +189,7 @@ def test_promised_exceedances_of_a_null_are_observed() -> None:
 
     def see(filters: Array) -> tuple[Deviation, Array]:
         value = (0.07 * rng.standard_t(3, (rows, 1))).astype(np.float32)
-        return update_filters(filters, value, measured, quiet, np.zeros(rows, bool), channels)
+        return update_filters(filters, value, measured, quiet, *np.zeros((2, rows), bool), channels)
 
     counts = TailCounts(1)
     for t in range(700):

@@ -30,8 +30,8 @@ def deviation_of(*values: float) -> Deviation:
     measured, noise, calm = np.ones((rows, 1), bool), np.zeros((rows, 1), np.float32), np.zeros(rows, bool)
     for _ in range(100):
         noisy = (0.1 * rng.standard_normal((rows, 1))).astype(np.float32)
-        _, filters = update_filters(filters, noisy, measured, noise, calm, CHANNELS)
-    return update_filters(filters, column, measured, noise, calm, CHANNELS)[0]
+        _, filters = update_filters(filters, noisy, measured, noise, calm, calm, CHANNELS)
+    return update_filters(filters, column, measured, noise, calm, calm, CHANNELS)[0]
 
 
 def test_a_change_exposes_its_service_its_callers_and_their_calls() -> None:

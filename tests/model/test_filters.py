@@ -41,7 +41,14 @@ class Series:
         self.channels = (channel,)
         self.filters = new_filters(count, np.zeros((SLOTS, 0, 1), np.float32), self.channels)
 
-    def see(self, *values: float, noise: float = 0.0, muted: bool = False, measured: bool = True) -> Deviation:
+    def see(
+        self,
+        *values: float,
+        noise: float = 0.0,
+        muted: bool = False,
+        paused: bool = False,
+        measured: bool = True,
+    ) -> Deviation:
         """One value for each series."""
         count = self.filters.shape[1]
         column = np.broadcast_to(np.array(values, np.float32), count)[:, None].copy()
@@ -51,6 +58,7 @@ class Series:
             np.full((count, 1), measured),
             np.full((count, 1), noise, np.float32),
             np.full(count, muted),
+            np.full(count, paused),
             self.channels,
         )
         return deviation
@@ -101,6 +109,17 @@ def test_the_first_value_is_no_deviation_but_the_centre() -> None:
 def test_deviations_are_cut_at_the_limit() -> None:
     assert Series().settle(100).see(1e4).now == LIMIT
     assert Series().settle(100).see(-1e4).now == -LIMIT
+
+
+def test_a_paused_series_learns_from_what_is_usual_only() -> None:
+    series = Series(50).settle()
+    before = series.filters.copy()
+    for _ in range(50):
+        series.see(10 * SIGMA, paused=True)
+    np.testing.assert_array_equal(series.filters[CENTRE : SLOW_VARIANCE + 1], before[CENTRE : SLOW_VARIANCE + 1])
+    for _ in range(50):
+        series.see(SIGMA, paused=True)
+    assert (series.filters[CENTRE] > before[CENTRE]).all()
 
 
 def test_an_outlier_moves_the_baseline_no_more_than_two_sigmas_would() -> None:
