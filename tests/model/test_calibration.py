@@ -186,10 +186,11 @@ def test_promised_exceedances_of_a_null_are_observed() -> None:
     rng = np.random.default_rng(7)
     filters = new_filters(rows, np.zeros((SLOTS, 0, 1), np.float32), channels)
     measured, quiet = np.ones((rows, 1), bool), np.zeros((rows, 1), np.float32)
+    nothing = np.zeros(rows, bool)  # neither muted nor paused
 
     def see(filters: Array) -> tuple[Deviation, Array]:
         value = (0.07 * rng.standard_t(3, (rows, 1))).astype(np.float32)
-        return update_filters(filters, value, measured, quiet, *np.zeros((2, rows), bool), channels)
+        return update_filters(filters, value, measured, quiet, nothing, nothing, channels)
 
     counts = TailCounts(1)
     for t in range(700):
