@@ -19,80 +19,80 @@ export MALLOC_TOP_PAD_ ?= 268435456
 .PHONY: audit check-page images lock sbom evaluate ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
-help:  ## this list
+help:  ## list all targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
-setup: .venv/.stamp  ## .venv with all that is needed; PYTHON=... picks the interpreter (3.11 or 3.12)
+setup: .venv/.stamp  ## create .venv with everything that tests need; PYTHON=... picks the interpreter (3.11 or 3.12)
 
-demo: .venv/.stamp  ## watch it work; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BROWSER=0
+demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1, BROWSER=0
 	@$(BIN)/tagae demo $(if $(SERVICES),--services $(SERVICES)) $(if $(SEED),--seed $(SEED)) $(if $(SPEED),--speed $(SPEED)) $(if $(ONCE),--once) $(if $(filter 0,$(BROWSER)),--no-browser)
 
-test: .venv/.stamp  ## all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
+test: .venv/.stamp  ## run all tests, two at once; ARGS="-m 'not slow and not ray'" for the quick ones, JOBS=0 one by one
 	$(BIN)/pytest -n $(JOBS) $(ARGS)
 
-test-live: .venv/.stamp  ## tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs what it may, skips the rest
+test-live: .venv/.stamp  ## run the tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs them if possible, skips the rest
 	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
 
-test-page: .venv/.stamp  ## tests of the page in a real Chromium; installs it where it may, else skips
+test-page: .venv/.stamp  ## run the tests of the page in a real Chromium; installs it if possible, else skips them
 	bash tests/page/install.sh $(BIN) && $(BIN)/pytest -m page $(ARGS)
 
-screenshots: .venv/.stamp  ## the pictures of the page in docs/pictures, anew
+screenshots: .venv/.stamp  ## make the pictures of the page in docs/pictures
 	bash tests/page/install.sh $(BIN) && PYTHONPATH=. $(BIN)/python -m tests.page.pictures docs/pictures
 
-check: .venv/.stamp  ## what CI runs: format, lint, types, tests
+check: .venv/.stamp  ## run what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -n $(JOBS) $(ARGS)
 
-check-page: $(LINT)/node_modules/.stamp  ## lint and types of the page's scripts: ESLint, and TypeScript on their JSDoc; needs Node.js 20 and npm
+check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's scripts: ESLint, and TypeScript on their JSDoc; needs Node.js 20 and npm
 	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'serve_app/demo/web/*.js'
 	$(LINT)/node_modules/.bin/tsc --project $(LINT)
 
-bench: .venv/.stamp  ## the figures, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
+bench: .venv/.stamp  ## measure the figures, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
 	bash tests/live/install.sh $(BIN) && bash tests/page/install.sh $(BIN)
 	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
 	for name in overload slow_clients recovery collect page; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
 	$(BIN)/python -m benchmarks.figures
 
-openapi: .venv/.stamp  ## the kept OpenAPI document, anew
+openapi: .venv/.stamp  ## write the golden OpenAPI document
 	$(BIN)/python -c 'import json; from serve_app.deployments.ingress import http; print(json.dumps(http.openapi(), indent=1, sort_keys=True))' > tests/serve_app/golden/openapi.json
 
 proto: .venv/.stamp  ## generate the sidecar's code from its .proto, into serve_app/sidecar/generated
 	$(BIN)/python -m grpc_tools.protoc -Iserve_app/sidecar/generated=serve_app/sidecar --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/generated/verdicts.proto
 
-fuzz: .venv/.stamp  ## requests made up from the OpenAPI document, against a running service; SECONDS=600
+fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to a running service; SECONDS=600
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/test_openapi.py
 
-evaluate: .venv/.stamp  ## the detector and all that it is compared with on all recordings, into benchmarks/results and README
+evaluate: .venv/.stamp  ## score all recordings with the detector and its contenders, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
 
-ablations: .venv/.stamp  ## the detector without one of its parts at a time, trained anew, into benchmarks/results and docs/research-log.md; half an hour or more
+ablations: .venv/.stamp  ## train and score the detector without one of its parts at a time, into benchmarks/results and docs/research-log.md; half an hour or more
 	$(BIN)/python -m benchmarks.ablations $(ARGS) && $(BIN)/python -m benchmarks.figures
 
-evaluation-set: .venv/.stamp  ## static rules on the simulated evaluation set: neither trivial nor hopeless
+evaluation-set: .venv/.stamp  ## score static rules on the simulated evaluation set: neither trivial nor hopeless
 	$(BIN)/python -m benchmarks.evaluate --parts 300 3000 --detectors guarded own_limit
 
-rules: .venv/.stamp  ## the shipped recording rules, anew
+rules: .venv/.stamp  ## write the shipped recording rules
 	$(BIN)/tagae rules > deploy/prometheus/recording.rules.yaml && $(BIN)/tagae rules --source istio-ambient > deploy/prometheus/recording-ambient.rules.yaml
 
-train: .venv/.stamp  ## the shipped weights, anew; ARGS="--recording RECORDING" adds normal traffic
+train: .venv/.stamp  ## train the shipped weights; ARGS="--recording RECORDING" adds normal traffic
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)
 
-clean:  ## everything that was made here, but recordings in out/
+clean:  ## delete everything that was built here, except recordings in out/
 	rm -rf .venv .venv-supply $(LINT)/node_modules build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
-lock: .venv-supply/.stamp  ## the hashes of requirements*.lock, anew, for the versions of constraints.txt
+lock: .venv-supply/.stamp  ## write requirements*.lock, with hashes, for the versions of constraints.txt
 	$(LOCK) pyproject.toml -c constraints.txt --no-emit-package torch -o requirements.lock
 	$(LOCK) pyproject.toml --extra test -c constraints.txt --no-emit-package torch -o requirements-test.lock
 	$(LOCK) --group supply -o requirements-supply.lock
 
-audit: .venv-supply/.stamp  ## known vulnerabilities of the pinned versions; fails too if the vulnerability service cannot be reached
+audit: .venv-supply/.stamp  ## look up known vulnerabilities of the pinned versions; also fails if the vulnerability service cannot be reached
 	@$(SUPPLY)/pip-audit --strict --disable-pip --no-deps -r constraints.txt $(ARGS) || { echo "make audit: FAILED: pip-audit found vulnerabilities, or it could not ask for them (see above); this is not a clean result" >&2; exit 1; }
 
-sbom: .venv-supply/.stamp  ## the parts list of what is installed to run TAGAE, CycloneDX JSON, into dist/
+sbom: .venv-supply/.stamp  ## write the list of installed packages, CycloneDX JSON, into dist/
 	@mkdir -p dist && { cat requirements.lock && grep '^torch==' constraints.txt; } > dist/sbom-requirements.txt
 	$(SUPPLY)/cyclonedx-py requirements dist/sbom-requirements.txt --pyproject pyproject.toml --mc-type application --output-reproducible --of JSON -o dist/tagae.cdx.json
 	@rm dist/sbom-requirements.txt && echo "wrote dist/tagae.cdx.json"
 
-images:  ## both images, from the base image's digest as it is now; TORCH_INDEX_URL=... for torch's CPU build
+images:  ## build both images, from the current digest of the base image; TORCH_INDEX_URL=... for torch's CPU build
 	@deploy/images.sh $(IMAGE)
 
 .venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock

@@ -100,7 +100,7 @@ def _publish(states: Iterator[DemoState], line: "Line | None") -> Iterator[DemoS
 
 
 def _settings(folder: Path) -> Settings:
-    """Loopback, a free port, nothing left behind."""
+    """Settings of the demo: loopback, a free port, a temporary store."""
     # One mesh needs one session and one ingress; fewer processes start sooner on two cores.
     serve = {
         "host": "127.0.0.1",

@@ -108,7 +108,7 @@ class DemoState:
 
     @property
     def visible_log(self) -> tuple[LogEntry, ...]:
-        """Return the log without lines that give a hidden fault away."""
+        """Return the log without lines that reveal a hidden fault."""
         return tuple(entry for entry in self.log if not (entry.secret and self.controls.hidden))
 
     @property

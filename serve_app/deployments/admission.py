@@ -20,7 +20,7 @@ LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot
 
 
 class RequestKind(StrEnum):
-    """What a request asks for, by priority."""
+    """Kinds of requests, by priority."""
 
     PUSH = "push"  # a live snapshot
     READ = "read"  # or what a person does: feedback, a mute

@@ -1,4 +1,4 @@
-"""What the routes ask: the sessions and the collector, through their handles."""
+"""Access of the routes to sessions and collector, through their handles."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the gate knows of a request.
+    """The state of one request in the gate.
 
     Attributes:
         kind: None: no limit applies.

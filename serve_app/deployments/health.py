@@ -12,7 +12,7 @@ from serve_app.deployments.single_flight import SingleFlight
 from serve_app.errors import ServeError
 
 PROBE_SECONDS = 0.5  # that a probe of liveness waits for the replicas behind the ingress
-READY_SECONDS = 2.0  # that an answer of the replicas is reused, so that a flood of probes costs nothing
+READY_SECONDS = 2.0  # for which an answer of the replicas is reused, so that many probes cost little
 
 
 class Health:

@@ -40,7 +40,7 @@ def received_at(header: str | None, now: float) -> float:
 
 
 def with_session(handle: T, session_id: str) -> T:
-    """The same handle, whose calls go to the replica that owns a session (here: a mesh)."""
+    """The handle with its calls routed to the replica that owns a session (here: a mesh)."""
     handle_options: Any = handle
     routed: T = handle_options.options(session_id=session_id)
     return routed

@@ -1,4 +1,4 @@
-"""Work that many requests want at the same time, done once for all of them."""
+"""Do work once that several requests need at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable

@@ -1,4 +1,4 @@
-"""Losses of telemetry: missed scrapes, services that report nothing for a while, counters that restart.
+"""Losses of telemetry: missed scrapes, services without metrics for a while, counters that restart.
 
 Losses depend only on the spec and the time, so that two runs of one mesh have the same losses.
 """
