@@ -50,6 +50,7 @@ EITHER_WAY = (
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
+NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
@@ -270,6 +271,7 @@ def _follow_notices(
     """Match resources that become short with the open notices. A service has an alert or a notice, not both."""
     alerted = {name for incident in alerting for name in incident.members}
     free = ~muted & ~np.fromiter((name in alerted for name in evidence.names), bool, len(evidence.names))
+    policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)
     above, confirmed = confirm_services(
         memory.above_notice, evidence.names, evidence.notice * free, when.notice_level, policy, when.observed_at
     )

@@ -10,19 +10,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
-from model.snapshot import IntArray
+from model.snapshot import BoolArray, IntArray
 from model.state import history
+from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import LimitForecast
 
-TREND_SURPRISE = 8.0  # of a steady rise beyond everything seen before; it does not occur by chance
+SHORTAGE_SURPRISE = 8.0  # of a steady rise, of memory beyond its history and of all CPU in use: not by chance
 CHANNEL = {history.MEMORY: MEMORY, history.CONNECTIONS: CONNECTIONS}
 RECENT = (10, 16)  # blocks in which a rise is looked for
 LEAST_OLDER = 12  # measured blocks before them
 LEAST_TAU = 0.7  # Kendall's tau of the rise
 STILL_RISING = 0.3  # of the slope, in the newer half
-NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.1}  # above the highest older block
-LEAST_RISE = {history.MEMORY: 0.05, history.CONNECTIONS: 0.3}  # above the median older block
+NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.2}  # above the highest older block
+LEAST_RISE = {history.MEMORY: 0.05, history.CONNECTIONS: 0.8}  # above the median older block
+FULL_CPU, USUAL_CPU = 0.95, 0.7  # CPU utilization from which no CPU is left, and up to which this is unusual
+FAR_ABOVE = 0.05, 0.1  # of memory above the highest block: from, and in full
 LIMIT = 1.0  # of the memory utilization
 FARTHEST = 4 * 3600.0  # s; a limit that is farther away is not worth a notice
 
@@ -47,11 +50,11 @@ class Trend:
     forecast: LimitForecast | None
 
 
-def sudden(observation: Observation, surprise: Array) -> Array:
+def sudden(state: MeshState, observation: Observation, surprise: Array) -> Array:
     """Return the surprise ``[N]`` of the resource that is farthest above its usual use.
 
     Args:
-        observation: of the mesh.
+        state, observation: of the mesh.
         surprise: ``[N, 9]`` after subtracting what the neighbours explain.
     """
     node = observation.node
@@ -59,11 +62,13 @@ def sudden(observation: Observation, surprise: Array) -> Array:
     cpu = surprise[:, CPU]
     per_request = node.observed[:, CPU_PER_REQUEST]
     cpu = np.where(per_request, np.minimum(cpu, surprise[:, CPU_PER_REQUEST]), cpu)  # more requests need more CPU
-    share_cpu, share_memory = (np.clip((value[:, c] - expected[:, c] - 0.05) / 0.1, 0, 1) for c in (CPU, MEMORY))
+    share_cpu, share_memory = (np.clip((value[:, c] - expected[:, c] - 0.05) / 0.05, 0, 1) for c in (CPU, MEMORY))
     connections = np.clip((node.value[:, CONNECTIONS] - node.expected[:, CONNECTIONS] - 0.4) / 0.3, 0, 1)
     tests = (cpu * share_cpu, surprise[:, MEMORY] * share_memory, surprise[:, CONNECTIONS] * connections)
     strongest: Array = np.maximum.reduce(tests) - np.float32(np.log10(len(tests)))
-    return strongest.clip(0)
+    far = np.maximum(_far_above_history(state, observation), _saturated(observation))
+    evidence: Array = np.maximum(strongest, np.float32(SHORTAGE_SURPRISE) * far).clip(0)
+    return evidence
 
 
 def trends(state: MeshState) -> tuple[Trend, ...]:
@@ -104,6 +109,33 @@ def _transformed(past: Array, metric: int) -> Array:
     if np.isfinite(requests).any():
         requests -= np.nanmedian(requests)
     return np.asarray(np.log(past[:, metric] + 1) - np.nan_to_num(requests).clip(0), np.float32)
+
+
+def _saturated(observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` use all of their CPU, unlike usual and not because of a planned change."""
+    node = observation.node
+    value, expected = np.exp(node.value[:, CPU]), np.exp(node.expected[:, CPU])
+    unusual = node.observed[:, CPU] & (observation.node_exposure != OWN) & (expected < USUAL_CPU)
+    saturated: BoolArray = unusual & (value >= FULL_CPU)
+    return saturated
+
+
+def _far_above_history(state: MeshState, observation: Observation) -> Array:
+    """Return how far the memory of each service is above everything in its history, ``[N]`` from 0 to 1.
+
+    Memory that varies much never deviates by many sigmas, yet this is a new high.
+    """
+    node = observation.node
+    start, full = FAR_ABOVE
+    value, expected = np.exp(node.value[:, MEMORY]), np.exp(node.expected[:, MEMORY])
+    risen = node.observed[:, MEMORY] & (value - expected > start) & (observation.node_exposure != OWN)
+    rows = np.flatnonzero(risen)
+    past = state.node_history[:, rows, history.MEMORY].astype(np.float32)
+    highest = np.fmax.reduce(past, axis=0, initial=0)
+    far = np.zeros(len(value), np.float32)
+    far[rows] = np.clip((value[rows] - highest - start) / (full - start), 0, 1)
+    far[rows] *= np.isfinite(past).sum(axis=0) >= LEAST_OLDER
+    return far
 
 
 def _rise(older: Array, newer: Array, metric: int) -> Array | None:

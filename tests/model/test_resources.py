@@ -10,7 +10,7 @@ from model.incidents.feedback import feedback_on_past
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.evidence import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
 from model.scoring.meta_model import build_verdict
-from model.scoring.resources import LEAST_OLDER, RECENT, TREND_SURPRISE, Trend, trends
+from model.scoring.resources import LEAST_OLDER, RECENT, SHORTAGE_SURPRISE, Trend, sudden, trends
 from model.state import history
 from model.state.history import BLOCKS, append_block, block_length, new_history
 from model.state.mesh_state import MeshState
@@ -71,7 +71,7 @@ def test_other_courses_of_memory_are_no_leak(what: str, series: np.ndarray) -> N
 
 def test_connections_that_grow_with_requests_are_no_leak() -> None:
     growth = np.ones(BLOCKS)
-    growth[-10:] = np.linspace(1.1, 2.0, 10)
+    growth[-10:] = np.linspace(1.1, 4.0, 10)
     state = state_with(flat(), 20 * growth)
     assert [trend.metric for trend in trends(state)] == ["active_connections"]
     busier = state.node_history.copy()
@@ -107,8 +107,8 @@ def verdicts(*notices: float, page: tuple[float, ...] = (1.0, 1.0)) -> tuple[lis
 
 
 def test_a_notice_is_listed_and_raises_no_alert() -> None:
-    found, _ = verdicts(9.0, 9.0, 9.0)
-    assert [len(verdict.incidents) for verdict in found] == [0, 1, 1], "after two snapshots"
+    found, _ = verdicts(9.0, 9.0, 9.0, 9.0)
+    assert [len(verdict.incidents) for verdict in found] == [0, 0, 1, 1], "after three snapshots"
     (notice,) = found[-1].incidents
     assert notice.severity is Severity.NOTICE
     assert notice.affected == ("a/s0",)
@@ -118,9 +118,9 @@ def test_a_notice_is_listed_and_raises_no_alert() -> None:
 
 
 def test_a_notice_ends_when_its_service_is_part_of_an_incident() -> None:
-    found, memory = verdicts(9.0, 9.0)
+    found, memory = verdicts(9.0, 9.0, 9.0)
     (notice,) = found[-1].incidents
-    for i in range(2, 5):
+    for i in range(3, 6):
         scene = replace(evidence(9.0, 1.0), notice=np.array([9.0, 0.0], np.float32))
         verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
     (incident,) = verdict.incidents
@@ -129,7 +129,7 @@ def test_a_notice_ends_when_its_service_is_part_of_an_incident() -> None:
 
 
 def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> None:
-    found, memory = verdicts(9.0, 9.0)
+    found, memory = verdicts(9.0, 9.0, 9.0)
     (past,) = memory.past
     assert past.id == found[-1].notices[0].id
     denied = memory.add_feedback(feedback_on_past(past, was_incident=False, given_at=at(1)))
@@ -137,27 +137,27 @@ def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> N
     scene = evidence(1.0, 1.0)
     for strength, listed in ((9.0, 0), (9.0 + NOTICE_MARGIN / 2, 0), (9.5 + NOTICE_MARGIN, 1)):
         memory = denied
-        for i in range(2, 5):
+        for i in range(3, 6):
             notice = apply_notice_shifts(np.array([strength, 0.0], np.float32), memory, scene.names)
             verdict, memory = build_verdict(meta(), replace(scene, notice=notice), memory, POLICY, when(i))
         assert len(verdict.notices) == listed, strength
 
 
 def test_feedback_on_a_notice_changes_no_level_of_alerts() -> None:
-    _, memory = verdicts(9.0, 9.0)
+    _, memory = verdicts(9.0, 9.0, 9.0)
     denied = memory.add_feedback(feedback_on_past(memory.past[0], was_incident=False, given_at=at(1)))
     kinds = evidence(1.0, 1.0).kinds
     np.testing.assert_array_equal(apply_level_shifts(kinds, denied, ("a/s0", "a/s1")), kinds)
 
 
 def test_a_second_denial_of_a_stronger_notice_raises_its_level_further() -> None:
-    _, memory = verdicts(9.0, 9.0)
+    _, memory = verdicts(9.0, 9.0, 9.0)
     memory = memory.add_feedback(feedback_on_past(memory.past[0], was_incident=False, given_at=at(1)))
     names = evidence(1.0, 1.0).names
-    for i in range(2, 4):
+    for i in range(3, 6):
         notice = apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)
         _, memory = build_verdict(meta(), replace(evidence(1.0, 1.0), notice=notice), memory, POLICY, when(i))
-    memory = memory.add_feedback(feedback_on_past(memory.past[-1], was_incident=False, given_at=at(3)))
+    memory = memory.add_feedback(feedback_on_past(memory.past[-1], was_incident=False, given_at=at(5)))
     assert apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)[0] < LEVEL
 
 
@@ -170,10 +170,33 @@ def test_notices_have_a_budget_of_their_own() -> None:
 def test_a_rise_is_a_reason_with_its_beginning() -> None:
     memory = IncidentMemory()
     rising = Trend(0, "memory_utilization", 0.6, 0.4, 1200.0, None)
-    for i in range(2):
-        scene = replace(evidence(1.0, 1.0), notice=np.array([TREND_SURPRISE, 0], np.float32), trends=(rising,))
+    for i in range(3):
+        scene = replace(evidence(1.0, 1.0), notice=np.array([SHORTAGE_SURPRISE, 0], np.float32), trends=(rising,))
         verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
     (notice,) = verdict.notices
     (reason,) = notice.suspects[0].reasons
     assert (reason.metric, reason.observed, reason.expected) == ("memory_utilization", 0.6, 0.4)
     assert verdict.observed_at - reason.since == timedelta(seconds=1200)
+
+
+def test_a_service_without_cpu_left_is_noticed_and_an_always_busy_one_is_not() -> None:
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    nodes[3, 4], nodes[1, 4] = 1.0, 0.97
+    busy = np.tile(NODE, (len(SERVICES), 1))
+    busy[1, 4] = 0.97
+    observation, state = watch([*(snapshot(i, nodes=busy) for i in range(30)), snapshot(30, nodes=nodes)])
+    evidence_of_all = sudden(state, observation, np.zeros((len(SERVICES), 9), np.float32))
+    assert evidence_of_all.tolist() == [0, 0, 0, SHORTAGE_SURPRISE, 0]
+
+
+def test_memory_beyond_its_history_is_noticed_although_it_varies_much() -> None:
+    rng = np.random.default_rng(0)
+    series = [
+        snapshot(i, nodes=np.tile(NODE, (len(SERVICES), 1)) * [1, 1, 1, 1, 1, rng.uniform(0.3, 1), 1])
+        for i in range(200)
+    ]
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    nodes[:, 5], nodes[3, 5] = 0.3, 0.75
+    observation, state = watch([*series, snapshot(200, nodes=nodes)])
+    evidence_of_all = sudden(state, observation, np.zeros((len(SERVICES), 9), np.float32))
+    assert evidence_of_all.tolist() == [0, 0, 0, SHORTAGE_SURPRISE, 0]
