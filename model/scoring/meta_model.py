@@ -50,6 +50,7 @@ EITHER_WAY = (
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 MOST_SUSPECTS = 10
+NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
@@ -286,7 +287,7 @@ def _follow_notices(
         began,
         [Severity.NOTICE] * len(found),
         [""] * len(found),
-        policy.clear_after(when.interval_seconds),
+        max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
     return replace(memory, above_notice=above), Followed(*followed)
 
