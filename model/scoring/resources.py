@@ -58,11 +58,11 @@ def sudden(state: MeshState, observation: Observation, surprise: Array) -> Array
         surprise: ``[N, 9]`` after subtracting what the neighbours explain.
     """
     node = observation.node
-    value, expected = np.exp(node.value), np.exp(node.expected)
     cpu = surprise[:, CPU]
     per_request = node.observed[:, CPU_PER_REQUEST]
     cpu = np.where(per_request, np.minimum(cpu, surprise[:, CPU_PER_REQUEST]), cpu)  # more requests need more CPU
-    share_cpu, share_memory = (np.clip((value[:, c] - expected[:, c] - 0.05) / 0.05, 0, 1) for c in (CPU, MEMORY))
+    above = (_utilization(node.value, c) - _utilization(node.expected, c) for c in (CPU, MEMORY))
+    share_cpu, share_memory = (np.clip((more - 0.05) / 0.05, 0, 1) for more in above)
     connections = np.clip((node.value[:, CONNECTIONS] - node.expected[:, CONNECTIONS] - 0.4) / 0.3, 0, 1)
     tests = (cpu * share_cpu, surprise[:, MEMORY] * share_memory, surprise[:, CONNECTIONS] * connections)
     strongest: Array = np.maximum.reduce(tests) - np.float32(np.log10(len(tests)))
@@ -71,25 +71,28 @@ def sudden(state: MeshState, observation: Observation, surprise: Array) -> Array
     return evidence
 
 
+def _utilization(values: Array, channel: int) -> Array:
+    """Return CPU or memory ``[N]`` in 0..1 from transformed channels ``[N, 9]``."""
+    utilization: Array = np.exp(values[:, channel]) - np.float32(NODE_CHANNELS[channel].offset)
+    return utilization
+
+
 def trends(state: MeshState) -> tuple[Trend, ...]:
     """Return the steady rises of memory and connections in a mesh, the newest of each series."""
+    block = history.block_length(state.interval_seconds) * state.interval_seconds
     found: dict[tuple[int, int], Trend] = {}
     for metric in (history.MEMORY, history.CONNECTIONS):
         for recent in RECENT:
             for row in _new_highs(state.node_history[:, :, metric], recent).tolist():
                 past = state.node_history[:, row].astype(np.float32)
                 series = _transformed(past, metric)
-                slopes = _rise(series[:-recent], series[-recent:], metric)
+                slopes = _rise(series[:-recent], series[-recent:], metric, block)
                 if slopes is not None and (row, metric) not in found:
-                    found[row, metric] = _trend(row, past[:, metric], slopes, metric, recent)
+                    usual = float(np.nanmedian(past[:-recent, metric]))
+                    forecast = _forecast(float(past[-1, metric]), slopes) if metric == history.MEMORY else None
+                    name = NODE_CHANNELS[CHANNEL[metric]].name
+                    found[row, metric] = Trend(row, name, float(past[-1, metric]), usual, recent * block, forecast)
     return tuple(found.values())
-
-
-def _trend(row: int, series: Array, slopes: Array, metric: int, recent: int) -> Trend:
-    observed = float(series[-1])
-    forecast = _forecast(observed, slopes) if metric == history.MEMORY else None
-    usual = float(np.nanmedian(series[:-recent]))
-    return Trend(row, NODE_CHANNELS[CHANNEL[metric]].name, observed, usual, recent * history.BLOCK_SECONDS, forecast)
 
 
 def _new_highs(series: history.History, recent: int) -> IntArray:
@@ -114,9 +117,9 @@ def _transformed(past: Array, metric: int) -> Array:
 def _saturated(observation: Observation) -> BoolArray:
     """Return which services ``[N]`` use all of their CPU, unlike usual and not because of a planned change."""
     node = observation.node
-    value, expected = np.exp(node.value[:, CPU]), np.exp(node.expected[:, CPU])
-    unusual = node.observed[:, CPU] & (observation.node_exposure != OWN) & (expected < USUAL_CPU)
-    saturated: BoolArray = unusual & (value >= FULL_CPU)
+    unusual = node.observed[:, CPU] & (observation.node_exposure != OWN)
+    unusual &= _utilization(node.expected, CPU) < USUAL_CPU
+    saturated: BoolArray = unusual & (_utilization(node.value, CPU) >= FULL_CPU)
     return saturated
 
 
@@ -127,7 +130,7 @@ def _far_above_history(state: MeshState, observation: Observation) -> Array:
     """
     node = observation.node
     start, full = FAR_ABOVE
-    value, expected = np.exp(node.value[:, MEMORY]), np.exp(node.expected[:, MEMORY])
+    value, expected = _utilization(node.value, MEMORY), _utilization(node.expected, MEMORY)
     risen = node.observed[:, MEMORY] & (value - expected > start) & (observation.node_exposure != OWN)
     rows = np.flatnonzero(risen)
     past = state.node_history[:, rows, history.MEMORY].astype(np.float32)
@@ -138,8 +141,14 @@ def _far_above_history(state: MeshState, observation: Observation) -> Array:
     return far
 
 
-def _rise(older: Array, newer: Array, metric: int) -> Array | None:
-    """Return the slopes between blocks at a distance, in units per block, if the newer blocks rise steadily."""
+def _rise(older: Array, newer: Array, metric: int, block: float) -> Array | None:
+    """Return the slopes between blocks at a distance, in units per second, if the newer blocks rise steadily.
+
+    Args:
+        older, newer: a series, cut where the rise may begin.
+        metric: which one.
+        block: length of a block, s.
+    """
     if np.isfinite(older).sum() < LEAST_OLDER or not np.isfinite(newer[[0, -1]]).all():
         return None
     is_high = newer[-1] > np.nanmax(older) + NEW_HIGH[metric] and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
@@ -148,7 +157,7 @@ def _rise(older: Array, newer: Array, metric: int) -> Array | None:
     first, second = np.triu_indices(len(newer), 1)
     known = np.isfinite(newer[first]) & np.isfinite(newer[second])
     first, second = first[known], second[known]
-    slopes = (newer[second] - newer[first]) / (second - first)
+    slopes: Array = ((newer[second] - newer[first]) / (second - first)).astype(np.float32)
     slope, half = float(np.median(slopes)), len(newer) // 2
     still = slopes[first >= half]
     is_steady = (
@@ -159,12 +168,12 @@ def _rise(older: Array, newer: Array, metric: int) -> Array | None:
     )
     if not is_steady:
         return None
-    is_near = metric != history.MEMORY or (LIMIT - newer[-1]) / slope * history.BLOCK_SECONDS <= FARTHEST
-    return slopes[second - first >= half] if is_near else None
+    is_near = metric != history.MEMORY or (LIMIT - newer[-1]) / slope * block <= FARTHEST
+    return slopes[second - first >= half] / np.float32(block) if is_near else None
 
 
 def _forecast(now: float, slopes: Array) -> LimitForecast:
-    """Return when the memory reaches its limit, from the slopes between blocks."""
-    middle, fast, slow = np.quantile(slopes, [0.5, 0.9, 0.1]) / history.BLOCK_SECONDS
+    """Return when the memory reaches its limit, from slopes per second."""
+    middle, fast, slow = map(float, np.quantile(slopes, [0.5, 0.9, 0.1]))
     room = max(LIMIT - now, 0.0)
     return LimitForecast(room / middle, room / fast, room / slow if slow > 0 else float("inf"))

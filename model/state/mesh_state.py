@@ -185,7 +185,8 @@ def _share_topology(snapshot: MeshSnapshot, window: Sequence[MeshSnapshot]) -> M
 
 
 def _update_interval(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
-    """Update the interval. After a gap, or a change of the interval, trajectories and incidents start again."""
+    """Update the interval. After a gap, or a change of the interval, trajectories, histories and incidents start
+    again."""
     if state.learned_at is None:
         return state
     elapsed = (snapshot.observed_at - state.learned_at).total_seconds()
@@ -206,6 +207,7 @@ def _update_interval(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
         interval_seconds=interval,
         node_filters=node_filters,
         edge_filters=edge_filters,
+        node_history=new_history(len(state.node_ids)),
         memory=replace(state.memory, above_level={}, above_notice={}, open=(), changes=()),
     )
 

@@ -53,6 +53,22 @@ def test_a_leak_is_found_with_the_time_to_its_limit(blocks: int) -> None:
     assert trend.forecast.soonest < trend.forecast.seconds < trend.forecast.latest
 
 
+def test_a_forecast_counts_in_the_mesh_s_own_interval() -> None:
+    state = state_with(leak(0.2, 10))
+    quick, slow = (trends(replace(state, interval_seconds=seconds))[0] for seconds in (15.0, 300.0))
+    assert quick.forecast is not None
+    assert slow.forecast is not None
+    assert slow.forecast.seconds == pytest.approx(2.5 * quick.forecast.seconds), "blocks of five minutes"
+    assert (quick.seconds, slow.seconds) == (1200, 3000)
+
+
+def test_a_gap_ends_the_history() -> None:
+    _, state = watch([snapshot(i) for i in range(16)])
+    _, after = watch([snapshot(200)], state)
+    assert np.isfinite(state.node_history).any()
+    assert np.isnan(after.node_history).all()
+
+
 @pytest.mark.parametrize(
     ("what", "series"),
     [
