@@ -187,7 +187,7 @@ def test_a_browser_opens_on_a_desktop(
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
     """The whole demo without a terminal; when it is interrupted, no process is left."""
     command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser", "--speed", "30"]

@@ -100,8 +100,8 @@ def test_an_open_incident_ends_when_it_is_none(checkpoint: Checkpoint, days: lis
 
 
 def test_a_notice_that_is_denied_ends_and_stays_away(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
-    quiet, short = days[:24], [_with_full_memory(snapshot) for snapshot in days[24:30]]
-    verdicts, mesh = run(checkpoint, Mesh(), [*quiet, *short[:3]])
+    quiet, short = days[:24], [_with_full_memory(snapshot) for snapshot in days[24:31]]
+    verdicts, mesh = run(checkpoint, Mesh(), [*quiet, *short[:4]])
     assert (verdicts[-1].status, verdicts[-1].alerts) == ("normal", ())
     (notice,) = verdicts[-1].notices
     state, feedback = add_feedback(mesh.state, FeedbackDocument(incident=notice.id, was_incident=False), MOST)
@@ -109,9 +109,9 @@ def test_a_notice_that_is_denied_ends_and_stays_away(checkpoint: Checkpoint, day
     assert levels.shortage > 0
     assert (levels.latency, levels.errors, levels.disappearance) == (0, 0, 0)
     spoken = replace(mesh, state=unpack_state(pack_state(state), state.window))
-    after, _ = run(checkpoint, spoken, short[3:])
+    after, _ = run(checkpoint, spoken, short[4:])
     assert [verdict.incidents for verdict in after] == [()] * 3
-    before, _ = run(checkpoint, mesh, short[3:])
+    before, _ = run(checkpoint, mesh, short[4:])
     assert all(verdict.notices for verdict in before)
 
 
