@@ -116,7 +116,7 @@ class MeshSteps:
 
     async def _push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
         started = time.perf_counter()
-        known = self._meshes.cached(push.mesh)
+        known = self._meshes.get_cached(push.mesh)
         # A change of threads delays the snapshot; it is necessary only if the store must be read.
         if known is None or _is_repeat(push.snapshot, known):
             found = await runner.run(PREPARE, self._find, push)

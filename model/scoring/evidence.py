@@ -29,7 +29,7 @@ from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.calibration import Tail, explained_share
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
-from model.scoring.resources import SHORTAGE_SURPRISE, Trend, sudden, trends
+from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import SEEN
@@ -220,7 +220,7 @@ def gather(
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
     rising = trends(state)
-    notice = sudden(state, observation, surprise.node)
+    notice = shortage(state, observation, surprise.node)
     notice[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
     notice *= _leniency(state, policy) * decoded.scored * observation.presence.measured
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)

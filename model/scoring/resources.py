@@ -1,8 +1,8 @@
 """Resources that become short: evidence for notices, since users may not suffer yet.
 
-There are two kinds. A sudden one: memory, CPU or connections are far above what the service ever needed. A slow one:
-memory or connections grow steadily beyond everything of the last hour, as in a leak. A slow rise is tested on the
-history of ``state/history.py`` with the Theil-Sen slope and Kendall's tau (Sen 1968).
+Some shortages are sudden: memory, CPU or connections are far above usual, or no CPU is left. Others are slow: memory or
+connections grow steadily beyond everything in the history, as in a leak. A slow rise is tested with the Theil-Sen slope
+and Kendall's tau (Sen 1968).
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Trend:
     forecast: LimitForecast | None
 
 
-def sudden(state: MeshState, observation: Observation, surprise: Array) -> Array:
+def shortage(state: MeshState, observation: Observation, surprise: Array) -> Array:
     """Return the surprise ``[N]`` of the resource that is farthest above its usual use.
 
     Args:
@@ -66,7 +66,7 @@ def sudden(state: MeshState, observation: Observation, surprise: Array) -> Array
     connections = np.clip((node.value[:, CONNECTIONS] - node.expected[:, CONNECTIONS] - 0.4) / 0.3, 0, 1)
     tests = (cpu * share_cpu, surprise[:, MEMORY] * share_memory, surprise[:, CONNECTIONS] * connections)
     strongest: Array = np.maximum.reduce(tests) - np.float32(np.log10(len(tests)))
-    far = np.maximum(_far_above_history(state, observation), _saturated(observation))
+    far = np.maximum(_far_above_history(state, observation), _is_saturated(observation))
     evidence: Array = np.maximum(strongest, np.float32(SHORTAGE_SURPRISE) * far).clip(0)
     return evidence
 
@@ -85,7 +85,7 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
         for recent in RECENT:
             for row in _new_highs(state.node_history[:, :, metric], recent).tolist():
                 past = state.node_history[:, row].astype(np.float32)
-                series = _transformed(past, metric)
+                series = _series_to_test(past, metric)
                 slopes = _rise(series[:-recent], series[-recent:], metric, block)
                 if slopes is not None and (row, metric) not in found:
                     usual = float(np.nanmedian(past[:-recent, metric]))
@@ -101,7 +101,7 @@ def _new_highs(series: history.History, recent: int) -> IntArray:
     return rows
 
 
-def _transformed(past: Array, metric: int) -> Array:
+def _series_to_test(past: Array, metric: int) -> Array:
     """Return the series ``[BLOCKS]`` to test of one service's history ``[BLOCKS, 3]``.
 
     More requests need more connections, so connections count relative to the requests above their median.
@@ -114,7 +114,7 @@ def _transformed(past: Array, metric: int) -> Array:
     return np.asarray(np.log(past[:, metric] + 1) - np.nan_to_num(requests).clip(0), np.float32)
 
 
-def _saturated(observation: Observation) -> BoolArray:
+def _is_saturated(observation: Observation) -> BoolArray:
     """Return which services ``[N]`` use all of their CPU, unlike usual and not because of a planned change."""
     node = observation.node
     unusual = node.observed[:, CPU] & (observation.node_exposure != OWN)

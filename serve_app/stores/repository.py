@@ -32,7 +32,7 @@ class MeshRepository:
         self._store = store
         self._cache = cache
 
-    def cached(self, mesh: str) -> CachedMesh | None:
+    def get_cached(self, mesh: str) -> CachedMesh | None:
         """A mesh from the cache, or None. Does not wait for the store."""
         return self._cache.get(mesh)
 

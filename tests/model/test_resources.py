@@ -10,7 +10,7 @@ from model.incidents.feedback import feedback_on_past
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.evidence import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
 from model.scoring.meta_model import build_verdict
-from model.scoring.resources import LEAST_OLDER, RECENT, SHORTAGE_SURPRISE, Trend, sudden, trends
+from model.scoring.resources import LEAST_OLDER, RECENT, SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.state import history
 from model.state.history import BLOCKS, append_block, block_length, new_history
 from model.state.mesh_state import MeshState
@@ -201,7 +201,7 @@ def test_a_service_without_cpu_left_is_noticed_and_an_always_busy_one_is_not() -
     busy = np.tile(NODE, (len(SERVICES), 1))
     busy[1, 4] = 0.97
     observation, state = watch([*(snapshot(i, nodes=busy) for i in range(30)), snapshot(30, nodes=nodes)])
-    evidence_of_all = sudden(state, observation, np.zeros((len(SERVICES), 9), np.float32))
+    evidence_of_all = shortage(state, observation, np.zeros((len(SERVICES), 9), np.float32))
     assert evidence_of_all.tolist() == [0, 0, 0, SHORTAGE_SURPRISE, 0]
 
 
@@ -214,5 +214,5 @@ def test_memory_beyond_its_history_is_noticed_although_it_varies_much() -> None:
     nodes = np.tile(NODE, (len(SERVICES), 1))
     nodes[:, 5], nodes[3, 5] = 0.3, 0.75
     observation, state = watch([*series, snapshot(200, nodes=nodes)])
-    evidence_of_all = sudden(state, observation, np.zeros((len(SERVICES), 9), np.float32))
+    evidence_of_all = shortage(state, observation, np.zeros((len(SERVICES), 9), np.float32))
     assert evidence_of_all.tolist() == [0, 0, 0, SHORTAGE_SURPRISE, 0]

@@ -233,14 +233,14 @@ def test_a_mesh_that_is_gone_leaves_nothing_open() -> None:
 
 
 def test_without_suspects_and_links_there_is_still_an_alert() -> None:
-    nobody = replace(incident("a"), suspects=(), affected=())
-    (transition,) = _play(verdict(nobody), links=AlertLinks())
+    unaffected = replace(incident("a"), suspects=(), affected=())
+    (transition,) = _play(verdict(unaffected), links=AlertLinks())
     alert = transition.alerts.open[0].alert
     assert alert.labels.keys() == {"alertname", "cluster", "mesh", "incident", "severity"}
     assert alert.annotations["summary"] == "a"
     assert alert.annotations.keys() == {"summary", "description"}
     assert alert.url == ""
-    (transition,) = _play(verdict(replace(nobody, affected=("shop/web",))), links=AlertLinks())
+    (transition,) = _play(verdict(replace(unaffected, affected=("shop/web",))), links=AlertLinks())
     assert transition.alerts.open[0].alert.labels["service"] == "web"
 
 
