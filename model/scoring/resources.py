@@ -83,7 +83,7 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
     found: dict[tuple[int, int], Trend] = {}
     for metric in (history.MEMORY, history.CONNECTIONS):
         for recent in RECENT:
-            for row in _new_highs(state.node_history[:, :, metric], recent).tolist():
+            for row in _new_highs(state.node_history[:, :, metric], recent, metric).tolist():
                 past = state.node_history[:, row].astype(np.float32)
                 series = _series_to_test(past, metric)
                 slopes = _rise(series[:-recent], series[-recent:], metric, block)
@@ -95,9 +95,15 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
     return tuple(found.values())
 
 
-def _new_highs(series: history.History, recent: int) -> IntArray:
-    """Return the rows of ``[BLOCKS, N]`` whose newest block is above all blocks before the ``recent`` ones. Few are."""
-    rows: IntArray = np.flatnonzero(series[-1] > np.fmax.reduce(series[:-recent], axis=0))
+def _new_highs(series: history.History, recent: int, metric: int) -> IntArray:
+    """Return the rows of ``[BLOCKS, N]`` whose newest block is a new high above all blocks before the ``recent`` ones.
+
+    Few are, and only these are tested further.
+    """
+    highest, newest = (v.astype(np.float32) for v in (np.fmax.reduce(series[:-recent], axis=0), series[-1]))
+    if metric == history.CONNECTIONS:
+        highest, newest = np.log(highest + 1), np.log(newest + 1)
+    rows: IntArray = np.flatnonzero(newest > highest + NEW_HIGH[metric])
     return rows
 
 
