@@ -7,14 +7,12 @@ import torch
 from model.checkpoint import load_or_shipped
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.verdict import Verdict
-from serve_app.deployments.instruments import RayInstruments
-from serve_app.metrics import PREDICTIONS
 from serve_app.pipeline import MetaInput, decide
 from serve_app.settings import Settings
 
 
 class MetaModel:
-    """Makes verdicts, and counts them.
+    """Makes verdicts of meshes of several parts.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
@@ -23,7 +21,6 @@ class MetaModel:
     def __init__(self, settings: Settings) -> None:
         torch.set_num_threads(settings.model.threads)
         self._checkpoint = load_or_shipped(settings.model.weights)
-        self._instruments = RayInstruments()
 
     async def digest(self) -> str:
         """Digest of the weights."""
@@ -32,6 +29,4 @@ class MetaModel:
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         """The verdict of one snapshot, and the memory for the next one. The policy comes with each call, since the
         session gathered the evidence with it."""
-        verdict, memory = await asyncio.to_thread(decide, self._checkpoint, meta_input, policy)
-        self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
-        return verdict, memory
+        return await asyncio.to_thread(decide, self._checkpoint, meta_input, policy)

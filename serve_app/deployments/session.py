@@ -43,7 +43,7 @@ from serve_app.errors import (
     ServeError,
     StoreGone,
 )
-from serve_app.metrics import ADAPTERS, PARTS_MISSING, STAGE, STORE_GONE
+from serve_app.metrics import ADAPTERS, PARTS_MISSING, PREDICTIONS, STAGE, STORE_GONE
 from serve_app.pipeline import (
     PREPARE,
     Mesh,
@@ -285,6 +285,8 @@ class MeshSession:
             for stage, duration in runner.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
             self._instruments.count(PARTS_MISSING, runner.missing_parts)
+            verdict = stored.advanced.verdict
+            self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
         return stored
 
     async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:

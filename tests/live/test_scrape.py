@@ -32,7 +32,7 @@ FIRST, SECOND = (OF_ALL.format(worker=worker) for worker in ("12a8dfaf", "8f76e5
 RAY = f"""\
 # HELP ray_tagae_predictions_total Verdicts made, by status and weights.
 # TYPE ray_tagae_predictions_total counter
-ray_tagae_predictions_total{{{FIRST},deployment="MetaModel",model_version="8c",replica="a1",status="normal"}} 109.0
+ray_tagae_predictions_total{{{FIRST},deployment="MeshSession",model_version="8c",replica="s1",status="normal"}} 109.0
 # TYPE ray_tagae_stage_seconds histogram
 ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="0.005",replica="s1",stage="lay"}} 92.0
 ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="+Inf",replica="s1",stage="lay"}} 109.0
@@ -110,8 +110,8 @@ def test_rays_names_become_ours_with_who_said_so(url: str) -> None:
     labels = {name: one["metric"][name] for name in ("application", "deployment", "replica", "job", "model_version")}
     assert labels == {
         "application": "tagae",
-        "deployment": "MetaModel",
-        "replica": "a1",
+        "deployment": "MeshSession",
+        "replica": "s1",
         "job": "tagae-ray",
         "model_version": "8c",
     }
