@@ -4,7 +4,8 @@
 
 A client pushes snapshots of 60 services at a steady pace, in alternating rounds alone and beside other connections:
 bodies of 100,000 bytes that are sent at one byte per second and reopened when they are closed, streams of verdicts of
-the same mesh, and idle connections. Two probers request ``/healthz`` and ``/readyz`` every second.
+the same mesh, and idle connections. These are in a process of their own, so that they do not delay the client that
+measures. Two probers request ``/healthz`` and ``/readyz`` every second.
 
 Asserted: every push is answered with 200, every health route with 200.
 """
@@ -15,8 +16,11 @@ import json
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +33,7 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
 MESH = "steady"
+SETTLE_SECONDS = 3.0  # for all connections to open
 
 
 async def slow_body(host: str, port: int, seen: Counter[str]) -> None:
@@ -108,7 +113,24 @@ async def health(host: str, port: int, path: str, seconds: float) -> list[float]
     return taken
 
 
-async def compare(url: str, body: str, chosen: argparse.Namespace) -> dict[str, object]:
+def crowd(host: str, port: int, slow: int, streams: int, idles: int, seconds: float) -> Counter[str]:
+    """Hold all the other connections for some seconds, and return what was seen on them."""
+    seen: Counter[str] = Counter()
+
+    async def hold() -> None:
+        tasks = [asyncio.create_task(slow_body(host, port, seen)) for _ in range(slow)]
+        tasks += [asyncio.create_task(stream(host, port, seen)) for _ in range(streams)]
+        tasks += [asyncio.create_task(idle(host, port)) for _ in range(idles)]
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(hold())
+    return seen
+
+
+async def compare(url: str, body: str, process: ProcessPoolExecutor, chosen: argparse.Namespace) -> dict[str, object]:
     """Alternate rounds without and with the other connections."""
     host, _, port_text = url.removeprefix("http://").partition(":")
     port, sequence = int(port_text), 0
@@ -118,23 +140,21 @@ async def compare(url: str, body: str, chosen: argparse.Namespace) -> dict[str, 
     sequence += len(await steady(host, port, body, sequence, chosen.pace, 5))
     for _ in range(chosen.rounds):
         for round_name in pushes:
-            crowd = []
-            if round_name == "beside":
-                crowd += [asyncio.create_task(slow_body(host, port, seen)) for _ in range(chosen.slow)]
-                crowd += [asyncio.create_task(stream(host, port, seen)) for _ in range(chosen.streams)]
-                crowd += [asyncio.create_task(idle(host, port)) for _ in range(chosen.idle)]
-                await asyncio.sleep(3)
+            is_beside = round_name == "beside"
+            if is_beside:
+                hold = partial(crowd, host, port, chosen.slow, chosen.streams, chosen.idle)
+                others = asyncio.get_running_loop().run_in_executor(process, hold, SETTLE_SECONDS + chosen.seconds)
+                await asyncio.sleep(SETTLE_SECONDS)
             taken, *probed = await asyncio.gather(
                 steady(host, port, body, sequence, chosen.pace, chosen.seconds),
-                *(health(host, port, path, chosen.seconds) for path in probes if crowd),
+                *(health(host, port, path, chosen.seconds) for path in probes if is_beside),
             )
             sequence += len(taken)
             pushes[round_name] += taken
             for path, one in zip(probes, probed, strict=False):
                 probes[path] += one
-            for task in crowd:
-                task.cancel()
-            await asyncio.gather(*crowd, return_exceptions=True)
+            if is_beside:
+                seen += await others
             await asyncio.sleep(1)
     p99 = {name: float(np.percentile(taken, 99)) for name, taken in pushes.items()}
     return {
@@ -167,7 +187,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = start(Settings(serve={"port": 0}, store={"path": folder}, scorer={"device": "cpu"}))
         try:
-            line = asyncio.run(compare(url, body, chosen))
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                line = asyncio.run(compare(url, body, process, chosen))
         finally:
             stop()
     print(json.dumps(line, indent=1))

@@ -1,12 +1,14 @@
 """Streams of verdicts as server-sent events."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import count
 
 import msgspec
 from fastapi.responses import StreamingResponse
@@ -20,8 +22,8 @@ from serve_app.web.assets import HEADERS
 
 EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment keeps the stream alive; no service ends before its waits do
-# All streams send at the same moments, so that a burst of verdicts is one message and readers see the same. With many
-# streams the moments are farther apart: 64 streams then cost as much as 16.
+# Streams send at common moments, so that a burst of verdicts is one message and readers share the call for it. At each
+# moment it is the turn of 16 streams: to write to 200 at once would delay requests that come meanwhile.
 TICK_SECONDS = 0.25
 STREAMS_PER_TICK = 16
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
@@ -67,6 +69,7 @@ class VerdictStreams:
         self._backend = backend
         self._most = backend.settings.serve.max_streams
         self._open = 0
+        self._numbers = count()
         self._shared: SingleFlight[NewVerdicts] = SingleFlight()
 
     async def open(self, mesh: str, seen: datetime | None, is_valid: Callable[[], bool]) -> EventStream:
@@ -101,13 +104,13 @@ class VerdictStreams:
     ) -> AsyncIterator[bytes]:
         """Events until the stream is old enough, or the reader's token is no longer valid."""
         ends = time.monotonic() + STREAM_SECONDS
+        number = next(self._numbers)
         try:
             yield RECONNECT
             while time.monotonic() < ends and is_valid():
                 yield found.events or b": nothing new\n\n"
                 seen = found.newest or seen
-                tick = TICK_SECONDS * max(1.0, self._open / STREAMS_PER_TICK)
-                await asyncio.sleep(tick - time.monotonic() % tick)
+                await asyncio.sleep(_seconds_until_turn(number, self._open, time.monotonic()))
                 # Streams whose readers have seen the same share one call; most streams do.
                 found = await self._shared.do((mesh, seen), partial(self._ask, mesh, seen, WAIT_SECONDS))
         except ServeError:
@@ -124,3 +127,10 @@ class VerdictStreams:
             for at, document in zip(times, found, strict=True)
         )
         return NewVerdicts(b"".join(events), datetime.fromisoformat(times[-1]) if times else None)
+
+
+def _seconds_until_turn(number: int, streams: int, now: float) -> float:
+    """Seconds until the next moment at which this one of so many streams sends."""
+    turns = math.ceil(streams / STREAMS_PER_TICK)
+    period = TICK_SECONDS * turns
+    return period - (now - TICK_SECONDS * (number % turns)) % period
