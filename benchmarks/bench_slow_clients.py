@@ -13,6 +13,7 @@ Asserted: every push is answered with 200, every health route with 200.
 import argparse
 import asyncio
 import json
+import random
 import tempfile
 import time
 from collections import Counter
@@ -37,7 +38,8 @@ SETTLE_SECONDS = 3.0  # for all connections to open
 
 
 async def slow_body(host: str, port: int, seen: Counter[str]) -> None:
-    """Repeatedly send a body that never ends."""
+    """Repeatedly send a body that never ends. Clients do not send their bytes at the same moments, as on real networks."""
+    await asyncio.sleep(random.random())
     head = f"POST /v1/meshes/{MESH}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\n".encode()
     while True:
         with suppress(OSError):

@@ -22,8 +22,9 @@ from serve_app.web.assets import HEADERS
 
 EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment keeps the stream alive; no service ends before its waits do
-# Streams send at common moments, so that a burst of verdicts is one message and readers share the call for it. At each
-# moment it is the turn of 16 streams: to write to 200 at once would delay requests that come meanwhile.
+# Streams ask for verdicts at common moments, so that a burst of verdicts is one message and one call serves all
+# readers. With many streams the moments are farther apart: 64 streams then cost as much as 16. They send in turns until
+# the next moment, since to send to 200 readers at once would delay requests that come meanwhile.
 TICK_SECONDS = 0.25
 STREAMS_PER_TICK = 16
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
@@ -110,9 +111,11 @@ class VerdictStreams:
             while time.monotonic() < ends and is_valid():
                 yield found.events or b": nothing new\n\n"
                 seen = found.newest or seen
-                await asyncio.sleep(_seconds_until_turn(number, self._open, time.monotonic()))
+                ticks = math.ceil(self._open / STREAMS_PER_TICK)
+                await asyncio.sleep(TICK_SECONDS * ticks - time.monotonic() % (TICK_SECONDS * ticks))
                 # Streams whose readers have seen the same share one call; most streams do.
                 found = await self._shared.do((mesh, seen), partial(self._ask, mesh, seen, WAIT_SECONDS))
+                await asyncio.sleep(TICK_SECONDS * (number % ticks))
         except ServeError:
             return  # the page connects again and gets the error as an answer
 
@@ -127,10 +130,3 @@ class VerdictStreams:
             for at, document in zip(times, found, strict=True)
         )
         return NewVerdicts(b"".join(events), datetime.fromisoformat(times[-1]) if times else None)
-
-
-def _seconds_until_turn(number: int, streams: int, now: float) -> float:
-    """Seconds until the next moment at which this one of so many streams sends."""
-    turns = math.ceil(streams / STREAMS_PER_TICK)
-    period = TICK_SECONDS * turns
-    return period - (now - TICK_SECONDS * (number % turns)) % period
