@@ -38,7 +38,7 @@ SETTLE_SECONDS = 3.0  # for all connections to open
 
 
 async def slow_body(host: str, port: int, seen: Counter[str]) -> None:
-    """Repeatedly send a body that never ends. Clients do not send their bytes at the same moments, as on real networks."""
+    """Repeatedly send a body that never ends. As on real networks, clients are not in step."""
     await asyncio.sleep(random.random())
     head = f"POST /v1/meshes/{MESH}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\n".encode()
     while True:

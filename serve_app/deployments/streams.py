@@ -23,10 +23,10 @@ from serve_app.web.assets import HEADERS
 EVENTS = "text/event-stream"
 WAIT_SECONDS = 5.0  # for a verdict; then a comment keeps the stream alive; no service ends before its waits do
 # Streams ask for verdicts at common moments, so that a burst of verdicts is one message and one call serves all
-# readers. With many streams the moments are farther apart: 64 streams then cost as much as 16. They send in turns until
+# readers. With many streams the moments are farther apart: 64 streams then cost as much as 8. They send in turns until
 # the next moment, since to send to 200 readers at once would delay requests that come meanwhile.
 TICK_SECONDS = 0.25
-STREAMS_PER_TICK = 16
+STREAMS_PER_TICK = 8
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
 STREAM_SECONDS = 600.0  # then it ends and the page connects again, perhaps to another replica
 RECONNECT = b"retry: 2000\n\n"  # ms
