@@ -87,10 +87,13 @@ MOST_NAMED = 50  # silent services
 MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise from which a service is a candidate: one in a hundred
 # Surprise of events that normal traffic never shows: callers miss a service, or calls go elsewhere.
-DISAPPEARANCE_SURPRISE = 6.0
-LEAST_REQUESTS = 50  # requests on new calls in a snapshot that count in full
+DISAPPEARANCE_SURPRISE, REROUTE_SURPRISE = 6.0, 8.0
+LEAST_REQUESTS = 50  # requests on new calls that count in full
+LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
+REROUTE_COUNTED = 4  # snapshots whose requests count
+REROUTE_YOUNG = 20.0  # snapshots for which a call is new to a rerouting, which may take minutes to be complete
 TRAFFIC = slice(RATE, RATE + 1)
-YOUNG = 10  # snapshots; the learned structure judges calls that were seen less often
+YOUNG = 10.0  # snapshots; the learned structure judges calls that were seen less often
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,11 +499,12 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     """Return the surprise ``[N]`` of traffic that an established service moves from a usual callee to another
     established service. It counts for the caller and both destinations.
 
-    There is no past to compare with. The surprise is ``DISAPPEARANCE_SURPRISE`` if a tenth of the caller's traffic or
-    a third of a usual call moves, and that call falls beyond its usual variation.
+    There is no past to compare with. The surprise is ``REROUTE_SURPRISE`` if a tenth of the caller's traffic or a third
+    of a usual call moves, and that call falls beyond its usual variation. Traffic can take minutes to move, and small
+    calls take minutes to make enough requests. So a call counts as new for ``REROUTE_YOUNG`` snapshots.
     """
     edge, (source, destination) = observation.edge, state.edge_index
-    young = young_calls(state, observation)
+    young = young_calls(state, observation, REROUTE_YOUNG)
     rerouted = np.zeros(len(state.node_ids), np.float32)
     if not young.any():
         return rerouted
@@ -508,16 +512,19 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     usual = np.maximum(_rate_of(edge.expected[:, RATE]), 0) * (_is_reported(observation) & ~young)
     missing = np.maximum(usual - now, 0) * ~young
     count = len(rerouted)
-    gained, lost, made = (np.bincount(source, v, count) for v in (now * young, missing, now))
+    gained, made = (np.bincount(source, v, count) for v in (now * young, now))
+    moved = np.minimum(gained[source], missing) / np.maximum(usual, 1e-6)
+    fallen = moved >= LEAST_MOVED
+    lost = np.bincount(source, missing * fallen, count)
     share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
-    fallen = (missing > 0) & (gained[source] > 0)
-    moved = np.minimum(gained[source], missing) / np.maximum(usual, 1e-6) * fallen
     of_call = np.zeros(count)
-    np.maximum.at(of_call, source, moved * (s.edge_rate_raw >= 1))
+    np.maximum.at(of_call, source, moved * fallen * (s.edge_rate_raw >= 1))
     fall = np.minimum(_worst(s.edge_rate_raw * fallen, source, count), 1)
-    counted = np.clip(gained * state.interval_seconds / LEAST_REQUESTS, 0, 1)
+    snapshots = np.minimum(state.edge_filters[SEEN, :, RATE], REROUTE_COUNTED)
+    requests = np.bincount(source, now * young * snapshots, count) * state.interval_seconds
+    counted = np.clip(requests / LEAST_REQUESTS, 0, 1)
     much = np.clip(np.maximum((share - 0.02) / 0.08, (of_call - 0.1) / 0.2), 0, 1)
-    strength = (DISAPPEARANCE_SURPRISE * fall * counted * much).astype(np.float32)
+    strength = (REROUTE_SURPRISE * fall * counted * much).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
         np.maximum.at(rerouted, ends[calls], strength[source[calls]])
     return rerouted
@@ -544,11 +551,13 @@ def _unlikely_calls(state: MeshState, observation: Observation, decoded: Decoded
     return worst
 
 
-def young_calls(state: MeshState, observation: Observation) -> BoolArray:
-    """Return which calls ``[E]`` are new between services that are not. The learned structure judges these."""
-    young: BoolArray = observation.edge_present & (state.edge_filters[SEEN, :, RATE] < YOUNG)
-    settled = state.node_filters[SEEN, :, RATE] >= YOUNG
-    young[young] = settled[state.edge_index[:, young]].all(axis=0)
+def young_calls(state: MeshState, observation: Observation, snapshots: float = YOUNG) -> BoolArray:
+    """Return which calls ``[E]`` were seen less often than ``snapshots``, between services that were known for
+    ``YOUNG`` snapshots before. The learned structure judges those below ``YOUNG``."""
+    age = state.edge_filters[SEEN, :, RATE]
+    young: BoolArray = observation.edge_present & (age < snapshots)
+    known_for = state.node_filters[SEEN, :, RATE]
+    young[young] = (known_for[state.edge_index[:, young]] >= age[young] + YOUNG).all(axis=0)
     return young
 
 
@@ -586,5 +595,5 @@ def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: A
         s.edge[into][:, SYMPTOMS],
         np.stack([errors, p50, p99], axis=1),
         kinds[keep, EvidenceKind.VANISHED],
-        young_calls(state, observation),
+        young_calls(state, observation, REROUTE_YOUNG),
     )

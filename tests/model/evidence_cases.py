@@ -13,6 +13,7 @@ from model.state.mesh_state import MeshState
 from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapshot, watch
 
 CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
+NEW = "shop/store-v2"
 
 
 def tail(channels: int) -> Tail:
@@ -34,10 +35,18 @@ def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evi
     return gather(state, observation, decoded, surprise, AlertPolicy())
 
 
-def rerouted(share: float, *, change: bool = False) -> MeshSnapshot:
+def rerouted(share: float, *, change: bool = False, index: int = 30) -> MeshSnapshot:
     """The cart sends this share of its calls to the idle service instead of to the store."""
     edges = np.array([*[EDGE] * len(CALLS), EDGE])
     edges[2, 0] *= 1 - share
     edges[4, 0] *= share
     changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if change else []
-    return snapshot(30, calls=(*CALLS, (CART, IDLE)), edges=edges, changes=changes)
+    return snapshot(index, calls=(*CALLS, (CART, IDLE)), edges=edges, changes=changes)
+
+
+def replaced(share: float, index: int = 30) -> MeshSnapshot:
+    """The cart sends this share of its calls to a new service instead of to the store."""
+    edges = np.array([*[EDGE] * len(CALLS), EDGE])
+    edges[2, 0] *= 1 - share
+    edges[4, 0] *= share
+    return snapshot(index, (*SERVICES, NEW), (*CALLS, (CART, len(SERVICES))), edges=edges)

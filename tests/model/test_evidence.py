@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from model.incidents.tracking import AlertPolicy
-from model.scoring.evidence import DISAPPEARANCE_SURPRISE, Evidence, EvidenceKind, page_score
+from model.scoring.evidence import REROUTE_SURPRISE, Evidence, EvidenceKind, page_score
 from model.snapshot import MeshSnapshot
-from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
+from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, replaced, rerouted
 from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
 
 
@@ -26,9 +26,9 @@ def with_nodes(index: float, service: int, **metrics: float) -> MeshSnapshot:
 def test_calls_that_take_another_way_speak_against_the_caller_and_both_destinations() -> None:
     evidence = evidence_of(rerouted(0.7))
     for service in (CART, STORE, IDLE):
-        assert said(evidence, service, "vanished") == pytest.approx(DISAPPEARANCE_SURPRISE)
+        assert said(evidence, service, "vanished") == pytest.approx(REROUTE_SURPRISE)
     assert said(evidence, SEARCH, "vanished") == 0
-    assert evidence.page[evidence.names.index(SERVICES[CART])] >= DISAPPEARANCE_SURPRISE
+    assert evidence.page[evidence.names.index(SERVICES[CART])] >= REROUTE_SURPRISE
 
 
 def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
@@ -37,7 +37,23 @@ def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
 
 
 def test_few_calls_or_a_small_share_count_for_less() -> None:
-    assert said(evidence_of(rerouted(0.03)), CART, "vanished") < 0.2 * DISAPPEARANCE_SURPRISE
+    assert said(evidence_of(rerouted(0.03)), CART, "vanished") < 0.2 * REROUTE_SURPRISE
+
+
+@pytest.mark.parametrize(("minutes", "counts"), [(3, True), (6, False)])
+def test_a_slow_move_counts_while_its_calls_are_new(minutes: int, counts: bool) -> None:
+    """Traffic moves slowly; its new calls exist for some minutes before the move is large."""
+    slow = [rerouted(0.05, index=30 + i) for i in range(minutes * 4)]
+    found = evidence_of(*slow, rerouted(0.7, index=30 + len(slow)))
+    assert (said(found, CART, "vanished") > 0) == counts
+
+
+def test_traffic_that_moves_to_a_new_service_is_no_rerouting() -> None:
+    """A canary or a replacement takes over, however long that takes."""
+    for already in (0, 5, 12):
+        canary = [replaced(0.05, 30 + i) for i in range(already)]
+        found = evidence_of(*canary, replaced(0.7, 30 + already))
+        assert found.kinds[:, EvidenceKind.VANISHED].max() == 0, NEW
 
 
 def test_a_wrong_route_counts_although_a_rollout_announced_a_change() -> None:
@@ -45,7 +61,7 @@ def test_a_wrong_route_counts_although_a_rollout_announced_a_change() -> None:
     announced = rerouted(0.7, change=True)
     memory = state.memory.advance_changes(announced.changes, AlertPolicy().change_memory)
     evidence = evidence_of(announced, state=replace(state, memory=memory))
-    assert said(evidence, CART, "vanished") == pytest.approx(DISAPPEARANCE_SURPRISE)
+    assert said(evidence, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)
 
 
 def test_errors_matter_beside_the_usual() -> None:
