@@ -35,18 +35,13 @@ def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evi
     return gather(state, observation, decoded, surprise, AlertPolicy())
 
 
-def rerouted(share: float, *, change: bool = False, index: int = 30) -> MeshSnapshot:
-    """The cart sends this share of its calls to the idle service instead of to the store."""
+def snapshot_with_move(
+    share: float, *, change: bool = False, index: int = 30, to: str = SERVICES[IDLE]
+) -> MeshSnapshot:
+    """The cart sends this share of its calls to another service instead of to the store."""
     edges = np.array([*[EDGE] * len(CALLS), EDGE])
     edges[2, 0] *= 1 - share
     edges[4, 0] *= share
     changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if change else []
-    return snapshot(index, calls=(*CALLS, (CART, IDLE)), edges=edges, changes=changes)
-
-
-def replaced(share: float, index: int = 30) -> MeshSnapshot:
-    """The cart sends this share of its calls to a new service instead of to the store."""
-    edges = np.array([*[EDGE] * len(CALLS), EDGE])
-    edges[2, 0] *= 1 - share
-    edges[4, 0] *= share
-    return snapshot(index, (*SERVICES, NEW), (*CALLS, (CART, len(SERVICES))), edges=edges)
+    services = SERVICES if to in SERVICES else (*SERVICES, to)
+    return snapshot(index, services, (*CALLS, (CART, services.index(to))), edges=edges, changes=changes)

@@ -8,7 +8,7 @@ import pytest
 from model.incidents.tracking import AlertPolicy
 from model.scoring.evidence import REROUTE_SURPRISE, Evidence, EvidenceKind, page_score
 from model.snapshot import MeshSnapshot
-from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, replaced, rerouted
+from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, snapshot_with_move
 from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
 
 
@@ -24,7 +24,7 @@ def with_nodes(index: float, service: int, **metrics: float) -> MeshSnapshot:
 
 
 def test_calls_that_take_another_way_speak_against_the_caller_and_both_destinations() -> None:
-    evidence = evidence_of(rerouted(0.7))
+    evidence = evidence_of(snapshot_with_move(0.7))
     for service in (CART, STORE, IDLE):
         assert said(evidence, service, "vanished") == pytest.approx(REROUTE_SURPRISE)
     assert said(evidence, SEARCH, "vanished") == 0
@@ -37,28 +37,28 @@ def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
 
 
 def test_few_calls_or_a_small_share_count_for_less() -> None:
-    assert said(evidence_of(rerouted(0.03)), CART, "vanished") < 0.2 * REROUTE_SURPRISE
+    assert said(evidence_of(snapshot_with_move(0.03)), CART, "vanished") < 0.2 * REROUTE_SURPRISE
 
 
 @pytest.mark.parametrize(("minutes", "counts"), [(3, True), (6, False)])
 def test_a_slow_move_counts_while_its_calls_are_new(minutes: int, counts: bool) -> None:
     """Traffic moves slowly; its new calls exist for some minutes before the move is large."""
-    slow = [rerouted(0.05, index=30 + i) for i in range(minutes * 4)]
-    found = evidence_of(*slow, rerouted(0.7, index=30 + len(slow)))
+    slow = [snapshot_with_move(0.05, index=30 + i) for i in range(minutes * 4)]
+    found = evidence_of(*slow, snapshot_with_move(0.7, index=30 + len(slow)))
     assert (said(found, CART, "vanished") > 0) == counts
 
 
 def test_traffic_that_moves_to_a_new_service_is_no_rerouting() -> None:
     """A canary or a replacement takes over, however long that takes."""
     for already in (0, 5, 12):
-        canary = [replaced(0.05, 30 + i) for i in range(already)]
-        found = evidence_of(*canary, replaced(0.7, 30 + already))
-        assert found.kinds[:, EvidenceKind.VANISHED].max() == 0, NEW
+        canary = [snapshot_with_move(0.05, index=30 + i, to=NEW) for i in range(already)]
+        found = evidence_of(*canary, snapshot_with_move(0.7, index=30 + already, to=NEW))
+        assert found.kinds[:, EvidenceKind.VANISHED].max() == 0
 
 
 def test_a_wrong_route_counts_although_a_rollout_announced_a_change() -> None:
     state = settled_state()
-    announced = rerouted(0.7, change=True)
+    announced = snapshot_with_move(0.7, change=True)
     memory = state.memory.advance_changes(announced.changes, AlertPolicy().change_memory)
     evidence = evidence_of(announced, state=replace(state, memory=memory))
     assert said(evidence, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)

@@ -9,7 +9,7 @@ from model.scoring.evidence import Evidence
 from model.scoring.explanations import OWN, SERIES
 from model.snapshot import MeshSnapshot
 from model.verdict import LOST, MOVED, NEW, VANISHED
-from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, rerouted
+from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, snapshot_with_move
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
 
 REQUESTS, ERRORS, P99, CPU, MEMORY = 0, 1, 3, 4, 5  # columns of a service's metrics
@@ -76,7 +76,7 @@ def test_a_disappeared_service_has_one_reason_with_its_missing_requests() -> Non
 
 
 def test_rerouted_calls_are_reasons_at_all_three_services() -> None:
-    evidence = evidence_of(rerouted(0.7))
+    evidence = evidence_of(snapshot_with_move(0.7))
     assert said(evidence, CART)[0] == (MOVED, "shop/idle", pytest.approx(35), 0.0)
     assert said(evidence, IDLE)[0] == (NEW, "shop/cart", pytest.approx(35), 0.0)
     assert said(evidence, STORE)[0] == (LOST, "shop/cart", pytest.approx(15), pytest.approx(50, rel=0.2))
