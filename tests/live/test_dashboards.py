@@ -39,7 +39,6 @@ MAY_BE_EMPTY = {
     "ray_node_gram_used",
     "ray_node_gram_available",
     "ray_serve_deployment_error_counter_total",
-    "tagae_failed_logins_total",
     "tagae_parts_missing_total",
     "tagae_retries_total",
 }

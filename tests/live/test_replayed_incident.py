@@ -158,7 +158,7 @@ def replay_verdicts(
     [
         pytest.param(FINE_MS, (16.0,), (Tolerance(0.99, 0.95, 1, 0.05),), id="fine buckets"),
         pytest.param(
-            COARSE_MS, (16.0, 60.0), (Tolerance(0.98, 0.9, 2, 0.25), Tolerance(0.95, 0.8, 3, 0.5)), id="Istio's buckets"
+            COARSE_MS, (16.0, 60.0), (Tolerance(0.98, 0.9, 1, 0.25), Tolerance(0.95, 0.8, 3, 0.5)), id="Istio's buckets"
         ),
     ],
 )
