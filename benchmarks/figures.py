@@ -130,7 +130,8 @@ def overload() -> str:
     )
     return (
         "Each client has its own mesh, runs in a closed loop, and waits as long as a 429 says. Clients and service "
-        f"share 2 cores (`python -m benchmarks.bench_overload`):\n\n{table(header, body)}"
+        "share 2 cores. Verdicts per second are the median of three rounds "
+        f"(`python -m benchmarks.bench_overload`):\n\n{table(header, body)}"
     )
 
 

@@ -19,12 +19,20 @@ AS_A_POD = {
 }
 
 
-def jobs(targets: Mapping[str, Sequence[str]], seconds: float) -> list[dict[str, Any]]:
-    """The scrape configs that we ship, of these targets by job, so often; everything else as shipped."""
+def jobs(targets: Mapping[str, Sequence[str]], seconds: float, token_file: Path | None = None) -> list[dict[str, Any]]:
+    """Return the scrape configs that we ship, for these targets by job.
+
+    Args:
+        targets: addresses of each job.
+        seconds: between two scrapes.
+        token_file: where a job needs a login, the token is read from here; None: the service is on loopback without
+            tokens.
+    """
     found = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
     for job in found:
         job.pop("kubernetes_sd_configs", None)
-        job.pop("authorization", None)  # the services of these tests are on loopback and have no login
+        if job.pop("authorization", None) and token_file:
+            job["authorization"] = {"credentials_file": str(token_file)}
         job["static_configs"] = [{"targets": list(targets[job["job_name"]]), "labels": AS_A_POD}]
         job["scrape_interval"] = job["scrape_timeout"] = f"{round(seconds * 1000)}ms"
     return list(found)

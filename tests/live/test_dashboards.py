@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from model.snapshot import MeshSnapshot
+from serve_app.access import Scope, editing
 from serve_app.api.codec import snapshot_document
 from serve_app.collect.prometheus.source import KUBERNETES
 from serve_app.simulator.mesh.topology import MeshSpec
@@ -48,6 +49,7 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
     """A second stands for fifteen; of four receivers one takes what it is sent."""
     return f"""
         serve.port = 0
+        serve.tokens_file = "{folder / "tokens.toml"}"
         serve.metrics_port = {metrics_port}
         store.path = "{folder / "state"}"
         scorer.device = "cpu"
@@ -101,28 +103,43 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             for name, behaviour in behaviours.items()
         }
         config, (port,) = folder / "tagae.toml", free_ports(1)
+        token, token_file = editing.create(folder / "tokens.toml", "test", [Scope.READ, Scope.WRITE]), folder / "token"
+        token_file.write_text(token)
         config.write_text(settings(folder, port, **urls))
         _, service = open_until_the_end.enter_context(start_service("--config", str(config)))
         targets = {"tagae": [service.removeprefix("http://")], "tagae-ray": [f"127.0.0.1:{port}"]}
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
-        monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS), rules=[alerts])
+        monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS, token_file), rules=[alerts])
         open_until_the_end.callback(monitor.program.end)
         monitor.wait()
-        http = open_until_the_end.enter_context(
-            httpx.Client(base_url=service, timeout=PATIENCE_SECONDS, trust_env=False)
+        http, stranger = (
+            open_until_the_end.enter_context(
+                httpx.Client(
+                    base_url=service,
+                    headers=headers,
+                    timeout=PATIENCE_SECONDS,
+                    trust_env=False,
+                    transport=httpx.HTTPTransport(local_address=address),
+                )
+            )
+            for address, headers in (
+                ("127.0.0.1", {"authorization": f"Bearer {token}"}),
+                ("127.0.0.2", {}),  # failed logins block only the address they come from
+            )
         )
-        use_service(http, snapshots, monitor.url)
+        use_service(http, stranger, snapshots, monitor.url)
         yield monitor.url
 
 
-def use_service(http: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> None:
-    """Use the service until everything that should be drawn is."""
+def use_service(http: httpx.Client, stranger: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> None:
+    """Use the service until everything that should be drawn is. The stranger has no token."""
     until, i = time.monotonic() + WITHIN_SECONDS, 0
     wanted = [query for query in dashboard_queries() if not query.metrics & MAY_BE_EMPTY]
     while wanted and time.monotonic() < until:
         document = json.dumps(snapshot_document(snapshots[min(i, QUIET)]))
         http.post("/v1/meshes/pushed/snapshots", content=document)  # the same again is answered 200, another 409
         http.get("/v1/meshes/unknown/verdict")
+        stranger.post("/login", json={"token": "wrong"})
         wanted = [query for query in wanted if not query_series(url, query)]
         i += 1
 
