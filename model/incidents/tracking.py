@@ -140,6 +140,7 @@ class IncidentMemory:
         above_notice: the same for the level of notices.
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
+        settled: services whose last planned change is remembered for the last time; of the present snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
         feedback: from people, the newest last.
         mutes: set by people, in force and to come, in the order in which they were set.
@@ -160,6 +161,7 @@ class IncidentMemory:
     mutes: tuple[Mute, ...] = ()
     last_hidden: dict[str, datetime] = field(default_factory=dict)
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
+    settled: frozenset[str] = frozenset()
 
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services belong to an open incident. Baselines do not learn from them."""
@@ -194,6 +196,12 @@ class IncidentMemory:
             return np.zeros(len(node_ids), bool)
         return np.fromiter((name in names for name in node_ids), bool, len(node_ids))
 
+    def has_settled_change(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services have a planned change that is remembered for the last time."""
+        if not self.settled:
+            return np.zeros(len(node_ids), bool)
+        return np.fromiter((name in self.settled for name in node_ids), bool, len(node_ids))
+
     def advance_changes(self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0) -> "IncidentMemory":
         """Advance by one snapshot: add its announced changes, and drop those older than ``keep`` snapshots.
 
@@ -205,7 +213,10 @@ class IncidentMemory:
             for change, age in self.changes
             if age + 1 < (max(keep, keep_deletions) if change.kind in DELETIONS else keep)
         )
-        return replace(self, changes=(*older, *((change, 0) for change in changes)))
+        remembered = (*older, *((change, 0) for change in changes))
+        ages = {change.service: age for change, age in remembered if change.kind not in DELETIONS}  # of the newest
+        settled = frozenset(service for service, age in ages.items() if age + 1 >= keep)
+        return replace(self, changes=remembered, settled=settled)
 
     def attach_changes(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
         """Attach the planned changes at the services of each open incident. They stay with it longer than changes are
@@ -294,6 +305,7 @@ class IncidentMemory:
             mutes=tuple(mute for mute in self.mutes if mute.end > now),
             last_hidden={service: last for service, last in self.last_hidden.items() if last >= oldest},
             active_mutes=ActiveMutes(),
+            settled=frozenset(),
         )
 
 

@@ -7,7 +7,7 @@ and the shipped tail of exposed rows moves towards these counts as they grow.
 
 import numpy as np
 
-from model.features import Array
+from model.features import Array, Channel
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import SCALES, TAIL_START, Deviation
 
@@ -17,6 +17,9 @@ EXPOSURES = 3
 # Slots of an impact: exposed snapshots, spells in the tail, snapshots in such spells, sum of the excess.
 SEEN, BEGUN, ABOVE, EXCESS = range(4)
 IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
+# Channels whose usual level no planned change sets: a lasting effect on traffic or errors is a fault, such as a wrong
+# route. A new version may be slower for good, or need more memory.
+KEPT = frozenset({"request_rate", "requests_per_second", "weight", "error_rate"})
 
 
 def no_impact(channels: int) -> Array:
@@ -35,6 +38,19 @@ def exposures(changed: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntAr
         node[source[edge == OWN]] = BESIDE
         node[changed] = OWN
     return node, edge
+
+
+def settled_series(exposure: IntArray, paused: BoolArray, channels: tuple[Channel, ...]) -> BoolArray:
+    """Return the series ``[N, C]`` to which a planned change sets a new usual level when it is over.
+
+    Args:
+        exposure: ``[N]`` to the changes that are over with this snapshot.
+        paused: ``[N]`` rows in an alert, which keep their usual level.
+        channels: C channels.
+    """
+    settles = np.array([channel.name not in KEPT for channel in channels])
+    series: BoolArray = ((exposure != UNEXPOSED) & ~paused)[:, None] & settles
+    return series
 
 
 def update_impact(impact: Array, deviation: Deviation, exposure: IntArray, muted: BoolArray) -> Array:

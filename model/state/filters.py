@@ -165,6 +165,27 @@ def update_filters(
     return deviation, filters
 
 
+def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray) -> Array:
+    """Return filters to which the present level of some series is normal.
+
+    The fast centre moves by the average deviation over 4 snapshots, in which each is clipped to ``BOUND``. So moderate
+    deviations become normal, and gross ones remain.
+
+    Args:
+        filters: ``[13, N, C]`` after this snapshot; not changed.
+        deviation: of this snapshot.
+        accepted: ``[N, C]`` series whose level is accepted, if they were measured.
+    """
+    accepted = deviation.observed & accepted
+    if not accepted.any():
+        return filters
+    filters = filters.copy()
+    level = deviation.expected + filters[SHORT] * deviation.spread
+    filters[CENTRE] = np.where(accepted, level, filters[CENTRE])
+    filters[SHORT : LONG + 1] = np.where(accepted, 0, filters[SHORT : LONG + 1])
+    return filters
+
+
 def _score(
     value: Array, filters: Array, centre: int, noise: Array, floor: Array, uncertainty: Array
 ) -> tuple[Array, Array]:

@@ -17,8 +17,8 @@ from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, ChannelValues, channel_values
 from model.incidents.tracking import IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
-from model.state.change_impact import UNEXPOSED, exposures, no_impact, update_impact
-from model.state.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, new_filters, update_filters
+from model.state.change_impact import UNEXPOSED, exposures, no_impact, settled_series, update_impact
+from model.state.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, accept_level, new_filters, update_filters
 from model.state.history import History, append_block, block_length, new_history
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
@@ -142,6 +142,9 @@ def observe(
     edge, edge_filters = update_filters(
         state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, edge_paused, EDGE_CHANNELS
     )
+    over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
+    node_filters = accept_level(node_filters, node, settled_series(over, paused, NODE_CHANNELS))
+    edge_filters = accept_level(edge_filters, edge, settled_series(edge_over, edge_paused, EDGE_CHANNELS))
     if due is not None:
         node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
     observation = Observation(

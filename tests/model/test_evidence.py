@@ -7,7 +7,7 @@ import pytest
 
 from model.incidents.tracking import AlertPolicy
 from model.scoring.evidence import REROUTE_SURPRISE, Evidence, EvidenceKind, page_score
-from model.snapshot import MeshSnapshot
+from model.snapshot import MeshSnapshot, PlannedChange
 from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, snapshot_with_move
 from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
 
@@ -80,3 +80,24 @@ def test_resources_count_less_and_load_raises_no_alert() -> None:
     for row, kind in enumerate((EvidenceKind.RESOURCES, EvidenceKind.LATENCY, EvidenceKind.RISE)):
         kinds[row, kind] = 6.0
     np.testing.assert_allclose(page_score(kinds), [3.6, 6.0, 0.0], rtol=1e-6)
+
+
+def page_scores_while_slower(*, deployed: bool) -> list[float]:
+    """The highest page score of each snapshot while a service is half slower than before, with or without a deploy."""
+    policy, state, scores = AlertPolicy(), settled_state(100), []
+    changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if deployed else []
+    for i in range(40):
+        memory = state.memory.advance_changes(changes if i == 0 else (), policy.change_memory)
+        slower = with_nodes(100 + i, CART, _2=1.5 * NODE[2], _3=1.5 * NODE[3])
+        state = replace(state, memory=memory)
+        scores.append(float(evidence_of(slower, state=state).page.max()))
+        state = watch([slower], state)[1]
+    return scores
+
+
+def test_a_service_that_stays_slower_after_a_deploy_becomes_normal() -> None:
+    settled = AlertPolicy().change_memory
+    with_deploy, without = (np.array(page_scores_while_slower(deployed=deployed)) for deployed in (True, False))
+    assert without[settled:].max() > 2
+    assert with_deploy[settled:].max() < 0.5
+    assert with_deploy[:settled].max() > 2, "it deviates while the change is new"

@@ -2,18 +2,20 @@
 
 import numpy as np
 
-from model.features import Channel
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, Channel
 from model.state.change_impact import (
     ABOVE,
     BEGUN,
     BESIDE,
     EXCESS,
     IMPACT_MEMORY,
+    KEPT,
     OWN,
     SEEN,
     UNEXPOSED,
     exposures,
     no_impact,
+    settled_series,
     update_impact,
 )
 from model.state.filters import SLOTS, TAIL_START, Deviation, new_filters, update_filters
@@ -40,6 +42,15 @@ def test_a_change_exposes_its_service_its_callers_and_their_calls() -> None:
     np.testing.assert_array_equal(node, [UNEXPOSED, BESIDE, OWN, UNEXPOSED])
     np.testing.assert_array_equal(edge, [UNEXPOSED, OWN, BESIDE, UNEXPOSED])
     assert not np.concatenate(exposures(QUIET, calls)).any()
+
+
+def test_latency_and_resources_settle_after_a_change_and_traffic_and_errors_do_not() -> None:
+    rows, paused = np.array([UNEXPOSED, BESIDE, OWN, OWN]), np.array([False, False, False, True])
+    for channels, kept in ((NODE_CHANNELS, {"request_rate", "error_rate"}), (EDGE_CHANNELS, KEPT - {"request_rate"})):
+        series = settled_series(rows, paused, channels)
+        assert not series[[0, 3]].any()
+        for row in (1, 2):
+            assert {c.name for c, settles in zip(channels, series[row], strict=True) if not settles} == kept
 
 
 def test_exposed_rows_are_counted_by_exposure_and_others_are_not() -> None:

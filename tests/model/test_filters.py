@@ -25,6 +25,7 @@ from model.state.filters import (
     TAIL_START,
     VARIANCE,
     Deviation,
+    accept_level,
     new_filters,
     update_filters,
 )
@@ -323,3 +324,23 @@ def test_the_argument_is_unchanged() -> None:
     told = deviation.past_short.copy()
     series.see(9.0)
     np.testing.assert_array_equal(deviation.past_short, told)
+
+
+@pytest.mark.parametrize(("sigmas", "is_normal"), [(3.0, True), (25.0, False)])
+def test_a_moderate_level_is_accepted_and_a_gross_one_is_not(sigmas: float, is_normal: bool) -> None:
+    series = Series(2).settle()
+    for _ in range(13):
+        deviation = series.see(sigmas * SIGMA, sigmas * SIGMA)
+    before = series.filters
+    series.filters = accept_level(before, deviation, np.array([[True], [False]]))
+    np.testing.assert_array_equal(series.filters[:, 1], before[:, 1])
+    assert not series.slot(slice(SHORT, LONG + 1))[:, 0].any()
+    after = series.see(sigmas * SIGMA, sigmas * SIGMA)
+    assert (after.level[:, 0] < TAIL_START).all() == is_normal
+    assert (after.level[:, 1] > after.level[:, 0]).all()
+
+
+def test_a_series_that_was_not_measured_is_not_accepted() -> None:
+    series = Series().settle()
+    deviation = series.see(1.0, measured=False)
+    assert accept_level(series.filters, deviation, np.array([[True]])) is series.filters

@@ -248,6 +248,23 @@ def test_changes_are_remembered_for_so_many_snapshots() -> None:
     assert memory.advance_changes([], 3).advance_changes([], 3).changes == ((scale, 2),)
 
 
+def test_a_change_settles_in_the_last_snapshot_in_which_it_is_remembered() -> None:
+    deploy, retire = PlannedChange("deploy", NAMES[0]), PlannedChange("deletion", NAMES[2])
+    memory = IncidentMemory().advance_changes([deploy, retire], 3)
+    settled = []
+    for _ in range(4):
+        settled.append(memory.has_settled_change(NAMES).nonzero()[0].tolist())
+        memory = memory.advance_changes([], 3, 10)
+    assert settled == [[], [], [0], []]
+
+
+def test_a_change_settles_after_the_newest_of_its_service() -> None:
+    deploy = PlannedChange("deploy", NAMES[0])
+    memory = IncidentMemory().advance_changes([deploy], 3).advance_changes([], 3).advance_changes([deploy], 3)
+    settled = [(memory := memory.advance_changes([], 3)).settled for _ in range(3)]
+    assert settled == [frozenset(), {NAMES[0]}, frozenset()]
+
+
 def test_an_incident_keeps_what_was_planned_near_it_longer_than_changes_are_remembered() -> None:
     watch = Watch()
     mine, elsewhere = PlannedChange("deploy", NAMES[1], "v2"), PlannedChange("deploy", NAMES[7])
