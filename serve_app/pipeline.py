@@ -336,6 +336,7 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
         memory = replace(
             memory,
             above_level={},
+            above_lasting={},
             above_notice={},
             open=(),
             alerted_scores=before.alerted_scores,

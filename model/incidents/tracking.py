@@ -23,10 +23,14 @@ CLEAR_SECONDS = 120.0
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 LONGEST_PAUSE = 1800.0  # s in which the baselines of services in an alert pause
 STRONGER = 1.3  # times the peak, for new suspects after the onset
+LASTING_DECADES = 2.5  # that a page score gains when it lasts
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
 REMEMBERED = 50  # past incidents that feedback can refer to
 MOST_CHANGES = 10  # planned changes kept with an incident
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
+
+
+Streaks = dict[str, tuple[int, datetime]]  # by service: bits of the last snapshots, 1 = newest, and the first one's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class AlertPolicy:
         false_notices_per_day: budget of false notices; None: the same.
         confirm: snapshots above the level (k) ...
         confirm_of: ... of the last so many (n) that confirm a service.
+        lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
         clear: most snapshots without a confirmed service after which an incident ends (:meth:`clear_after`).
         percentile: of the mesh scores without alerts, for the threshold that is shown.
         history: mesh scores kept for it.
@@ -50,6 +55,8 @@ class AlertPolicy:
     false_notices_per_day: float | None = None
     confirm: int = 2
     confirm_of: int = 3
+    lasting: int = 12
+    lasting_of: int = 16
     clear: int = 4
     percentile: float = 99.0
     history: int = 2000
@@ -137,6 +144,7 @@ class IncidentMemory:
         alerted_scores: time and mesh score of snapshots with an alert, oldest first.
         above_level: for each service above its level in the last n snapshots: bits (1 = newest), and when the streak
             began.
+        above_lasting: the same for ``LASTING_DECADES`` below the page level.
         above_notice: the same for the level of notices.
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
@@ -152,8 +160,9 @@ class IncidentMemory:
     scores: tuple[float, ...] = ()
     times: tuple[float, ...] = ()
     alerted_scores: tuple[tuple[float, float], ...] = ()
-    above_level: dict[str, tuple[int, datetime]] = field(default_factory=dict)
-    above_notice: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    above_level: Streaks = field(default_factory=dict)
+    above_lasting: Streaks = field(default_factory=dict)
+    above_notice: Streaks = field(default_factory=dict)
     open: tuple[OpenIncident, ...] = ()
     changes: tuple[tuple[PlannedChange, int], ...] = ()
     past: tuple[PastIncident, ...] = ()
@@ -262,12 +271,12 @@ class IncidentMemory:
         memory = replace(self, feedback=(*self.remove_feedback(feedback.incident).feedback, feedback))
         if feedback.was_incident:
             return memory
-        above_level, above_notice = (
+        above_level, above_lasting, above_notice = (
             {name: bits for name, bits in above.items() if name not in feedback.services}
-            for above in (self.above_level, self.above_notice)
+            for above in (self.above_level, self.above_lasting, self.above_notice)
         )
         still_open = tuple(i for i in self.open if i.id != feedback.incident)
-        return replace(memory, open=still_open, above_level=above_level, above_notice=above_notice)
+        return replace(memory, open=still_open, above_level=above_level, above_lasting=above_lasting, above_notice=above_notice)
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
         """Remove the feedback on an incident."""
@@ -330,14 +339,9 @@ class Group:
 
 
 def confirm_services(
-    above: dict[str, tuple[int, datetime]],
-    names: Sequence[str],
-    scores: Array,
-    level: float,
-    policy: AlertPolicy,
-    at: datetime,
-) -> tuple[dict[str, tuple[int, datetime]], BoolArray]:
-    """Update the services above their level; ``above`` as in :class:`IncidentMemory`.
+    above: Streaks, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
+) -> tuple[Streaks, BoolArray]:
+    """Update the services above their level.
 
     Returns:
         Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
@@ -349,9 +353,13 @@ def confirm_services(
             before, since = bits.get(name, (0, at))
             bits[name] = (before | 1, since if before else at)
     bits = {name: value for name, value in bits.items() if value[0]}
-    found = [bits.get(name, (0, at))[0] for name in names]
-    confirmed = np.array([b & 1 and b.bit_count() >= policy.confirm for b in found], bool)
-    return bits, confirmed
+    return bits, is_confirmed(bits, names, policy.confirm)
+
+
+def is_confirmed(above: Streaks, names: Sequence[str], confirm: int) -> BoolArray:
+    """Return which candidates ``[M]`` are above their level now and in at least ``confirm`` of the last snapshots."""
+    found = (above[name][0] if name in above else 0 for name in names)
+    return np.array([bool(bits & 1) and bits.bit_count() >= confirm for bits in found], bool)
 
 
 def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Group]:

@@ -211,7 +211,7 @@ def _update_interval(state: MeshState, snapshot: MeshSnapshot) -> MeshState:
         node_filters=node_filters,
         edge_filters=edge_filters,
         node_history=new_history(len(state.node_ids)),
-        memory=replace(state.memory, above_level={}, above_notice={}, open=(), changes=()),
+        memory=replace(state.memory, above_level={}, above_lasting={}, above_notice={}, open=(), changes=()),
     )
 
 

@@ -16,7 +16,7 @@ from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.mutes import Mute
-from model.incidents.tracking import IncidentMemory, OpenIncident
+from model.incidents.tracking import IncidentMemory, OpenIncident, Streaks
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.history import new_history
 from model.state.load_adapter import Adaptation, Adapter
@@ -108,6 +108,7 @@ def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
         "hot": memory.above_level,
+        "above_lasting": memory.above_lasting,
         "above_notice": memory.above_notice,
         "open": [
             _document(i)
@@ -151,6 +152,7 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         if "withheld" in tensors
         else (),
         above_level=_streaks(document["hot"]),
+        above_lasting=_streaks(document.get("above_lasting", {})),
         above_notice=_streaks(document.get("above_notice", {})),
         open=tuple(map(_open, document["open"])),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
@@ -161,7 +163,7 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
     )
 
 
-def _streaks(document: dict[str, Any]) -> dict[str, tuple[int, datetime]]:
+def _streaks(document: dict[str, Any]) -> Streaks:
     return {name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document.items()}
 
 
