@@ -134,6 +134,7 @@ class Evidence:
         notice: ``[M]`` surprise of resources that become short, for notices.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
+        lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
     """
 
     names: tuple[str, ...]
@@ -150,6 +151,7 @@ class Evidence:
     notice: Array
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
+    lasting: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

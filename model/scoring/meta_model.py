@@ -254,8 +254,8 @@ def _with_lasting(
     above, lasting = confirm_services(
         memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
     )
-    page = evidence.page + np.float32(LASTING_DECADES) * lasting
-    return replace(memory, above_lasting=above), replace(evidence, page=page)
+    decades = np.float32(LASTING_DECADES) * lasting
+    return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)
 
 
 def _with_lasting_since(above: Streaks, lasting: Streaks, policy: AlertPolicy, when: VerdictContext) -> Streaks:
@@ -475,8 +475,9 @@ def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdict
 
 
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
-    """Return nats ``[R]`` for each candidate from its own page score."""
-    return torch.from_numpy(PAGE_NATS * np.minimum(evidence.page[rows], np.float32(MOST_DECADES)))
+    """Return nats ``[R]`` for each candidate from its own page score. How long it lasts says nothing about the cause."""
+    page = evidence.page[rows] if evidence.lasting is None else (evidence.page - evidence.lasting)[rows]
+    return torch.from_numpy(PAGE_NATS * np.minimum(page, np.float32(MOST_DECADES)))
 
 
 def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
