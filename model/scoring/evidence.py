@@ -32,6 +32,7 @@ from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray
+from model.state.change_impact import OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
@@ -88,6 +89,7 @@ MOST_CANDIDATES = 256
 WORTH_A_LOOK = 2.0  # surprise from which a service is a candidate: one in a hundred
 # Surprise of events that normal traffic never shows: callers miss a service, or calls go elsewhere.
 DISAPPEARANCE_SURPRISE, REROUTE_SURPRISE = 6.0, 8.0
+FAILING_SURPRISE = 6.5  # of a service that fails a third of its requests, even after a deploy
 LEAST_REQUESTS = 50  # requests on new calls that count in full
 LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
 REROUTE_COUNTED = 4  # snapshots whose requests count
@@ -394,7 +396,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, EvidenceKind.LATENCY_RAW] = _either(
         s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
     )
-    kinds[:, EvidenceKind.ERROR] = s.node[:, ERROR] * material[2]
+    kinds[:, EvidenceKind.ERROR] = np.maximum(s.node[:, ERROR] * material[2], _failing(state, observation))
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
     kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
@@ -417,6 +419,24 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     )
     kinds[:, EvidenceKind.STRUCTURE] = _unlikely_calls(state, observation, decoded, count)
     return kinds
+
+
+def _failing(state: MeshState, observation: Observation) -> Array:
+    """Return the surprise ``[N]`` of services that fail for many users while a planned change is near.
+
+    Deploys cause errors for a moment in most meshes, so the tails near changes are heavy. They do not excuse a service
+    that fails a third of its requests: ``FAILING_SURPRISE`` if that is true of enough requests.
+    """
+    node = observation.node
+    exposed = (observation.node_exposure == OWN) & node.observed[:, ERROR] & node.observed[:, RATE]
+    failing = np.zeros(len(exposed), np.float32)
+    if not exposed.any():
+        return failing
+    now, usual = (np.float32(1) / (1 + np.exp(-v[exposed, ERROR])) for v in (node.value, node.expected))
+    rate = np.exp(node.value[exposed, RATE]) - np.float32(NODE_CHANNELS[RATE].offset)
+    requests = np.clip(rate * state.interval_seconds / LEAST_REQUESTS, 0, 1)
+    failing[exposed] = FAILING_SURPRISE * requests * np.clip((now - usual - 0.15) / 0.15, 0, 1)
+    return failing
 
 
 def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
