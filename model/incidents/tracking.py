@@ -57,7 +57,7 @@ class AlertPolicy:
     confirm_of: int = 3
     lasting: int = 12
     lasting_of: int = 16
-    clear: int = 4
+    clear: int = 8
     percentile: float = 99.0
     history: int = 2000
     mute_intervals: int = 2

@@ -46,7 +46,7 @@ class AlertSettings(SettingsGroup):
     )
     confirm_snapshots: int = Field(2, ge=1, description="k: anomalous snapshots among the last n that open an incident")
     window_snapshots: int = Field(3, ge=1, description="n: see confirm_snapshots")
-    clear_snapshots: int = Field(4, ge=1, description="normal snapshots in a row that close an incident")
+    clear_snapshots: int = Field(8, ge=1, description="normal snapshots in a row that close an incident")
     mute_after_deletion_intervals: int = Field(
         2, ge=0, description="intervals for which a planned deletion mutes its neighbours"
     )
