@@ -30,7 +30,8 @@ MOST_CHANGES = 10  # planned changes kept with an incident
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
 
 
-Streaks = dict[str, tuple[int, datetime]]  # by service: bits of the last snapshots, 1 = newest, and the first one's time
+# By service: in which of the last snapshots it was above a level, as bits (1 = newest), and when the streak began.
+Streaks = dict[str, tuple[int, datetime]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +143,7 @@ class IncidentMemory:
     Attributes:
         scores, times: mesh scores without alerts, and when (Unix, s), oldest first.
         alerted_scores: time and mesh score of snapshots with an alert, oldest first.
-        above_level: for each service above its level in the last n snapshots: bits (1 = newest), and when the streak
-            began.
+        above_level: services above their page level in one of the last n snapshots.
         above_lasting: the same for ``LASTING_DECADES`` below the page level.
         above_notice: the same for the level of notices.
         open: open incidents, notices included.
@@ -276,7 +276,9 @@ class IncidentMemory:
             for above in (self.above_level, self.above_lasting, self.above_notice)
         )
         still_open = tuple(i for i in self.open if i.id != feedback.incident)
-        return replace(memory, open=still_open, above_level=above_level, above_lasting=above_lasting, above_notice=above_notice)
+        return replace(
+            memory, open=still_open, above_level=above_level, above_lasting=above_lasting, above_notice=above_notice
+        )
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
         """Remove the feedback on an incident."""

@@ -351,7 +351,8 @@ def excess(kinds: Array, level: Array) -> Array:
     All symptoms are reduced by the same share, because the page score of scaled symptoms is the scaled page score.
     """
     share = 1 - (level - MARGIN) / np.maximum(page_score(kinds), level - MARGIN)
-    return symptoms(kinds) * share[:, None].astype(np.float32)
+    over: Array = symptoms(kinds) * share[:, None].astype(np.float32)
+    return over
 
 
 def notice_excess(notice: Array, memory: IncidentMemory, names: Sequence[str], level: float) -> Array:
@@ -396,7 +397,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, EvidenceKind.LATENCY_RAW] = _either(
         s.node_raw[:, P50] * raw_material[0], s.node_raw[:, P99] * raw_material[1]
     )
-    kinds[:, EvidenceKind.ERROR] = np.maximum(s.node[:, ERROR] * material[2], _failing(state, observation))
+    kinds[:, EvidenceKind.ERROR] = np.maximum(s.node[:, ERROR] * material[2], failing(state, observation))
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_material[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
     kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
@@ -421,7 +422,7 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     return kinds
 
 
-def _failing(state: MeshState, observation: Observation) -> Array:
+def failing(state: MeshState, observation: Observation) -> Array:
     """Return the surprise ``[N]`` of services that fail for many users while a planned change is near.
 
     Deploys cause errors for a moment in most meshes, so the tails near changes are heavy. They do not excuse a service
@@ -429,14 +430,14 @@ def _failing(state: MeshState, observation: Observation) -> Array:
     """
     node = observation.node
     exposed = (observation.node_exposure == OWN) & node.observed[:, ERROR] & node.observed[:, RATE]
-    failing = np.zeros(len(exposed), np.float32)
+    surprise = np.zeros(len(exposed), np.float32)
     if not exposed.any():
-        return failing
+        return surprise
     now, usual = (np.float32(1) / (1 + np.exp(-v[exposed, ERROR])) for v in (node.value, node.expected))
     rate = np.exp(node.value[exposed, RATE]) - np.float32(NODE_CHANNELS[RATE].offset)
-    requests = np.clip(rate * state.interval_seconds / LEAST_REQUESTS, 0, 1)
-    failing[exposed] = FAILING_SURPRISE * requests * np.clip((now - usual - 0.15) / 0.15, 0, 1)
-    return failing
+    enough = np.clip(rate * state.interval_seconds / LEAST_REQUESTS, 0, 1)
+    surprise[exposed] = FAILING_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)
+    return surprise
 
 
 def _material(value: Array, expected: Array) -> tuple[Array, Array, Array]:

@@ -475,7 +475,8 @@ def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdict
 
 
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
-    """Return nats ``[R]`` for each candidate from its own page score. How long it lasts says nothing about the cause."""
+    """Return nats ``[R]`` for each candidate from its own page score. How long it lasts does not count, because that
+    says nothing about the cause."""
     page = evidence.page[rows] if evidence.lasting is None else (evidence.page - evidence.lasting)[rows]
     return torch.from_numpy(PAGE_NATS * np.minimum(page, np.float32(MOST_DECADES)))
 

@@ -18,7 +18,18 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, 
 from model.incidents.tracking import IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
 from model.state.change_impact import UNEXPOSED, exposures, no_impact, settled_series, update_impact
-from model.state.filters import CENTRE, LONG, SEEN, SHORT, SLOTS, SLOW_CENTRE, Deviation, accept_level, new_filters, update_filters
+from model.state.filters import (
+    CENTRE,
+    LONG,
+    SEEN,
+    SHORT,
+    SLOTS,
+    SLOW_CENTRE,
+    Deviation,
+    accept_level,
+    new_filters,
+    update_filters,
+)
 from model.state.history import History, append_block, block_length, new_history
 from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence

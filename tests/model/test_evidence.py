@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from model.incidents.tracking import AlertPolicy
-from model.scoring.evidence import REROUTE_SURPRISE, Evidence, EvidenceKind, page_score
+from model.scoring.evidence import (
+    FAILING_SURPRISE,
+    REROUTE_SURPRISE,
+    Evidence,
+    EvidenceKind,
+    failing,
+    page_score,
+)
 from model.snapshot import MeshSnapshot, PlannedChange
 from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, snapshot_with_move
 from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
@@ -80,6 +87,21 @@ def test_resources_count_less_and_load_raises_no_alert() -> None:
     for row, kind in enumerate((EvidenceKind.RESOURCES, EvidenceKind.LATENCY, EvidenceKind.RISE)):
         kinds[row, kind] = 6.0
     np.testing.assert_allclose(page_score(kinds), [3.6, 6.0, 0.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("errors", "rate", "change", "counts"),
+    [(0.4, 100.0, True, 1.0), (0.1, 100.0, True, 0.0), (0.4, 0.3, True, 0.09), (0.4, 100.0, False, 0.0)],
+    ids=["many errors", "some errors", "few requests", "no change"],
+)
+def test_a_change_does_not_excuse_a_service_that_fails(errors: float, rate: float, change: bool, counts: float) -> None:
+    changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if change else []
+    state = settled_state(100)
+    state = replace(state, memory=state.memory.advance_changes(changes, AlertPolicy().change_memory))
+    observation, state = watch([with_nodes(100, CART, _0=rate, _1=errors)], state)
+    found = failing(state, observation)
+    assert found[CART] == pytest.approx(counts * FAILING_SURPRISE, rel=0.02)
+    assert not np.delete(found, CART).any()
 
 
 def page_scores_while_slower(*, deployed: bool) -> list[float]:

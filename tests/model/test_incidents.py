@@ -308,7 +308,7 @@ def test_the_page_level_follows_the_budget() -> None:
     assert [POLICY.budget(n) for n in (5, 50, 300, 5000)] == [1, 1, 6, 100]
 
 
-@pytest.mark.parametrize(("interval", "quiet"), [(5.0, 4), (15.0, 4), (30.0, 4), (60.0, 2), (300.0, 2)])
+@pytest.mark.parametrize(("interval", "quiet"), [(5.0, 8), (15.0, 8), (30.0, 4), (60.0, 2), (300.0, 2)])
 def test_an_incident_clears_within_two_minutes_or_two_snapshots(interval: float, quiet: int) -> None:
     assert POLICY.clear_after(interval) == quiet
 

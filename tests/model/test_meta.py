@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.incidents.tracking import AlertPolicy, IncidentMemory
+from model.incidents.tracking import LASTING_DECADES, AlertPolicy, IncidentMemory
 from model.scoring.evidence import Evidence, EvidenceKind, K
 from model.scoring.explanations import OWN, SERIES, Explanation
 from model.scoring.meta_model import (
@@ -101,6 +101,42 @@ def test_warming_up_is_said_before_partial_and_anomalous_before_all() -> None:
     assert verdict.status is Status.WARMING_UP
     verdicts, _ = judged(*[evidence(9.0, services=15)] * 2)
     assert [v.status for v in verdicts] == [Status.PARTIAL, Status.ANOMALOUS]
+
+
+MODERATE = LEVEL - LASTING_DECADES + 0.5
+
+
+def test_a_moderate_deviation_that_lasts_raises_an_alert() -> None:
+    verdicts, memory = judged(*[evidence(1.0)] * 3, *[evidence(MODERATE)] * 14)
+    assert [bool(v.incidents) for v in verdicts] == [False] * (3 + POLICY.lasting) + [True] * 2
+    (incident,) = verdicts[-1].incidents
+    assert incident.since == at(3), "it began with the first of the snapshots that count"
+    assert incident.score == verdicts[-1].mesh_score == pytest.approx(MODERATE + LASTING_DECADES)
+    (past,) = memory.past
+    raised = evidence(max(MODERATE - max(past.excess["a/s0"]), 0.0))
+    assert not judged(*[raised] * 20)[0][-1].incidents, "after feedback the same raises none"
+
+
+@pytest.mark.parametrize("times", [8, POLICY.lasting - 1])
+def test_a_moderate_deviation_that_comes_and_goes_raises_none(times: int) -> None:
+    order = np.random.default_rng(0).permutation(POLICY.lasting_of).tolist()
+    scenes = [evidence(MODERATE if i < times else 1.0) for i in order * 4]
+    assert not any(v.incidents for v in judged(*scenes)[0])
+
+
+def test_what_lasts_while_the_mesh_warms_up_does_not_count() -> None:
+    memory = IncidentMemory()
+    for i in range(20):
+        _, memory = build_verdict(meta(), evidence(MODERATE), memory, POLICY, when(i, POLICY.warm_up - 1))
+    assert memory.above_lasting == {}
+
+
+def test_duration_does_not_rank_suspects() -> None:
+    scene = evidence(MODERATE, 1.0, calls=((0, 1),))
+    verdicts, _ = judged(*[scene] * 14)
+    before, after = ([s.score for s in v.suspects] for v in (verdicts[5], verdicts[-1]))
+    assert verdicts[-1].incidents
+    np.testing.assert_allclose(before, after, rtol=1e-6)
 
 
 def test_a_page_takes_k_of_n_and_has_its_start() -> None:
