@@ -20,7 +20,7 @@ from serve_app.app import Arguments
 from serve_app.cli import app
 from serve_app.cli.configure import overrides
 from serve_app.settings import load
-from tests.manifests import CRD, DOCKERFILE, copied_files, needs_crd, strict
+from tests.manifests import DOCKERFILE, copied_files, needs_crd, ray_services, strict
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = list(yaml.safe_load_all((ROOT / "cluster.yaml").read_text(encoding="utf-8")))
@@ -42,9 +42,7 @@ SIDECAR = list(yaml.safe_load_all((ROOT / "deploy" / "sidecar" / "sidecar.yaml")
 
 
 def check(service: dict[str, Any]) -> None:
-    definition = yaml.safe_load(CRD.read_text(encoding="utf-8"))
-    (version,) = [v for v in definition["spec"]["versions"] if v["name"] == service["apiVersion"].split("/")[1]]
-    schema = strict(version["schema"]["openAPIV3Schema"])
+    schema = strict(ray_services()[service["apiVersion"].split("/")[1]])
     schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
     jsonschema.validate(json.loads(json.dumps(service)), schema)
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from serve_app.settings import PLAIN_NAMES, Settings, load
-from tests.manifests import CRD, needs_crd, strict
+from tests.manifests import needs_crd, ray_services, strict
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {
@@ -37,9 +37,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 def check(template: dict[str, Any]) -> None:
     """Against the pod template that KubeRay's definition holds, which is Kubernetes' own."""
-    definition = yaml.safe_load(CRD.read_text(encoding="utf-8"))
-    (version,) = [v for v in definition["spec"]["versions"] if v["name"] == "v1"]
-    place = version["schema"]["openAPIV3Schema"]
+    place = ray_services()["v1"]
     for step in ("spec", "rayClusterConfig", "headGroupSpec", "template"):
         place = place["properties"][step]
     schema = strict(place)

@@ -18,7 +18,7 @@ EXPOSURES = 3
 SEEN, BEGUN, ABOVE, EXCESS = range(4)
 IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 # Channels whose usual level no planned change sets: a lasting effect on traffic or errors is a fault, such as a wrong
-# route. A new version may be slower for good, or need more memory.
+# route. A new version may be slower permanently, or need more memory.
 KEPT = frozenset({"request_rate", "requests_per_second", "weight", "error_rate"})
 
 

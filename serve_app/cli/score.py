@@ -16,6 +16,8 @@ from serve_app.cli.console import Tally, stderr_console
 from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
 from serve_app.cli.reading import WarmUps, notes, open_recording, read, score_snapshots
 
+REACH_SECONDS = 5.0  # in which a service has to answer before the first snapshot is sent
+
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
@@ -121,8 +123,10 @@ def _through_service(
     from serve_app.errors import Forbidden, UnknownMesh
 
     name = mesh or f"score-{uuid.uuid4().hex[:12]}"
-    with Client(url, token=read_token(token_file), ca_file=ca_file) as client:
-        client.meshes()  # fails early if the service cannot be reached
+    token = read_token(token_file)
+    with Client(url, token=token, ca_file=ca_file, patience_seconds=REACH_SECONDS) as client:
+        client.meshes()  # a service that is not there is reported soon
+    with Client(url, token=token, ca_file=ca_file) as client:
         try:
             for warmup in warmups:
                 for snapshot in read(warmup, "warming up"):
