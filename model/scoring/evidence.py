@@ -344,9 +344,9 @@ def lower_evidence(kinds: Array, levels: Array) -> Array:
     return np.where(kinds > 0, np.maximum(kinds - moves, 0), 0).astype(np.float32)
 
 
-def excess(kinds: Array, level: Array) -> Array:
-    """Return by how many decades ``[N, 4]`` the page levels ``[N]`` must rise, by symptom, so that this evidence raises
-    no alert.
+def excess(kinds: Array, level: Array | float) -> Array:
+    """Return by how many decades ``[N, 4]`` the page levels must rise, by symptom, so that this evidence raises no
+    alert.
 
     All symptoms are reduced by the same share, because the page score of scaled symptoms is the scaled page score.
     """

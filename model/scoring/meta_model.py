@@ -245,16 +245,16 @@ def build_verdict(
 def _with_lasting(
     evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
 ) -> tuple[IncidentMemory, Evidence]:
-    """Add ``LASTING_DECADES`` to the page scores of services that deviate moderately for minutes.
+    """Add up to ``LASTING_DECADES`` to the page scores of services that deviate moderately for minutes.
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
-    in 12 of 16 snapshots.
+    in 12 of 16 snapshots. A page score that is far above its level gains nothing.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
     above, lasting = confirm_services(
         memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
     )
-    decades = np.float32(LASTING_DECADES) * lasting
+    decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)
 
 

@@ -153,9 +153,10 @@ def observe(
     edge, edge_filters = update_filters(
         state.edge_filters, values.edge, values.edge_observed, values.edge_noise, edge_muted, edge_paused, EDGE_CHANNELS
     )
-    over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
-    node_filters = accept_level(node_filters, node, settled_series(over, paused, NODE_CHANNELS))
-    edge_filters = accept_level(edge_filters, edge, settled_series(edge_over, edge_paused, EDGE_CHANNELS))
+    if state.memory.settled:
+        over, edge_over = exposures(state.memory.has_settled_change(state.node_ids), state.edge_index)
+        node_filters = accept_level(node_filters, node, settled_series(over, paused, NODE_CHANNELS))
+        edge_filters = accept_level(edge_filters, edge, settled_series(edge_over, edge_paused, EDGE_CHANNELS))
     if due is not None:
         node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
     observation = Observation(

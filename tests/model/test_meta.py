@@ -131,6 +131,12 @@ def test_what_lasts_while_the_mesh_warms_up_does_not_count() -> None:
     assert memory.above_lasting == {}
 
 
+def test_a_large_deviation_gains_nothing_when_it_lasts() -> None:
+    large = LEVEL + LASTING_DECADES + 1
+    scores = [v.mesh_score for v in judged(*[evidence(large)] * 20)[0]]
+    assert scores == pytest.approx([large] * 20)
+
+
 def test_duration_does_not_rank_suspects() -> None:
     scene = evidence(MODERATE, 1.0, calls=((0, 1),))
     verdicts, _ = judged(*[scene] * 14)
