@@ -17,7 +17,7 @@ needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions a
 @cache
 def ray_services() -> dict[str, Any]:
     """KubeRay's schema of RayServices by version. The file is large, and the C loader ten times as fast."""
-    definition = yaml.load(CRD.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    definition = yaml.CSafeLoader(CRD.read_text(encoding="utf-8")).get_single_data()
     return {version["name"]: version["schema"]["openAPIV3Schema"] for version in definition["spec"]["versions"]}
 
 
