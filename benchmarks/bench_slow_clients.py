@@ -35,6 +35,7 @@ from serve_app.simulator.simulator import Simulator
 
 MESH = "steady"
 SETTLE_SECONDS = 3.0  # for all connections to open
+OVERLAP_SECONDS = 2.0  # after a round, so that its last pushes are not beside 1,200 connections that all close at once
 
 
 async def slow_body(host: str, port: int, seen: Counter[str]) -> None:
@@ -145,8 +146,9 @@ async def compare(url: str, body: str, process: ProcessPoolExecutor, chosen: arg
         for round_name in pushes:
             is_beside = round_name == "beside"
             if is_beside:
-                hold = partial(crowd, host, port, chosen.slow, chosen.streams, chosen.idle)
-                others = asyncio.get_running_loop().run_in_executor(process, hold, SETTLE_SECONDS + chosen.seconds)
+                seconds = SETTLE_SECONDS + chosen.seconds + OVERLAP_SECONDS
+                hold = partial(crowd, host, port, chosen.slow, chosen.streams, chosen.idle, seconds)
+                others = asyncio.get_running_loop().run_in_executor(process, hold)
                 await asyncio.sleep(SETTLE_SECONDS)
             taken, *probed = await asyncio.gather(
                 steady(host, port, body, sequence, chosen.pace, chosen.seconds),
