@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from model.snapshot import PlannedChange
 
-VANISHED, LOST, NEW, MOVED = "vanished", "lost_calls", "new_calls", "moved_calls"  # reasons that are no metric
+# Reasons that are no metric.
+VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
 
 
 class Status(StrEnum):
@@ -58,8 +59,9 @@ class Reason:
 
     Attributes:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
-            ``new_calls``, ``lost_calls``: calls into it that are new, or that go elsewhere now. ``moved_calls``: new
-            calls that it makes. The values of these four are requests, 1/s.
+            ``new_calls``, ``lost_calls``, ``dropped_calls``: calls into it that are new, that go elsewhere now, or that
+            their caller suddenly makes no longer. ``moved_calls``: new calls that it makes. The values of these five
+            are requests, 1/s.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.
         since: first snapshot of the present deviation.

@@ -27,7 +27,9 @@ LASTING_DECADES = 2.5  # that a page score gains when it lasts
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
 REMEMBERED = 50  # past incidents that feedback can refer to
 MOST_CHANGES = 10  # planned changes kept with an incident
+LIKELY_SHARE = 0.1  # of that score, from which a suspect explains what a group does
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
+SCALINGS = frozenset({"scale_out", "scale_in"})
 
 
 # By service: in which of the last snapshots it was above a level, as bits (1 = newest), and when the streak began.
@@ -131,8 +133,7 @@ class OpenIncident:
         strongest = replace(self, peak=score, suspects=suspects, suspects_at=now)
         if self.severity is Severity.NOTICE and not self.quiet:
             return strongest
-        onset = max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds)
-        needed = self.peak * (1 if (now - self.since).total_seconds() <= onset else STRONGER)
+        needed = self.peak * (1 if now - self.since <= _onset(interval_seconds) else STRONGER)
         return self if self.suspects and score < needed else strongest
 
 
@@ -340,6 +341,19 @@ class Group:
     confirmed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """Where a group probably starts.
+
+    Attributes:
+        service: empty if that is not clear.
+        arose: when it began to deviate, if it deviates by far enough to be a fault of its own.
+    """
+
+    service: str = ""
+    arose: datetime | None = None
+
+
 def confirm_services(
     above: Streaks, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
 ) -> tuple[Streaks, BoolArray]:
@@ -413,14 +427,16 @@ def follow(
     names: Sequence[str],
     since: Sequence[datetime],
     severities: Sequence[Severity],
-    culprits: Sequence[str],
+    culprits: Sequence[Culprit],
     clear_after: int,
+    interval_seconds: float = 15.0,
 ) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
     """Match groups with open incidents by shared services or a shared culprit. Incidents start, grow, merge into the
     oldest, and end.
 
     One fault often shows in groups that do not call each other: callers of one service, or what is behind a service
-    that shows nothing itself. They have the culprit in common.
+    that shows nothing itself. They have the culprit in common. Another fault may touch services of an open incident. It
+    is an incident of its own if its culprit is severe, arose after the onset of the other, and is not suspected there.
 
     Args:
         before: open incidents.
@@ -428,8 +444,9 @@ def follow(
         names: candidates' ids.
         since: per group, time of its first evidence.
         severities: per group.
-        culprits: per group, the service where it probably starts; empty if that is not clear.
+        culprits: per group.
         clear_after: quiet snapshots that end an incident.
+        interval_seconds: between snapshots, s.
 
     Returns:
         The incidents open now, and the group of each in this snapshot, by incident id.
@@ -437,31 +454,39 @@ def follow(
     open_now = {incident.id: incident for incident in before}
     culprit_of = {i.id: i.suspects[0].service for i in before if i.suspects and i.suspects[0].score >= CLEAR_SHARE}
     seen: dict[str, Group] = {}
+    onset = _onset(interval_seconds)
     for group, began, severity, culprit in zip(found, since, severities, culprits, strict=True):
         members = {names[i] for i in group.rows}
-        involved = members | {culprit}
+        involved = members | ({culprit.service} if culprit.service else set())
         touched = sorted(
             (i for i in open_now.values() if involved & set(i.members) or culprit_of.get(i.id) in involved),
             key=lambda i: (i.since, i.id),
         )
         if not touched and not group.confirmed:
             continue
-        home = touched[0] if touched else _start_incident(names, group, began, severity)
-        for merged in touched[1:]:
+        continued, same, others = _divide(touched, culprit, culprit_of, onset)
+        arose = culprit.arose if touched and culprit.arose else began
+        first = continued or _start_incident(names, group, arose, severity)
+        others = [i for i in others if _likely(i) & involved]
+        goes_on = not continued or same or _likely(first) & involved
+        homes = [first, *others] if goes_on or not others else others
+        if culprit.service:
+            culprit_of.setdefault(first.id, culprit.service)
+        for merged in same:
             members |= set(merged.members)
             culprit_of.pop(merged.id, None)
             severity = max(severity, merged.severity, key=list(Severity).index)
             del open_now[merged.id]
-        shown = [*(seen.pop(i.id) for i in touched if i.id in seen), group]
-        if culprit:
-            culprit_of.setdefault(home.id, culprit)
-        seen[home.id] = Group(np.concatenate([g.rows for g in shown]), any(g.confirmed for g in shown))
-        open_now[home.id] = replace(
-            home,
-            severity=max(home.severity, severity, key=list(Severity).index),
-            members=tuple(sorted(set(home.members) | members)),
-            quiet=0 if seen[home.id].confirmed else home.quiet,
-        )
+            if merged.id in seen:
+                group = _join(group, seen.pop(merged.id))
+        for home in homes:
+            seen[home.id] = _join(seen[home.id], group) if home.id in seen else group
+            open_now[home.id] = replace(
+                home,
+                severity=max(home.severity, severity, key=list(Severity).index),
+                members=tuple(sorted(set(home.members) | members)),
+                quiet=0 if seen[home.id].confirmed else home.quiet,
+            )
     ended = {i for i in open_now if not (i in seen and seen[i].confirmed) and open_now[i].quiet + 1 >= clear_after}
     alive = tuple(
         incident if incident.id in seen and seen[incident.id].confirmed else replace(incident, quiet=incident.quiet + 1)
@@ -469,6 +494,38 @@ def follow(
         if incident.id not in ended
     )
     return alive, {i: group for i, group in seen.items() if i not in ended}
+
+
+def _divide(
+    touched: Sequence[OpenIncident], culprit: Culprit, culprit_of: dict[str, str], onset: timedelta
+) -> tuple[OpenIncident | None, list[OpenIncident], list[OpenIncident]]:
+    """Return which of the incidents that a group touches, oldest first, it continues (None: it is a new one), which of
+    them merge into that one, and which are about other faults."""
+    if all(_is_another(i, culprit, onset) for i in touched):
+        return None, [], list(touched)
+    first, *later = touched
+    others = [i for i in later if _is_another(first, Culprit(culprit_of.get(i.id, ""), i.since), onset)]
+    return first, [i for i in later if i not in others], others
+
+
+def _onset(interval_seconds: float) -> timedelta:
+    return timedelta(seconds=max(ONSET_SECONDS, ONSET_SNAPSHOTS * interval_seconds))
+
+
+def _likely(incident: OpenIncident) -> set[str]:
+    """Return the services that an incident suspects with reason."""
+    return {suspect.service for suspect in incident.suspects if suspect.score >= LIKELY_SHARE}
+
+
+def _is_another(incident: OpenIncident, culprit: Culprit, onset: timedelta) -> bool:
+    """Return whether a culprit is of another fault than an incident."""
+    if not culprit.service or culprit.arose is None or not incident.suspects:
+        return False
+    return culprit.arose > incident.since + onset and culprit.service not in _likely(incident)
+
+
+def _join(one: Group, other: Group) -> Group:
+    return Group(np.union1d(one.rows, other.rows), one.confirmed or other.confirmed)
 
 
 def _start_incident(names: Sequence[str], group: Group, began: datetime, severity: Severity) -> OpenIncident:

@@ -28,6 +28,7 @@ from model.features import (
 from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.tracking import DELETIONS, AlertPolicy, IncidentMemory
 from model.scoring.calibration import Tail, explained_share
+from model.scoring.dropped_calls import dropped_calls
 from model.scoring.explanations import SYMPTOMS, Explanation, Strength, explain
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, shortage, trends
 from model.scoring.score import PartitionScore
@@ -55,7 +56,7 @@ class EvidenceKind(IntEnum):
     CALLS_OUT = 11  # extra traffic on the service's own calls
     CALLEES = 12  # symptoms of the worst service it calls
     CALLERS = 13  # symptoms of the worst service that calls it
-    VANISHED = 14  # the service is gone and missed, or traffic was rerouted around it
+    VANISHED = 14  # the service is gone and missed, or calls to it were rerouted or dropped
     STRUCTURE = 15  # new calls that the learned structure does not expect
     REMOTES = 16  # symptoms of the worst remote service it calls (see ``remotes``)
 
@@ -222,7 +223,8 @@ def gather(
 ) -> Evidence:
     """Compute the evidence of every service and select the candidates."""
     remote = remotes(state)
-    kinds = _kinds(state, observation, decoded, surprise, remote)
+    dropped = _dropped(state, observation)
+    kinds = _kinds(state, observation, decoded, surprise, remote, dropped)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = shifted[:, AFFECTED].max(axis=1) * decoded.scored
@@ -240,7 +242,7 @@ def gather(
     row = np.full(len(page), -1)
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]
-    strength = _strength(state, observation, surprise, kinds, keep)
+    strength = _strength(state, observation, surprise, kinds, dropped, keep)
     silent = _silent_services(state, observation)
     present = observation.node_present
     return Evidence(
@@ -381,7 +383,9 @@ def remotes(state: MeshState) -> BoolArray:
     return remote
 
 
-def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surprises, remote: BoolArray) -> Array:
+def _kinds(
+    state: MeshState, observation: Observation, decoded: Decoded, s: Surprises, remote: BoolArray, dropped: Array
+) -> Array:
     """Return the evidence ``[N, K]`` by kind."""
     node, edge = observation.node, observation.edge
     source, destination = state.edge_index
@@ -415,8 +419,12 @@ def _kinds(state: MeshState, observation: Observation, decoded: Decoded, s: Surp
     kinds[:, EvidenceKind.CALLEES] = _worst(symptom[destination] * ~from_afar, source, count)
     kinds[:, EvidenceKind.REMOTES] = _worst(symptom[destination] * from_afar, source, count)
     kinds[:, EvidenceKind.CALLERS] = _worst(symptom[source], destination, count)
-    kinds[:, EvidenceKind.VANISHED] = np.maximum(
-        _disappearance(state, observation, s.node_raw[:, RATE]), _reroute(state, observation, s)
+    kinds[:, EvidenceKind.VANISHED] = np.maximum.reduce(
+        [
+            _disappearance(state, observation, s.node_raw[:, RATE]),
+            _reroute(state, observation, s),
+            _most(dropped, destination, count),
+        ]
     )
     kinds[:, EvidenceKind.STRUCTURE] = _unlikely_calls(state, observation, decoded, count)
     return kinds
@@ -480,11 +488,17 @@ def _either(*tests: Array) -> Array:
     return worst
 
 
+def _most(values: Array, group: IntArray, count: int) -> Array:
+    """Return the largest value of each group."""
+    most = np.zeros(count, np.float32)
+    np.maximum.at(most, group, values)
+    return most
+
+
 def _worst(values: Array, group: IntArray, count: int) -> Array:
     """Return the largest value of each group, less ``log10`` of the group's size (Bonferroni): a hub has many chances
     to deviate."""
-    worst = np.zeros(count, np.float32)
-    np.maximum.at(worst, group, values)
+    worst = _most(values, group, count)
     sizes = np.bincount(group, minlength=count)
     return np.maximum(worst - np.log10(np.maximum(sizes, 1)).astype(np.float32), 0)
 
@@ -553,6 +567,13 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     return rerouted
 
 
+def _dropped(state: MeshState, observation: Observation) -> Array:
+    """Return the surprise ``[E]`` of calls that their caller suddenly makes no longer, and makes no other ones."""
+    young = young_calls(state, observation, REROUTE_YOUNG)
+    has_new_calls = np.bincount(state.edge_index[0, young], minlength=len(state.node_ids)) > 0
+    return dropped_calls(state, observation, has_new_calls)
+
+
 def _is_reported(observation: Observation) -> BoolArray:
     """Return which calls ``[E]`` are known to be made or not to be made; the others are silent."""
     return observation.edge_present | observation.presence.stopped
@@ -604,7 +625,9 @@ def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
     return factor
 
 
-def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: Array, keep: IntArray) -> Strength:
+def _strength(
+    state: MeshState, observation: Observation, s: Surprises, kinds: Array, dropped: Array, keep: IntArray
+) -> Strength:
     """Return how strong each possible reason for the candidates is."""
     node, edge = observation.node, observation.edge
     candidate = np.zeros(len(state.node_ids), bool)
@@ -619,4 +642,5 @@ def _strength(state: MeshState, observation: Observation, s: Surprises, kinds: A
         np.stack([errors, p50, p99], axis=1),
         kinds[keep, EvidenceKind.VANISHED],
         young_calls(state, observation, REROUTE_YOUNG),
+        dropped > 0,
     )

@@ -1,4 +1,4 @@
-"""The reasons for a suspect: its strongest series, calls into it, a disappearance, or calls that moved.
+"""The reasons for a suspect: its strongest series, calls into it, a disappearance, or calls that moved or dropped.
 
 Small deviations come last however rare they are, and load and memory come after latency and errors.
 """
@@ -23,11 +23,12 @@ from model.features import (
 )
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
-from model.verdict import LOST, MOVED, NEW, VANISHED
+from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED
 
 MOST = 3  # reasons of a suspect
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
-SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, LOST, NEW, MOVED)
+_CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
+SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED)
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
 LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
@@ -49,8 +50,9 @@ class Strength:
         node_matters: ``[M, 9]`` how much each deviation matters, 0 to 1.
         into: int64 ``[I]`` calls into candidates.
         call, call_matters: ``[I, 3]`` the same for their ``SYMPTOMS``.
-        vanished: ``[M]`` surprise of a disappearance or of calls that moved.
+        vanished: ``[M]`` surprise of a disappearance, or of calls that moved or dropped.
         young: bool ``[E]`` calls that are new.
+        dropped: bool ``[E]`` calls that their caller suddenly makes no longer.
     """
 
     node: Array
@@ -60,6 +62,7 @@ class Strength:
     call_matters: Array
     vanished: Array
     young: BoolArray
+    dropped: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Explanation:
     Attributes:
         series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1: none.
         peer: int64 ``[M, 3]`` the other end of the call, index into ``peers``; -1: a metric of the candidate itself.
-        observed, expected: ``[M, 3]`` in the metric's unit; 1/s for calls that are new, lost or moved.
+        observed, expected: ``[M, 3]`` in the metric's unit; 1/s for calls that are new, lost, moved or dropped.
         gone: ``[M]`` snapshots since the candidate was last seen; 0: it is present.
         load: ``[M]`` requests now relative to usual; 1: unchanged or unknown.
         peers: ids that ``peer`` refers to.
@@ -181,17 +184,20 @@ def _add_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Tab
 def _add_moved_calls(
     state: MeshState, strength: Strength, keep: IntArray, table: _Table, more: Array, gone: BoolArray
 ) -> None:
-    """Add disappearances and calls that are new, lost or moved, in place: of each kind the call whose traffic changed
-    most."""
+    """Add disappearances and calls that are new, lost, moved or dropped, in place: of each kind the call whose traffic
+    changed most."""
     table.add(np.flatnonzero(gone), VANISHED, strength.vanished[gone], strength.vanished[gone])
     table.worth[gone, RATE] = 0  # the disappearance says so already
     source, destination = state.edge_index
+    makes_new = np.bincount(source[strength.young], minlength=len(state.node_ids)) > 0
+    is_older = ~strength.young & makes_new[source]  # usual calls of a caller that also makes new ones
     for m in np.flatnonzero(~gone & (strength.vanished >= LEAST_SURPRISE)).tolist():
         worth = float(strength.vanished[m])
         for series, changed in (
             (NEW, np.where(strength.young & (destination == keep[m]), more, 0)),
             (MOVED, np.where(strength.young & (source == keep[m]), more, 0)),
-            (LOST, np.where(~strength.young & (destination == keep[m]), -more, 0)),
+            (LOST, np.where(is_older & (destination == keep[m]), -more, 0)),
+            (DROPPED, np.where(strength.dropped & (destination == keep[m]), -more, 0)),
         ):
             if changed.max(initial=0) > 0:
                 table.add(m, series, worth, worth)

@@ -16,6 +16,7 @@ from model.incidents.tracking import (
     CLEAR_SHARE,
     LASTING_DECADES,
     AlertPolicy,
+    Culprit,
     Group,
     IncidentMemory,
     OpenIncident,
@@ -57,6 +58,7 @@ NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
+SEVERE = 1.5  # times the page level, from which a culprit can be another fault beside an open incident
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
 # Nats in the ranking for each decade of page score, whatever was learned. Beyond the surprise of a disappearance, more
 # decades show the damage rather than the cause.
@@ -288,10 +290,10 @@ def _follow_alerts(
     """Match the groups of this snapshot with the open incidents that raise an alert."""
     began = [_began(memory.above_level, evidence, g, when.observed_at) for g in found]
     severities = [_severity(evidence, g, when.level) for g in found]
-    culprits = [_culprit(meta, evidence, g) if g.confirmed else "" for g in found]
+    culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
     before = [i for i in memory.open if i.severity is not Severity.NOTICE]
     clear = policy.clear_after(when.interval_seconds)
-    return Followed(*follow(before, found, evidence.names, began, severities, culprits, clear))
+    return Followed(*follow(before, found, evidence.names, began, severities, culprits, clear, when.interval_seconds))
 
 
 def _follow_notices(
@@ -319,7 +321,7 @@ def _follow_notices(
         evidence.names,
         began,
         [Severity.NOTICE] * len(found),
-        [""] * len(found),
+        [Culprit()] * len(found),
         max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
     return replace(memory, above_notice=above), Followed(*followed)
@@ -354,12 +356,25 @@ def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
     return Severity.CRITICAL if strong and wide else Severity.MAJOR if strong or wide else Severity.MINOR
 
 
-def _culprit(meta: MetaModel, evidence: Evidence, group: Group) -> str:
-    """Return the service where a group probably starts, or nothing if that is not clear."""
+def _culprit(
+    meta: MetaModel,
+    evidence: Evidence,
+    group: Group,
+    memory: IncidentMemory,
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> Culprit:
+    """Return the service where a group probably starts, and when it arose if it is confirmed and severe."""
     rows = with_neighbours(group.rows, evidence.calls)
     share = root_cause_shares(meta, evidence, rows, np.zeros(len(evidence.names), np.float32))
     best = int(share.argmax())
-    return evidence.names[rows[best]] if share[best] >= CLEAR_SHARE else ""
+    if share[best] < CLEAR_SHARE:
+        return Culprit()
+    name = evidence.names[rows[best]]
+    is_severe = evidence.page[rows[best]] > SEVERE * when.level
+    if not is_severe or not is_confirmed(memory.above_level, [name], policy.confirm)[0]:
+        return Culprit(name)
+    return Culprit(name, memory.above_level[name][1])
 
 
 def _describe(

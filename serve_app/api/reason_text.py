@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from model.snapshot import RATIOS
-from model.verdict import LOST, MOVED, NEW, VANISHED, ClusterEvent, LimitForecast, NearbyChange, Reason
+from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED, ClusterEvent, LimitForecast, NearbyChange, Reason
 
 MIN_LOAD_CHANGE = 0.1  # smaller changes of the load are not mentioned
 _NAMES = {
@@ -22,7 +22,7 @@ _RESOURCES = {
     "cpu_utilization": "CPU",
     "active_connections": "connections",
 }
-_TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED})
+_TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED, DROPPED})
 _LOAD_DEPENDENT = frozenset(
     {"p50_latency", "p99_latency", "own_time", "error_rate", "cpu_utilization", "active_connections"}
 )
@@ -86,9 +86,10 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     calls = f"calls {reason.source or service} -> {reason.destination or service}"
     if reason.metric in (NEW, MOVED):
         return f"new {calls}, {_words(reason, reason.observed)}{since}"
-    if reason.metric == LOST:
+    if reason.metric in (LOST, DROPPED):
         change = f"fell to {_words(reason, reason.observed)}, expected {_words(reason, reason.expected)}"
-        return f"{calls} {change}: traffic moved elsewhere{since}"
+        meaning = "traffic moved elsewhere" if reason.metric == LOST else f"{reason.source} is as busy as usual"
+        return f"{calls} {change}: {meaning}{since}"
     name = metric_words(reason.metric)
     observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
     where = f", in {calls}" if reason.source else ""

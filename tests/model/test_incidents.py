@@ -7,6 +7,7 @@ import pytest
 from model.incidents.tracking import (
     ONSET_SECONDS,
     AlertPolicy,
+    Culprit,
     Group,
     IncidentMemory,
     OpenIncident,
@@ -41,7 +42,7 @@ class Watch:
         self.now: dict[str, Group] = {}
 
     def see(
-        self, *found: Group, severity: Severity = Severity.MINOR, culprits: tuple[str, ...] = ()
+        self, *found: Group, severity: Severity = Severity.MINOR, culprits: tuple[Culprit, ...] = ()
     ) -> tuple[OpenIncident, ...]:
         ordered = sorted(found, key=lambda g: not g.confirmed)
         count = len(found)
@@ -51,7 +52,7 @@ class Watch:
             NAMES,
             [at(self.index)] * count,
             [severity] * count,
-            culprits or [""] * count,
+            culprits or [Culprit()] * count,
             CLEAR,
         )
         self.memory = replace(self.memory, open=alive)
@@ -318,7 +319,7 @@ def test_the_memory_given_is_unchanged() -> None:
         above_level={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
     )
     confirm_services(memory.above_level, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
-    follow(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [""], CLEAR)
+    follow(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [Culprit()], CLEAR)
     assert memory.above_level == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
 
@@ -337,14 +338,57 @@ def test_a_planned_change_exposes_its_service_as_long_as_it_is_remembered() -> N
 
 def test_groups_with_one_culprit_are_one_incident() -> None:
     watch = Watch()
-    (one,) = watch.see(group(1), group(5), culprits=("a/s7", "a/s7"))
+    (one,) = watch.see(group(1), group(5), culprits=(Culprit("a/s7"), Culprit("a/s7")))
     assert one.members == (NAMES[1], NAMES[5])
 
 
 def test_a_group_whose_culprit_is_in_another_incident_joins_it() -> None:
     watch = Watch()
     (old,) = watch.see(group(1))
-    (joined,) = watch.see(group(1), group(5), culprits=("", NAMES[1]))
+    (joined,) = watch.see(group(1), group(5), culprits=(Culprit(), Culprit(NAMES[1])))
     assert joined.id == old.id
     assert joined.members == (NAMES[1], NAMES[5])
-    assert len(watch.see(group(1), group(6), culprits=("", "a/s7"))) == 2, "an unknown culprit joins nothing"
+    assert len(watch.see(group(1), group(6), culprits=(Culprit(), Culprit("a/s7")))) == 2, (
+        "an unknown culprit joins nothing"
+    )
+
+
+LATE = int(ONSET_SECONDS / 15) + 1  # snapshots after which the onset of an incident is over
+
+
+def watch_with_incident(service: str) -> tuple[Watch, OpenIncident]:
+    """Watch an incident of the first services, long open, that suspects ``service``."""
+    watch = Watch()
+    (old,) = watch.see(group(0, 1))
+    old = old.with_strongest(9.0, suspects(service), at(0), 15.0)
+    watch.memory = replace(watch.memory, open=(old,))
+    watch.index = LATE + 4
+    return watch, old
+
+
+def test_another_severe_fault_at_a_service_of_an_open_incident_is_an_incident_of_its_own() -> None:
+    watch, old = watch_with_incident(NAMES[0])
+    culprit = Culprit(NAMES[2], at(LATE + 2))
+    first, second = watch.see(group(0, 1, 2), culprits=(culprit,))
+    assert (first.id, first.quiet) == (old.id, 0), "its suspect still deviates"
+    assert (second.since, second.members) == (culprit.arose, NAMES[:3])
+    second = second.with_strongest(12.0, suspects(NAMES[2]), at(watch.index), 15.0)
+    watch.memory = replace(watch.memory, open=(first, second))
+    again = watch.see(group(0, 1, 2), culprits=(culprit,))
+    assert [incident.id for incident in again] == [first.id, second.id], "the two do not merge"
+    recovering, going_on = watch.see(group(1, 2), culprits=(culprit,))
+    assert (recovering.id, recovering.quiet, going_on.quiet) == (old.id, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "culprit",
+    [
+        Culprit(NAMES[2]),  # not severe
+        Culprit(NAMES[2], at(LATE - 2)),  # during the onset
+        Culprit(NAMES[0], at(LATE + 2)),  # suspected already
+    ],
+)
+def test_what_an_open_incident_may_explain_belongs_to_it(culprit: Culprit) -> None:
+    watch, old = watch_with_incident(NAMES[0])
+    (incident,) = watch.see(group(0, 1, 2), culprits=(culprit,))
+    assert (incident.id, incident.members) == (old.id, NAMES[:3])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
 from model.incidents.tracking import (
     AlertPolicy,
+    Culprit,
     Group,
     IncidentMemory,
     OpenIncident,
@@ -158,7 +159,7 @@ def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -
     memory = replace(memory, above_level=hot, active_mutes=muted(*who) if who else ActiveMutes()).without_muted()
     found, hidden = split_muted(groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, hushed)
     alive, seen = follow(
-        memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [""] * len(found), 4
+        memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [Culprit()] * len(found), 4
     )
     for group in seen.values():
         assert not hushed[group.rows].any()

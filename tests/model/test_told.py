@@ -20,7 +20,7 @@ def said(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]
     row, told = evidence.names.index(SERVICES[service]), evidence.explanation
     return [
         (
-            ("call " if OWN <= series < len(SERIES) - 4 else "") + SERIES[series],
+            ("call " if OWN <= series < len(SERIES) - 5 else "") + SERIES[series],
             told.peers[told.peer[row, k]] if told.peer[row, k] >= 0 else "",
             float(told.observed[row, k]),
             float(told.expected[row, k]),

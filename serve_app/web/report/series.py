@@ -7,10 +7,10 @@ import numpy as np
 from model.evaluate.truth import Floats
 from model.features import NODE_CHANNELS, channel_values
 from model.snapshot import EDGE_METRICS, MeshSnapshot
-from model.verdict import LOST, MOVED, NEW, VANISHED
+from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED
 from serve_app.api.schemas.verdict import ReasonDocument
 
-_OF_TRAFFIC = {NEW, LOST, MOVED}
+_OF_TRAFFIC = {NEW, LOST, MOVED, DROPPED}
 _OWN = [channel.name for channel in NODE_CHANNELS]
 
 

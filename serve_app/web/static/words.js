@@ -79,6 +79,7 @@ const TROUBLE = {
   active_connections: "has an unusual number of connections",
   new_calls: "is getting calls from new callers",
   lost_calls: "has lost calls",
+  dropped_calls: "gets hardly any calls from a busy caller",
   moved_calls: "has rerouted traffic",
 };
 

@@ -1,0 +1,133 @@
+"""Calls that a working caller suddenly makes no longer: a network partition that loses requests without an error.
+
+Nobody reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a fraction
+within a snapshot or two and stay there. A retired service or a canary looks different: its traffic drains over minutes,
+goes to another service, or follows a planned change.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
+from model.incidents.tracking import DELETIONS, SCALINGS
+from model.snapshot import BoolArray, IntArray, MeshSnapshot
+from model.state.mesh_state import MeshState, Observation
+
+DROPPED_SURPRISE = 8.0  # normal traffic never shows this, as with ``evidence.REROUTE_SURPRISE``
+LEAST_REQUESTS = 15.0  # usual requests of a call in a snapshot
+LOW, FULL = 0.5, 0.4  # of the usual requests: where a fall begins to count, and where it counts in full
+HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and none before it
+STEADY = 0.75  # of each other: the first and the next snapshots after the fall, or the caller's requests and usual
+LASTS = 8  # snapshots since the fall, measured
+BEFORE = 12  # measured snapshots before the fall that have to be usual; the last one may be on the way down
+CONTINUED = DELETIONS | SCALINGS  # planned changes after which callers make the calls that they made before
+LONGEST = 64  # snapshots looked back
+MOST = 32  # calls examined, those that lost most first
+
+
+def dropped_calls(state: MeshState, observation: Observation, young_callers: BoolArray) -> Array:
+    """Return the surprise ``[E]`` of calls that their caller suddenly makes no longer.
+
+    Args:
+        state: of the mesh, including the snapshot.
+        observation: of the snapshot.
+        young_callers: ``[N]`` services with new calls, to which their traffic may have moved.
+    """
+    surprise = np.zeros(state.edge_index.shape[1], np.float32)
+    rows = _fallen(state, observation, young_callers)
+    if not len(rows):
+        return surprise
+    usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
+    names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
+    recent = np.array(list(_recent(state.window, names, usual)))
+    for i, row in enumerate(rows.tolist()):
+        surprise[row] = DROPPED_SURPRISE * _dropped(recent[:, i] / usual[i])
+    return surprise
+
+
+def _fallen(state: MeshState, observation: Observation, young_callers: BoolArray) -> IntArray:
+    """Return the calls whose traffic fell below ``LOW`` while their caller works as usual, the largest loss first."""
+    edge, (source, destination) = observation.edge, state.edge_index
+    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    low = observation.edge_present & edge.observed[:, RATE] & (now < LOW * usual)
+    low &= usual * state.interval_seconds >= LEAST_REQUESTS
+    low &= ~young_callers[source]
+    if not low.any():
+        return np.zeros(0, np.int64)
+    low &= _works(state, observation, now, usual)[source]
+    deleted = state.memory.planned_deletions()
+    if deleted:
+        low &= ~np.fromiter((name in deleted for name in state.node_ids), bool, len(state.node_ids))[destination]
+    rows = np.flatnonzero(low)
+    lost: IntArray = rows[np.argsort(now[rows] - usual[rows], kind="stable")][:MOST]
+    return lost
+
+
+def _works(state: MeshState, observation: Observation, now: Array, usual: Array) -> BoolArray:
+    """Return which services ``[N]`` have as many requests as usual; without own metrics, as many calls by half."""
+    node, source = observation.node, state.edge_index[0]
+    made, due = (np.bincount(source, v * observation.edge_present, len(state.node_ids)) for v in (now, usual))
+    own, own_usual = (_rate(v[:, RATE], NODE_CHANNELS[RATE].offset) for v in (node.value, node.expected))
+    works: BoolArray = np.where(node.observed[:, RATE], own >= STEADY * own_usual, made >= LOW * due)
+    return works
+
+
+def _recent(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], usual: Array) -> Iterator[Array]:
+    """Yield the requests/s of calls, ``[k]``, newest snapshot first; not a number where they are not known.
+
+    It ends when enough is known of the time before each fall. Nothing is known of the time before a planned change of
+    either end.
+    """
+    fallen = np.ones(len(names), bool)
+    changed = np.zeros(len(names), bool)
+    before = np.zeros(len(names), np.int64)
+    row: dict[str, int] = {}
+    of: tuple[str, ...] | None = None
+    for snapshot in window[: -LONGEST - 1 : -1]:
+        if snapshot.node_ids is not of:
+            of, row = snapshot.node_ids, {name: i for i, name in enumerate(snapshot.node_ids)}
+        values = np.array([_requests(snapshot, row.get(a, -1), row.get(b, -1)) for a, b in names])
+        services = {change.service for change in snapshot.changes if change.kind not in CONTINUED}
+        if services:
+            changed |= [not services.isdisjoint(pair) for pair in names]
+        values[changed] = np.nan
+        yield values
+        fallen &= ~(values > HIGHEST * usual)
+        before += ~fallen & ~np.isnan(values)
+        if (changed | (before > BEFORE)).all():
+            return
+
+
+def _requests(snapshot: MeshSnapshot, source: int, destination: int) -> float:
+    if source < 0 or destination < 0:
+        return np.nan
+    at = np.flatnonzero((snapshot.edge_index[0] == source) & (snapshot.edge_index[1] == destination))
+    if not len(at) or not snapshot.edge_observed[at[0], 0]:
+        return np.nan
+    return float(snapshot.edge_features[at[0], 0])
+
+
+def _dropped(share: Array) -> float:
+    """Return how clearly a call dropped, 0 to 1.
+
+    Args:
+        share: of its usual requests, newest snapshot first; not a number where it is not known.
+    """
+    known = share[~np.isnan(share)]
+    is_low = known < HIGHEST
+    since = int(np.argmin(is_low)) if not is_low.all() else len(known)
+    low, older = known[:since], known[since + 1 : since + 1 + BEFORE]  # one snapshot may be on the way down
+    if since < LASTS or len(older) < BEFORE or np.isnan(share[: LASTS + 2]).sum() > 2:
+        return 0.0
+    first, later = (float(np.median(v)) for v in (low[-LASTS // 2 :], low[-LASTS : -LASTS // 2]))
+    is_steady = STEADY * first <= later <= first / STEADY
+    is_sudden = np.median(older[:3]) >= 0.8 and np.sort(older)[1] >= HIGHEST
+    if not (is_steady and is_sudden):
+        return 0.0
+    return float(np.clip((LOW - np.median(low[:LASTS])) / (LOW - FULL), 0, 1))
+
+
+def _rate(transformed: Array, offset: float) -> Array:
+    rate: Array = np.maximum(np.exp(transformed) - np.float32(offset), 0)
+    return rate

@@ -1,0 +1,76 @@
+"""Calls that a working caller suddenly makes no longer are evidence. Calls that drain or move are not."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from model.scoring.dropped_calls import BEFORE, DROPPED_SURPRISE, LASTS
+from model.scoring.evidence import Evidence, EvidenceKind
+from model.scoring.explanations import SERIES
+from model.snapshot import MeshSnapshot, PlannedChange
+from model.verdict import DROPPED
+from tests.model.evidence_cases import CART, STORE, evidence_of, snapshot_with_move
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, snapshot
+
+CALL = CALLS.index((CART, STORE))
+FIRST = 30  # snapshot in which something happens
+
+
+def with_share(index: int, share: float, *, busy: float = 1.0, changes: Sequence[PlannedChange] = ()) -> MeshSnapshot:
+    """The cart makes this share of its usual calls to the store, and has ``busy`` times its usual requests."""
+    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
+    edges[CALL, 0] *= share
+    nodes[CART, 0] *= busy
+    return snapshot(index, nodes=nodes, edges=edges, changes=changes)
+
+
+def surprise_of(evidence: Evidence, service: int = STORE) -> float:
+    return float(evidence.kinds[evidence.names.index(SERVICES[service]), EvidenceKind.VANISHED])
+
+
+def test_calls_that_a_busy_caller_suddenly_drops_are_evidence_against_their_destination() -> None:
+    fallen = [with_share(FIRST + i, 0.15) for i in range(LASTS + 2)]
+    evidence = evidence_of(*fallen)
+    assert surprise_of(evidence) == DROPPED_SURPRISE
+    assert surprise_of(evidence, CART) == 0
+    row, told = evidence.names.index(SERVICES[STORE]), evidence.explanation
+    assert SERIES[told.series[row, 0]] == DROPPED
+    assert told.peers[told.peer[row, 0]] == SERVICES[CART]
+    assert (told.observed[row, 0], told.expected[row, 0]) == (pytest.approx(7.5), pytest.approx(50, rel=0.2))
+
+
+def test_a_fall_counts_only_if_it_lasts_and_is_deep() -> None:
+    assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.15) for i in range(LASTS - 1)))) == 0
+    assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.55) for i in range(LASTS + 2)))) == 0
+
+
+def test_traffic_that_drains_is_no_evidence() -> None:
+    """A service that is retired gets less from snapshot to snapshot."""
+    shares = np.linspace(1, 0.02, 16)
+    for length in range(LASTS, len(shares) + 1):
+        drained = [with_share(FIRST + i, float(share)) for i, share in enumerate(shares[:length])]
+        assert surprise_of(evidence_of(*drained)) == 0, length
+
+
+def test_a_caller_with_fewer_requests_makes_fewer_calls() -> None:
+    assert surprise_of(evidence_of(*(with_share(FIRST + i, 0.15, busy=0.3) for i in range(LASTS + 2)))) == 0
+
+
+@pytest.mark.parametrize(("kind", "surprise"), [("deploy", 0.0), ("canary", 0.0), ("scale_out", DROPPED_SURPRISE)])
+def test_a_new_version_may_make_other_calls_and_more_replicas_may_not(kind: str, surprise: float) -> None:
+    changes = [PlannedChange(kind, SERVICES[CART], "")]
+    fallen = [with_share(FIRST + i, 0.15, changes=changes * (i == 1)) for i in range(LASTS + 2)]
+    assert surprise_of(evidence_of(*fallen)) == surprise
+
+
+def test_calls_that_move_to_another_service_are_not_dropped() -> None:
+    moved = evidence_of(*(snapshot_with_move(0.85, index=FIRST + i) for i in range(LASTS + 2)))
+    assert DROPPED not in {SERIES[series] for series in moved.explanation.series.ravel() if series >= 0}
+
+
+def test_calls_that_come_in_bursts_are_no_evidence() -> None:
+    """A batch job is busy for some snapshots, then idle for some."""
+    bursts = [with_share(FIRST + i, 1.0 if i // 6 % 2 else 0.15) for i in range(BEFORE + LASTS)]
+    idle = [with_share(FIRST + len(bursts) + i, 0.15) for i in range(LASTS + 2)]
+    assert surprise_of(evidence_of(*bursts, *idle)) == 0
