@@ -40,7 +40,7 @@ def dropped_calls(state: MeshState, observation: Observation, young_callers: Boo
         return surprise
     usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
     names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
-    recent = np.array(list(_recent(state.window, names, usual)))
+    recent = np.array(list(_recent(state.window, names, usual))).reshape(-1, len(names))
     for i, row in enumerate(rows.tolist()):
         surprise[row] = DROPPED_SURPRISE * _dropped(recent[:, i] / usual[i])
     return surprise

@@ -1,17 +1,18 @@
 """Calls that a working caller suddenly makes no longer are evidence. Calls that drain or move are not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from model.scoring.dropped_calls import BEFORE, DROPPED_SURPRISE, LASTS
+from model.scoring.dropped_calls import BEFORE, DROPPED_SURPRISE, LASTS, dropped_calls
 from model.scoring.evidence import Evidence, EvidenceKind
 from model.scoring.explanations import SERIES
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import DROPPED
 from tests.model.evidence_cases import CART, STORE, evidence_of, snapshot_with_move
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, snapshot
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 CALL = CALLS.index((CART, STORE))
 FIRST = 30  # snapshot in which something happens
@@ -74,3 +75,9 @@ def test_calls_that_come_in_bursts_are_no_evidence() -> None:
     bursts = [with_share(FIRST + i, 1.0 if i // 6 % 2 else 0.15) for i in range(BEFORE + LASTS)]
     idle = [with_share(FIRST + len(bursts) + i, 0.15) for i in range(LASTS + 2)]
     assert surprise_of(evidence_of(*bursts, *idle)) == 0
+
+
+def test_nothing_is_known_of_a_baseline_that_keeps_no_snapshots() -> None:
+    observation, state = watch([with_share(FIRST, 0.15)], settled_state())
+    surprise = dropped_calls(replace(state, window=()), observation, np.zeros(len(SERVICES), bool))
+    assert not surprise.any()
