@@ -5,7 +5,7 @@ within a snapshot or two and stay there. A retired service or a canary looks dif
 goes to another service, or follows a planned change.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,13 +17,15 @@ from model.state.mesh_state import MeshState, Observation
 DROPPED_SURPRISE = 8.0  # normal traffic never shows this, as with ``evidence.REROUTE_SURPRISE``
 LEAST_REQUESTS = 15.0  # usual requests of a call in a snapshot
 LOW, FULL = 0.5, 0.4  # of the usual requests: where a fall begins to count, and where it counts in full
-HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and none before it
+HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and hardly any before it
+RARELY = 0.1  # share of the snapshots before the fall that may be as low; some calls come and go by themselves
+SUDDEN = 0.8  # of the usual requests, just before the fall
 STEADY = 0.75  # of each other: the first and the next snapshots after the fall, or the caller's requests and usual
 LASTS = 8  # snapshots since the fall, measured
-BEFORE = 12  # measured snapshots before the fall that have to be usual; the last one may be on the way down
-CONTINUED = DELETIONS | SCALINGS  # planned changes after which callers make the calls that they made before
-LONGEST = 64  # snapshots looked back
+BEFORE = 12  # measured snapshots before the fall; one more may be on the way down
+UNMEASURED = 2  # snapshots since the fall that may be missing
 MOST = 32  # calls examined, those that lost most first
+CONTINUED = DELETIONS | SCALINGS  # planned changes after which callers make the calls that they made before
 
 
 def dropped_calls(state: MeshState, observation: Observation, young_callers: BoolArray) -> Array:
@@ -40,9 +42,11 @@ def dropped_calls(state: MeshState, observation: Observation, young_callers: Boo
         return surprise
     usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
     names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
-    recent = np.array(list(_recent(state.window, names, usual))).reshape(-1, len(names))
+    lasting = _shares(state.window[-LASTS - UNMEASURED :], names, usual)
+    rows, usual, names = _select(rows, usual, names, _stays_low(lasting))
+    shares = _shares(state.window, names, usual)
     for i, row in enumerate(rows.tolist()):
-        surprise[row] = DROPPED_SURPRISE * _dropped(recent[:, i] / usual[i])
+        surprise[row] = DROPPED_SURPRISE * _dropped(shares[:, i])
     return surprise
 
 
@@ -73,30 +77,39 @@ def _works(state: MeshState, observation: Observation, now: Array, usual: Array)
     return works
 
 
-def _recent(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], usual: Array) -> Iterator[Array]:
-    """Yield the requests/s of calls, ``[k]``, newest snapshot first; not a number where they are not known.
+def _select(
+    rows: IntArray, usual: Array, names: Sequence[tuple[str, str]], kept: BoolArray
+) -> tuple[IntArray, Array, list[tuple[str, str]]]:
+    return rows[kept], usual[kept], [pair for pair, keep in zip(names, kept.tolist(), strict=True) if keep]
 
-    It ends when enough is known of the time before each fall. Nothing is known of the time before a planned change of
-    either end.
+
+def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], usual: Array) -> Array:
+    """Return the requests of k calls in each snapshot, as shares of their usual ones, ``[len(window), k]``, newest
+    first; not a number where they are not known.
+
+    Nothing is known of the time before a planned change of either end.
     """
-    fallen = np.ones(len(names), bool)
+    shares = np.full((len(window), len(names)), np.nan, np.float32)
+    if not names:
+        return shares
     changed = np.zeros(len(names), bool)
-    before = np.zeros(len(names), np.int64)
     row: dict[str, int] = {}
     of: tuple[str, ...] | None = None
-    for snapshot in window[: -LONGEST - 1 : -1]:
+    for at, snapshot in enumerate(reversed(window)):
         if snapshot.node_ids is not of:
             of, row = snapshot.node_ids, {name: i for i, name in enumerate(snapshot.node_ids)}
-        values = np.array([_requests(snapshot, row.get(a, -1), row.get(b, -1)) for a, b in names])
+        shares[at] = [_requests(snapshot, row.get(a, -1), row.get(b, -1)) for a, b in names]
         services = {change.service for change in snapshot.changes if change.kind not in CONTINUED}
         if services:
             changed |= [not services.isdisjoint(pair) for pair in names]
-        values[changed] = np.nan
-        yield values
-        fallen &= ~(values > HIGHEST * usual)
-        before += ~fallen & ~np.isnan(values)
-        if (changed | (before > BEFORE)).all():
-            return
+        shares[at, changed] = np.nan
+    return shares / usual
+
+
+def _stays_low(shares: Array) -> BoolArray:
+    """Return which calls ``[k]`` were low in the last snapshots, as far as they are known."""
+    low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
+    return low
 
 
 def _requests(snapshot: MeshSnapshot, source: int, destination: int) -> float:
@@ -116,13 +129,13 @@ def _dropped(share: Array) -> float:
     """
     known = share[~np.isnan(share)]
     is_low = known < HIGHEST
-    since = int(np.argmin(is_low)) if not is_low.all() else len(known)
-    low, older = known[:since], known[since + 1 : since + 1 + BEFORE]  # one snapshot may be on the way down
-    if since < LASTS or len(older) < BEFORE or np.isnan(share[: LASTS + 2]).sum() > 2:
+    since = len(known) if is_low.all() else int(np.argmin(is_low))
+    low, older = known[:since], known[since + 1 :]  # one snapshot may be on the way down
+    if since < LASTS or len(older) < BEFORE:
         return 0.0
     first, later = (float(np.median(v)) for v in (low[-LASTS // 2 :], low[-LASTS : -LASTS // 2]))
     is_steady = STEADY * first <= later <= first / STEADY
-    is_sudden = np.median(older[:3]) >= 0.8 and np.sort(older)[1] >= HIGHEST
+    is_sudden = np.median(older[:3]) >= SUDDEN and np.mean(older < HIGHEST) <= RARELY
     if not (is_steady and is_sudden):
         return 0.0
     return float(np.clip((LOW - np.median(low[:LASTS])) / (LOW - FULL), 0, 1))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.scoring.dropped_calls import BEFORE, DROPPED_SURPRISE, LASTS, dropped_calls
+from model.scoring.dropped_calls import DROPPED_SURPRISE, LASTS, dropped_calls
 from model.scoring.evidence import Evidence, EvidenceKind
 from model.scoring.explanations import SERIES
 from model.snapshot import MeshSnapshot, PlannedChange
@@ -70,9 +70,10 @@ def test_calls_that_move_to_another_service_are_not_dropped() -> None:
     assert DROPPED not in {SERIES[series] for series in moved.explanation.series.ravel() if series >= 0}
 
 
-def test_calls_that_come_in_bursts_are_no_evidence() -> None:
-    """A batch job is busy for some snapshots, then idle for some."""
-    bursts = [with_share(FIRST + i, 1.0 if i // 6 % 2 else 0.15) for i in range(BEFORE + LASTS)]
+@pytest.mark.parametrize("length", [6, 14])
+def test_calls_that_come_and_go_by_themselves_are_no_evidence(length: int) -> None:
+    """A batch job or a feature is used for some snapshots, then not for some."""
+    bursts = [with_share(FIRST + i, 0.15 if i // length % 2 else 1.0) for i in range(3 * length)]
     idle = [with_share(FIRST + len(bursts) + i, 0.15) for i in range(LASTS + 2)]
     assert surprise_of(evidence_of(*bursts, *idle)) == 0
 
