@@ -2,8 +2,8 @@
 
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
 answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
-another incident now. Otherwise it is over, unless this verdict could not see it: a mesh that is being learned again has
-no incidents, and a part that was not scored says nothing.
+another incident now and it was not recovering. Otherwise it is over, unless this verdict could not see it: a mesh that
+is being learned again has no incidents, and a part that was not scored says nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -136,7 +136,10 @@ def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: AlertLin
 def _find_successor(alerted: AlertedIncident, listed: Iterable[Incident], known: Iterable[str]) -> Incident | None:
     """The incident that an unlisted one was merged into: the one with most of its services. Only incidents with an
     alert, or that began no later, count: a merge keeps the oldest, and what begins after an end is a new incident. An
-    alert is not merged into a notice."""
+    alert is not merged into a notice. One that was recovering has ended, though another fault may be at its
+    services."""
+    if alerted.document.get("recovering"):
+        return None
     known, services = set(known), set(alerted.services)
     least = _RANK.index(min(alerted.severity, Severity.MINOR, key=_RANK.index))
     shared = [

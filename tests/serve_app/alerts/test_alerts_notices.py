@@ -101,6 +101,12 @@ def test_an_incident_that_recovers_says_so_while_it_is_open() -> None:
     assert second.alerts.open[0].document["recovering"] is True
 
 
+def test_a_recovering_incident_is_over_although_another_fault_is_at_its_services() -> None:
+    both = verdict(incident("old", "shop/cart", age=900, recovering=True), incident("new", "pay/bank", "shop/cart"))
+    *_, last = _play(both, verdict(incident("new", "pay/bank", "shop/cart")))
+    assert [(e.document["event"], e.document["incident"]["id"]) for e in last.events] == [("resolved", "old")]
+
+
 def test_labels_stay_while_suspects_and_score_change() -> None:
     first, second = _play(
         verdict(incident("a", "shop/cart")), verdict(incident("a", "pay/bank", "shop/cart", score=99.0))
