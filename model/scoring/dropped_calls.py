@@ -1,6 +1,6 @@
 """Calls that a working caller suddenly makes no longer: a network partition that loses requests without an error.
 
-Nobody reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a fraction
+No service reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a fraction
 within a snapshot or two and stay there. A retired service or a canary looks different: its traffic drains over minutes,
 goes to another service, or follows a planned change.
 """
@@ -107,7 +107,7 @@ def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], us
 
 
 def _stays_low(shares: Array) -> BoolArray:
-    """Return which calls ``[k]`` were low in the last snapshots, as far as they are known."""
+    """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
     low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
     return low
 
