@@ -191,9 +191,13 @@ def test_a_browser_opens_on_a_desktop(
 def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
     """The whole demo without a terminal; when it is interrupted, no process is left."""
     command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser", "--speed", "30"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    errors = tmp_path / "stderr"
+    with (
+        errors.open("w") as log,
+        subprocess.Popen(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
         started = [psutil.Process(process.pid)]
         try:
             assert process.stdout is not None
@@ -206,7 +210,7 @@ def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
                 _check_fault(http)
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
-            assert process.wait(timeout=PATIENCE_SECONDS) == 0, rest
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0, rest + errors.read_text()[-4000:]
             _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
             assert not alive
         finally:
