@@ -37,7 +37,7 @@ def dropped_calls(state: MeshState, observation: Observation, young_callers: Boo
         young_callers: ``[N]`` services with new calls, to which their traffic may have moved.
     """
     surprise = np.zeros(state.edge_index.shape[1], np.float32)
-    rows = _fallen(state, observation, young_callers)
+    rows = _find_falls(state, observation, young_callers)
     if not len(rows):
         return surprise
     usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
@@ -46,11 +46,11 @@ def dropped_calls(state: MeshState, observation: Observation, young_callers: Boo
     rows, usual, names = _select(rows, usual, names, _stays_low(lasting))
     shares = _shares(state.window, names, usual)
     for i, row in enumerate(rows.tolist()):
-        surprise[row] = DROPPED_SURPRISE * _dropped(shares[:, i])
+        surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
     return surprise
 
 
-def _fallen(state: MeshState, observation: Observation, young_callers: BoolArray) -> IntArray:
+def _find_falls(state: MeshState, observation: Observation, young_callers: BoolArray) -> IntArray:
     """Return the calls whose traffic fell below ``LOW`` while their caller works as usual, the largest loss first."""
     edge, (source, destination) = observation.edge, state.edge_index
     now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
@@ -121,7 +121,7 @@ def _requests(snapshot: MeshSnapshot, source: int, destination: int) -> float:
     return float(snapshot.edge_features[at[0], 0])
 
 
-def _dropped(share: Array) -> float:
+def _drop_strength(share: Array) -> float:
     """Return how clearly a call dropped, 0 to 1.
 
     Args:

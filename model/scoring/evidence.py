@@ -223,7 +223,7 @@ def gather(
 ) -> Evidence:
     """Compute the evidence of every service and select the candidates."""
     remote = remotes(state)
-    dropped = _dropped(state, observation)
+    dropped = _find_dropped_calls(state, observation)
     kinds = _kinds(state, observation, decoded, surprise, remote, dropped)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
@@ -567,7 +567,7 @@ def _reroute(state: MeshState, observation: Observation, s: Surprises) -> Array:
     return rerouted
 
 
-def _dropped(state: MeshState, observation: Observation) -> Array:
+def _find_dropped_calls(state: MeshState, observation: Observation) -> Array:
     """Return the surprise ``[E]`` of calls that their caller suddenly makes no longer, and makes no other ones."""
     young = young_calls(state, observation, REROUTE_YOUNG)
     has_new_calls = np.bincount(state.edge_index[0, young], minlength=len(state.node_ids)) > 0
