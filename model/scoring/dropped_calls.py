@@ -1,8 +1,8 @@
 """Calls that a working caller suddenly makes no longer: a network partition that loses requests without an error.
 
-No service reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a fraction
-within a snapshot or two and stay there. A retired service or a canary looks different: its traffic drains over minutes,
-goes to another service, or follows a planned change.
+No service reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a
+fraction within a snapshot or two and stay there. A retired service or a canary looks different: its traffic drains over
+minutes, goes to another service, or follows a planned change.
 """
 
 from collections.abc import Sequence
