@@ -14,7 +14,7 @@ from model.incidents.tracking import DELETIONS, SCALINGS
 from model.snapshot import BoolArray, IntArray, MeshSnapshot
 from model.state.mesh_state import MeshState, Observation
 
-DROPPED_SURPRISE = 8.0  # normal traffic never shows this, as with ``evidence.REROUTE_SURPRISE``
+DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``evidence.REROUTE_SURPRISE``
 LEAST_REQUESTS = 15.0  # usual requests of a call in a snapshot
 LOW, FULL = 0.5, 0.4  # of the usual requests: where a fall begins to count, and where it counts in full
 HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and hardly any before it
