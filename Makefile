@@ -16,7 +16,7 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 
-.PHONY: audit check-page images lock sbom evaluate ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
+.PHONY: audit check-page images lock sbom evaluate generalize ablations evaluation-set help setup demo test test-live test-page screenshots check bench openapi proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -63,6 +63,9 @@ fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to 
 
 evaluate: .venv/.stamp  ## score all recordings with the detector and its contenders, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
+
+generalize: .venv/.stamp  ## train on two generators of meshes and test on the third, for each of the three; an hour and a half or more
+	$(BIN)/python -m benchmarks.generalize $(ARGS)
 
 ablations: .venv/.stamp  ## train and score the detector without one of its parts at a time, into benchmarks/results and docs/research-log.md; half an hour or more
 	$(BIN)/python -m benchmarks.ablations $(ARGS) && $(BIN)/python -m benchmarks.figures
