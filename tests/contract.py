@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from model.snapshot import MeshSnapshot
-from model.verdict import Status, Suspect, Verdict
+from model.verdict import Severity, Status, Suspect, Verdict
 
 S = TypeVar("S")
 
@@ -66,7 +66,8 @@ def check_finite(verdict: Verdict) -> None:
     for suspect in (*verdict.suspects, *(s for i in verdict.incidents for s in i.suspects)):
         assert all(np.isfinite((r.observed, r.expected)).all() for r in suspect.reasons)
     assert all(np.isfinite(i.score) for i in verdict.incidents)
-    assert (verdict.status is Status.ANOMALOUS) == bool(verdict.incidents)
+    alerts = [one for one in verdict.incidents if one.severity is not Severity.NOTICE]
+    assert (verdict.status is Status.ANOMALOUS) == bool(alerts)
 
 
 def check_suspects(verdict: Verdict, services: Sequence[str]) -> None:

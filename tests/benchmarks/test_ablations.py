@@ -34,6 +34,8 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from serve_app.simulator.training_meshes import TrainingMeshes
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = options(Settings())
 
 

@@ -32,6 +32,8 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.contract import Scorer, check_all, check_same, with_stranger
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SERVICES = ("shop/gateway", "shop/cart", "shop/store", "bank/ledger")
 CALLS = ((0, 1), (1, 2))  # the ledger stands alone

@@ -65,6 +65,7 @@ def test_training_reports_what_it_saw(
     assert np.float32(1e-40) / np.float32(2) > 0, "denormals are flushed when training is over"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_losses_and_weights(
     tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]
 ) -> None:

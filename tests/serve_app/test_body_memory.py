@@ -21,7 +21,10 @@ from serve_app.errors import ServeError
 from tests.serve_app.bodies import FACTOR, JSONS, PACKED, SPARE, cell, one_name, services, stream
 
 LIMITS = Limits(20_000, 200_000, 1000, 20_000, 120)
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc"),
+]
 
 
 MANY = 2**26

@@ -76,6 +76,7 @@ def guard_of(recording: Path) -> timedelta | None:
     return timedelta(seconds=ast.literal_eval(found[1]).get(dataset, 0))
 
 
+@pytest.mark.slow
 def test_the_judge_says_the_same(tmp_path: Path) -> None:
     if not RECORDINGS or not JUDGE.exists():
         pytest.skip("needs ../shared/recordings and ../shared/judge")

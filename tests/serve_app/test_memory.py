@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.bench_memory import measure
+
+pytestmark = pytest.mark.slow
 
 
 def test_memory_and_files_are_flat_once_the_window_is_full(tmp_path: Path) -> None:

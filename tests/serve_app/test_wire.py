@@ -129,6 +129,7 @@ def test_there_and_back_is_the_same_snapshot(snapshot: MeshSnapshot, media_type:
     assert (found.digest, found.observed_at) == (snapshot.digest, snapshot.observed_at)
 
 
+@pytest.mark.slow
 @given(snapshots(), st.sampled_from(MEDIA_TYPES), st.data())
 @settings(deadline=None, max_examples=250)
 def test_damaged_bytes_are_read_or_refused(snapshot: MeshSnapshot, media_type: str, data: st.DataObject) -> None:

@@ -118,6 +118,7 @@ def test_small_meshes_can_be_built(services: int) -> None:
         assert build_mesh(MeshSpec(services, calls_per_service=1.0, seed=seed)).usual_rate.max() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_do_not_take_the_whole_mesh_down(seed: int) -> None:
     mesh = build_mesh(replace(SPEC, seed=seed))
