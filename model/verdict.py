@@ -8,6 +8,7 @@ from model.snapshot import PlannedChange
 
 # Reasons that are no metric.
 VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
+SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
 
 
 class Status(StrEnum):
@@ -36,6 +37,22 @@ class Severity(StrEnum):
     MINOR = "minor"
     MAJOR = "major"
     CRITICAL = "critical"
+
+
+class IncidentKind(StrEnum):
+    """What is wrong with the first suspect of an incident, by its reasons; :func:`model.incidents.kind.incident_kind`
+    derives it."""
+
+    SLOW = "slow"  # latency
+    FAILING = "failing"  # errors
+    GONE = "gone"  # it disappeared, and its callers miss it
+    SENDS_TOO_MANY_CALLS = "sends_too_many_calls"  # far more calls for each request than usual
+    OVERLOADED = "overloaded"  # it is slow or fails, with far more requests than usual
+    RESOURCES = "resources"  # a resource is short or leaks, or it needs far more of it than its requests explain
+    REROUTED = "rerouted"  # calls go elsewhere than usual
+    CALLS_DROPPED = "calls_dropped"  # a busy caller suddenly makes hardly any calls to it
+    TELEMETRY_MISSING = "telemetry_missing"  # its metrics stopped, so nobody knows whether it recovers
+    UNCLEAR = "unclear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +130,34 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A possible root cause. ``score`` is from 0 to 1; the suspects of one list add up to at most 1."""
+    """A possible root cause.
+
+    Attributes:
+        service: node id.
+        score: 0 to 1; the suspects of one list add up to at most 1.
+        reasons: strongest first.
+        context: further facts that tell the kind of a fault and are no evidence of it: all calls that it makes
+            (``SENT``) and the error rate of those that fail most, if it makes far more than usual; a resource.
+    """
 
     service: str
     score: float
     reasons: tuple[Reason, ...] = ()
+    context: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """How far an incident reaches; see ``model/incidents/impact.py``.
+
+    Attributes:
+        services: number of affected services.
+        front_door_share: of the requests that enter the mesh, the share that reaches an origin of the incident, 0..1;
+            None: unknown.
+    """
+
+    services: int
+    front_door_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +175,8 @@ class Incident:
         events: Kubernetes events of its services, newest first; added outside the detector.
         recovering: whether its services are back to normal; it ends soon unless they deviate again.
         suspects_at: time of the snapshot that shows the suspects best, UTC; None: unknown.
+        kind: what is wrong, by the reasons of the first suspect; may change while it is open.
+        impact: how far it reaches; None: not computed.
     """
 
     id: str
@@ -147,6 +189,8 @@ class Incident:
     events: tuple[ClusterEvent, ...] = ()
     recovering: bool = False
     suspects_at: datetime | None = None
+    kind: IncidentKind = IncidentKind.UNCLEAR
+    impact: Impact | None = None
 
 
 class MuteOrigin(StrEnum):

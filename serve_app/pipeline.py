@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from model.checkpoint import Checkpoint
 from model.features import RATE, Array
 from model.incidents.context import add_context
+from model.incidents.impact import add_impact
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.tracking import AlertPolicy, IncidentMemory
 from model.scoring.evidence import Decoded, Evidence, Surprises, assemble_scores, gather, surprises, young_calls
@@ -198,7 +199,8 @@ async def run_stages(
     scores = await runner.score(prepared.tasks)
     calibrated, meta_input = await runner.run(GATHER, _gather, checkpoint, prepared, scores, snapshot, options)
     verdict, memory = await runner.decide(meta_input, options.policy)
-    verdict = add_context(verdict, prepared.mesh.state.window, events)
+    window = prepared.mesh.state.window
+    verdict = add_impact(add_context(verdict, window, events), window)
     after = commit(prepared.mesh, memory, counted=counted)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)

@@ -643,4 +643,5 @@ def _strength(
         kinds[keep, EvidenceKind.VANISHED],
         young_calls(state, observation, REROUTE_YOUNG),
         dropped > 0,
+        kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
     )

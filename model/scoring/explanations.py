@@ -3,6 +3,7 @@
 Small deviations come last however rare they are, and load and memory come after latency and errors.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from model.features import (
 )
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
-from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED
+from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED
 
 MOST = 3  # reasons of a suspect
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
@@ -31,6 +32,7 @@ _CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
 SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED)
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
+RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
 LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
 ALIKE = (  # series of the same symptom: a slow service is slow at the median, at p99 and for its callers
     [ERROR, OWN + SYMPTOMS.index(ERROR)],
@@ -39,6 +41,8 @@ ALIKE = (  # series of the same symptom: a slow service is slow at the median, a
 )
 REPEATED = np.float32(0.5)  # weight of all but the strongest of them
 LOAD_SIGMAS = 2.0  # least change of the load to report
+MORE_CALLS = 1.3  # times its usual calls, and its usual calls for each request, from which a service makes far more
+LEAST_FAILING = 0.02  # rise of the error rate of a service's calls to one other, from which they are reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Strength:
         vanished: ``[M]`` surprise of a disappearance, or of calls that moved or dropped.
         young: bool ``[E]`` calls that are new.
         dropped: bool ``[E]`` calls that their caller suddenly makes no longer.
+        sends_more: bool ``[M]`` candidates that make more calls than their requests explain.
     """
 
     node: Array
@@ -63,6 +68,17 @@ class Strength:
     vanished: Array
     young: BoolArray
     dropped: BoolArray
+    sends_more: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What tells the kind of a candidate's fault: a metric of it, or of the calls that it makes to ``destination``."""
+
+    metric: str
+    observed: float
+    expected: float
+    destination: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +92,7 @@ class Explanation:
         gone: ``[M]`` snapshots since the candidate was last seen; 0: it is present.
         load: ``[M]`` requests now relative to usual; 1: unchanged or unknown.
         peers: ids that ``peer`` refers to.
+        context: facts on candidates beside their reasons, by row; see :func:`_context`.
     """
 
     series: IntArray
@@ -85,6 +102,7 @@ class Explanation:
     gone: IntArray
     load: Array
     peers: tuple[str, ...]
+    context: dict[int, tuple[Fact, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +164,51 @@ def explain(
     peers = np.array([[place[row] for row in rows] for rows in peer.tolist()], np.int64).reshape(series.shape)
     names = tuple(state.node_ids[row] for row in named)
     gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
-    return Explanation(series, peers, values[0], values[1], gone_for, _load(observation, keep), names)
+    load = _load(observation, keep)
+    context: dict[int, tuple[Fact, ...]] = {}
+    for m in np.flatnonzero(strength.sends_more).tolist():
+        context[m] = _outgoing_calls(state, observation, int(keep[m]), float(load[m]), now, usual)
+    for m, c in _scarce_resources(table, series):
+        value, expected = _values(observation, node_expected, edge_expected, int(keep[m]), -1, c)
+        context[m] = (*context.get(m, ()), Fact(SERIES[c], value, expected))
+    return Explanation(series, peers, values[0], values[1], gone_for, load, names, context)
+
+
+def _outgoing_calls(
+    state: MeshState, observation: Observation, row: int, load: float, now: Array, usual: Array
+) -> tuple[Fact, ...]:
+    """Return the total of a service's calls, and the error rate of those that fail most, if it makes at least
+    ``MORE_CALLS`` times as many as usual, in total and for each request.
+
+    Args:
+        state, observation: of the mesh.
+        row: of the service.
+        load: its requests relative to usual.
+        now, usual: of :func:`_traffic`.
+    """
+    edge, error = observation.edge, EDGE_CHANNELS[ERROR]
+    calls = np.flatnonzero(state.edge_index[0] == row)
+    made, due = float(now[calls].sum()), float(usual[calls].sum())
+    if due <= 0 or made < MORE_CALLS * due * max(load, 1.0):
+        return ()
+    rates, before = (
+        np.array([error.inverse(float(v)) for v in of[calls, ERROR]]) for of in (edge.value, edge.expected)
+    )
+    more = np.where(edge.observed[calls, ERROR], rates - before, 0)
+    worst = int((more * now[calls]).argmax())
+    sent = Fact(SENT, made, due)
+    if more[worst] < LEAST_FAILING:
+        return (sent,)
+    callee = state.node_ids[state.edge_index[1, calls[worst]]]
+    return sent, Fact(error.name, float(rates[worst]), float(before[worst]), callee)
+
+
+def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, int]]:
+    """Yield the candidates that use far more of a resource which is not among their reasons, and its series."""
+    worth = np.where(table.surprise[:, RESOURCES] >= LEAST_SURPRISE, table.worth[:, RESOURCES], 0)
+    for m, best in enumerate(worth.argmax(axis=1).tolist()):
+        if worth[m, best] >= LEAST and not np.isin(series[m], RESOURCES).any():
+            yield m, RESOURCES[best]
 
 
 def _values(

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
 from model.incidents.feedback import preference
+from model.incidents.kind import incident_kind
 from model.incidents.tracking import (
     CLEAR_SHARE,
     LASTING_DECADES,
@@ -216,6 +217,8 @@ def build_verdict(
     incidents = tuple(
         replace(i, suspects=o.suspects, suspects_at=o.suspects_at) for i, o in zip(incidents, memory.open, strict=True)
     )
+    silent = frozenset(evidence.silence.names) if evidence.silence else frozenset[str]()
+    incidents = tuple(replace(i, kind=incident_kind(i, silent)) for i in incidents)
     threshold = memory.threshold(policy.percentile)
     unmuted_score = (
         float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
@@ -225,12 +228,12 @@ def build_verdict(
     if memory.open:
         memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, when), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
-    silent = evidence.silence.share if evidence.silence else 0.0
+    silent_share = evidence.silence.share if evidence.silence else 0.0
     preferred = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
     verdict = Verdict(
         when.observed_at,
         when.sequence,
-        _status(bool(alerting.open), warming, is_partial=coverage < 1 or silent > MOST_SILENT),
+        _status(bool(alerting.open), warming, is_partial=coverage < 1 or silent_share > MOST_SILENT),
         mesh_score,
         threshold,
         probability(meta, evidence, memory, when.level),
@@ -458,9 +461,12 @@ def suspects(
         return ()
     share = root_cause_shares(meta, evidence, rows, preferred)
     best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
-    return tuple(
-        Suspect(evidence.names[rows[i]], float(share[i]), _reasons(evidence, int(rows[i]), memory, when)) for i in best
-    )
+    found = []
+    for i in best:
+        row = int(rows[i])
+        reasons, context = _reasons(evidence, row, memory, when), _context(evidence, row, memory, when)
+        found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))
+    return tuple(found)
 
 
 def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
@@ -474,7 +480,7 @@ def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, prefe
 
 def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
     now, explanation = when.observed_at, evidence.explanation
-    since = memory.above_level.get(evidence.names[row], (0, now))[1]
+    since = _since(evidence, row, memory, now)
     if explanation.gone[row]:
         since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
     reasons: list[Reason] = []
@@ -487,6 +493,18 @@ def _reasons(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdict
         load = 1.0 if reasons else float(explanation.load[row])  # reported once
         reasons.append(Reason(SERIES[series], *values, since, source, destination, load))
     return tuple(reasons)
+
+
+def _context(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
+    """Return ``Suspect.context``."""
+    since = _since(evidence, row, memory, when.observed_at)
+    facts = evidence.explanation.context.get(row, ())
+    return tuple(Reason(f.metric, f.observed, f.expected, since, destination=f.destination) for f in facts)
+
+
+def _since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
+    """Return the first snapshot of a candidate's present deviation."""
+    return memory.above_level.get(evidence.names[row], (0, now))[1]
 
 
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:

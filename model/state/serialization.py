@@ -128,7 +128,10 @@ def _near(near: NearbyChange) -> dict[str, Any]:
 
 
 def _suspect(suspect: Suspect) -> dict[str, Any]:
-    return _document(suspect) | {"reasons": [_reason(reason) for reason in suspect.reasons]}
+    return _document(suspect) | {
+        "reasons": [_reason(reason) for reason in suspect.reasons],
+        "context": [_reason(reason) for reason in suspect.context],
+    }
 
 
 def _reason(reason: Reason) -> dict[str, Any]:
@@ -173,10 +176,7 @@ def _open(document: dict[str, Any]) -> OpenIncident:
         NearbyChange(PlannedChange(**near["change"]), datetime.fromisoformat(near["at"]))
         for near in document.get("changes", ())
     )
-    suspects = tuple(
-        Suspect(one["service"], one["score"], tuple(map(_read_reason, one["reasons"])))
-        for one in document.get("suspects", ())
-    )
+    suspects = tuple(map(_read_suspect, document.get("suspects", ())))
     at = document.get("suspects_at")
     read = {
         "severity": Severity(document["severity"]),
@@ -185,6 +185,12 @@ def _open(document: dict[str, Any]) -> OpenIncident:
         "suspects_at": at and datetime.fromisoformat(at),
     }
     return OpenIncident(**_fields(document) | read)
+
+
+def _read_suspect(document: dict[str, Any]) -> Suspect:
+    """Read a suspect. Version 0.1.0 stored no context."""
+    reasons, context = (tuple(map(_read_reason, document.get(of, ()))) for of in ("reasons", "context"))
+    return Suspect(document["service"], document["score"], reasons, context)
 
 
 def _read_reason(document: dict[str, Any]) -> Reason:

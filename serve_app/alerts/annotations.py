@@ -5,7 +5,8 @@ from datetime import datetime
 from urllib.parse import quote
 
 from model.verdict import Incident, Reason, Severity, Suspect, Verdict
-from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text, shortage_text
+from serve_app.api.headline import headline
+from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
@@ -75,21 +76,12 @@ def annotations(
     """What is known of an incident now, and links."""
     urls = links.urls(mesh, incident.id)
     urls.pop("verdict_url", None)  # it is the alert's own URL
-    found = {"summary": summary(incident, verdict), "description": description(mesh, incident, severity, verdict)}
+    found = {
+        "summary": headline(incident),
+        "description": description(mesh, incident, severity, verdict),
+        "kind": incident.kind.value,  # no label: it may change while the alert fires
+    }
     return {name: truncate(text, TEXT_LENGTH) for name, text in (found | urls).items()}
-
-
-def summary(incident: Incident, verdict: Verdict) -> str:
-    """``shop/cart: p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC; 4 services affected``, or for a notice ``memory
-    of shop/cart reaches its limit in 40 minutes (25 to 70)``."""
-    service = first_service(incident) or incident.id
-    reasons = _telling_reasons(incident.suspects[0])[:1] if incident.suspects else []
-    if incident.severity is Severity.NOTICE:
-        return "".join(shortage_text(reason, service) for reason in reasons) or service
-    why = [reason_text(reason, service, verdict.observed_at) for reason in reasons]
-    count = len(incident.affected)
-    affected = [f"{count} service{'' if count == 1 else 's'} affected"] if count else []
-    return "; ".join([": ".join([service, *why]), *affected])
 
 
 def description(mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> str:

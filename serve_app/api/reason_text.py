@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from model.snapshot import RATIOS
-from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED, ClusterEvent, LimitForecast, NearbyChange, Reason
+from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, ClusterEvent, LimitForecast, NearbyChange, Reason
 
 MIN_LOAD_CHANGE = 0.1  # smaller changes of the load are not mentioned
 _NAMES = {
@@ -16,13 +16,14 @@ _NAMES = {
     "cpu_per_request": "CPU time per request",
     "own_time": "self time (excluding downstream calls)",
     "request_rate": "requests",
+    SENT: "calls that it makes",
 }
 _RESOURCES = {
     "memory_utilization": "memory",
     "cpu_utilization": "CPU",
     "active_connections": "connections",
 }
-_TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED, DROPPED})
+_TRAFFIC = frozenset({"request_rate", VANISHED, LOST, NEW, MOVED, DROPPED, SENT})
 _LOAD_DEPENDENT = frozenset(
     {"p50_latency", "p99_latency", "own_time", "error_rate", "cpu_utilization", "active_connections"}
 )
@@ -92,7 +93,7 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
         return f"{calls} {change}: {meaning}{since}"
     name = metric_words(reason.metric)
     observed = f"{_direction(reason)}{_words(reason, reason.observed)}"
-    where = f", in {calls}" if reason.source else ""
+    where = f", in {calls}" if reason.source or reason.destination else ""
     expected = _words(reason, reason.expected)
     if reason.forecast:
         return f"{shortage_text(reason, service)}; {observed} now, expected {expected}{since}"
@@ -118,7 +119,17 @@ def shortage_text(reason: Reason, service: str) -> str:
     resource = f"{_RESOURCES.get(reason.metric, metric_words(reason.metric))} of {service}"
     if reason.forecast:
         return f"{resource} {forecast_text(reason.forecast)}"
-    return f"{resource}: {_words(reason, reason.observed)}, usually {_words(reason, reason.expected)}"
+    return f"{resource}: {observed_text(reason)}, usually {usual_text(reason)}"
+
+
+def observed_text(reason: Reason) -> str:
+    """``4.1 s``, in the same unit as :func:`usual_text`."""
+    return _words(reason, reason.observed)
+
+
+def usual_text(reason: Reason) -> str:
+    """``0.08 s``."""
+    return _words(reason, reason.expected)
 
 
 def change_text(near: NearbyChange, since: datetime) -> str:

@@ -86,7 +86,7 @@ class Tally:
         notices = sum(incident.is_notice for incident in alerts_first)
         title = f"incidents: {len(alerts_first) - notices}" + (f", notices: {notices}" if notices else "")
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for name in ("since (UTC)", "severity", "score", "top suspects", "main reason"):
+        for name in ("since (UTC)", "severity", "score", "top suspects", "headline"):
             table.add_column(name, no_wrap=name == "since (UTC)", justify="right" if name == "score" else "left")
         for incident in alerts_first[:shown]:
             table.add_row(*_incident_row(incident, recovering=incident.id in self._recovering))
@@ -104,11 +104,10 @@ def _message(error: Exception) -> str:
 
 
 def _incident_row(incident: IncidentDocument, *, recovering: bool) -> tuple[str, ...]:
-    first = incident.suspects[0] if incident.suspects else None
     return (
         f"{incident.since:%Y-%m-%d %H:%M}",
         f"{incident.severity}, recovering" if recovering else incident.severity,
         f"{incident.score:.1f}",
         escape(", ".join(suspect.service for suspect in incident.suspects[:3])),
-        escape(first.reasons[0].text) if first and first.reasons else "",
+        escape(incident.headline),
     )

@@ -216,9 +216,8 @@ def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry
 def _log_incidents(new: tuple[RaisedIncident, ...], snapshot: ScoredSnapshot) -> Iterator[LogEntry]:
     for raised in new:
         (incident,) = (one for one in snapshot.verdict.incidents if one.id == raised.incident)
-        reasons = incident.suspects[0].reasons if incident.suspects else []
-        why = f" ({reasons[0].text})" if reasons else ""
         if incident.is_notice:
-            yield LogEntry(snapshot, "notice", f"a resource becomes short at {name_suspects(raised)}{why}")
+            yield LogEntry(snapshot, "notice", incident.headline)
         else:
-            yield LogEntry(snapshot, "ALERT", f"{incident.severity} incident, suspects {name_suspects(raised)}{why}")
+            text = f"{incident.severity} incident, suspects {name_suspects(raised)}. {incident.headline}"
+            yield LogEntry(snapshot, "ALERT", text)

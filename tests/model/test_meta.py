@@ -60,6 +60,7 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
             np.zeros(count, np.int64),
             np.ones(count, np.float32),
             (),
+            {},
         ),
         tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
         services,

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS
-from model.verdict import Severity, Status
+from model.verdict import IncidentKind, Severity, Status
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import ServiceMetrics, SnapshotDocument
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
@@ -43,15 +43,16 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     line = {"observed_at", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage"}
     assert set(VerdictDocument.model_fields) == line | {"sequence", "missing_parts", "model", "muted", "silence"}
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
-    assert set(IncidentDocument.model_fields) == incident | {"suspects_at"}
+    assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact"}
     assert set(MeshDocument.model_fields) == {"mesh", "services", "sequence", "observed_at", "status"}
 
 
 def test_the_words_of_the_schema_are_those_of_the_model() -> None:
     status = VerdictDocument.model_fields["status"].description or ""
-    severity = IncidentDocument.model_fields["severity"].description or ""
+    severity, kind = (IncidentDocument.model_fields[name].description or "" for name in ("severity", "kind"))
     assert [word for word in Status if f"`{word}`" not in status] == []
     assert [word for word in Severity if f"`{word}`" not in severity] == []
+    assert [word for word in IncidentKind if f"`{word}`" not in kind] == []
 
 
 def test_every_described_document_says_what_it_is() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 from model.verdict import (
     ClusterEvent,
+    Impact,
     Incident,
+    IncidentKind,
     LimitForecast,
     MuteInForce,
     NearbyChange,
@@ -19,10 +21,12 @@ from model.verdict import (
     Suspect,
     Verdict,
 )
+from serve_app.api.headline import headline, impact_text
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
 from serve_app.api.schemas.verdict import (
     ClusterEventDocument,
     ForecastDocument,
+    ImpactDocument,
     IncidentDocument,
     MuteInForceDocument,
     NearbyChangeDocument,
@@ -77,14 +81,15 @@ def _suspects(suspects: Sequence[Suspect], observed_at: datetime) -> list[Suspec
         SuspectDocument(
             service=suspect.service,
             score=suspect.score,
-            reasons=[
-                _reason(reason, suspect.service, observed_at)
-                for reason in suspect.reasons
-                if not reads_as_expected(reason)
-            ],
+            reasons=_reasons(suspect.reasons, suspect.service, observed_at),
+            context=_reasons(suspect.context, suspect.service, observed_at),
         )
         for suspect in suspects
     ]
+
+
+def _reasons(reasons: Sequence[Reason], service: str, observed_at: datetime) -> list[ReasonDocument]:
+    return [_reason(reason, service, observed_at) for reason in reasons if not reads_as_expected(reason)]
 
 
 def _reason(reason: Reason, service: str, observed_at: datetime) -> ReasonDocument:
@@ -122,7 +127,16 @@ def encode_incident(incident: Incident, observed_at: datetime) -> IncidentDocume
         affected=list(incident.affected),
         changes=[_change(near, incident.since) for near in incident.changes],
         events=[_event(event, incident.since) for event in incident.events],
+        kind=incident.kind.value,
+        headline=headline(incident),
+        impact=_impact(incident.impact),
     )
+
+
+def _impact(impact: Impact | None) -> ImpactDocument | None:
+    if impact is None:
+        return None
+    return ImpactDocument(services=impact.services, front_door_share=impact.front_door_share, text=impact_text(impact))
 
 
 def _change(near: NearbyChange, since: datetime) -> NearbyChangeDocument:
@@ -187,6 +201,7 @@ def decode_verdict_line(line: str) -> Verdict:
                 suspects=_decode_suspects(document),
                 affected=tuple(document.get("affected") or ()),
                 recovering=bool(document.get("recovering", False)),
+                kind=IncidentKind(document.get("kind", "unclear")),
             )
             for document in fields.get("incidents") or ()
         ),

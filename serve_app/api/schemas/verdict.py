@@ -52,7 +52,13 @@ class SuspectDocument(Document):
 
     service: ServiceKey
     score: float = Field(ge=0, le=1)
-    reasons: list[ReasonDocument]
+    reasons: list[ReasonDocument] = Field(description="strongest first")
+    context: list[ReasonDocument] = Field(
+        [],
+        description="further facts that tell the kind of a fault and are no evidence of it: all calls that it makes "
+        "(`sent_calls`, requests/s) and the error rate of those that fail most, if it makes far more than usual; "
+        "a resource that it uses far more of",
+    )
 
 
 class NearbyChangeDocument(StoredChangeDocument):
@@ -73,6 +79,20 @@ class ClusterEventDocument(Document):
     last: Instant
     count: int = Field(ge=1)
     text: str = Field(description="the same in words", examples=["BackOff of shop/cart, 40 s before it began"])
+
+
+class ImpactDocument(Document):
+    """How far an incident reaches."""
+
+    services: int = Field(ge=0, description="number of affected services")
+    front_door_share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="upper estimate of the share of requests into the mesh that reach an origin of the incident (its "
+        "first suspect, and affected services that call no affected one), by the calls before it; null: unknown",
+    )
+    text: str = Field(description="the same in words", examples=["4 services affected, 12% of front-door requests"])
 
 
 class IncidentDocument(Document):
@@ -98,6 +118,21 @@ class IncidentDocument(Document):
         description="planned changes of its services, shortly before its start or later, newest first"
     )
     events: list[ClusterEventDocument] = Field([], description="Kubernetes events of its services, newest first")
+    kind: str = Field(
+        "unclear",
+        description="what is wrong with the first suspect: `slow`, `failing`, `gone`, `sends_too_many_calls`, "
+        "`overloaded`, `resources`, `rerouted`, `calls_dropped`, `telemetry_missing` or `unclear`; may change",
+        examples=["sends_too_many_calls"],
+    )
+    headline: str = Field(
+        "",
+        description="cause, symptom and impact in words; empty in verdicts of earlier versions",
+        examples=[
+            "shop/bff-2 sends 1.8 times its usual calls; 47% of those to shop/tax-1 fail. 4 services affected, 12% of "
+            "front-door requests."
+        ],
+    )
+    impact: ImpactDocument | None = Field(None, description="how far it reaches; null: unknown")
 
     @property
     def is_notice(self) -> bool:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
 
+from serve_app.api.headline import share_text
+from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.html import document, figure, key
 from serve_app.web.moments import Moment
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import SHADES, graph
 from serve_app.web.report.style import STYLE
-from serve_app.web.report.suspects import arrows, suspects
+from serve_app.web.report.suspects import suspects
 from serve_app.web.report.timeline import timeline
 
 
@@ -41,23 +43,29 @@ def report(
 def _head(case: ReportedIncident) -> str:
     """The summary at the top."""
     incident = case.incident
-    why = incident.suspects[0].reasons[0].text if incident.suspects and incident.suspects[0].reasons else ""
     still_open = "recovering in the last snapshot" if case.recovering else "still open in the last snapshot"
     until = f"ended by {case.ended:%H:%M:%S}" if case.ended else still_open
     duration = _span((case.ended or case.last) - incident.since)
     tiles = (
         ("since", f"{incident.since:%H:%M:%S}", f"{incident.since:%Y-%m-%d}, UTC"),
         ("duration", duration, until),
-        ("affected", f"{len(incident.affected)}", "service" if len(incident.affected) == 1 else "services"),
+        ("affected", f"{len(incident.affected)}", _affected(incident)),
         ("probability", f"{case.worst.verdict.probability:.0%}", "of an incident, at the highest score"),
     )
     cells = "".join(f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in tiles)
     return (
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
-        f'<h1>{escape(case.first or "No single suspect")}</h1><p class="why">{escape(arrows(why))}</p>'
+        f"<h1>{escape(incident.headline or case.first or 'No single suspect')}</h1>"
         f"<p>{escape(_spread(case))}</p><dl>{cells}</dl>{_planned(case)}</header>"
     )
+
+
+def _affected(incident: IncidentDocument) -> str:
+    """What the number of affected services counts, with the share of front-door requests."""
+    services = "service" if len(incident.affected) == 1 else "services"
+    share = incident.impact.front_door_share if incident.impact else None
+    return services if share is None else f"{services}, {share_text(share)} of front-door requests"
 
 
 def _spread(case: ReportedIncident) -> str:

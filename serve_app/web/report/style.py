@@ -13,8 +13,8 @@ header.major { border-color: var(--major) } header.critical { border-color: var(
 .kicker { margin: 0; color: var(--soft) } .kicker strong { color: var(--minor); text-transform: uppercase }
 .notice .kicker strong { color: var(--soft) }
 .major .kicker strong { color: var(--major) } .critical .kicker strong { color: var(--critical) }
-header h1 { margin: .1rem 0; font-size: 2rem; line-height: 1.2; overflow-wrap: anywhere }
-header p { margin: .3rem 0 } .why { font-size: 1.2rem; font-weight: 600 }
+header h1 { margin: .1rem 0; font-size: 1.4rem; line-height: 1.3; overflow-wrap: anywhere }
+header p { margin: .3rem 0 }
 header dl { display: flex; flex-wrap: wrap; gap: .4rem 2.2rem; margin: .9rem 0 } header dd { margin: 0 }
 header dt { color: var(--soft); font-size: .8rem } header dd { font-size: 1.35rem; font-weight: 600; line-height: 1.25 }
 small { display: block; color: var(--soft); font-size: .8rem; font-weight: 400 }
@@ -50,7 +50,7 @@ svg .tick { stroke: var(--plan); stroke-width: 1.4; stroke-opacity: .6 }
 .reasons p { margin: 0 0 .2rem } .reasons svg { display: block; width: 100%; max-width: 400px; height: auto }
 .judge { display: grid; grid-template-columns: auto 1fr; gap: .1rem 1rem; font-size: .9rem }
 .judge dt { color: var(--soft) } .judge dd { margin: 0; overflow-wrap: anywhere }
-@media (max-width: 600px) { body { padding: .8rem } header h1 { font-size: 1.5rem } .why { font-size: 1.05rem }
+@media (max-width: 600px) { body { padding: .8rem } header h1 { font-size: 1.2rem }
   header dl { display: grid; grid-template-columns: 1fr 1fr } }
 @media print { .suspect, .reasons li, header { break-inside: avoid } }
 """

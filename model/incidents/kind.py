@@ -1,0 +1,70 @@
+"""The kind of an incident: what is wrong with its first suspect, by the reasons of its strongest moment."""
+
+from collections.abc import Set as AbstractSet
+
+from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, Incident, IncidentKind, Reason, Severity, Suspect
+
+MANY_FAIL = 0.2  # rise of the error rate, from which failures describe a service that is also slow
+MORE_REQUESTS = 2.0  # times its usual requests, from which a service that is slow, fails or is short is overloaded
+MORE_RESOURCES = 1.2  # times what its requests explain, from which a resource is why a service is slow or fails
+SCARCE = frozenset({"cpu_utilization", "cpu_per_request", "memory_utilization"})
+_BY_METRIC = {
+    "error_rate": IncidentKind.FAILING,
+    "p50_latency": IncidentKind.SLOW,
+    "p99_latency": IncidentKind.SLOW,
+    "own_time": IncidentKind.SLOW,
+    **dict.fromkeys((*SCARCE, "active_connections"), IncidentKind.RESOURCES),
+    VANISHED: IncidentKind.GONE,
+    NEW: IncidentKind.REROUTED,
+    LOST: IncidentKind.REROUTED,
+    MOVED: IncidentKind.REROUTED,
+    DROPPED: IncidentKind.CALLS_DROPPED,
+    SENT: IncidentKind.SENDS_TOO_MANY_CALLS,
+}
+_HARMED_BY_LOAD = (IncidentKind.SLOW, IncidentKind.FAILING, IncidentKind.RESOURCES)
+
+
+def incident_kind(incident: Incident, silent: AbstractSet[str] = frozenset()) -> IncidentKind:
+    """Return the kind of an incident.
+
+    Args:
+        incident: with the suspects of its strongest moment.
+        silent: services whose telemetry is missing now.
+    """
+    if not incident.suspects:
+        return IncidentKind.UNCLEAR
+    first = incident.suspects[0]
+    if incident.recovering and first.service in silent:
+        return IncidentKind.TELEMETRY_MISSING
+    if incident.severity is Severity.NOTICE:
+        return IncidentKind.RESOURCES
+    return _kind_of(first)
+
+
+def reason_kind(reason: Reason) -> IncidentKind:
+    """Return the kind of an incident with this reason alone; ``UNCLEAR`` for changes of the load."""
+    return _BY_METRIC.get(reason.metric, IncidentKind.UNCLEAR)
+
+
+def _kind_of(suspect: Suspect) -> IncidentKind:
+    """Return what the reasons say together.
+
+    A service that retries, or lacks CPU, is slow and fails too: what causes the symptoms counts, if it is known.
+    """
+    if any(fact.metric == SENT for fact in suspect.context):
+        return IncidentKind.SENDS_TOO_MANY_CALLS
+    if not suspect.reasons:
+        return IncidentKind.UNCLEAR
+    first, load = reason_kind(suspect.reasons[0]), suspect.reasons[0].load
+    if first not in _HARMED_BY_LOAD:
+        return first
+    if load >= MORE_REQUESTS:
+        return IncidentKind.OVERLOADED
+    if any(_is_scarce(fact, load) for fact in (*suspect.reasons, *suspect.context)):
+        return IncidentKind.RESOURCES
+    is_failing = any(r.metric == "error_rate" and r.observed - r.expected >= MANY_FAIL for r in suspect.reasons)
+    return IncidentKind.FAILING if is_failing else first
+
+
+def _is_scarce(fact: Reason, load: float) -> bool:
+    return fact.metric in SCARCE and fact.observed >= MORE_RESOURCES * max(load, 1.0) * fact.expected
