@@ -128,8 +128,9 @@ def test_a_notice_is_no_incident(base: str, look: Callable[[int], Tab]) -> None:
     one = look(NOTICED)
     assert one.text("#headline").endswith("UTC: No incident. 1 notice.")
     assert status(one) == "normal"
-    assert one.text("#story").lower() == f"{forecast}.".lower()
-    assert f"{LEAKING} is running out of memory" in one.text("#notices")
+    assert notice["headline"].startswith(f"Memory of {LEAKING} reaches its limit in ")
+    assert one.text("#story") == notice["headline"]
+    assert notice["headline"] in one.text("#notices")
     assert forecast in one.text("#notices")
     assert LEAKING not in one.text("#headline")
     assert "No incident." in one.text("#cards")
@@ -137,9 +138,12 @@ def test_a_notice_is_no_incident(base: str, look: Callable[[int], Tab]) -> None:
     assert "●" not in one.page.title()
 
 
-def test_an_incident_comes_first(look: Callable[[int], Tab]) -> None:
+def test_an_incident_comes_first(base: str, look: Callable[[int], Tab]) -> None:
+    incident = verdict(base, ALERTED)["incidents"][0]
     one = look(ALERTED)
-    assert FAILING in one.text("#headline")
+    assert one.text("#headline").endswith(f"UTC: {incident['headline']}")
+    assert incident["headline"].startswith(f"{FAILING} is failing: ")
+    assert incident["impact"]["text"] in one.text("#notes")
     assert status(one) == "anomalous"
     assert "1 notice" in one.text("#notes")
     assert "other incident" not in one.text("#notes")
@@ -155,7 +159,7 @@ def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) ->
     assert incident["recovering"]
     strongest = incident["suspects_at"][11:16]
     one = look(RECOVERING)
-    assert f"{FAILING} is recovering, incident since" in one.text("#headline")
+    assert f"{FAILING} is recovering; it was failing." in one.text("#headline")
     for place in ("#story", "#cards"):
         text = f"Recovering: quiet for the last snapshots; suspects of its strongest moment, {strongest} UTC."
         assert text in one.text(place)

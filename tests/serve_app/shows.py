@@ -54,6 +54,7 @@ def incident(name: str, score: float, *suspects: str, severity: str = "major") -
         ],
         affected=list(suspects),
         changes=[],
+        headline=f"{suspects[0]} is failing: 31% of its requests, usually 0.3%. 1 service affected.",
     )
 
 

@@ -1,7 +1,7 @@
 // The banner: what is wrong and since when in one sentence, with notes.
 import { by, el, show } from "./dom.js";
 import { alerts, isNotice, notices } from "./severity.js";
-import { capitalized, clock, ends, plural, recovery, span, trouble } from "./words.js";
+import { clock, ends, incidentTitle, plural, recovery, span } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 
@@ -30,16 +30,9 @@ export function banner(now) {
 }
 
 function incidentHead(verdict, incident) {
-  const first = incident.suspects[0],
-    name = first?.service ?? incident.affected[0],
-    age = ends(verdict.observed_at) - ends(incident.since),
-    since = `since ${clock(incident.since)} UTC (${span(age)})`;
-  if (incident.recovering) return [verdict.status, `${name} is recovering, incident ${since}`, recovery(incident)];
-  return [
-    verdict.status,
-    `${name} ${trouble(first?.reasons[0])}, ${since}`,
-    first?.reasons[0]?.text ?? "Cause unclear: several small deviations.",
-  ];
+  const age = ends(verdict.observed_at) - ends(incident.since),
+    since = `Since ${clock(incident.since)} UTC (${span(age)}).`;
+  return [verdict.status, incidentTitle(incident), incident.recovering ? `${since} ${recovery(incident)}` : since];
 }
 
 function incidentNotes(verdict, incident) {
@@ -47,7 +40,7 @@ function incidentNotes(verdict, incident) {
     noticed = notices(verdict.incidents).length,
     [planned] = incident.changes;
   return [
-    ["", `${incident.severity}, ${plural(incident.affected.length, "service")} affected`],
+    ["", `${incident.severity}, ${incident.impact?.text ?? `${plural(incident.affected.length, "service")} affected`}`],
     planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
     ["", `probability ${verdict.probability.toFixed(2)}`],
     ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
@@ -60,13 +53,10 @@ const quietNotes = (verdict) => [
   ...(notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []),
 ];
 
-/** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%. And 1 more notice." */
+/** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70). And 1 more notice." */
 function noticeText({ incidents }) {
-  const [{ suspects, affected }, ...others] = notices(incidents),
-    reason = suspects[0]?.reasons[0],
-    subject = `${suspects[0]?.service ?? affected[0]} ${trouble(reason)}`,
-    text = reason?.forecast ? capitalized(reason.text) : [subject, reason?.text].filter(Boolean).join(": ");
-  return `${text}.${others.length ? ` And ${plural(others.length, "more notice")}.` : ""}`;
+  const [first, ...others] = notices(incidents);
+  return incidentTitle(first) + (others.length ? ` And ${plural(others.length, "more notice")}.` : "");
 }
 
 const silenceNotes = ({ silence }) => (silence ? [["", silenceText(silence)]] : []);

@@ -2,7 +2,7 @@
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { alerts, isNotice, notices } from "./severity.js";
-import { clock, ends, metricName, metricValue, plural, recovery, span, trouble } from "./words.js";
+import { clock, ends, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
@@ -92,7 +92,7 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
-      el("h3", {}, `${first?.service ?? notice.affected[0]} ${trouble(first?.reasons[0])}`),
+      el("h3", {}, incidentTitle(notice)),
       el("p", { class: "when" }, `since ${clock(notice.since)} UTC (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
         el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first)),
@@ -131,10 +131,11 @@ export function incidentsView(on) {
     );
   }
 
-  /** The reasons of a suspect with charts; unless it is opened or selected, only the first reason. */
-  function reasons({ service, reasons: all }, opened) {
+  /** The reasons of a suspect with charts, and its context; unless it is opened or selected, only the first reason. */
+  function reasons({ service, reasons: all, context }, opened) {
     if (!opened && drawn.service !== service) return all.slice(0, 1).map(reasonText);
-    return all.flatMap((reason, i) => [reasonText(reason), i < CHARTS ? chart(service, reason) : null]);
+    const charted = all.flatMap((reason, i) => [reasonText(reason), i < CHARTS ? chart(service, reason) : null]);
+    return [...charted, ...(context ?? []).map(reasonText)];
   }
 
   const reasonText = (reason) => el("p", { class: "why" }, reason.text);

@@ -60,29 +60,11 @@ export const EVERYTHING = "/*"; // after a namespace: all its services, drawn as
 export const kind = (text) => text.replaceAll("_", " ");
 export const short = (service) => service.slice(service.indexOf("/") + 1);
 export const namespace = (service) => service.slice(0, service.indexOf("/"));
-export const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 /** What a recovering incident shows. */
 export const recovery = ({ suspects_at: at }) =>
   `Recovering: quiet for the last snapshots; suspects of its strongest moment${at ? `, ${clock(at)} UTC` : ""}.`;
 
-const TROUBLE = {
-  vanished: "has disappeared",
-  error_rate: "is failing",
-  p50_latency: "is slow",
-  p99_latency: "is slow",
-  own_time: "is slow",
-  cpu_utilization: "is short of CPU",
-  cpu_per_request: "uses more CPU per request",
-  memory_utilization: "uses much more memory",
-  active_connections: "has an unusual number of connections",
-  new_calls: "is getting calls from new callers",
-  lost_calls: "has lost calls",
-  dropped_calls: "gets hardly any calls from a busy caller",
-  moved_calls: "has rerouted traffic",
-};
-
-/** What is wrong with a suspect, from its first reason. */
-export const trouble = (reason) =>
-  reason?.forecast ? "is running out of memory" : (TROUBLE[reason?.metric] ?? "deviates");
+/** The headline that the server made; verdicts of earlier versions have none. */
+export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;

@@ -5,7 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
 from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alertmanager import PostTiming
@@ -35,7 +36,8 @@ def incident(name: str = "a", *services: str, severity: str = "minor", age: floa
     named = services or ("shop/cart", "shop/web")
     suspects = tuple(Suspect(s, 0.6 / (i + 1), _reasons()) for i, s in enumerate(named))
     told = {"suspects": suspects, "affected": named, "score": 7.5, **more}
-    return Incident(id=name, since=NOW - timedelta(seconds=age), severity=Severity(severity), **told)
+    made = Incident(id=name, since=NOW - timedelta(seconds=age), severity=Severity(severity), **told)
+    return replace(made, kind=incident_kind(made))
 
 
 def change(service: str = "shop/cart") -> NearbyChange:

@@ -43,7 +43,8 @@ def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
     }
     assert (alert.starts_at, alert.ends_at) == (NOW - timedelta(seconds=120), None)
     assert alert.annotations == {
-        "summary": "shop/cart: p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC; 2 services affected",
+        "summary": "shop/cart is slow: p99 latency 1.2 s, usually 0.08 s. 2 services affected.",
+        "kind": "slow",
         "description": "Minor incident in mesh shop since 2026-03-01 03:12 UTC.\n"
         "1. shop/cart (60%): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
         "2. shop/web (30%): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
@@ -60,7 +61,7 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
     first, second = _play(verdict(notice(seconds=2400.0)), verdict(notice(seconds=1800.0)))
     (open_notice,) = first.alerts.open
     assert open_notice.alert.labels["severity"] == "notice"
-    assert open_notice.alert.annotations["summary"] == "memory of shop/cart reaches its limit in 40 minutes (25 to 70)"
+    assert open_notice.alert.annotations["summary"] == "Memory of shop/cart reaches its limit in 40 minutes (25 to 70)."
     assert open_notice.alert.annotations["description"].splitlines() == [
         "Notice in mesh shop since 2026-03-01 03:12 UTC. A resource becomes short; users are not affected yet.",
         "1. shop/cart (100%): memory of shop/cart reaches its limit in 40 minutes (25 to 70); 62% now, expected 40%, "
@@ -74,7 +75,7 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
 def test_a_sudden_shortage_says_how_much_is_usual() -> None:
     high = Suspect("shop/cart", 1.0, (Reason("memory_utilization", 0.62, 0.4, NOW),))
     (transition,) = _play(verdict(notice(suspects=(high,))))
-    assert transition.alerts.open[0].alert.annotations["summary"] == "memory of shop/cart: 62%, usually 40%"
+    assert transition.alerts.open[0].alert.annotations["summary"] == "Memory of shop/cart: 62%, usually 40%."
 
 
 def test_a_notice_ends_or_merges_when_an_alert_begins_at_its_service() -> None:
@@ -243,8 +244,8 @@ def test_without_suspects_and_links_there_is_still_an_alert() -> None:
     (transition,) = _play(verdict(unaffected), links=AlertLinks())
     alert = transition.alerts.open[0].alert
     assert alert.labels.keys() == {"alertname", "cluster", "mesh", "incident", "severity"}
-    assert alert.annotations["summary"] == "a"
-    assert alert.annotations.keys() == {"summary", "description"}
+    assert alert.annotations["summary"] == "a deviates, cause unclear. 0 services affected."
+    assert alert.annotations.keys() == {"summary", "description", "kind"}
     assert alert.url == ""
     (transition,) = _play(verdict(replace(unaffected, affected=("shop/web",))), links=AlertLinks())
     assert transition.alerts.open[0].alert.labels["service"] == "web"
