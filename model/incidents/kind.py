@@ -4,7 +4,7 @@ from collections.abc import Set as AbstractSet
 
 from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, Incident, IncidentKind, Reason, Severity, Suspect
 
-MANY_FAIL = 0.2  # rise of the error rate, from which failures describe a service that is also slow
+MANY_FAIL = 0.02  # rise of the error rate, from which failures describe a service that is also slow
 MORE_REQUESTS = 2.0  # times its usual requests, from which a service that is slow, fails or is short is overloaded
 MORE_RESOURCES = 1.2  # times what its requests explain, from which a resource is why a service is slow or fails
 SCARCE = frozenset({"cpu_utilization", "cpu_per_request", "memory_utilization"})
@@ -67,4 +67,8 @@ def _kind_of(suspect: Suspect) -> IncidentKind:
 
 
 def _is_scarce(fact: Reason, load: float) -> bool:
+    """Whether a service uses more of a resource than its requests explain. With fewer requests than usual, each one has
+    a larger share of the work that is always done."""
+    if fact.metric == "cpu_per_request" and load < 1:
+        return False
     return fact.metric in SCARCE and fact.observed >= MORE_RESOURCES * max(load, 1.0) * fact.expected

@@ -21,7 +21,12 @@ from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
 
 NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
-SUSPECT = Suspect("shop/store", 0.9, (Reason("p99_latency", 0.4, 0.1, at(4), source="shop/cart", load=1.5),))
+SUSPECT = Suspect(
+    "shop/store",
+    0.9,
+    (Reason("p99_latency", 0.4, 0.1, at(4), source="shop/cart", load=1.5),),
+    (Reason("sent_calls", 540.0, 300.0, at(4)),),
+)
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
@@ -146,3 +151,14 @@ def test_a_state_without_later_fields_is_read() -> None:
     assert not back.node_unmeasured.any()
     assert len(back.node_unmeasured) == len(state.node_ids)
     assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(MEMORY.open[0].id, (), 0.0)]
+
+
+def test_a_stored_suspect_without_context_is_read() -> None:
+    tensors = load(pack_state(full_state()))
+    document = json.loads(tensors["document"].tobytes())
+    for incident in document["memory"]["open"]:
+        for suspect in incident["suspects"]:
+            del suspect["context"]
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    (back,) = unpack_state(save(tensors), full_state().window).memory.open
+    assert back.suspects == (replace(SUSPECT, context=()),)

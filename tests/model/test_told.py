@@ -87,3 +87,43 @@ def test_a_normal_mesh_has_almost_no_reasons() -> None:
     quiet = evidence_of(replace(snapshot(30)))
     assert (quiet.explanation.series < 0).mean() > 0.8
     assert quiet.explanation.peers == ()
+
+
+def facts(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
+    """Metric, destination, observed and expected of the context."""
+    context = evidence.explanation.context.get(evidence.names.index(SERVICES[service]), ())
+    return [(fact.metric, fact.destination, fact.observed, fact.expected) for fact in context]
+
+
+def cart_calls(times: float, errors: float = 0.01, busy: float = 1.0) -> MeshSnapshot:
+    """The cart is slow, has ``busy`` times its usual requests, and makes ``times`` its usual calls to the store, a
+    share of ``errors`` of which fails."""
+    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
+    nodes[CART, REQUESTS] *= busy
+    nodes[CART, P99] = 0.5
+    edges[CALLS.index((CART, STORE))] = (50.0 * times, errors, 0.01, 0.05)
+    return snapshot(30, nodes=nodes, edges=edges)
+
+
+def test_the_calls_of_a_service_that_retries_are_context() -> None:
+    sent, failed = facts(evidence_of(cart_calls(6.0, 0.47)), CART)
+    assert sent == ("sent_calls", "", pytest.approx(300.0, rel=0.01), pytest.approx(50.0, rel=0.2))
+    assert failed == ("error_rate", SERVICES[STORE], pytest.approx(0.47, rel=0.01), pytest.approx(0.01, abs=0.01))
+    (alone,) = facts(evidence_of(cart_calls(6.0)), CART)
+    assert alone[0] == "sent_calls"
+
+
+def test_calls_that_requests_explain_are_no_context() -> None:
+    assert facts(evidence_of(cart_calls(1.1)), CART) == []
+    assert facts(evidence_of(cart_calls(6.0, busy=6.0)), CART) == []
+
+
+def test_a_resource_that_is_no_reason_is_context() -> None:
+    """A slow service has three reasons about its latency before that about its CPU."""
+    slow = {2: 0.2, P99: 1.5, CPU: 0.95, ERRORS: 0.3}
+    evidence = evidence_of(changed(CART, slow, (50.0, 0.3, 0.2, 1.5)))
+    assert "cpu_utilization" not in [metric for metric, *_ in said(evidence, CART)]
+    (fact,) = facts(evidence, CART)
+    assert fact == ("cpu_utilization", "", pytest.approx(0.95, rel=0.01), pytest.approx(0.4, rel=0.2))
+    calm = evidence_of(changed(CART, {P99: 1.5}))
+    assert facts(calm, CART) == []

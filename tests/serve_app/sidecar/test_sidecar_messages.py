@@ -15,7 +15,18 @@ from grpc_tools import protoc
 from pydantic import BaseModel
 
 from model.snapshot import PlannedChange
-from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import (
+    Impact,
+    Incident,
+    IncidentKind,
+    LimitForecast,
+    NearbyChange,
+    Reason,
+    Severity,
+    Status,
+    Suspect,
+    Verdict,
+)
 from serve_app.api.codec import decode_snapshot, encode_verdict
 from serve_app.api.problems import problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
@@ -97,10 +108,10 @@ def test_a_verdict_arrives_whole() -> None:
         Reason("vanished", float("nan"), 3.0, since),
         Reason("memory_utilization", 0.6, 0.4, since, forecast=LimitForecast(2400.0, 1500.0, float("inf"))),
     )
-    suspects = (Suspect("shop/cart", 0.7, reasons),)
+    suspects = (Suspect("shop/cart", 0.7, reasons, (Reason("sent_calls", 540.0, 300.0, since),)),)
     near = NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), since)
     about = "20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,)
-    incident = Incident(*about, recovering=True, suspects_at=since)
+    incident = Incident(*about, suspects_at=since, kind=IncidentKind.SLOW, impact=Impact(1, 0.12))
     verdict = Verdict(since, 20, Status.PARTIAL, 7.5, 4.0, 0.9, suspects, (incident,), 0.5, (3, 1), "8ceb")
     document = encode_verdict(verdict)
     came = json_format.MessageToDict(
@@ -110,6 +121,7 @@ def test_a_verdict_arrives_whole() -> None:
     )
     assert came == json.loads(document.model_dump_json(exclude_none=True))
     assert len(came["incidents"][0]["suspects"][0]["reasons"]) == 3
+    assert came["incidents"][0]["headline"].startswith("shop/cart is slow for shop/web: ")
 
 
 def test_what_is_not_known_is_absent() -> None:

@@ -1,0 +1,95 @@
+"""The impact of an incident: affected services, and the front-door requests that reach its origins."""
+
+import numpy as np
+import pytest
+
+from model.incidents.impact import add_impact, estimate_impact
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.verdict import Impact, Incident, Severity, Status, Suspect, Verdict
+from tests.model.model_cases import at
+
+Rates = dict[str, float | None]
+
+
+def mesh(requests: Rates, calls: dict[tuple[str, str], float], index: int = 0) -> MeshSnapshot:
+    """Services with their requests (None: not measured), and calls, 1/s."""
+    names = tuple(requests)
+    nodes = np.full((len(names), len(NODE_METRICS)), np.nan)
+    nodes[:, 0] = [np.nan if rate is None else rate for rate in requests.values()]
+    edges = np.full((len(calls), len(EDGE_METRICS)), np.nan)
+    edges[:, 0] = list(calls.values())
+    ends = np.array([[names.index(end) for end in pair] for pair in calls], np.int64).reshape(-1, 2).T
+    return MeshSnapshot.create(
+        node_ids=names, edge_index=ends, node_features=nodes, edge_features=edges, observed_at=at(index)
+    )
+
+
+SHOP = mesh(
+    {"a/web": 100.0, "a/cart": 20.0, "a/pay": 5.0, "a/search": 80.0},
+    {("a/web", "a/cart"): 20.0, ("a/web", "a/search"): 80.0, ("a/cart", "a/pay"): 5.0},
+)
+
+
+def share(snapshot: MeshSnapshot, *affected: str, suspect: str = "") -> float | None:
+    return estimate_impact(snapshot, affected, suspect).front_door_share
+
+
+def test_the_share_is_carried_along_the_calls() -> None:
+    assert share(SHOP, "a/pay") == pytest.approx(0.05)
+    assert share(SHOP, "a/cart") == pytest.approx(0.2)
+    assert share(SHOP, "a/cart", "a/search") == pytest.approx(1.0)
+    assert share(SHOP, "a/web") == 1.0
+    assert share(SHOP) == 0.0
+
+
+def test_of_affected_callers_only_the_requests_that_reach_an_origin_count() -> None:
+    assert share(SHOP, "a/web", "a/cart", "a/pay") == pytest.approx(0.05)
+    suspected = share(SHOP, "a/web", "a/cart", "a/pay", suspect="a/cart")
+    assert suspected == pytest.approx(0.2), "the first suspect is an origin, whatever it calls"
+    assert share(SHOP, "a/web", "a/pay") == 1.0, "no call of the entry point shows why it deviates"
+    assert estimate_impact(SHOP, ("a/web", "a/cart", "a/pay"), "a/pay").services == 3
+
+
+def test_calls_of_one_request_count_once() -> None:
+    fan = mesh({"a/web": 10.0, "a/db": 30.0}, {("a/web", "a/db"): 30.0})
+    assert share(fan, "a/db") == 1.0
+
+
+def test_entry_points_are_weighted_by_their_requests() -> None:
+    doors = mesh({"a/web": 90.0, "a/app": 10.0, "a/pay": 10.0}, {("a/app", "a/pay"): 10.0})
+    assert share(doors, "a/pay") == pytest.approx(0.1)
+
+
+def test_a_gateway_without_metrics_forwards_each_request_once() -> None:
+    calls = {("a/gate", "a/cart"): 30.0, ("a/gate", "a/search"): 70.0}
+    gate = mesh({"a/gate": None, "a/cart": None, "a/search": None}, calls)
+    assert share(gate, "a/cart") == pytest.approx(0.3)
+
+
+def test_calls_in_a_circle_end() -> None:
+    calls = {("a/web", "a/x"): 5.0, ("a/x", "a/y"): 5.0, ("a/y", "a/x"): 5.0, ("a/y", "a/db"): 2.5}
+    circle = mesh({"a/web": 10.0, "a/x": 10.0, "a/y": 5.0, "a/db": 2.5}, calls)
+    # x makes half a call to y for each request. y makes half a call to the database and one back to x.
+    assert share(circle, "a/db") == pytest.approx(0.5 * 0.5, abs=0.01)
+    assert share(circle, "a/x", "a/y") == 0.0, "each of the two calls the other, so neither is an origin"
+    assert share(circle, "a/x", "a/y", suspect="a/y") == pytest.approx(0.25, abs=0.01)
+
+
+def test_without_an_entry_point_the_share_is_unknown() -> None:
+    ring = mesh({"a/x": 5.0, "a/y": 5.0}, {("a/x", "a/y"): 5.0, ("a/y", "a/x"): 5.0})
+    assert estimate_impact(ring, ("a/x",), "a/x") == Impact(1, None)
+
+
+def test_services_that_are_unknown_have_no_requests() -> None:
+    assert estimate_impact(SHOP, ("a/new", "a/pay"), "") == Impact(2, pytest.approx(0.05))
+
+
+def test_the_calls_before_the_incident_count() -> None:
+    gone = mesh({"a/web": 100.0}, {}, index=2)
+    suspects = (Suspect("a/cart", 1.0),)
+    one = Incident("i", at(1), Severity.MAJOR, 8.0, suspects, ("a/cart", "a/web"))
+    verdict = Verdict(at(2), 3, Status.ANOMALOUS, 8.0, 4.0, 0.9, (), (one,))
+    (found,) = add_impact(verdict, (SHOP, mesh({"a/web": 100.0}, {}, index=1), gone)).incidents
+    assert found.impact == Impact(2, pytest.approx(0.2))
+    quiet = Verdict(at(2), 3, Status.NORMAL, 1.0, 4.0, 0.1, (), ())
+    assert add_impact(quiet, (SHOP,)) is quiet
