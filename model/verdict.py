@@ -51,7 +51,7 @@ class IncidentKind(StrEnum):
     RESOURCES = "resources"  # a resource is short or leaks, or it needs far more of it than its requests explain
     REROUTED = "rerouted"  # calls go elsewhere than usual
     CALLS_DROPPED = "calls_dropped"  # a busy caller suddenly makes hardly any calls to it
-    TELEMETRY_MISSING = "telemetry_missing"  # its metrics stopped, so nobody knows whether it recovers
+    TELEMETRY_MISSING = "telemetry_missing"  # its metrics stopped, so its state is unknown
     UNCLEAR = "unclear"
 
 

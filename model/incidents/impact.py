@@ -14,7 +14,7 @@ entry points, weighted by ``r``.
 
 Limits: a request that makes several such calls counts several times, so the share is an upper estimate of the requests
 that reach an origin. They need not fail or be slow. A caller that waits for an origin may also harm its other requests,
-which do not count. Calls that nobody measures are not known.
+which do not count. Calls that are not measured do not count.
 """
 
 from collections.abc import Collection, Sequence
