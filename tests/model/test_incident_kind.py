@@ -1,5 +1,6 @@
 """The kind of an incident follows from the reasons of its first suspect."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ def reason(metric: str, observed: float, expected: float, **more: Any) -> Reason
 
 def incident(*reasons: Reason, context: tuple[Reason, ...] = (), **more: Any) -> Incident:
     suspects = (Suspect("shop/cart", 0.9, reasons, context),)
-    return Incident("a", NOW, **{"severity": Severity.MAJOR, "score": 7.0, "suspects": suspects, "affected": ()} | more)
+    return replace(Incident("a", NOW, Severity.MAJOR, 7.0, suspects, ("shop/cart",)), **more)
 
 
 @pytest.mark.parametrize(
