@@ -130,8 +130,8 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     require_protection(serve_rules(settings), [front.host])  # before anything starts
     Access(serve_rules(settings))  # raises its errors here
     require_certificate(front.certificate_file, front.key_file, "serve")
-    url = local.up(settings)
     try:
+        url = local.up(settings)
         if settings.scorer.device == "cuda" and not _gpus():
             raise NoCapacity("scorer.device: expected a GPU, Ray finds none here; use cpu or auto")
         try:
@@ -150,9 +150,9 @@ def start(settings: Settings, beside: Mapping[str, Application] | None = None) -
     return url
 
 
-def stop() -> None:
-    """Stop the service of :func:`start`; no process is left."""
-    local.down()
+def stop() -> bool:
+    """Stop the service of :func:`start`; no process is left. Returns whether it ended in order, see ``local.down``."""
+    return local.down()
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -45,6 +46,10 @@ class Client:
         url: such as ``http://127.0.0.1:8000``.
         timeout_seconds: of one attempt.
         patience_seconds: of all attempts of one call together.
+        reach_seconds: shorter patience while nothing at all answers, until the first answer. A wrong URL is reported
+            within this time. None: the same as ``patience_seconds``.
+        on_retry: called once for each request that is repeated although something has answered before, with the reason
+            and the patience in words.
         token: if the service needs one.
         ca_file: trusted certificates instead of the system's.
         transport: replaces the network.
@@ -59,12 +64,17 @@ class Client:
         *,
         timeout_seconds: float = 30.0,
         patience_seconds: float = 60.0,
+        reach_seconds: float | None = None,
+        on_retry: Callable[[str], None] = lambda _: None,
         token: str | None = None,
         ca_file: Path | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._patience = patience_seconds
+        self._reach = patience_seconds if reach_seconds is None else min(reach_seconds, patience_seconds)
+        self._is_reached = False
+        self._on_retry = on_retry
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(
             base_url=self.url,
@@ -141,29 +151,32 @@ class Client:
 
     def _send(self, method: str, path: str, content: bytes | None = None, media_type: str = ARROW) -> httpx.Response:
         headers = {"content-type": media_type} if content is not None else {}
-        until, is_repeated = time.monotonic() + self._patience, False
+        began, is_repeated = time.monotonic(), False
         while True:
             try:
                 response = self._http.request(method, path, content=content, headers=headers)
             except httpx.UnsupportedProtocol as error:
                 raise NoCapacity(f"url {self.url}: expected http://HOST:PORT; {error}") from None
             except httpx.TransportError as error:
-                if time.monotonic() > until:
+                left = began + (self._patience if self._is_reached else self._reach) - time.monotonic()
+                reason = f"{error or type(error).__name__}"
+                if left < 0:
                     raise NoCapacity(
-                        f"no answer from {self.url}: {error or type(error).__name__}; start it with `tagae serve`, "
-                        "or correct the URL"
+                        f"no answer from {self.url}: {reason}; start it with `tagae serve`, or correct the URL"
                     ) from None
-                is_repeated = True
-                time.sleep(PAUSE_SECONDS)
-                continue
-            is_temporary = (response.status_code in _TEMPORARY or _is_service_down(response)) and not _is_permanent(
-                response
-            )
-            if not is_temporary or time.monotonic() > until:
-                is_done = method == "DELETE" and is_repeated and response.status_code == 404
-                return response if is_done else _require_success(response)
+                pause = PAUSE_SECONDS
+            else:
+                self._is_reached = True
+                left = began + self._patience - time.monotonic()
+                if left < 0 or not _is_temporary(response):
+                    is_done = method == "DELETE" and is_repeated and response.status_code == 404
+                    return response if is_done else _require_success(response)
+                reason = f"{response.status_code} {response.reason_phrase}"
+                pause = min(_retry_after(response), left)
+            if self._is_reached and not is_repeated:
+                self._on_retry(f"{method} {self.url}{path}: {reason}; trying again for up to {left:.0f} s")
             is_repeated = True
-            time.sleep(min(_retry_after(response), max(0.0, until - time.monotonic())))
+            time.sleep(pause)
 
 
 def _body(snapshot: MeshSnapshot) -> bytes:
@@ -184,6 +197,12 @@ def _retry_after(response: httpx.Response) -> float:
     given = response.headers.get("retry-after", "")
     seconds = float(given) if given.replace(".", "", 1).isdigit() else PAUSE_SECONDS
     return seconds + random.uniform(0, min(1.0, seconds))
+
+
+def _is_temporary(response: httpx.Response) -> bool:
+    """Whether the same request can succeed later."""
+    may_pass = response.status_code in _TEMPORARY or _is_service_down(response)
+    return may_pass and not _is_permanent(response)
 
 
 def _is_permanent(response: httpx.Response) -> bool:

@@ -2,11 +2,21 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from model.errors import ModelError
@@ -17,9 +27,16 @@ T = TypeVar("T")
 STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}
 
 
+@cache
 def stderr_console() -> Console:
-    """Return the console on stderr; stdout is for results that programs read."""
+    """Return the console on stderr; stdout is for results that programs read. It is one, so that lines and progress
+    bars do not overwrite each other."""
     return Console(stderr=True, highlight=False)
+
+
+def print_note(text: str) -> None:
+    """Print a line on stderr, above a progress bar if there is one."""
+    stderr_console().print(escape(text), soft_wrap=True)
 
 
 def print_error(error: Exception) -> None:
@@ -38,6 +55,19 @@ def bars() -> Progress:
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def waiting(words: str, console: Console | None = None) -> Iterator[None]:
+    """Show what is being waited for, and for how long, until the end of the block; by default on stderr.
+
+    Nothing is shown if the console is not a terminal.
+    """
+    console = console or stderr_console()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        shown.add_task(words, total=None)
+        yield
 
 
 def reporter(shown: Progress) -> Callable[[str, int, int], None]:
@@ -64,10 +94,13 @@ class Tally:
         self.statuses: Counter[str] = Counter()
         self.incidents: dict[str, IncidentDocument] = {}
         self._recovering: set[str] = set()
+        self._highest: VerdictDocument | None = None  # of the verdicts with a threshold
 
     def add(self, verdict: VerdictDocument) -> None:
         """Count one verdict."""
         self.statuses[verdict.status] += 1
+        if verdict.threshold and (self._highest is None or verdict.mesh_score > self._highest.mesh_score):
+            self._highest = verdict
         self._recovering = {incident.id for incident in verdict.incidents if incident.recovering}
         for incident in verdict.incidents:
             strongest = self.incidents.get(incident.id)
@@ -80,7 +113,7 @@ class Tally:
         counts = ", ".join(f"[{STATUS_STYLE.get(s, '')}]{n} {s}[/]" for s, n in self.statuses.most_common())
         console.print(f"{self.statuses.total()} snapshots: {counts or 'nothing to score'}")
         if not self.incidents:
-            console.print("no incidents")
+            console.print(self._explain_no_incident(), soft_wrap=True)
             return
         alerts_first = sorted(self.incidents.values(), key=lambda incident: incident.is_notice)
         notices = sum(incident.is_notice for incident in alerts_first)
@@ -93,6 +126,23 @@ class Tally:
         console.print(table)
         if len(self.incidents) > shown:
             console.print(f"and {len(self.incidents) - shown} more")
+
+    def _explain_no_incident(self) -> str:
+        total = self.statuses.total()
+        if not total:
+            return "no incidents: the recording has no snapshots"
+        if self.statuses["warming_up"] == total:
+            return (
+                "no incidents: all snapshots were needed to learn what is normal; score a longer recording, or give "
+                "one of normal traffic with --warmup"
+            )
+        if self._highest is None:
+            return "no incidents"
+        return (
+            f"no incidents: nothing was unusual enough to raise an alert; highest score "
+            f"{self._highest.mesh_score:.1f}, threshold {self._highest.threshold:.1f}, at "
+            f"{self._highest.observed_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
 
 
 def _message(error: Exception) -> str:

@@ -1,11 +1,13 @@
 """``tagae demo``: the whole system on a simulated mesh."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from serve_app.cli.client_options import TokenFile, read_token
+from serve_app.cli.console import waiting
 
 
 def demo(
@@ -35,8 +37,8 @@ def demo(
     named. The terminal shows the progress. The demo's page shows the mesh and has a button for each kind of fault and
     change. Stop with Ctrl-C. Nothing is left behind.
 
-    With --once there is no page. The exit code is 0 only if the fault was found, its service is one of the first three
-    suspects, and there was no other alert; otherwise it is 1.
+    With --once there is no page. The exit code is 0 only if the fault raised an alert, each alert on it has its service
+    among the first three suspects, and no other alert came; otherwise it is 1.
 
     \b
     Example:
@@ -46,9 +48,11 @@ def demo(
     from serve_app.demo import demonstrate
 
     pace = speed if speed is not None else 0.0 if once else 60.0
+    console = Console(highlight=False)
     try:
         judgement = demonstrate(
-            Console(highlight=False),
+            console,
+            partial(waiting, console=console),
             services=services,
             seed=seed,
             once=once,
@@ -56,7 +60,7 @@ def demo(
             browser=browser,
             token=read_token(token_file),
         )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # before the service starts; later, a signal ends the demo in order
         return
     if once and not (judgement and judgement.passed):
         raise typer.Exit(1)

@@ -12,11 +12,12 @@ import typer
 
 from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import Tally, stderr_console
+from serve_app.cli.console import Tally, print_note, waiting
 from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
 from serve_app.cli.reading import WarmUps, notes, open_recording, read, score_snapshots
 
-REACH_SECONDS = 5.0  # in which a service has to answer before the first snapshot is sent
+REACH_SECONDS = 5.0  # in which something has to answer at the URL
+PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must not fail because of a pause
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
@@ -91,7 +92,7 @@ def score(
             lines.write(verdict.model_dump_json() + "\n")
             tally.add(verdict)
     for note in notes([*warmups, source]):
-        stderr_console().print(note)
+        print_note(note)
     tally.show()
 
 
@@ -123,10 +124,16 @@ def _through_service(
     from serve_app.errors import Forbidden, UnknownMesh
 
     name = mesh or f"score-{uuid.uuid4().hex[:12]}"
-    token = read_token(token_file)
-    with Client(url, token=token, ca_file=ca_file, patience_seconds=REACH_SECONDS) as client:
-        client.meshes()  # a service that is not there is reported soon
-    with Client(url, token=token, ca_file=ca_file) as client:
+    with Client(
+        url,
+        token=read_token(token_file),
+        ca_file=ca_file,
+        patience_seconds=PATIENCE_SECONDS,
+        reach_seconds=REACH_SECONDS,
+        on_retry=print_note,
+    ) as client:
+        with waiting(f"connecting to {url}"):
+            client.meshes()  # a service that is not there is reported before the recording is read
         try:
             for warmup in warmups:
                 for snapshot in read(warmup, "warming up"):
@@ -135,10 +142,10 @@ def _through_service(
         finally:
             if not mesh:
                 try:
-                    with suppress(UnknownMesh):  # nothing was pushed yet
+                    with suppress(UnknownMesh), waiting(f"deleting the mesh {name}"):  # unknown: nothing was pushed yet
                         client.delete(name)
                 except Forbidden:
-                    stderr_console().print(f"could not delete the mesh {name}: the token has no admin scope")
+                    print_note(f"could not delete the mesh {name}: the token has no admin scope")
 
 
 def _open_output(output: Path) -> AbstractContextManager[TextIO]:

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from serve_app.cli.console import progress, stderr_console
+from serve_app.cli.console import print_note, progress, stderr_console, waiting
 from serve_app.simulator.events.faults import CATALOGUE, KINDS, LEVELS
 from serve_app.simulator.events.operations import ChangeKind
 from serve_app.simulator.labels import Comparison, compare_runs, incidents
 from serve_app.simulator.mesh.topology import MeshSpec
-from serve_app.simulator.scenario import plan_scenario
+from serve_app.simulator.scenario import latest_end, plan_scenario
 from serve_app.simulator.simulator import Simulator
 from serve_app.simulator.telemetry.silence import plan_silences
 
@@ -170,17 +170,20 @@ def simulate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     kinds = [kind for kind in KINDS if faults and (not fault or kind in fault)]
-    injected, changes = plan_scenario(
-        spec,
-        kinds,
-        seed,
-        snapshots=snapshots,
-        first=first_fault,
-        churn_per_hour=churn_per_hour,
-        levels=[level for level in LEVELS if not severity or level in severity],
-    )
-    simulator = Simulator(spec, injected, changes, snapshots, mute_churn=mute_churn)
-    comparison = Comparison(spec, simulator.mesh, injected)
+    with waiting("planning faults and changes"):
+        injected, changes = plan_scenario(
+            spec,
+            kinds,
+            seed,
+            snapshots=snapshots,
+            first=first_fault,
+            churn_per_hour=churn_per_hour,
+            levels=[level for level in LEVELS if not severity or level in severity],
+        )
+        simulator = Simulator(spec, injected, changes, snapshots, mute_churn=mute_churn)
+        comparison = Comparison(spec, simulator.mesh, injected)
+    if faults and not injected:
+        print_note(_explain_no_fault(first_fault, snapshots))
     source = simulator.snapshots()
     if injected:  # the labels compare with a second run without faults
         without = Simulator(spec, (), changes, snapshots, mute_churn=mute_churn)
@@ -202,4 +205,18 @@ def simulate(
     stderr_console().print(
         f"{folder}: {services} services, {simulator.calls.shape[1]} calls, {snapshots} snapshots, "
         f"faults: {len(injected)}, benign changes: {len(changes)}, silences: {len(silences)}"
+    )
+
+
+def _explain_no_fault(first: int, snapshots: int) -> str:
+    """Why a run has no fault although faults are wanted, and what to change."""
+    needed = latest_end(first)
+    if snapshots < needed:
+        return (
+            f"warning: no fault in this recording: the first one can begin after snapshot {first} and end as late as "
+            f"snapshot {needed}, but the recording has {snapshots}; use --snapshots {needed} or a smaller --first-fault"
+        )
+    return (
+        "warning: no fault in this recording: none of these kinds and levels is possible in this mesh; use other "
+        "--fault and --severity values, or more --services"
     )

@@ -4,9 +4,12 @@ The terminal shows progress lines. The page of the service shows the mesh and ha
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -30,11 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = ["demonstrate"]
 
-DEADLINE_SECONDS = 30.0  # on a slow machine the demo is slow, but works
+# On a slow or busy machine the demo is slow, but works.
+DEADLINE_SECONDS = 30.0
+PATIENCE_SECONDS = 10 * DEADLINE_SECONDS
+
+Wait = Callable[[str], AbstractContextManager[None]]
 
 
 def demonstrate(
     console: Console,
+    wait: Wait,
     *,
     services: int,
     seed: int,
@@ -47,9 +55,10 @@ def demonstrate(
 
     Args:
         console: for the progress lines.
+        wait: shows what is being waited for, during a ``with`` block.
         services: size of the mesh.
         seed: of the mesh and of its events.
-        once: end after the first fault, without controls; otherwise run until KeyboardInterrupt.
+        once: end after the first fault, without controls; otherwise run until SIGINT or SIGTERM.
         speed: times real time after the warm-up; 0 is as fast as possible.
         browser: open the page if there is a desktop; never with ``once``.
         token: of the service, if the settings have a tokens file.
@@ -58,29 +67,38 @@ def demonstrate(
         The judgement on the first fault with ``once``; None if there was none.
     """
     from serve_app.app import start, stop  # imports Ray
+    from serve_app.deployments.lifetime import Lifetime
     from serve_app.deployments.remote_control import Line, remote_control
 
-    simulator = Simulator(MeshSpec(services=services, seed=seed))
-    state = begin(simulator, seed, Controls(speed=speed))
+    with wait("Simulating a mesh"):
+        simulator = Simulator(MeshSpec(services=services, seed=seed))
+        state = begin(simulator, seed, Controls(speed=speed))
     console.print(f"Simulated mesh: {state.title}", soft_wrap=True)
     began = time.perf_counter()
     with TemporaryDirectory(prefix="tagae-demo-") as folder:
-        with console.status("Starting TAGAE on Ray Serve"):
-            settings = _settings(Path(folder))
-            url = start(settings, {} if once else remote_control(keys(state), settings))
+        settings = _settings(Path(folder))
+        beside = {} if once else remote_control(keys(state), settings)
+        lifetime = Lifetime(partial(start, settings, beside), stop, [Path(folder)], interrupted=int(once))
+        with wait("Starting TAGAE on Ray Serve"):
+            url = lifetime.start()
+        judgement, status = None, 1
         try:
             console.print(f"TAGAE is ready at {url} after {time.perf_counter() - began:.0f} s", soft_wrap=True)
             line = None if once else Line()
             if line:
                 _announce(console, f"{url}/demo/#mesh={MESH}", browser)
-            with Client(url, timeout_seconds=2 * DEADLINE_SECONDS, token=token) as client:
+            with Client(
+                url, timeout_seconds=2 * DEADLINE_SECONDS, patience_seconds=PATIENCE_SECONDS, token=token
+            ) as client:
                 states = play(client, simulator, state, seed, line.read if line else _wait)
-                judgement = _follow(console, state, _publish(states, line), once)
-                _print_work(console, client.metrics())
-                return judgement
+                judgement = _follow(console, state, _publish(states, line), once, lifetime.ended)
+                if judgement and once:
+                    _print_work(console, client.metrics())
+            status = int(once and not (judgement and judgement.passed))
         finally:
-            with console.status("Stopping Ray Serve"):
-                stop()
+            with wait("Stopping Ray Serve"):
+                lifetime.stop(status)
+        return judgement
 
 
 def _announce(console: Console, page: str, browser: bool) -> None:
@@ -118,12 +136,14 @@ def _wait(seconds: float) -> str:
     return ""
 
 
-def _follow(console: Console, state: DemoState, states: Iterator[DemoState], once: bool) -> Judgement | None:
-    """Print the progress; with ``once``, return the first judgement."""
+def _follow(
+    console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event
+) -> Judgement | None:
+    """Print the progress until ``ended``; with ``once``, until the first judgement. Return the last judgement."""
     for newer in states:
         print_progress(console, state, newer)
         state = newer
-        if once and state.judgement:
+        if ended.is_set() or (once and state.judgement):
             break
     return state.judgement
 

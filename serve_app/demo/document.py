@@ -74,7 +74,7 @@ def _option(state: DemoState, option: Option) -> dict[str, Any]:
 
 def _event(state: DemoState, event: MeshEvent) -> dict[str, Any]:
     start, found = start_of(event), outcome(state, event)
-    at = next((one.verdict.observed_at.isoformat() for one in state.snapshots if one.index == start), None)
+    at = state.time_of(start)
     return {
         "key": event.kind,
         "text": event_text(event),
@@ -82,7 +82,7 @@ def _event(state: DemoState, event: MeshEvent) -> dict[str, Any]:
         "is_fault": isinstance(event, Fault),
         "begins": start,
         "ends": event.end if isinstance(event, Fault) else None,
-        "at": at,
+        "at": at.isoformat() if at else None,
         "under_way": state.is_under_way(event),
         "outcome": found.text,
         "right": found.right,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.demo.controls import Controls, Option, apply_key, build_menu
@@ -95,6 +96,13 @@ class DemoState:
     def next_index(self) -> int:
         """Return the index of the next snapshot."""
         return self.snapshots[-1].index + 1 if self.snapshots else 0
+
+    def time_of(self, index: int) -> datetime | None:
+        """Return when a snapshot was taken, also one that is no longer kept; None if it is still to come."""
+        if index >= self.next_index:
+            return None
+        newest = self.snapshots[-1]
+        return newest.verdict.observed_at - timedelta(seconds=(newest.index - index) * self.interval_seconds)
 
     @property
     def faults(self) -> tuple[Fault, ...]:

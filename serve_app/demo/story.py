@@ -16,7 +16,8 @@ from serve_app.simulator.physics.propagation import MeshPhysics
 MeshEvent = Fault | BenignChange
 
 CHANGES, FAULT, RECOVERY, END = (2, 10), 22, 42, 64  # snapshots after a chapter's start
-STORY_FAULTS: tuple[FaultKind, ...] = ("latency_injection", "error_burst", "retry_storm")  # visible within minutes
+# Visible within minutes. The first one opens the story: its alert comes soonest, and one service alone causes it.
+STORY_FAULTS: tuple[FaultKind, ...] = ("error_burst", "latency_injection", "retry_storm")
 LONG: frozenset[ChangeKind] = frozenset({"canary"})  # would still be under way when the fault begins
 FAULT_SNAPSHOTS = RECOVERY - FAULT
 PAUSE = 30  # quiet snapshots before the next chapter
@@ -77,7 +78,7 @@ class RaisedIncident:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether a chapter's fault raised the only alert and its culprit was named; ``reason`` says it in words."""
+    """Whether the detector did as it should in a chapter, see :func:`judge`; ``reason`` says it in words."""
 
     passed: bool
     reason: str
@@ -126,24 +127,31 @@ def used_up_services(events: Collection[MeshEvent]) -> frozenset[str]:
 def chapters(mesh: MeshPhysics, seed: int) -> Iterator[Chapter]:
     """Yield chapters without end, each from snapshot 0 on; kinds of faults and of changes come in shuffled rounds.
 
-    The faults are ``STORY_FAULTS``, so that a spectator sees an alert within minutes. The others have buttons.
+    The faults are ``STORY_FAULTS``, so that a spectator sees an alert within minutes. The others have buttons. The
+    first chapter has the first of these kinds that is possible in the mesh.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(77,)))
     for_faults, for_changes = find_candidates(mesh)
     quick = [kind for kind in for_changes if kind not in LONG]
     name = mesh.topology.node_ids
     waiting: list[ChangeKind] = []
+    for kind in _draw_kinds([kind for kind in STORY_FAULTS if kind in for_faults], rng):
+        culprit = int(rng.choice(for_faults[kind]))
+        changes, taken = [], [culprit]
+        for at in CHANGES:
+            waiting = waiting or [quick[i] for i in rng.permutation(len(quick))]
+            change = waiting.pop()
+            if len(free := np.setdiff1d(for_changes[change], taken)):
+                taken.append(int(rng.choice(free)))
+                changes.append(BenignChange(change, name[taken[-1]], at))
+        yield Chapter(0, 0, tuple(changes), Fault(kind, name[culprit], FAULT, RECOVERY), END)
+
+
+def _draw_kinds(possible: Sequence[FaultKind], rng: np.random.Generator) -> Iterator[FaultKind]:
+    """Yield the kinds in shuffled rounds without end. The first round begins with the first kind."""
+    yield from (*possible[:1], *rng.permutation(possible[1:]))
     while True:
-        for kind in rng.permutation([kind for kind in STORY_FAULTS if kind in for_faults]):
-            culprit = int(rng.choice(for_faults[kind]))
-            changes, taken = [], [culprit]
-            for at in CHANGES:
-                waiting = waiting or [quick[i] for i in rng.permutation(len(quick))]
-                change = waiting.pop()
-                if len(free := np.setdiff1d(for_changes[change], taken)):
-                    taken.append(int(rng.choice(free)))
-                    changes.append(BenignChange(change, name[taken[-1]], at))
-            yield Chapter(0, 0, tuple(changes), Fault(kind, name[culprit], FAULT, RECOVERY), END)
+        yield from rng.permutation(possible)
 
 
 def update_incidents(
@@ -179,18 +187,23 @@ def find_cause(raised: RaisedIncident, faults: Sequence[Fault], interval_seconds
     """Return the fault that an incident is about: of those active when it began, or until shortly before, one that it
     suspects, else the newest. None if no fault was active."""
     active = [fault for fault in faults if fault.start <= raised.index <= _last_snapshot(fault, interval_seconds)]
-    return max(active, key=lambda fault: (fault.service in raised.suspects[:FIRST_SUSPECTS], fault.start), default=None)
+    return max(active, key=lambda fault: (_names(raised, fault), fault.start), default=None)
 
 
 def judge(chapter: Chapter, raised: Sequence[RaisedIncident], interval_seconds: float) -> Judgement:
     """Judge a chapter by all alerts since the chapter before.
 
-    It passes if there was one alert, between the start of the fault and ``GRACE_SECONDS`` after its end, and if the
-    culprit is one of the first three suspects when the score is highest.
+    The detector did as it should if
+
+    - the fault raised an alert, between its start and ``GRACE_SECONDS`` after its end;
+    - the strongest of these alerts has the culprit among its first three suspects when its score is highest;
+    - each further alert in this time has it among them too. Such an alert repeats the first one: a person is disturbed
+      again, but not misled. The reason counts these alerts;
+    - no alert came at another time.
     """
     fault = chapter.fault
     raised = [one for one in raised if one.index >= chapter.since]
-    own = [one for one in raised if find_cause(one, [fault], interval_seconds)]
+    own = sorted((one for one in raised if find_cause(one, [fault], interval_seconds)), key=lambda one: -one.score)
     others = [one for one in raised if one not in own]
     if others:
         return Judgement(
@@ -198,19 +211,27 @@ def judge(chapter: Chapter, raised: Sequence[RaisedIncident], interval_seconds: 
         )
     if not own:
         return Judgement(False, f"{event_text(fault)}: no alert")
-    first, *further = own
-    if fault.service not in first.suspects[:FIRST_SUSPECTS]:
-        return Judgement(False, f"{event_text(fault)}: alert, but the suspects are {name_suspects(first)}")
-    if further:
-        return Judgement(False, f"{event_text(fault)}: a second alert, suspects {name_suspects(further[0])}")
-    rank = first.suspects.index(fault.service) + 1
-    delay = (first.index - fault.start + 1) * interval_seconds
-    return Judgement(True, f"{event_text(fault)}: alert within {delay:.0f} s, culprit is suspect {rank}")
+    strongest, *further = own
+    if not _names(strongest, fault):
+        return Judgement(False, f"{event_text(fault)}: alert, but the suspects are {name_suspects(strongest)}")
+    if astray := [one for one in further if not _names(one, fault)]:
+        return Judgement(
+            False, f"{event_text(fault)}: a second alert without the culprit, suspects {name_suspects(astray[0])}"
+        )
+    rank = strongest.suspects.index(fault.service) + 1
+    delay = (min(one.index for one in own) - fault.start + 1) * interval_seconds
+    repeats = f"; {len(further)} further alert{'s' * (len(further) != 1)} on the same fault" if further else ""
+    return Judgement(True, f"{event_text(fault)}: alert within {delay:.0f} s, culprit is suspect {rank}{repeats}")
 
 
 def name_suspects(raised: RaisedIncident) -> str:
     """Return the first suspects for people."""
     return ", ".join(raised.suspects[:FIRST_SUSPECTS]) or "none"
+
+
+def _names(raised: RaisedIncident, fault: Fault) -> bool:
+    """Whether the culprit of a fault is one of the first suspects."""
+    return fault.service in raised.suspects[:FIRST_SUSPECTS]
 
 
 def _last_snapshot(fault: Fault, interval_seconds: float) -> float:

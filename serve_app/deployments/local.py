@@ -18,8 +18,11 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import ray
@@ -27,11 +30,13 @@ from ray import serve
 from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # its stub lacks them
 from ray.exceptions import RayError
+from ray.serve._private import api as serve_api
+from ray.serve._private import client as serve_client
 from ray.serve.config import HTTPOptions
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
-from serve_app.errors import BadSettings
+from serve_app.errors import BadSettings, NoCapacity
 from serve_app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -40,6 +45,9 @@ QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 LEAST_CPUS = 16
 OBJECT_STORE_BYTES = 256 * 2**20
 LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+START_ATTEMPTS = 5
+TIMED_OUT = "timed out during startup"  # in Ray's error
+START_SECONDS = 300  # limit of each step of the start; it ends what hangs, and does not measure speed
 SETTINGS = "TAGAE_SERVICE_SETTINGS"  # JSON: what this process hands to the processes of Ray
 # Ray's own processes read these as they start.
 RAY_ENVIRONMENT = {
@@ -47,7 +55,10 @@ RAY_ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # Ray's 15 lets every other process of the machine go first
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # on a busy machine a proxy needs more than the 5 s it is given
+    # Each is for one step of the start, which takes minutes on a busy machine. Ray gives a proxy 5 s.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": str(START_SECONDS),
+    "RAY_gcs_server_port_wait_time_s": str(START_SECONDS),
+    "RAY_worker_register_timeout_seconds": str(START_SECONDS),
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",  # three failures replace a proxy; with Ray's 10 s that took 24 s
     # Ten times a second by default, in each process: a sixth of what an idle service takes of a core.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
@@ -63,8 +74,11 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
     "MALLOC_TOP_PAD_": str(256 * 2**20),
 }
+KILL_SECONDS = 5.0  # for killed processes to be gone
+POLL_SECONDS = 0.1
 TOKEN_FOLDER = "tagae-ray-"  # and random letters
-STOP_SECONDS = 6.0  # for an orderly end; then processes are killed
+STOP_SECONDS = 6.0  # for the applications to end in order
+DOWN_SECONDS = 30.0  # for all of an orderly end; then processes are killed
 
 
 def connect(settings: Settings) -> None:
@@ -101,6 +115,7 @@ def up(settings: Settings, namespace: str | None = None, *, quiet: bool = True) 
     Raises:
         BadSettings: a port is in use. Ray would start anyway, without metrics, and share the requests with another
             TAGAE of this machine.
+        NoCapacity: this machine is too busy to start Ray.
     """
     front = settings.serve
     if front.port and not _is_free(front.host, front.port):
@@ -110,7 +125,7 @@ def up(settings: Settings, namespace: str | None = None, *, quiet: bool = True) 
             f"serve.metrics_port: expected a free port, {front.metrics_port} is in use; choose another, or 0 for any"
         )
     _set_environment(settings, quiet)
-    ray.init(
+    _start_ray(
         namespace=namespace,
         num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
         object_store_memory=OBJECT_STORE_BYTES,
@@ -133,22 +148,25 @@ def up(settings: Settings, namespace: str | None = None, *, quiet: bool = True) 
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
-def down() -> None:
+def down() -> bool:
     """End the applications, then Ray with all its processes.
 
-    Takes at most some :data:`STOP_SECONDS`, also where Ray no longer answers: then its processes are killed.
+    Takes at most some :data:`DOWN_SECONDS`, also where Ray no longer answers: then its processes are killed.
+
+    Returns:
+        Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.
     """
     if not ray.is_initialized():
-        return
+        remove_token()
+        return True
     children = psutil.Process().children(recursive=True)
     ending = threading.Thread(target=_end_in_order, name="end Ray", daemon=True)
     ending.start()
-    ending.join(STOP_SECONDS)
-    for child in children:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
-    ending.join(1.0)
+    ending.join(DOWN_SECONDS)
+    is_orderly = not ending.is_alive()
     remove_token()
+    _kill(children)  # and wait: they must not write to folders that the caller removes
+    return is_orderly
 
 
 def remove_token() -> None:
@@ -165,10 +183,16 @@ def handed_settings() -> Settings:
 
 
 def _end_in_order() -> None:
-    """End the applications, so that requests under way are answered, then Ray."""
+    """End the applications, so that requests under way are answered, then Ray.
+
+    Ray ends without them if they take too long. It must not be killed while this process is connected to it.
+    """
+    until = time.monotonic() + STOP_SECONDS
     with suppress(RayError, RayServeException, TimeoutError):
         for name in serve.status().applications:
-            serve.delete(name)
+            serve.delete(name, _blocking=False)
+        while serve.status().applications and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
     ray.shutdown()
 
 
@@ -180,7 +204,10 @@ def _set_environment(settings: Settings, quiet: bool) -> None:
     os.environ.update(RAY_ENVIRONMENT)
     os.environ["RAY_SERVE_LOG_TO_STDERR"] = "0" if quiet else "1"
     os.environ[SETTINGS] = json.dumps(settings.model_dump(), default=str)
-    ray_constants.ENABLE_RAY_CLUSTER = False  # Ray read the variable when this process imported it
+    # Ray read these variables when this process imported it, and has none for the last two.
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = START_SECONDS
+    serve_api.HTTP_PROXY_TIMEOUT = serve_client.HTTP_PROXY_TIMEOUT = START_SECONDS
     token = Path(tempfile.mkdtemp(prefix=TOKEN_FOLDER)) / "token"  # the directory is its owner's alone
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32), encoding="ascii")
@@ -188,6 +215,39 @@ def _set_environment(settings: Settings, quiet: bool) -> None:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     Config.initialize("")  # likewise
     AuthenticationTokenLoader.instance().reset_cache()  # this process may have had another Ray before
+
+
+def _start_ray(**options: Any) -> None:
+    """Call ``ray.init``, again if a time limit of Ray's passed that cannot be changed.
+
+    The raylet ends if its agents need more than 15 s to start (https://github.com/ray-project/ray/issues/65983). On a
+    busy machine the next attempt is faster, because their files are in memory by then.
+
+    Raises:
+        NoCapacity: no attempt was in time.
+    """
+    before = set(psutil.Process().children(recursive=True))
+    for _ in range(START_ATTEMPTS):
+        try:
+            ray.init(**options)
+        except Exception as error:  # Ray raises nothing more specific
+            if TIMED_OUT not in str(error):
+                raise
+            log.warning("Ray did not start within its time limit, trying again: %s", error)
+            _kill(set(psutil.Process().children(recursive=True)) - before)
+        else:
+            return
+    raise NoCapacity(
+        f"Ray did not start in {START_ATTEMPTS} attempts, because this machine is too busy; stop other work and try "
+        "again"
+    )
+
+
+def _kill(processes: Collection[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, KILL_SECONDS)
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -20,6 +20,7 @@ PROBE_SECONDS = 4.0
 IRREPLACEABLE = ("gcs_server", "raylet")
 REPLACED_BY_SERVE = ("ServeController", "ServeReplica", "ProxyActor")
 SILENCE_FACTOR = 3  # times the recovery time: so long the service may be silent while all its processes are there
+KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
@@ -96,10 +97,15 @@ def watch(url: str, recovery_seconds: float, stop: threading.Event) -> str:
 
 
 def kill_all_below() -> None:
-    """End every process below this one, at once."""
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    """End every process below this one, at once, with those that they start meanwhile."""
+    for _ in range(KILL_ROUNDS):
+        running = [one for one in psutil.Process().children(recursive=True) if not _is_zombie(one)]
+        for process in running:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        if not running:
+            return
+        psutil.wait_procs(running, KILL_SECONDS)
 
 
 def _running_roles(known: dict[int, str]) -> dict[str, int]:
@@ -108,7 +114,7 @@ def _running_roles(known: dict[int, str]) -> dict[str, int]:
     found: dict[int, str] = {}
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if process.status() == psutil.STATUS_ZOMBIE:
+            if _is_zombie(process):
                 continue
             if role := known.get(process.pid) or _role(process):
                 found[process.pid] = role
@@ -116,6 +122,14 @@ def _running_roles(known: dict[int, str]) -> dict[str, int]:
     known.clear()
     known.update(found)
     return roles
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    """Whether it has ended, and no parent has asked for its exit code."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _role(process: psutil.Process) -> str:

@@ -13,6 +13,8 @@ from serve_app.simulator.physics.propagation import MeshPhysics
 
 AFTER_A_CHANGE = 0.4  # share of faults that begin within minutes of a benign change next to the culprit
 SOON = 12  # how many snapshots count as "within minutes"
+DURATION = (16, 40)  # fewest and most snapshots of a fault
+QUIET = (40, 80)  # likewise of the period after it
 
 
 def plan_scenario(
@@ -22,8 +24,8 @@ def plan_scenario(
     *,
     snapshots: int = 960,
     first: int = 160,
-    duration: tuple[int, int] = (16, 40),
-    quiet: tuple[int, int] = (40, 80),
+    duration: tuple[int, int] = DURATION,
+    quiet: tuple[int, int] = QUIET,
     churn_per_hour: float = 6.0,
     minimum_rate: float = 5.0,
     levels: Sequence[Level] = LEVELS,
@@ -55,6 +57,14 @@ def plan_scenario(
     rng = np.random.default_rng(faults_seed)
     spells = _draw_spells(rng, snapshots, first, duration, quiet) if kinds else ()
     return _plan_faults(mesh, kinds, levels, rng, spells, changes, minimum_rate), changes
+
+
+def latest_end(first: int, duration: tuple[int, int] = DURATION, quiet: tuple[int, int] = QUIET) -> int:
+    """Return the latest snapshot at which the first fault can end: a run of this length has one with any seed.
+
+    Arguments as of :func:`plan_scenario`.
+    """
+    return first + quiet[1] - quiet[0] + duration[1]
 
 
 def _draw_spells(

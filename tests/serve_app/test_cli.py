@@ -179,6 +179,25 @@ def test_simulate_refuses_the_impossible(args: tuple[object, ...], words: str, t
     assert not (tmp_path / "x").exists()
 
 
+def test_simulate_says_why_there_is_no_fault(tmp_path: Path) -> None:
+    mesh = ("--services", 24, "--calls-per-service", 3)
+    arguments = (*mesh, "--first-fault", 2, "--fault", "error_burst")
+    short = tagae("simulate", tmp_path / "short", *arguments, "--snapshots", 17)
+    assert short.exit_code == 0
+    assert "no fault in this recording" in short.stderr
+    assert "the recording has 17; use --snapshots 82" in short.stderr
+    assert not RecordingReader(tmp_path / "short").incidents()
+    for seed in range(3):
+        longer = tagae("simulate", tmp_path / f"long-{seed}", *arguments, "--snapshots", 82, "--seed", seed)
+        assert "no fault" not in longer.stderr
+    level = ("--fault", "disappearance", "--severity", "minor")  # it has one level, critical
+    none = tagae("simulate", tmp_path / "none", *mesh, "--snapshots", 82, "--first-fault", 2, *level)
+    assert "none of these kinds and levels is possible in this mesh" in none.stderr
+    calm = tagae("simulate", tmp_path / "still", *mesh, "--snapshots", 5, "--no-faults")
+    assert calm.exit_code == none.exit_code == 0
+    assert "no fault" not in calm.stderr
+
+
 def test_simulate_keeps_what_is_there(recording: Path) -> None:
     result = tagae("simulate", recording)
     assert result.exit_code == 1

@@ -34,6 +34,7 @@ from serve_app.errors import (
     UnknownMesh,
     UnknownMute,
 )
+from tests.timing import PATIENCE_SECONDS
 
 NAN = float("nan")
 SNAPSHOT = MeshSnapshot.create(
@@ -234,6 +235,39 @@ def test_a_broken_answer_is_asked_for_again() -> None:
 
     with client(answer) as service:
         assert service.push("prod", SNAPSHOT) == VERDICT
+
+
+def test_until_the_first_answer_a_service_that_is_not_there_is_reported_sooner() -> None:
+    late = refusal(DeadlineExceeded("late", retry_after_seconds=0.01))
+    done = httpx.Response(200, content=b"[]")
+    answers = [late, late, done, None, late, done]
+    said: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if (next_one := answers.pop(0)) is None:
+            raise httpx.ConnectError("refused")
+        return next_one
+
+    def reach() -> Client:
+        return Client(
+            "http://service/",
+            patience_seconds=PATIENCE_SECONDS,
+            reach_seconds=-1.0,
+            on_retry=said.append,
+            transport=httpx.MockTransport(answer),
+        )
+
+    with reach() as service:
+        assert service.meshes() == []
+        assert service.meshes() == []
+    assert [line.split("; trying again for up to ")[0] for line in said] == [
+        "GET http://service/v1/meshes: 504 Gateway Timeout",
+        "GET http://service/v1/meshes: refused",
+    ]
+    answers[:] = [None]
+    with reach() as service, pytest.raises(NoCapacity, match="no answer from http://service: refused"):
+        service.meshes()
+    assert len(said) == 2
 
 
 def test_a_refused_connection_is_reported_at_once() -> None:

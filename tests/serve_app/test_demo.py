@@ -59,6 +59,7 @@ def test_chapters_are_the_same_for_the_same_seed() -> None:
     first_chapters = list(islice(chapters(mesh, 3), 2 * len(STORY_FAULTS)))
     assert first_chapters == list(islice(chapters(mesh, 3), 2 * len(STORY_FAULTS)))
     assert first_chapters != list(islice(chapters(mesh, 4), 2 * len(STORY_FAULTS)))
+    assert first_chapters[0].fault.kind == STORY_FAULTS[0]
     for half in (first_chapters[: len(STORY_FAULTS)], first_chapters[len(STORY_FAULTS) :]):
         assert {chapter.fault.kind for chapter in half} == set(STORY_FAULTS)
     for chapter in first_chapters:
@@ -103,7 +104,26 @@ def test_incidents_are_counted_once_and_kept_at_their_highest_score() -> None:
             False,
             "false alert without a fault: a/web in snapshot 73",
         ),
-        ([raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q")], False, "a second alert"),
+        (
+            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q")],
+            False,
+            "a second alert without the culprit, suspects b/q",
+        ),
+        (
+            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q", "a/db")],
+            True,
+            "alert within 30 s, culprit is suspect 1; 1 further alert on the same fault",
+        ),
+        (
+            [raised_incident("x", 93, "b/q", "a/db"), raised_incident("y", 95, "a/db", score=9.0)],
+            True,
+            "alert within 30 s, culprit is suspect 1; 1 further alert",
+        ),
+        (
+            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q", score=9.0)],
+            False,
+            "but the suspects are b/q",
+        ),
         ([raised_incident("x", 93)], False, "suspects are none"),
     ],
 )

@@ -21,7 +21,7 @@ from serve_app.demo import browser
 from serve_app.demo.controls import CONTROLS, Controls, build_menu
 from serve_app.demo.document import encode, keys
 from serve_app.demo.outcomes import outcome, tally
-from serve_app.demo.state import CHANGE_SNAPSHOTS, WARM_UP, DemoState, add_verdict, press
+from serve_app.demo.state import CHANGE_SNAPSHOTS, KEPT, WARM_UP, DemoState, add_verdict, press
 from serve_app.demo.story import RaisedIncident
 from serve_app.deployments.remote_control import MOST_KEYS, WaitingKeys
 from serve_app.errors import InvalidDocument, Overloaded
@@ -93,6 +93,21 @@ def test_outcomes(
         new = [incident("x", 9.0, "a/db")] if at in pages else []
         show = add_verdict(show, scored_snapshot(at, "anomalous" if new else "normal", 9.0 if new else 1.0, *new))
     assert [(found.text, found.right) for found in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
+
+
+def test_an_event_keeps_its_time_after_its_snapshot_is_no_longer_kept() -> None:
+    state = press(known_state(), "deploy")
+    (begun,) = decode_state(state)["deeds"]
+    assert begun["at"] is None
+    start = state.next_index
+    state = add_verdict(state, scored_snapshot(start))
+    (shown,) = decode_state(state)["deeds"]
+    state = add_verdict(state, scored_snapshot(start + KEPT))
+    for index in range(start + KEPT + 1, start + 2 * KEPT):
+        state = add_verdict(state, scored_snapshot(index))
+    assert all(one.index != start for one in state.snapshots)
+    (old,) = decode_state(state)["deeds"]
+    assert old["at"] == shown["at"] == scored_snapshot(start).verdict.observed_at.isoformat()
 
 
 def test_the_tally_counts_faults_that_have_ended() -> None:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from serve_app.cli.console import Tally
+from serve_app.cli.console import Tally, stderr_console
 from tests.serve_app.shows import incident, verdict
 
 
 def summary(tally: Tally, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The lines of the summary, without the spaces between columns."""
+    stderr_console.cache_clear()  # the console keeps the width that it found first
     tally.show()
     return [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
 
@@ -35,3 +36,18 @@ def test_an_incident_that_recovers_in_the_last_snapshot_is_marked(
     assert "major, recovering 9.0 a/web" in summary(tally, capsys)[-1]
     tally.add(verdict(2))
     assert "major 9.0 a/web" in summary(tally, capsys)[-1]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [
+        ([], "the recording has no snapshots"),
+        (["warming_up", "warming_up"], "all snapshots were needed to learn what is normal; score a longer recording"),
+        (["warming_up", "normal"], "highest score 2.0, threshold 4.0, at 2026-01-01 00:00:15 UTC"),
+    ],
+)
+def test_no_incident_is_explained(statuses: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally()
+    for index, status in enumerate(statuses):
+        tally.add(verdict(index, status, 1.0 + index))
+    assert words in summary(tally, capsys)[-1]
