@@ -42,6 +42,7 @@ LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")
 NOT_RUN = {
     "make demo": "this suite is `make test`; test_demo.py",
     "make setup": "runs this suite; its second line runs below",
+    "pip install tagae": "the public index; test_wheel.py installs the wheel, and a test below the versions of torch",
     "tagae doctor --config": "a Prometheus; tests/live, and test_living_service.py",
     "tagae serve --config": "a second Ray; test_serve_starts_and_ends",
     "docker build": "no Docker, no cluster here; test_cluster.py",
@@ -89,6 +90,14 @@ def test_make_targets_exist() -> None:
     told = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
     assert {"setup", "demo", "bench", "test", "check", "train"} <= told
     assert [target for target in told if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+def test_pip_installs_the_torch_that_tagae_needs() -> None:
+    """The CPU build is installed first, so its versions must be those of ``pyproject.toml``: else pip replaces it."""
+    (versions,) = re.findall(r'^    "torch([^"]+)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    first, second = [line for line in typed("pip install tagae").splitlines() if "pip install" in line]
+    assert first == f"pip install 'torch{versions}' --index-url \"$TORCH_INDEX_URL\""
+    assert second == "pip install tagae"
 
 
 @pytest.mark.parametrize("line", COMMANDS)

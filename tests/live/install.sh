@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # What the live tests talk to, as far as it is not here and may be installed. What is missing then is skipped, and said.
-#   install.sh BIN    BIN: the bin folder of the environment that runs the tests
+#   install.sh BIN [PROGRAM...]    BIN: the bin folder of the environment that runs the tests; PROGRAM: by default all
 set -euo pipefail
 bin=$1
+shift
+[ $# -gt 0 ] || set -- prometheus prometheus-alertmanager redis-server nginx
 cd "$(dirname "$0")/../.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin
 
 absent=()
-for program in prometheus prometheus-alertmanager redis-server nginx; do
+for program in "$@"; do
     command -v "$program" >/dev/null || absent+=("$program") # the packages are named like their programs
 done
 if [ ${#absent[@]} -gt 0 ]; then

@@ -1,16 +1,6 @@
-"""A real mesh on one machine: seven services, an Envoy beside each, a Prometheus that scrapes them.
+"""A real mesh on one machine: seven services, an Envoy beside each, a Prometheus that scrapes them."""
 
-    python -m tests.live.mesh --requests-per-second 40 --seconds 600
-
-runs it until it is interrupted or the load has ended, and says where everything listens; the faults of ``shop.py`` are
-switched by ``curl``.
-"""
-
-import argparse
-import signal
 import sys
-import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -19,7 +9,7 @@ import httpx
 import msgspec
 
 from tests.live.monitor import Monitor, scrape_config
-from tests.live.programs import LOOPBACK, Program, free_ports, missing_programs
+from tests.live.programs import LOOPBACK, Program, free_ports
 from tests.live.shop import Fault, Load, Measured, Wiring
 from tests.live.sidecars import Sidecar
 from tests.live.topology import ENTRY, SHOP
@@ -31,18 +21,28 @@ NEEDS = ("prometheus", "envoy")
 class LiveMesh:
     """The mesh, up from ``with`` to its end."""
 
-    def __init__(self, folder: Path, *, scrape_seconds: float = 1.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        scrape_seconds: float = 1.0,
+        seed: int = 0,
+        prometheus_port: int | None = None,
+        control_port: int | None = None,
+    ) -> None:
         """
         Args:
             folder: for configurations, logs and Prometheus' data.
             scrape_seconds: between two scrapes of a sidecar.
             seed: of durations and of who calls whom.
+            prometheus_port, control_port: where Prometheus and the shop's control listen; by default free ones.
         """
+        self._prometheus_port = prometheus_port
         self._folder = folder
         self._scrape_seconds = scrape_seconds
         self._sidecars = _choose_ports()
         self._wiring = Wiring(
-            control=free_ports(1)[0],
+            control=control_port or free_ports(1)[0],
             services={name: one.local for name, one in self._sidecars.items()},
             outbound={name: one.outbound for name, one in self._sidecars.items()},
             entry=self._sidecars[ENTRY].inbound,
@@ -64,7 +64,10 @@ class LiveMesh:
             for name in self._sidecars:
                 self._start(name)
             self._monitor = Monitor(
-                self._folder, [scrape_config(list(self._sidecars.values()), self._scrape_seconds)], retention="1h"
+                self._folder,
+                [scrape_config(list(self._sidecars.values()), self._scrape_seconds)],
+                retention="1h",
+                port=self._prometheus_port,
             )
             opened.callback(self._monitor.program.end)
             self._shop.wait_for(f"{self._control.base_url}/ready")
@@ -157,35 +160,3 @@ def _choose_ports() -> dict[str, Sidecar]:
         )
         for service in SHOP
     }
-
-
-def main() -> int:
-    """The mesh for people."""
-    parser = argparse.ArgumentParser(prog="python -m tests.live.mesh", description="A real mesh to watch and to break.")
-    parser.add_argument("--requests-per-second", type=float, default=40.0)
-    parser.add_argument("--seconds", type=float, default=600.0, help="after which it ends")
-    parser.add_argument("--scrape-seconds", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    if gone := missing_programs(*NEEDS):
-        print(f"not here: {'; '.join(gone)}", file=sys.stderr)
-        return 1
-    with (
-        tempfile.TemporaryDirectory(prefix="tagae-mesh-") as folder,
-        LiveMesh(Path(folder), scrape_seconds=args.scrape_seconds, seed=args.seed) as mesh,
-    ):
-        mesh.load(args.requests_per_second, args.seconds, args.seed)
-        print(f"Prometheus  {mesh.prometheus}\ncontrol     {mesh.control}", flush=True)
-        print(f"""curl -X PUT {mesh.control}/faults/payment -d '{{"delay_seconds": 0.2}}'""")
-        print(f"curl -X DELETE {mesh.control}/faults", flush=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: no process is left
-        try:
-            while mesh.loaded:
-                time.sleep(1)
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

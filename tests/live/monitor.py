@@ -21,6 +21,7 @@ class Monitor:
         retention: str = "1d",
         rules: Sequence[Path] = (),
         lookback: str = "5m",
+        port: int | None = None,
     ) -> None:
         """
         Args:
@@ -30,8 +31,9 @@ class Monitor:
             rules: files of rules.
             lookback: for which a series that has no newer sample is still there; a scrape that misses it ends it at
                 once, which text cannot tell.
+            port: where it listens; by default a free one.
         """
-        self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
+        self.url = f"http://{LOOPBACK}:{port or free_ports(1)[0]}"
         config = folder / "prometheus.yml"
         told = {"scrape_configs": list(scrapes), "rule_files": [str(path.resolve()) for path in rules]}
         config.write_bytes(msgspec.json.encode(told))  # JSON is YAML
