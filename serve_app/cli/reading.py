@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.console import progress
+from serve_app.cli.console import progress, waiting
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
@@ -43,15 +43,16 @@ def score_snapshots(
         warmups: recordings that set the baselines first.
         source: the recording.
     """
-    import torch
+    with waiting("loading the model"):
+        import torch
 
-    from model.checkpoint import SHIPPED, load
-    from serve_app.api.codec import encode_verdict
-    from serve_app.pipeline import Mesh, advance, advance_in_detail, deviations_of, options
-    from serve_app.web.moments import Moment
+        from model.checkpoint import SHIPPED, load
+        from serve_app.api.codec import encode_verdict
+        from serve_app.pipeline import Mesh, advance, advance_in_detail, deviations_of, options
+        from serve_app.web.moments import Moment
 
-    torch.set_num_threads(settings.model.threads)
-    checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings, name), Mesh()
+        torch.set_num_threads(settings.model.threads)
+        checkpoint, chosen, mesh = load(settings.model.weights or SHIPPED), options(settings, name), Mesh()
     for warmup in warmups:
         for snapshot in read(warmup, "warming up"):
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
