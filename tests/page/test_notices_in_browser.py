@@ -143,7 +143,8 @@ def test_an_incident_comes_first(base: str, look: Callable[[int], Tab]) -> None:
     one = look(ALERTED)
     assert one.text("#headline").endswith(f"UTC: {incident['headline']}")
     assert incident["headline"].startswith(f"{FAILING} is failing: ")
-    assert incident["impact"]["text"] in one.text("#notes")
+    assert incident["impact"]["text"] in incident["headline"]
+    assert incident["impact"]["text"] not in one.text("#notes"), "the headline has it"
     assert status(one) == "anomalous"
     assert "1 notice" in one.text("#notes")
     assert "other incident" not in one.text("#notes")
@@ -160,6 +161,7 @@ def test_a_recovering_incident_says_so(base: str, look: Callable[[int], Tab]) ->
     strongest = incident["suspects_at"][11:16]
     one = look(RECOVERING)
     assert f"{FAILING} is recovering; it was failing." in one.text("#headline")
+    assert incident["impact"]["text"] in one.text("#notes")
     for place in ("#story", "#cards"):
         text = f"Recovering: quiet for the last snapshots; suspects of its strongest moment, {strongest} UTC."
         assert text in one.text(place)

@@ -38,9 +38,10 @@ function incidentHead(verdict, incident) {
 function incidentNotes(verdict, incident) {
   const others = alerts(verdict.incidents).length - 1,
     noticed = notices(verdict.incidents).length,
+    impact = incident.impact?.text ?? `${plural(incident.affected.length, "service")} affected`,
     [planned] = incident.changes;
   return [
-    ["", `${incident.severity}, ${incident.impact?.text ?? `${plural(incident.affected.length, "service")} affected`}`],
+    ["", incidentTitle(incident).includes(impact) ? incident.severity : `${incident.severity}, ${impact}`],
     planned ? ["planned", `▲ ${planned.text}`] : ["", "no deploys or changes around then"],
     ["", `probability ${verdict.probability.toFixed(2)}`],
     ...(others > 0 ? [["", `and ${plural(others, "other incident")}`]] : []),
