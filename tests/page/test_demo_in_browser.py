@@ -82,7 +82,8 @@ def test_the_page_turns_and_names_the_culprit_in_time(shown_incident: dict[str, 
     assert first["sequence"] - began["sequence"] + 1 <= WITHIN_SNAPSHOTS
     assert first["incidents"][0]["suspects"][0]["service"] == deed["service"]
     assert deed["service"] in shown_incident["said"]["headline"]
-    assert "expected" in shown_incident["said"]["story"]
+    assert "usually" in shown_incident["said"]["headline"]
+    assert shown_incident["said"]["story"].startswith("Since ")
     assert deed["service"] in shown_incident["said"]["cards"]
 
 
