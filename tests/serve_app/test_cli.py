@@ -4,9 +4,11 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -360,6 +362,49 @@ def test_score_through_a_service_says_the_same(recording: Path, service: Service
         assert [incident["id"] for incident in a["incidents"]] == [incident["id"] for incident in b["incidents"]]
         assert a["mesh_score"] == pytest.approx(b["mesh_score"], abs=1e-5)
     assert service.http.get("/v1/meshes").json() == before
+
+
+class LosesAnswers(BaseHTTPRequestHandler):
+    """A proxy before the service that answers 504 to the first attempt of each request, after the service did it."""
+
+    service: ClassVar[httpx.Client]
+    seen: ClassVar[set[tuple[str, bytes]]] = set()
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {"content-type": self.headers.get("content-type", "")}
+        answer = self.service.request(self.command, self.path, content=body, headers=headers)
+        is_first = (self.path, body) not in self.seen
+        self.seen.add((self.path, body))
+        content = b"" if is_first else answer.content
+        self.send_response(504 if is_first else answer.status_code)
+        self.send_header("retry-after", "0")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_POST = do_DELETE = do_GET  # noqa: N815  # the names are those of the library
+
+    def log_message(self, *_: Any) -> None:
+        """Not into the output of the tests."""
+
+
+@pytest.mark.ray
+def test_score_goes_on_if_answers_are_lost(recording: Path, service: Service) -> None:
+    LosesAnswers.service = service.http
+    with HTTPServer(("127.0.0.1", 0), LosesAnswers) as proxy:
+        serving = threading.Thread(target=proxy.serve_forever)
+        serving.start()
+        try:
+            url = f"http://127.0.0.1:{proxy.server_port}"
+            result = tagae("score", recording, "--url", url, "--mesh", "late")
+        finally:
+            proxy.shutdown()
+            serving.join()
+    assert result.exit_code == 0, result.stderr
+    assert [json.loads(line)["sequence"] for line in result.stdout.splitlines()] == list(range(1, SNAPSHOTS + 1))
+    assert result.stderr.count("504 Gateway Timeout; trying again for up to ") == SNAPSHOTS + 1
+    assert service.http.delete("/v1/meshes/late").is_success
 
 
 @pytest.mark.ray

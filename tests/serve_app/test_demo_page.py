@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -29,7 +30,7 @@ from serve_app.simulator.events.faults import Fault
 from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.parameters import build_mesh
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import problem
+from tests.serve_app.running import eventually, problem
 from tests.serve_app.shows import incident, scored_snapshot
 from tests.timing import PATIENCE_SECONDS
 
@@ -228,6 +229,32 @@ def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
             assert process.wait(timeout=PATIENCE_SECONDS) == 0, rest + errors.read_text()[-4000:]
             _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
             assert not alive
+        finally:
+            for one in started:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(480)
+def test_an_interrupt_while_it_starts_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "RAY_TMPDIR": "/tmp"}  # its sockets need a short path
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        started = [psutil.Process(process.pid)]
+        try:
+            assert process.stdout is not None
+            assert "Simulated mesh" in process.stdout.readline()
+            assert eventually(lambda: any(one.name() == "raylet" for one in started[0].children(recursive=True)))
+            started += started[0].children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            assert process.returncode == 0, errors
+            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+            assert not alive
+            assert not list(tmp_path.iterdir())
         finally:
             for one in started:
                 with suppress(psutil.NoSuchProcess):
