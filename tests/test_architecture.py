@@ -66,6 +66,7 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "pyarrow": ("serve_app/recordings/", "serve_app/api/codec/arrow", "serve_app/api/codec/columns.py"),
     "pymetis": ("partitioning/",),
     "typer": ("serve_app/cli/",),
+    "mcp": ("serve_app/cli/mcp/",),
     "grpc": ("serve_app/sidecar/",),
     "google": ("serve_app/sidecar/",),  # protobuf
 }

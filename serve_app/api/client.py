@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -112,6 +113,23 @@ class Client:
         """All meshes of the service. Errors as ``push``."""
         return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
 
+    def read(self, mesh: str, view: str, **parameters: datetime | str | None) -> Any:
+        """The JSON of a view of a mesh, such as ``graph``.
+
+        Args:
+            mesh: its name.
+            view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
+            parameters: of the route; None leaves one out.
+
+        Errors as ``push``, and the errors of the route.
+        """
+        given = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in parameters.items()
+            if value is not None
+        }
+        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
+
     def delete(self, mesh: str) -> None:
         """Delete a mesh. Errors as ``push``."""
         self._send("DELETE", f"/v1/meshes/{mesh}")
@@ -149,12 +167,19 @@ class Client:
         """The service's metrics in Prometheus' text format. Errors as ``push``."""
         return self._send("GET", "/metrics").text
 
-    def _send(self, method: str, path: str, content: bytes | None = None, media_type: str = ARROW) -> httpx.Response:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        media_type: str = ARROW,
+        parameters: dict[str, str] | None = None,
+    ) -> httpx.Response:
         headers = {"content-type": media_type} if content is not None else {}
         began, is_repeated = time.monotonic(), False
         while True:
             try:
-                response = self._http.request(method, path, content=content, headers=headers)
+                response = self._http.request(method, path, params=parameters, content=content, headers=headers)
             except httpx.UnsupportedProtocol as error:
                 raise NoCapacity(f"url {self.url}: expected http://HOST:PORT; {error}") from None
             except httpx.TransportError as error:

@@ -11,6 +11,7 @@ from serve_app.cli import (
     demo,
     doctor,
     evaluate,
+    mcp,
     record,
     report,
     rules,
@@ -86,6 +87,7 @@ app.command("rules")(rules.rules)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
+app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
 app.add_typer(token.app, name="token")
 

@@ -20,8 +20,12 @@ CaFile = Annotated[
 ]
 
 
-def read_token(file: Path | None) -> str | None:
+def read_token(file: Path | None, option: str = "--token-file") -> str | None:
     """Read the token in a file; None without a file.
+
+    Args:
+        file: of an option.
+        option: its name, for errors.
 
     Raises:
         BadSettings: the file cannot be read, or holds no single token. The message never contains the content.
@@ -34,7 +38,7 @@ def read_token(file: Path | None) -> str | None:
     try:
         token = read_secret(file.expanduser())
     except SecretUnreadable as error:
-        raise BadSettings(f"--token-file: {error}") from None
+        raise BadSettings(f"{option}: {error}") from None
     if not token.isascii() or " " in token:
-        raise BadSettings(f"--token-file: expected one token in {file} and nothing else")
+        raise BadSettings(f"{option}: expected one token in {file} and nothing else")
     return token
