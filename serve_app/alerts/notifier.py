@@ -21,7 +21,7 @@ from serve_app.alerts.send_loop import Receiver, SendLoop
 from serve_app.alerts.state_file import StateFile
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.alerts.webhook import KIND as WEBHOOK
-from serve_app.alerts.webhook import QueueLimits, Webhook
+from serve_app.alerts.webhook import QueueLimits, Webhook, WebhookReceiver
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
@@ -45,7 +45,7 @@ class Receivers:
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        webhooks: each with the file of its signing secret.
+        webhooks: all, each with what it gets.
         links: cluster and URLs in alerts.
         notices: whether to send notices too.
         timing, queue, backoff: when to send, and how much may wait.
@@ -54,7 +54,7 @@ class Receivers:
     """
 
     alertmanagers: tuple[Endpoint, ...] = ()
-    webhooks: tuple[tuple[Endpoint, Path | None], ...] = ()
+    webhooks: tuple[WebhookReceiver, ...] = ()
     links: AlertLinks = field(default_factory=AlertLinks)
     notices: bool = True
     timing: PostTiming = field(default_factory=PostTiming)
@@ -68,7 +68,7 @@ def receivers(settings: NotifySettings) -> Receivers:
     """The receivers of the settings."""
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in settings.alertmanagers),
-        tuple((one.endpoint(one.url), one.secret_file) for one in settings.webhooks),
+        tuple(WebhookReceiver(one.endpoint(one.url), one.secret_file, one.format) for one in settings.webhooks),
         AlertLinks(
             settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""
         ),
@@ -111,8 +111,8 @@ class AlertDelivery:
             for one in to.alertmanagers
         ]
         self._webhooks = [
-            Webhook(HttpSender(one, to.deadline_seconds), self._state_file, instruments, secret)
-            for one, secret in to.webhooks
+            Webhook(HttpSender(one.endpoint, to.deadline_seconds), self._state_file, instruments, one)
+            for one in to.webhooks
         ]
         self._receivers: list[Receiver] = [*self._replicas, *self._webhooks]
         self._loops = [

@@ -10,6 +10,7 @@ import msgspec
 from model.verdict import Incident
 from serve_app.alerts.alert import Alert, AlertedIncident, AlertState, IncidentEvent
 from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.slack import slack_message
 from serve_app.api.codec.verdicts import encode_incident
 from serve_app.errors import CorruptState
 
@@ -60,6 +61,11 @@ def build_event(
 def encode_event(event: IncidentEvent) -> bytes:
     """The body of a webhook request. Every attempt sends the same bytes."""
     return msgspec.json.encode(event.document)
+
+
+def encode_slack(event: IncidentEvent) -> bytes:
+    """The body of a request to an incoming webhook of Slack."""
+    return msgspec.json.encode(slack_message(event.document))
 
 
 def encode_alerts(alerts: list[tuple[Alert, datetime]]) -> bytes:

@@ -13,15 +13,18 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.payloads import encode_event
+from serve_app.alerts.payloads import encode_event, encode_slack
 from serve_app.alerts.state_file import StateFile
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
-from serve_app.net.endpoint import SecretUnreadable, read_secret
+from serve_app.net.endpoint import Endpoint, SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 
 KIND = "webhook"
+WebhookFormat = Literal["event", "slack"]
+_ENCODE = {"event": encode_event, "slack": encode_slack}
 log = logging.getLogger(__name__)
 
 
@@ -41,6 +44,21 @@ class QueueLimits:
         return kept, {"expired": len(events) - len(young), "full": len(young) - len(kept)}
 
 
+@dataclass(frozen=True, slots=True)
+class WebhookReceiver:
+    """Where a webhook is, and what it gets.
+
+    Attributes:
+        endpoint: its URL.
+        secret_file: key that signs each request; None: requests are not signed.
+        format: of the body: the event itself, or the message for Slack.
+    """
+
+    endpoint: Endpoint
+    secret_file: Path | None = None
+    format: WebhookFormat = "event"
+
+
 class Webhook:
     """One webhook.
 
@@ -48,19 +66,20 @@ class Webhook:
         sender: for its URL.
         state_file: holds the events that wait for it.
         instruments: counters.
-        secret_file: key that signs each request; None: requests are not signed.
+        to: what it gets.
     """
 
     kind = KIND
 
     def __init__(
-        self, sender: HttpSender, state_file: StateFile, instruments: Instruments, secret_file: Path | None = None
+        self, sender: HttpSender, state_file: StateFile, instruments: Instruments, to: WebhookReceiver
     ) -> None:
         self.sender = sender
         self.key = webhook_key(sender.endpoint.url)
         self._state_file = state_file
         self._instruments = instruments
-        self._secret_file = secret_file
+        self._secret_file = to.secret_file
+        self._encode = _ENCODE[to.format]
 
     def count_waiting(self) -> int:
         """How many events it has not acknowledged."""
@@ -76,7 +95,7 @@ class Webhook:
         if not queue:
             return None
         event = queue[0]
-        body = encode_event(event)
+        body = self._encode(event)
         headers = {"idempotency-key": event.id, "tagae-event": str(event.document.get("event", ""))}
         try:
             reply = await self.sender.post(body, headers | await self._sign(body))

@@ -88,6 +88,9 @@ class WebhookSettings(ReceiverSettings):
     secret_file: Location | None = Field(
         None, description="file with the key that signs each request (HMAC-SHA256); none: unsigned"
     )
+    format: Literal["event", "slack"] = Field(
+        "event", description="event: all that is known, as JSON; slack: a message for an incoming webhook of Slack"
+    )
 
 
 class NotifySettings(SettingsGroup):

@@ -19,6 +19,7 @@ from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severit
 from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.annotations import AlertLinks
 from serve_app.alerts.notifier import AlertDelivery, Receivers
+from serve_app.alerts.webhook import WebhookReceiver
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
@@ -202,10 +203,10 @@ async def start_endpoints(*behaviours: Any) -> AsyncIterator[list[StandIn]]:
 
 
 def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn] = (), **more: Any) -> Receivers:
-    secret_file = more.pop("secret_file", None)
+    hook = {name: more.pop(name) for name in ("secret_file", "format") if name in more}
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
-        tuple((Endpoint(f"{one.url}/hook"), secret_file) for one in webhooks),
+        tuple(WebhookReceiver(Endpoint(f"{one.url}/hook"), **hook) for one in webhooks),
         **{"links": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},
     )
 

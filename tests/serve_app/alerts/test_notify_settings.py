@@ -23,6 +23,10 @@ resend_seconds = 30
 [[notify.webhooks]]
 url = "https://hooks.example/a/b?c=d"
 secret_file = "/secret"
+
+[[notify.webhooks]]
+url = "https://hooks.slack.example/services/T0/B0/x"
+format = "slack"
 """
 
 
@@ -51,12 +55,14 @@ def test_receivers_from_a_file(config: Path) -> None:
         "https://am-1/prefix/api/v2/alerts",
     ]
     assert to.alertmanagers[1].bearer_token_file == Path("/token")
-    ((hook, secret),) = to.webhooks
-    assert (hook.url, hook.origin, secret) == (
+    hook, slack = to.webhooks
+    assert (hook.endpoint.url, hook.endpoint.origin, hook.secret_file, hook.format) == (
         "https://hooks.example/a/b?c=d",
         "https://hooks.example",
         Path("/secret"),
+        "event",
     )
+    assert (slack.endpoint.url, slack.format) == ("https://hooks.slack.example/services/T0/B0/x", "slack")
     assert to.links.urls("shop", "i")["verdict_url"] == "https://tagae.example/base/v1/meshes/shop/verdict"
     assert to.timing.resend.total_seconds() == 30
 

@@ -1,0 +1,120 @@
+"""Messages for Slack: what a channel shows, and what Slack would refuse."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_app.alerts.slack import MAX_TEXT, MAX_TITLE, slack_message
+from tests.serve_app.alerts.alerting import (
+    NOW,
+    PATIENT,
+    change,
+    incident,
+    notice,
+    receivers,
+    start_endpoints,
+    start_notifier,
+    verdict,
+)
+
+EVENT: dict[str, Any] = {
+    "event": "opened",
+    "at": "2026-03-01T03:14:00+00:00",
+    "cluster": "eu-1",
+    "mesh": "shop",
+    "summary": "shop/cart is slow",
+    "links": {},
+    "incident": {
+        "since": "2026-03-01T03:12:00Z",
+        "severity": "major",
+        "suspects": [{"service": "shop/cart", "score": 0.6, "reasons": [{"text": "p99 latency 1.2 s"}]}],
+        "affected": ["shop/cart", "shop/web"],
+        "changes": [],
+    },
+}
+
+
+def texts(message: dict[str, Any]) -> list[str]:
+    """The texts of all blocks, the title first."""
+    found = [block.get("text") or block["elements"][0] for block in message["blocks"]]
+    return [text["text"] for text in found]
+
+
+async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
+    """Over HTTP, from verdicts: opened, raised, resolved."""
+    async with start_endpoints(200) as (server,):
+        to = receivers(webhooks=[server], deadline_seconds=PATIENT, format="slack")
+        async with start_notifier(to, tmp_path) as (notifier, _):
+            notifier.accept_verdict("shop", verdict(incident("a", changes=(change(),))), NOW)
+            notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
+            notifier.accept_verdict("shop", verdict(), NOW)
+            requests = await server.until(lambda requests: len(requests) == 3)
+    opened, raised, resolved = (texts(request.json) for request in requests)
+    assert opened[0] == "Minor incident in shop"
+    assert raised[0] == "Now a major incident in shop, was minor"
+    assert resolved[0] == "Resolved: major incident in shop"
+    summary, cause, impact, changes, context = opened[1:]
+    assert summary.startswith("*Summary*\nshop/cart")
+    assert cause.startswith("*Cause*\nshop/cart (60%): p99 latency 1.2 s")
+    assert "\nshop/web (30%)" in cause
+    assert impact == "*Impact*\n2 services affected: shop/cart, shop/web"
+    assert "deploy of shop/cart (v1.4.2)" in changes
+    assert "<https://tagae.example/#mesh=shop&amp;incident=a|Open the incident>" in context
+    assert "<https://runbooks.example/shop?incident=a|Runbook>" in context
+    assert context.endswith("cluster eu-1 · since 2026-03-01 03:12 UTC")
+    assert resolved[-1].endswith("resolved 2026-03-01 03:14 UTC")
+    assert requests[0].headers["idempotency-key"]
+    assert requests[0].json["text"].startswith("Minor incident in shop: shop/cart")
+
+
+async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
+    async with start_endpoints(200) as (server,):
+        to = receivers(webhooks=[server], deadline_seconds=PATIENT, format="slack")
+        async with start_notifier(to, tmp_path) as (notifier, _):
+            notifier.accept_verdict("shop", verdict(notice()), NOW)
+            (request,) = await server.until(lambda requests: len(requests) == 1)
+    title, *others = texts(request.json)
+    assert title == "Notice in shop"
+    assert "reaches its limit in 40 minutes" in " ".join(others)
+
+
+def test_a_merged_incident_says_where_it_went() -> None:
+    assert texts(slack_message({**EVENT, "event": "merged", "merged_into": "b"}))[0] == (
+        "Major incident in shop continues as part of another one"
+    )
+
+
+def test_names_from_the_mesh_are_no_markup() -> None:
+    """A reason with `<!channel>` would notify everyone in the channel."""
+    suspect = {"service": "shop/cart", "score": 0.6, "reasons": [{"text": "<!channel> & more"}]}
+    message = slack_message({**EVENT, "incident": {**EVENT["incident"], "suspects": [suspect]}})
+    assert "&lt;!channel&gt; &amp; more" in texts(message)[2]
+
+
+@pytest.mark.parametrize("missing", ["suspects", "affected"])
+def test_what_is_unknown_is_left_out(missing: str) -> None:
+    message = slack_message({**EVENT, "incident": {**EVENT["incident"], missing: []}})
+    assert len(message["blocks"]) == len(slack_message(EVENT)["blocks"]) - 1
+    assert all(texts(message))
+
+
+@given(st.text(min_size=1, max_size=5000), st.integers(1, 200))
+def test_no_message_is_longer_than_slack_takes(text: str, services: int) -> None:
+    names = [f"shop/{i}-{text}" for i in range(services)]
+    event = {
+        **EVENT,
+        "summary": text,
+        "mesh": "m" * 63,
+        "incident": {
+            **EVENT["incident"],
+            "suspects": [{"service": name, "score": 0.5, "reasons": []} for name in names],
+            "affected": names,
+        },
+    }
+    title, *others = texts(slack_message(event))
+    assert len(title) <= MAX_TITLE
+    assert all(0 < len(one) <= MAX_TEXT for one in others)
+    assert len(others) <= 48
