@@ -68,7 +68,8 @@ ROOMS = {  # who may import what; a folder ends with a slash
     "typer": ("serve_app/cli/",),
     "mcp": ("serve_app/cli/mcp/",),
     "grpc": ("serve_app/sidecar/",),
-    "google": ("serve_app/sidecar/",),  # protobuf
+    "google": ("serve_app/sidecar/", "serve_app/collect/otlp/"),  # protobuf
+    "opentelemetry": ("serve_app/collect/otlp/",),
 }
 ENVIRONMENT = (
     "serve_app/settings/settings.py",

@@ -27,7 +27,9 @@ OPEN = {
 }
 READ = frozenset({MESHES, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
 WRITE = frozenset({"/v1/score", "/demo/keys"})
-MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("adapter", "rollback")})
+MESH_POSTS = frozenset(
+    {("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("adapter", "rollback"), ("otlp", "v1", "metrics")}
+)
 MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 
 

@@ -60,7 +60,8 @@ def _impact(incident: Mapping[str, Any]) -> str:
         return ""
     more = f" and {len(affected) - MAX_AFFECTED} more" if len(affected) > MAX_AFFECTED else ""
     count = f"{len(affected)} service{'' if len(affected) == 1 else 's'} affected"
-    return f"{count}: {_escape(', '.join(affected[:MAX_AFFECTED]))}{more}"
+    known = incident.get("impact")  # events that an earlier version stored have none
+    return f"{_escape(known['text']) if known else count}: {_escape(', '.join(affected[:MAX_AFFECTED]))}{more}"
 
 
 def _context(event: Mapping[str, Any]) -> str:

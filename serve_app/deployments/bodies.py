@@ -1,8 +1,9 @@
 """Reads bodies within the limits, decodes them by content type, and packs them for the session."""
 
 import asyncio
+import zlib
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Request
@@ -13,11 +14,14 @@ from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
 from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, pack_snapshot, require_not_ahead, structs
 from serve_app.api.schemas.actions import FeedbackDocument, MissedDocument, MuteDocument
+from serve_app.collect.otlp import decode as otlp
+from serve_app.collect.otlp.decode import Point
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
 
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
 JSON = "application/json"
+GZIP = 16 + zlib.MAX_WBITS  # of zlib: with the header of gzip
 
 
 async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> bytes:
@@ -72,6 +76,30 @@ async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
     return result
 
 
+async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -> tuple[list[Point], int, str]:
+    """Read OTLP metrics, plain or as gzip: the data points of a service graph, the number of the ignored others, and
+    the media type. Errors as of :func:`read_snapshot`."""
+    encoding, media_type = _encoding(request), _media_type(request)
+    if encoding not in ("identity", "gzip"):
+        raise UnsupportedMediaType(f"content-encoding: expected gzip or none, came {encoding[:80]!r}; send gzip")
+    if media_type not in (otlp.PROTOBUF, otlp.JSON):
+        raise UnsupportedMediaType(
+            f"content-type: expected {otlp.PROTOBUF} or {otlp.JSON}, came {media_type[:80]!r}; send OTLP over HTTP"
+        )
+    most = limits.max_metrics_bytes
+    body = await _body(request, most)
+
+    def decode() -> tuple[list[Point], int]:
+        points, ignored = otlp.decode_metrics(_unzip(body, most) if encoding == "gzip" else body, media_type)
+        if points:
+            newest = datetime.fromtimestamp(max(point.at for point in points) // 10**9, UTC)
+            require_not_ahead(newest, now, limits.max_ahead_seconds)
+        return points, ignored
+
+    points, ignored = await asyncio.to_thread(decode)
+    return points, ignored, media_type
+
+
 async def read_nothing(request: Request, limits: LimitSettings) -> None:
     """Read the body of a request that needs none: empty, or an empty JSON object. Errors as of :func:`read_mute`."""
     body = await _body(request, limits.max_action_bytes)
@@ -89,6 +117,7 @@ async def read_json(request: Request, most: int) -> Any:
         MalformedDocument: it is not JSON.
         DocumentTooLarge: it is longer.
     """
+    _require_no_encoding(request)
     if "content-type" not in request.headers or _media_type(request) != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
     return structs.parse(structs.JSON, await _body(request, most))
@@ -104,6 +133,7 @@ def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
 
 
 async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]) -> Any:
+    _require_no_encoding(request)
     media_type = _media_type(request)
     body = await _body(request, most)
     if len(body) < OFF_LOOP_BYTES:
@@ -115,13 +145,33 @@ def _counts(limits: LimitSettings) -> Limits:
     return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
 
 
-def _media_type(request: Request) -> str:
-    """The media type of the body in lower case, without parameters; JSON if there is no header."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
+def _encoding(request: Request) -> str:
+    return request.headers.get("content-encoding", "identity").strip().lower()
+
+
+def _require_no_encoding(request: Request) -> None:
+    if (encoding := _encoding(request)) != "identity":
         raise UnsupportedMediaType(
             f"content-encoding: expected none, came {encoding[:80]!r}; send the body uncompressed, or in a binary form"
         )
+
+
+def _unzip(body: bytes, most: int) -> bytes:
+    """Unpack gzip, at most ``most`` bytes of it, so that a small body cannot use up the memory."""
+    unpacker = zlib.decompressobj(GZIP)
+    try:
+        found = unpacker.decompress(body, most + 1)
+    except zlib.error as error:
+        raise MalformedDocument(f"body: expected gzip, came {error}; correct content-encoding") from None
+    if len(found) > most:
+        raise _too_long(most, "more when unpacked")
+    if not unpacker.eof or unpacker.unused_data:
+        raise MalformedDocument("body: expected one whole gzip stream; send it again")
+    return found
+
+
+def _media_type(request: Request) -> str:
+    """The media type of the body in lower case, without parameters; JSON if there is no header."""
     media_type, _, parameters = request.headers.get("content-type", JSON).partition(";")
     charset = parameters.lower().replace(" ", "").replace('"', "")
     if "charset=" in charset and "charset=utf-8" not in charset:
@@ -148,7 +198,7 @@ async def _body(request: Request, most: int) -> bytes:
 def _too_long(most: int, came: str) -> DocumentTooLarge:
     return DocumentTooLarge(
         f"body: expected at most {most} bytes, came {came}; send less, or raise limits.max_body_bytes "
-        "(limits.max_action_bytes for feedback and mutes) or split the mesh"
+        "(limits.max_action_bytes for feedback and mutes, limits.max_metrics_bytes for metrics) or split the mesh"
     )
 
 

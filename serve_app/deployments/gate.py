@@ -59,6 +59,7 @@ MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 POSTS = {
     "snapshots": RequestKind.PUSH,
     "baseline": RequestKind.BASELINE,
+    "otlp/v1/metrics": RequestKind.PUSH,
 }  # to a mesh; all others are actions of a person on the page
 STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
 

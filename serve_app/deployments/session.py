@@ -18,24 +18,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from model.checkpoint import load_or_shipped
+from model.snapshot import MeshSnapshot
 from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.actions.adapter import encode_adaptation, roll_back
 from serve_app.actions.feedback import add_feedback, encode_feedback, withdraw_feedback
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
-from serve_app.api.codec import encode_verdict, unpack_snapshot
+from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import (
     FeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
     MuteDocument,
 )
+from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.instruments import RayInstruments
 from serve_app.deployments.messages import Equipment, SnapshotAnswer
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
 from serve_app.deployments.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P
+from serve_app.deployments.service_graphs import ServiceGraphs
 from serve_app.deployments.stages import RemoteRunner, Replicas
 from serve_app.deployments.storage import open_store
 from serve_app.errors import (
@@ -101,6 +104,7 @@ class MeshSession:
         self._steps = MeshSteps(self._meshes, self._checkpoint, fit_adapter=False, keep_details=True)
         self._news = News()
         self._queries = Queries(self._meshes, self._checkpoint, self._options, self._news)
+        self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._replicas = Replicas(self._checkpoint, scorer, meta, settings.partition.groups)
         self._trainer, self._notifier = trainer, notifier
@@ -163,6 +167,15 @@ class MeshSession:
             self._start(self._notify(self._notifier.accept_verdict, mesh, verdict))
         return runner.answer(stored.document, verdict)
 
+    async def add_metrics(self, mesh: str, points: Sequence[Point], expires_at: float) -> None:
+        """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
+        :meth:`push` and :meth:`ServiceGraphs.add`."""
+
+        async def push(snapshot: MeshSnapshot) -> None:
+            await self.push(mesh, pack_snapshot(snapshot), expires_at)
+
+        await self._service_graphs.add(mesh, points, push)
+
     async def baseline(self, mesh: str, packed: bytes, expires_at: float) -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
         await self._push(mesh, packed, RemoteRunner(self._replicas, mesh, expires_at), counted=False)
@@ -200,6 +213,7 @@ class MeshSession:
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self._queries.forget(mesh)
             self._news.notify(mesh)
+        self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
 
     async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument) -> bytes:

@@ -206,6 +206,11 @@ class LimitSettings(SettingsGroup):
     max_policies: int = Field(20_000, ge=0, description="policies in one snapshot")
     max_body_bytes: int = Field(32 * 2**20, ge=1024, description="size of a body with snapshots")
     max_action_bytes: int = Field(2**20, ge=1024, description="size of any other body: feedback, a mute, a rollback")
+    max_metrics_bytes: int = Field(
+        4 * 2**20,
+        ge=1024,
+        description="size of a body of OTLP metrics, unpacked; decoding one takes up to 50 times that",
+    )
     max_snapshots: int = Field(120, ge=10, description="snapshots in one request to /v1/score")
     max_meshes: int = Field(1000, ge=1, description="meshes in the store; a snapshot of one more is refused with 409")
     evict_idle_seconds: float | None = Field(

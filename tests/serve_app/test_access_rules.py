@@ -308,6 +308,7 @@ def routes() -> Iterator[tuple[str, str]]:
 NAMES = {"mesh": "shop", "incident": "i", "mute": "m", "digest": "d", "name": "main.js"}
 WRITES = {
     *(("POST", f"/v1/meshes/shop/{tail}") for tail in ("snapshots", "baseline", "feedback", "mutes")),
+    ("POST", "/v1/meshes/shop/otlp/v1/metrics"),
     ("POST", "/v1/meshes/shop/adapter/rollback"),
     ("DELETE", "/v1/meshes/shop/feedback/i"),
     ("DELETE", "/v1/meshes/shop/mutes/m"),

@@ -174,7 +174,7 @@ def read_quantiles(samples: Samples, reader: BucketReader, shares: Sequence[floa
     distinct, place = np.unique(bounds[usable], return_inverse=True)
     counts = np.full((len(keys), len(distinct)), np.nan)
     counts[row_of[owners[usable]], place] = counted.values[usable]
-    return [Column(reader.index, keys, _quantile(counts, distinct, share)) for share in shares]
+    return [Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares]
 
 
 def _bound(text: str) -> float:
@@ -184,7 +184,7 @@ def _bound(text: str) -> float:
         return np.nan
 
 
-def _quantile(counts: Numbers, bounds: Numbers, share: float) -> Numbers:
+def bucket_quantile(counts: Numbers, bounds: Numbers, share: float) -> Numbers:
     """``[R]`` from cumulative counts ``[R, B]`` at ascending bounds ``[B]``; NaN if a row does not have a bound."""
     if not counts.size or not np.isinf(bounds[-1]):  # without the +Inf bucket the total is unknown
         return np.full(len(counts), np.nan)

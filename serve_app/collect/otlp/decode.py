@@ -1,0 +1,170 @@
+"""Decodes OTLP metrics: the data points of the service graph connector of an OpenTelemetry collector."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
+
+from serve_app.errors import DocumentTooLarge, MalformedDocument
+
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+Measure = Literal["requests", "failures", "server_buckets", "client_buckets"]
+_PREFIX = "traces_service_graph_request_"
+# Names of the connector since 2023, and as some exporters send them, without the unit.
+_MEASURES: dict[str, Measure] = {
+    f"{_PREFIX}total": "requests",
+    f"{_PREFIX}failed_total": "failures",
+    f"{_PREFIX}server_seconds": "server_buckets",
+    f"{_PREFIX}server": "server_buckets",
+    f"{_PREFIX}client_seconds": "client_buckets",
+    f"{_PREFIX}client": "client_buckets",
+}
+FEW_PARTS = 100  # may always be tiny
+LEAST_BYTES = 10  # of a message or JSON object, on average; real ones have more, and tiny ones cost seconds of CPU time
+_SECONDS = {"ms": 1e-3}  # of one unit; all other units are seconds
+# The connector sets `failed` to the outcome of the last request, so it does not tell series apart.
+_NO_IDENTITY = frozenset({"client", "server", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One data point of a call.
+
+    Attributes:
+        measure: what it counts.
+        client, server: names of the services.
+        attributes: all others, of the point and its resource, which tell series of the same call apart.
+        start: when counting began, ns of Unix time; 0: unknown.
+        at: when it was measured, ns of Unix time.
+        is_delta: whether it counts since the last point instead of since ``start``.
+        counts: number of requests, or of requests in each bucket.
+        bounds: upper bounds of the buckets but the last, s; empty for a number of requests.
+    """
+
+    measure: Measure
+    client: str
+    server: str
+    attributes: tuple[tuple[str, bytes], ...]
+    start: int
+    at: int
+    is_delta: bool
+    counts: tuple[float, ...]
+    bounds: tuple[float, ...] = ()
+
+
+def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
+    """The data points of a service graph, and the number of the other data points, which are ignored.
+
+    Args:
+        body: an ``ExportMetricsServiceRequest``.
+        media_type: ``PROTOBUF`` or ``JSON``.
+
+    Raises:
+        MalformedDocument: it is not such a message.
+        DocumentTooLarge: it has a huge number of tiny parts.
+    """
+    if media_type == JSON:
+        _require_size(body.count(b"{"), body)
+    request = ExportMetricsServiceRequest()
+    try:
+        if media_type == JSON:
+            if not body.lstrip().startswith(b"{"):
+                raise json_format.ParseError("something else than an object")
+            json_format.Parse(body, request, ignore_unknown_fields=True)
+        else:
+            request.ParseFromString(body)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedDocument(
+            f"body: expected an ExportMetricsServiceRequest as {media_type}, came {str(error)[:200]}; send OTLP metrics"
+        ) from None
+    points: list[Point] = []
+    parts, seen = len(request.resource_metrics), 0
+    _require_size(parts, body)
+    for resource in request.resource_metrics:
+        parts += len(resource.scope_metrics)
+        _require_size(parts, body)
+        for metrics in (scope.metrics for scope in resource.scope_metrics):
+            parts += len(metrics)
+            _require_size(parts, body)
+            for metric in metrics:
+                kind = metric.WhichOneof("data")
+                seen += len(getattr(metric, kind).data_points) if kind else 0
+                _require_size(parts + seen, body)
+                points += _points(metric, kind, resource.resource.attributes)
+    return points, seen - len(points)
+
+
+def encode_response(media_type: str, ignored: int) -> bytes:
+    """The answer to a request, of which so many data points were ignored."""
+    response = ExportMetricsServiceResponse()
+    if ignored:
+        response.partial_success.rejected_data_points = ignored
+        response.partial_success.error_message = (
+            f"expected metrics of the service graph connector ({_PREFIX}total and others) with the attributes client "
+            "and server, as monotonic sums or histograms; other data points are ignored"
+        )
+    if media_type == JSON:
+        text: str = json_format.MessageToJson(response, indent=None)
+        return text.encode()
+    encoded: bytes = response.SerializeToString()
+    return encoded
+
+
+def _require_size(parts: int, body: bytes) -> None:
+    most = FEW_PARTS + len(body) // LEAST_BYTES
+    if parts > most:
+        raise DocumentTooLarge(
+            f"body: expected at most {most} messages in {len(body)} bytes, came {parts} or more; "
+            "send metrics with names and values"
+        )
+
+
+def _points(metric: Any, kind: str | None, resource: Iterable[Any]) -> Iterator[Point]:
+    measure = _MEASURES.get(metric.name)
+    is_counter = measure in ("requests", "failures")
+    if measure is None or kind != ("sum" if is_counter else "histogram"):
+        return
+    data = getattr(metric, kind)
+    if is_counter and not data.is_monotonic:
+        return
+    if data.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
+        return
+    is_delta = data.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    of_resource = [(f"resource.{one.key}", _encode(one.value)) for one in resource]
+    seconds = _SECONDS.get(metric.unit, 1.0)
+    for point in data.data_points:
+        names = {one.key: one.value.string_value for one in point.attributes if one.key in _NO_IDENTITY}
+        client, server = names.get("client", ""), names.get("server", "")
+        counts, bounds = _counts(point, is_counter, seconds)
+        is_recorded = not point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+        if client and server and counts and point.time_unix_nano and is_recorded:
+            others = ((one.key, _encode(one.value)) for one in point.attributes if one.key not in _NO_IDENTITY)
+            attributes = tuple(sorted([*of_resource, *others]))
+            times = point.start_time_unix_nano, point.time_unix_nano
+            yield Point(measure, client, server, attributes, *times, is_delta, counts, bounds)
+
+
+def _counts(point: Any, is_counter: bool, seconds: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Counts and bounds of a point; empty if they are unusable."""
+    if is_counter:
+        value = float(getattr(point, point.WhichOneof("value") or "as_int"))
+        return ((value,), ()) if 0 <= value < math.inf else ((), ())
+    bounds = tuple(bound * seconds for bound in point.explicit_bounds)
+    ascending = all(a < b for a, b in pairwise(bounds)) and all(map(math.isfinite, bounds))
+    if not bounds or not ascending or len(point.bucket_counts) != len(bounds) + 1:
+        return (), ()
+    return tuple(map(float, point.bucket_counts)), bounds
+
+
+def _encode(value: Message) -> bytes:
+    encoded: bytes = value.SerializeToString(deterministic=True)
+    return encoded

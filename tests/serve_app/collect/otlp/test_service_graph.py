@@ -1,0 +1,272 @@
+"""Metrics of a service graph, as a connector sends them, and the snapshots of their intervals."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+from model.snapshot import MeshSnapshot
+from serve_app.collect.otlp.decode import JSON, PROTOBUF, decode_metrics, encode_response
+from serve_app.collect.otlp.service_graph import KEEP_INTERVALS, ServiceGraph, add_points
+from serve_app.errors import DocumentTooLarge, MalformedDocument
+from tests.serve_app.collect.otlp.connector import BEGAN, Connector, as_delta, split
+
+INTERVAL = 15.0
+WEB_CART, CART_DB, USER_WEB = ("web", "cart"), ("cart", "db"), ("user", "web")
+
+
+def snapshots(requests: Iterable[ExportMetricsServiceRequest]) -> list[MeshSnapshot | None]:
+    """The snapshot that each request gives."""
+    graph, found = ServiceGraph(), []
+    for request in requests:
+        points, _ = decode_metrics(request.SerializeToString(), PROTOBUF)
+        graph, snapshot = add_points(graph, points, INTERVAL)
+        found.append(snapshot)
+    return found
+
+
+def calls(snapshot: MeshSnapshot | None) -> dict[tuple[str, str], list[float]]:
+    """Rate, error rate, p50 and p99 of each call."""
+    assert snapshot is not None
+    names = [name.removeprefix("default/") for name in snapshot.node_ids]
+    ends = [(names[a], names[b]) for a, b in snapshot.edge_index.T.tolist()]
+    return dict(zip(ends, snapshot.edge_features.tolist(), strict=True))
+
+
+def services(snapshot: MeshSnapshot | None) -> dict[str, list[float]]:
+    assert snapshot is not None
+    names = [name.removeprefix("default/") for name in snapshot.node_ids]
+    return dict(zip(names, snapshot.node_features.tolist(), strict=True))
+
+
+def flushes(
+    count: int, connector: Connector | None = None, period: float = INTERVAL
+) -> list[ExportMetricsServiceRequest]:
+    """150 requests from web to cart between two flushes, a tenth of them failing, in the second bucket."""
+    one = connector or Connector()
+    found = []
+    for i in range(count):
+        one.observe(USER_WEB, 300)
+        one.observe(WEB_CART, 150, failures=15, bucket=1)
+        found.append(one.flush(BEGAN + i * period))
+    return found
+
+
+def test_an_interval_is_a_snapshot_with_rates_errors_and_latencies() -> None:
+    nothing, still_nothing, snapshot = snapshots(flushes(3))
+    assert nothing is None
+    assert still_nothing is None, "one flush has no rates: what it counts began before"
+    assert calls(snapshot) == {WEB_CART: pytest.approx([10.0, 0.1, 0.15, 0.199])}
+    found = services(snapshot)
+    assert found.keys() == {"web", "cart"}, "user is no service"
+    assert found["web"][:3] == pytest.approx([20.0, 0.0, 0.05])
+    assert found["cart"][:4] == pytest.approx([10.0, 0.1, 0.15, 0.199])
+    assert snapshot is not None
+    assert snapshot.observed_at == datetime.fromtimestamp(BEGAN + INTERVAL, UTC)
+
+
+def test_a_flush_in_several_requests_is_one_snapshot() -> None:
+    whole = snapshots(flushes(4))
+    parts = snapshots(part for request in flushes(4) for part in split(request, 3))
+    assert [one.digest for one in parts if one] == [one.digest for one in whole if one]
+    assert sum(one is not None for one in parts) == 2
+
+
+@pytest.mark.parametrize("jitter", [-0.4, 0.4])
+def test_every_flush_is_a_snapshot_though_it_comes_early_or_late(jitter: float) -> None:
+    connector, requests = Connector(), []
+    for i in range(10):
+        connector.observe(WEB_CART, 150)
+        requests.append(connector.flush(BEGAN + i * INTERVAL + (i % 2) * jitter))
+    assert [one is not None for one in snapshots(requests)] == [False, False] + [True] * 8
+
+
+def test_delta_metrics_give_the_same_rates_one_interval_earlier() -> None:
+    one = flushes(4)
+    deltas = [as_delta(now, last) for last, now in pairwise(one)]
+    found = snapshots(deltas)
+    assert [calls(snapshot) for snapshot in found[1:]] == [calls(snapshot) for snapshot in snapshots(one)[2:]]
+
+
+def test_a_repeated_request_changes_nothing() -> None:
+    for requests in (flushes(4), [as_delta(b, a) for a, b in pairwise(flushes(5))]):
+        twice = snapshots(request for one in requests for request in (one, one))
+        assert [one.digest for one in twice if one] == [one.digest for one in snapshots(requests) if one]
+
+
+def test_the_counters_of_several_collectors_add_up() -> None:
+    """The connector names no instance: only the start of counting tells its replicas apart."""
+    first, second = flushes(4), flushes(4, Connector(start=BEGAN - 60))
+    mixed = [request for pair in zip(first, second, strict=True) for request in pair]
+    found = [one for one in snapshots(mixed) if one]
+    assert [calls(one)[WEB_CART][0] for one in found] == pytest.approx([20.0, 20.0])
+
+
+def test_after_a_restart_of_the_collector_one_interval_is_not_observed() -> None:
+    restarted = Connector(start=BEGAN + 50)
+    later = []
+    for i in range(4, 7):
+        restarted.observe(WEB_CART, 150)
+        later.append(restarted.flush(BEGAN + i * INTERVAL))
+    found = snapshots([*flushes(4), *later])
+    assert [one is not None for one in found] == [False, False, True, True, True, False, True]
+    assert calls(found[-1])[WEB_CART][0] == pytest.approx(10.0)
+
+
+def test_counters_that_fall_without_a_new_start_began_again() -> None:
+    connector, again = Connector(start=0), Connector(start=0)
+    requests = flushes(3, connector)
+    for i in range(3, 6):
+        again.observe(WEB_CART, 30)
+        requests.append(again.flush(BEGAN + i * INTERVAL))
+    found = snapshots(requests)
+    assert found[4] is None
+    assert calls(found[5])[WEB_CART][0] == pytest.approx(2.0)
+
+
+def test_a_new_call_of_a_known_collector_counts_from_zero() -> None:
+    """So the first failures are seen at once: before them, there is no series of failures."""
+    connector, requests = Connector(), []
+    for i in range(4):
+        connector.observe(WEB_CART, 150, failures=75 if i == 2 else 0)
+        if i >= 2:
+            connector.observe(CART_DB, 45)
+        requests.append(connector.flush(BEGAN + i * INTERVAL))
+    assert calls(snapshots(requests)[3]) == {
+        WEB_CART: pytest.approx([10.0, 0.5, 0.05, 0.099]),
+        CART_DB: pytest.approx([3.0, 0.0, 0.05, 0.099]),
+    }
+
+
+def test_a_call_without_requests_is_left_out_and_a_service_without_calls_stays() -> None:
+    connector, requests = Connector(), []
+    for i in range(5):
+        connector.observe(WEB_CART, 150)
+        connector.observe(CART_DB, 0 if i == 3 else 45)
+        requests.append(connector.flush(BEGAN + i * INTERVAL))
+    quiet = snapshots(requests)[4]
+    assert calls(quiet).keys() == {WEB_CART}
+    assert services(quiet)["db"][0] == 0.0
+
+
+def test_the_calls_of_a_silent_collector_are_not_zero() -> None:
+    """They are not observed; the calls of the other collector are."""
+    mesh, other = Connector(), Connector(start=BEGAN - 60)
+    requests = []
+    for i in range(5):
+        mesh.observe(WEB_CART, 150)
+        requests.append(mesh.flush(BEGAN + i * INTERVAL))
+        if i < 3:
+            other.observe(CART_DB, 45)
+            requests.append(other.flush(BEGAN + i * INTERVAL + 5))
+    found = [one for one in snapshots(requests) if one]
+    assert [set(calls(one)) for one in found] == [{WEB_CART, CART_DB}, {WEB_CART, CART_DB}, {WEB_CART}]
+    assert services(found[-1]).keys() == {"web", "cart"}
+
+
+def test_series_that_no_one_sends_any_more_are_forgotten() -> None:
+    old = Connector(start=BEGAN - 60)
+    old.observe(CART_DB, 45)
+    graph = ServiceGraph()
+    for request in [old.flush(BEGAN), *flushes(KEEP_INTERVALS + 3)]:
+        graph, _ = add_points(graph, decode_metrics(request.SerializeToString(), PROTOBUF)[0], INTERVAL)
+    assert {series[1:3] for series in graph.counters} == {WEB_CART, USER_WEB}
+
+
+def test_histograms_in_milliseconds_are_read_as_seconds() -> None:
+    slow = snapshots(flushes(3, Connector(unit="ms")))[2]
+    assert calls(slow)[WEB_CART][2:] == pytest.approx([0.15e-3, 0.199e-3])
+
+
+def test_json_is_the_same_as_protobuf() -> None:
+    (request,) = flushes(1)
+    assert decode_metrics(json_format.MessageToJson(request).encode(), JSON) == decode_metrics(
+        request.SerializeToString(), PROTOBUF
+    )
+
+
+def test_other_metrics_are_ignored_and_counted() -> None:
+    (request,) = flushes(1)
+    metrics = request.resource_metrics[0].scope_metrics[0].metrics
+    metrics.add(name="http_requests").gauge.data_points.add(as_int=1)
+    metrics.add(name="traces_service_graph_request_total").gauge.data_points.add(as_int=1)
+    unnamed = metrics.add(name="traces_service_graph_request_total").sum
+    unnamed.is_monotonic, unnamed.aggregation_temporality = True, 2
+    unnamed.data_points.add(as_int=1, time_unix_nano=1)
+    for wrong in (float("nan"), float("inf"), -1.0):
+        metrics.add().CopyFrom(metrics[0])
+        metrics[-1].sum.data_points[0].as_double = wrong
+    metrics.add(name="empty")
+    points, ignored = decode_metrics(request.SerializeToString(), PROTOBUF)
+    assert (len(points), ignored) == (len(decode_metrics(flushes(1)[0].SerializeToString(), PROTOBUF)[0]), 6)
+    answer = ExportMetricsServiceResponse.FromString(encode_response(PROTOBUF, ignored))
+    assert answer.partial_success.rejected_data_points == 6
+    assert encode_response(PROTOBUF, 0) == b""
+    assert encode_response(JSON, 0) == b"{}"
+
+
+@pytest.mark.parametrize("spoil", ["bounds", "counts"])
+def test_a_broken_histogram_is_ignored(spoil: str) -> None:
+    (request,) = flushes(1)
+    point = request.resource_metrics[0].scope_metrics[0].metrics[-1].histogram.data_points[0]
+    if spoil == "bounds":
+        point.explicit_bounds[0] = 9
+    else:
+        point.bucket_counts.append(1)
+    assert decode_metrics(request.SerializeToString(), PROTOBUF)[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type"),
+    [(b"\x0a\xff", PROTOBUF), (b"{", JSON), (b"[]", JSON), (b'{"resourceMetrics": 1}', JSON), (b"[" * 10**5, JSON)],
+)
+def test_what_is_no_request_is_malformed(body: bytes, media_type: str) -> None:
+    with pytest.raises(MalformedDocument, match="expected an ExportMetricsServiceRequest"):
+        decode_metrics(body, media_type)
+
+
+def tiny(metrics: int = 1, points: int = 0) -> bytes:
+    """A request with so many empty metrics, and so many empty points in the last one."""
+    request = ExportMetricsServiceRequest()
+    scope = request.resource_metrics.add().scope_metrics.add()
+    for _ in range(metrics):
+        last = scope.metrics.add()
+    for _ in range(points):
+        last.sum.data_points.add()
+    return request.SerializeToString()
+
+
+MANY = 10**5
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type"),
+    [
+        (b'{"resourceMetrics":[' + b",".join([b"{}"] * MANY) + b"]}", JSON),
+        (b"\x0a\x00" * MANY, PROTOBUF),
+        (tiny(metrics=MANY), PROTOBUF),
+        (tiny(points=MANY), PROTOBUF),
+    ],
+    ids=["objects", "resources", "metrics", "points"],
+)
+def test_a_body_of_tiny_parts_is_refused(body: bytes, media_type: str) -> None:
+    """It would cost seconds of CPU time."""
+    with pytest.raises(DocumentTooLarge, match="or more"):
+        decode_metrics(body, media_type)
+
+
+@given(st.binary(max_size=200), st.sampled_from([PROTOBUF, JSON]))
+def test_no_body_breaks_the_decoder(body: bytes, media_type: str) -> None:
+    try:
+        points, _ = decode_metrics(body, media_type)
+    except (MalformedDocument, DocumentTooLarge):
+        return
+    add_points(ServiceGraph(), points, INTERVAL)
