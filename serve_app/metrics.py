@@ -119,6 +119,7 @@ class MeshGauges:
         mutes: number of mutes in force.
         silent: number of services whose telemetry is missing.
         notices: number of open notices.
+        made_at: when the newest verdict was made, Unix time; None if unknown.
     """
 
     mesh: str
@@ -133,3 +134,4 @@ class MeshGauges:
     mutes: int = 0
     silent: int = 0
     notices: int = 0
+    made_at: float | None = None

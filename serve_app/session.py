@@ -163,7 +163,7 @@ class MeshSteps:
         record = Record(push.snapshot.num_nodes, document)
         if self._keep_details:
             details = deviations_of(advanced.prepared, advanced.calibrated, push.snapshot).pack()
-            record = replace(record, deviations=details, seconds=seconds)
+            record = replace(record, deviations=details, seconds=seconds, made_at=time.time())
         return self._meshes.append(push.mesh, known, push.snapshot, push.packed, record, keep=options.window_size)
 
 

@@ -17,26 +17,35 @@ class Record:
         document: JSON of the verdict.
         deviations: of each service and call, packed; empty if unknown.
         seconds: from snapshot to verdict, without decoding and storing; None if not measured.
+        made_at: when the verdict was made, Unix time; None if unknown. A snapshot's own time may be simulated.
     """
 
     services: int
     document: bytes
     deviations: bytes = b""
     seconds: float | None = None
+    made_at: float | None = None
 
     def pack(self) -> bytes:
-        """A line with the number of services and the microseconds, a line with the document (its JSON has no line
-        breaks), then the deviations."""
-        took = b"" if self.seconds is None else b" %d" % round(self.seconds * 1e6)
-        return b"%d%b\n%b\n%b" % (self.services, took, self.document, self.deviations)
+        """A line with numbers, a line with the document (its JSON has no line breaks), then the deviations.
+
+        The numbers are the services, the microseconds that it took, and when it was made in microseconds; what is
+        unknown is a dash, or left out at the end.
+        """
+        times = [self.seconds, self.made_at]
+        while times and times[-1] is None:
+            times.pop()
+        known = b"".join(b" -" if time is None else b" %d" % round(time * 1e6) for time in times)
+        return b"%d%b\n%b\n%b" % (self.services, known, self.document, self.deviations)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Record":
-        """Read what :meth:`pack` wrote, also in versions that measured no time."""
+        """Read what :meth:`pack` wrote, also in versions that stored fewer numbers."""
         numbers, _, rest = packed.partition(b"\n")
         document, _, deviations = rest.partition(b"\n")
-        services, *took = numbers.split()
-        return cls(int(services), document, deviations, int(took[0]) / 1e6 if took else None)
+        services, *times = numbers.split()
+        seconds, made_at = ([None if time == b"-" else int(time) / 1e6 for time in times] + [None, None])[:2]
+        return cls(int(services), document, deviations, seconds, made_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +78,5 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         len(verdict.get("muted", ())),  # absent in version 0.1.0
         silence["services"],
         len(verdict["incidents"]) - alerts,
+        record.made_at,
     )

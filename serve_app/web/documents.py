@@ -56,6 +56,10 @@ class MapNodes(Document):
     )
     incident: list[str | None] = Field(description="id of its worst open incident; null: none, or only a notice")
     gone: list[bool] = Field(description="missing from the snapshot, and suspected or affected")
+    silent: list[bool] = Field(
+        description="in the snapshot without any metric of its own, so that nothing is known about it; of a "
+        "namespace, all its services"
+    )
 
 
 class MapCalls(Document):

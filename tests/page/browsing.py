@@ -16,7 +16,7 @@ from tests.timing import PATIENCE_SECONDS
 # WebGL in software, so that a machine without a GPU sees the same; nothing is asked of elsewhere.
 CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--disable-gpu", "--enable-unsafe-swiftshader")
 DRIVER = "[.WebGL-"  # begins what a graphics driver says, which is not about the page
-JUDGED = "#verdict.anomalous, #verdict.normal, #verdict.partial"
+JUDGED = "#verdict:is(.calm, .incident, .recovering, .unknown)"
 
 
 def describe_missing() -> str:

@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
             press(one, FAULT)
             step(one, 1)
             deed = next(d for d in show(base)["deeds"][::-1] if d["key"] == "latency_injection")
-            while not one.page.locator("#verdict.anomalous").count():
+            while not one.page.locator("#verdict.incident").count():
                 step(one, 1)
             step(one, AFTER)
             one.until(lambda: deed["service"] in one.text("#headline"), "the headline names it")

@@ -63,7 +63,7 @@ def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
             ),
             "the fault begins",
         )
-        opened.page.wait_for_selector("#verdict.anomalous", timeout=1000 * PATIENCE_SECONDS)
+        opened.page.wait_for_selector("#verdict.incident", timeout=1000 * PATIENCE_SECONDS)
         opened.page.click("#demo button:text-is('Pause')")
         opened.until(lambda: show(base)["controls"]["paused"], "the demo pauses")
         opened.until(lambda: deed["service"] in opened.text("#headline"), "the headline names the culprit", 10)
@@ -91,7 +91,7 @@ def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(
     one: Tab, shown_incident: dict[str, Any]
 ) -> None:
     one.open("/#mesh=demo")
-    one.page.wait_for_selector("#verdict.anomalous")
+    one.page.wait_for_selector("#verdict.incident")
     times = [v["observed_at"] for v in shown_incident["verdicts"]]
     back = times.index(shown_incident["first"]["observed_at"]) - 6
     for _ in range(len(times) - 1 - back):
@@ -104,7 +104,7 @@ def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(
         other.page.goto(link)
         other.until(lambda: times[back][11:19] in other.text("#headline"), "the same moment")
     one.page.keyboard.press("Escape")
-    one.page.wait_for_selector("#verdict.anomalous")
+    one.page.wait_for_selector("#verdict.incident")
     assert "at=" not in one.page.url
 
 

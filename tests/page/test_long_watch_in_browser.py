@@ -106,9 +106,9 @@ def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
     push(one.base, "young", 0, 1, "baseline")
     push(one.base, "brief", 0, 11)
     one.open("/#mesh=bad")
-    one.page.wait_for_selector("#verdict.anomalous")
+    one.page.wait_for_selector("#verdict.incident")
     one.page.select_option("#mesh", "young")
-    one.until(lambda: one.text("#headline") == "Learning this mesh", "no snapshot was judged", 10)
+    one.until(lambda: one.text("#headline") == "Learning this mesh, status unknown", "no snapshot was judged", 10)
     one.page.select_option("#mesh", "brief")
     one.until(lambda: one.text("#headline") == "No incident", "another mesh")
     httpx.delete(f"{one.base}/v1/meshes/brief").raise_for_status()
@@ -125,7 +125,9 @@ def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
 
 def test_a_mesh_that_cannot_be_collected_says_why(one: Tab) -> None:
     one.page.goto(f"{one.base}/#mesh=silent")
-    one.until(lambda: one.text("#headline") == "No data collected yet", "its Prometheus does not answer", 60)
+    one.until(
+        lambda: one.text("#headline") == "No data collected yet, status unknown", "its Prometheus does not answer", 60
+    )
     assert "127.0.0.1" in one.text("#story")
 
 
@@ -160,7 +162,7 @@ def test_a_page_without_a_stream_still_shows_verdicts(browser: Any, one: Tab) ->
         one.open("/#mesh=full")
         assert one.text("#headline") == "No incident"
         push(one.base, "full", 11, ANOMALOUS)
-        one.page.wait_for_selector("#verdict.anomalous", timeout=1000 * PATIENCE_SECONDS)
+        one.page.wait_for_selector("#verdict.incident", timeout=1000 * PATIENCE_SECONDS)
         assert any("429" in said for said in one.complaints)
 
 
@@ -199,7 +201,7 @@ def test_trouble_that_a_mute_hides_is_not_called_quiet(one: Tab) -> None:
     verdict = push(one.base, "hushed", FAULT_FROM, ANOMALOUS)
     assert (verdict["status"], bool(verdict["muted"][0]["hides"])) == ("normal", True)
     one.page.goto(f"{one.base}/#mesh=hushed")
-    one.page.wait_for_selector("#verdict.partial")
+    one.page.wait_for_selector("#verdict.unknown")
     assert one.text("#headline") == "No alerts, but muted services have an incident"
     assert verdict["muted"][0]["hides"][0] in one.text("#story")
     one.until(lambda: "until 2026-01-01 08:00 UTC" in one.text("#facts"), "for how long")

@@ -63,7 +63,7 @@ def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
     with chromium() as browser, tab(browser, outer.origin) as opened:
         opened.open("/tagae")
         assert opened.page.url.startswith(outer.url), "relative links need the slash"
-        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the incident shows")
+        opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the incident shows")
         newest = httpx.get(f"{service}/v1/meshes/shop/verdict").json()
         told = opened.text("#notes")
         assert "affected" in told

@@ -107,7 +107,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         opened.until(lambda: opened.text("#sign-in-failed") == failed, "the page reports the failure")
         assert cookie(opened) is None
         sign_in(opened, tokens["writer"])
-        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
         assert not is_asking(opened)
         found = cookie(opened)
         assert found is not None
@@ -120,7 +120,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         opened.page.get_by_role("button", name="Confirm incident").wait_for()
         assert opened.text("#user") == "writer"
         opened.page.reload()
-        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the session outlives a reload")
+        opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the session outlives a reload")
         opened.page.get_by_role("button", name="Sign out").click()
         opened.until(lambda: is_asking(opened), "the form is there again")
         assert cookie(opened) is None
@@ -134,7 +134,7 @@ def test_a_reader_sees_why_there_are_no_buttons(browser: Any, service: str, toke
         opened.page.goto(service + "/#mesh=shop")
         opened.until(lambda: is_asking(opened), "the form is there")
         sign_in(opened, tokens["reader"])
-        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
         opened.until(lambda: "feedback needs the write scope" in opened.text("#cards"), "the page says why")
         assert opened.page.get_by_role("button", name="Confirm incident").count() == 0
         assert opened.page.get_by_role("link", name="Report").count() == 1
@@ -145,7 +145,7 @@ def test_a_removed_token_ends_the_session(browser: Any, service: str, file: Path
         opened.page.goto(service)
         opened.until(lambda: is_asking(opened), "the form is there")
         sign_in(opened, tokens["leaving"])
-        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
         editing.remove(file, "leaving")
         opened.until(lambda: is_asking(opened), "the page asks again by itself")
         assert not opened.page.locator("#cards .card").first.is_visible()
@@ -174,7 +174,7 @@ def test_a_page_of_another_origin_cannot_use_the_session(
         opened.page.goto(service)
         opened.until(lambda: is_asking(opened), "the form is there")
         sign_in(opened, tokens["writer"])
-        opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+        opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
         with elsewhere(tmp_path) as port:
             stranger = opened.page.context.new_page()
             stranger.goto(f"http://{name}:{port}/")
@@ -197,7 +197,7 @@ def test_a_session_below_a_path_of_nginx(browser: Any, service: str, tokens: dic
             opened.page.goto(nginx.url)
             opened.until(lambda: is_asking(opened), "the form is there")
             sign_in(opened, tokens["writer"])
-            opened.until(lambda: opened.page.locator("#verdict.anomalous").count(), "the mesh shows")
+            opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
             found = cookie(opened)
             assert found is not None
             assert found["path"] == "/tagae"

@@ -12,6 +12,7 @@ from model.checkpoint import load
 from model.scoring.score import PartitionTask, score
 from model.state.mesh_state import MeshState
 from serve_app.app import nested
+from serve_app.deployments.routes.views import mesh_document
 from serve_app.deployments.scorer import balance, find_device, probe, score_groups
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
@@ -93,12 +94,28 @@ def test_the_cache_lets_go_of_the_least_recently_used() -> None:
 def test_a_record_comes_back_as_it_was_kept() -> None:
     record = Record(60, b'{"status":"normal"}', bytes(range(256)))
     assert Record.unpack(record.pack()) == record
+    made = Record(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456)
+    assert Record.unpack(made.pack()) == made
+    unmeasured = Record(60, b"{}", made_at=1.5)
+    assert Record.unpack(unmeasured.pack()) == unmeasured
+    assert Record.unpack(b"60 250000\n{}\n") == Record(60, b"{}", seconds=0.25)  # before verdicts had a time
     assert Record.unpack(b'60\n{"status":"normal"}') == Record(60, b'{"status":"normal"}')  # as 0.1.0 kept it
 
 
 def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
     row = gauges(MeshSummary("m", 0, None, b""))
-    assert (row.status, row.services, row.score) == ("warming_up", 0, None)
+    assert (row.status, row.services, row.score, row.made_at) == ("warming_up", 0, None, None)
+    assert mesh_document(row, 9.0).age_seconds is None
+
+
+def test_a_list_tells_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
+    document = b'{"status":"normal","mesh_score":1.5,"threshold":null,"probability":0.1,"incidents":[]}'
+    year_1970 = datetime(1970, 1, 1, tzinfo=UTC)  # of a simulated mesh
+    row = gauges(MeshSummary("m", 3, year_1970, Record(2, document, made_at=1000.0).pack()))
+    assert mesh_document(row, 1540.0).age_seconds == 540.0
+    assert mesh_document(row, 999.0).age_seconds == 0.0, "of a clock that is behind"
+    old = gauges(MeshSummary("m", 3, year_1970, Record(2, document).pack()))
+    assert mesh_document(old, 1540.0).age_seconds is None, "stored by a version without it"
 
 
 def test_metrics_carry_the_meshes_of_the_moment() -> None:

@@ -91,9 +91,12 @@ def test_a_baseline_sets_the_past_and_not_the_clock(service: Service) -> None:
     problem(service.http.get("/v1/meshes/based/verdict"), 404, "unknown-mesh")
     row = next(m for m in service.http.get("/v1/meshes").json() if m["mesh"] == "based")
     assert (row["sequence"], row["status"], row["observed_at"]) == (0, "warming_up", None)
+    assert row["age_seconds"] is None
     verdicts = [push(service, "based", snapshot) for snapshot in snapshots[12:]]
     assert verdicts[0]["sequence"] == 1
     assert verdicts[0]["status"] != "warming_up"
+    row = next(m for m in service.http.get("/v1/meshes").json() if m["mesh"] == "based")
+    assert row["age_seconds"] >= 0, "by the service's clock; the snapshots are of another year"
     for came, wanted in zip(verdicts, expected(service, snapshots, warmup=12), strict=True):
         assert_same(came, wanted)
 

@@ -99,6 +99,9 @@ class MeshDocument(Document):
     sequence: int = Field(ge=0, description="snapshots counted")
     observed_at: Instant | None = Field(description="time of the newest snapshot; null before the first")
     status: str = Field(examples=["normal"])
+    age_seconds: float | None = Field(
+        None, ge=0, description="of the newest verdict, by the service's clock; null before the first, or if unknown"
+    )
 
 
 class SourceDocument(Document):

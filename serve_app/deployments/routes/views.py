@@ -1,6 +1,7 @@
 """Routes that read: verdicts, graph, plan, incidents, history of the mesh, the model."""
 
 import asyncio
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
@@ -28,6 +29,7 @@ from serve_app.deployments.http import MeshName
 from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
 from serve_app.deployments.routes.responses import describe_text, file_response, json_response
 from serve_app.errors import InvalidParameter, ServeError, UnknownIncident, UnknownInstant
+from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import HEADERS, File
@@ -167,18 +169,25 @@ async def model(backend: UseBackend) -> Response:
 @router.get("/v1/meshes", responses=problems.documented(InvalidParameter, *BUSY))
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
-    found = {
-        one.mesh: MeshDocument(
-            mesh=one.mesh, services=one.services, sequence=one.sequence, observed_at=one.observed_at, status=one.status
-        )
-        for one in await backend.ask(backend.sessions.meshes)
-    }
+    found = {one.mesh: mesh_document(one, time.time()) for one in await backend.ask(backend.sessions.meshes)}
     with suppress(ServeError):  # without the collector, list the meshes that have snapshots
         for state in await backend.collector_states(PROBE_SECONDS):
             empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
             found.setdefault(state.mesh, empty)
     principal = principal_of(request)
     return [found[name] for name in sorted(found) if principal.can_see(name)]
+
+
+def mesh_document(mesh: MeshGauges, now: float) -> MeshDocument:
+    """The line of a stored mesh in the list; ``now`` is Unix time."""
+    return MeshDocument(
+        mesh=mesh.mesh,
+        services=mesh.services,
+        sequence=mesh.sequence,
+        observed_at=mesh.observed_at,
+        status=mesh.status,
+        age_seconds=None if mesh.made_at is None else max(0.0, now - mesh.made_at),
+    )
 
 
 def source_document(state: CollectorState | None) -> SourceDocument:

@@ -28,6 +28,7 @@ class MapContent:
     Attributes:
         names: ``[N]``.
         gone: bool ``[N]``, whether a service disappeared.
+        silent: bool ``[N]``, whether a service is in the snapshot without any metric of its own.
         edge_index: int64 ``[2, E]``; of services that disappeared, their last calls.
         rates: requests/s ``[E]``, NaN for calls of services that disappeared.
         services, calls: anomaly scores (log10) ``[N]`` and ``[E]``; NaN: not scored.
@@ -35,6 +36,7 @@ class MapContent:
 
     names: tuple[str, ...]
     gone: BoolArray
+    silent: BoolArray
     edge_index: IntArray
     rates: FloatArray
     services: Array
@@ -60,7 +62,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
     positions = layout.positions[[place[name] for name in content.names]]
     counts = np.bincount(node, minlength=len(names))
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
-    gone = np.bincount(node, content.gone, len(names)) == counts
+    gone, silent = (np.bincount(node, one, len(names)) == counts for one in (content.gone, content.silent))
     source, destination, rates, deviation = _edges(content, node, counts)
     snapshot = moment.snapshot
     return msgspec.json.encode(
@@ -79,6 +81,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
                 "suspicion": [suspicion.get(name) for name in names],
                 "incident": [incidents.get(name) for name in names],
                 "gone": gone.tolist(),
+                "silent": silent.tolist(),
             },
             "edges": {
                 "source": source.tolist(),
@@ -117,6 +120,7 @@ def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
     return MapContent(
         names,
         np.arange(len(names)) >= snapshot.num_nodes,
+        np.concatenate([~snapshot.node_observed.any(axis=1), np.zeros(len(gone), np.bool_)]),
         np.concatenate([snapshot.edge_index, np.array(lost, np.int64).reshape(-1, 2).T], axis=1),
         np.concatenate([snapshot.edge_features[:, 0], unknown]),
         np.concatenate([moment.deviations.services, np.full(len(gone), np.nan, np.float32)]),

@@ -97,6 +97,20 @@ export function ring(pen, { x, y, radius }, width, dashes, colours) {
   pen.setLineDash([]);
 }
 
+/** The outlines of hollow services, in one stroke. */
+export function outlines(pen, places, colours) {
+  if (!places.length) return;
+  pen.strokeStyle = colours.hollow;
+  pen.lineWidth = 1.6;
+  pen.setLineDash([]);
+  pen.beginPath();
+  for (const { x, y, radius } of places) {
+    pen.moveTo(x + radius, y);
+    pen.arc(x, y, radius, 0, 2 * Math.PI);
+  }
+  pen.stroke();
+}
+
 export function label(pen, node, settings, strong, colours) {
   if (!node.label) return;
   pen.font = `${strong ? "bold " : ""}${settings.labelSize + (strong ? 2 : 0)}px ${settings.labelFont}`;

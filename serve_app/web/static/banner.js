@@ -1,29 +1,48 @@
-// The banner: what is wrong and since when in one sentence, with notes.
+// The banner: the state of the mesh, and what is wrong and since when, in one sentence with notes.
 import { by, el, show } from "./dom.js";
+import { icon, iconName } from "./icons.js";
 import { alerts, isNotice, notices } from "./severity.js";
-import { clock, ends, incidentTitle, plural, recovery, span } from "./words.js";
+import { silentFor } from "./state.js";
+import { clock, day, ends, incidentTitle, plural, recovery, span } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
+const APART_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
+const WORDS = {
+  calm: "No incident",
+  unusual: "No incident, but unusual",
+  incident: "Incident",
+  recovering: "Recovering",
+  unknown: "Unknown",
+  last_incident: "Unknown, with an incident before",
+};
 
-export function headline(status, head, story) {
-  by("verdict").className = status;
+/** @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one. */
+export function headline(state, head, story) {
+  const name = state?.name ? iconName(state) : "",
+    image = by("state-icon");
+  by("verdict").className = [...new Set([state?.name, name])].filter(Boolean).join(" ");
+  image.hidden = !name;
+  if (name && image.alt !== WORDS[name]) Object.assign(image, { alt: WORDS[name], src: icon(name) });
   if (by("headline").textContent !== head) by("headline").textContent = head;
+  const spoken = head.replace(/ \([^)]*\)/g, ""); // without ages, which change all the time
+  if (by("spoken").textContent !== spoken) by("spoken").textContent = spoken;
   by("story").textContent = story;
 }
 
 export const showNotes = (list) => show(by("notes"), ...list.map(([kind, text]) => el("li", { class: kind || null }, text)));
 
-/** @param {any} now `{verdict, incident, view, map, timeline, missed, problem}`; missed: the time of a link, if it is not
- * kept; problem: the message of a failed request. */
+/** @param {any} now `{state, verdict, incident, view, map, timeline, received, source, lost, missed, problem}`; missed: the
+ * time of a link, if it is not kept; problem: the message of a failed request. */
 export function banner(now) {
-  const { verdict, incident, view } = now;
+  const { state, verdict, incident, view } = now;
   const when = view.at ? `At ${clock(verdict.observed_at, true)} UTC: ` : ""; // the verdict that is shown, not the requested one
-  const [status, head, story] = incident ? incidentHead(verdict, incident) : quietHead(now);
-  headline(status, when + head, story);
+  const [head, story] = state.stopped ? stoppedHead(now) : incident ? incidentHead(verdict, incident) : quietHead(now);
+  headline(state, when + head, story);
   const notes = [
+    ...(state.stopped ? lastKnownNotes(now) : []),
     ...(incident ? incidentNotes(verdict, incident) : quietNotes(verdict)),
     ...linkNotes(now),
-    ...silenceNotes(verdict),
+    ...(state.why === "silent" ? [] : silenceNotes(verdict)),
     ...muteNotes(verdict),
   ];
   showNotes(notes.filter(([, text]) => text !== story));
@@ -32,7 +51,7 @@ export function banner(now) {
 function incidentHead(verdict, incident) {
   const age = ends(verdict.observed_at) - ends(incident.since),
     since = `Since ${clock(incident.since)} UTC (${span(age)}).`;
-  return [verdict.status, incidentTitle(incident), incident.recovering ? `${since} ${recovery(incident)}` : since];
+  return [incidentTitle(incident), incident.recovering ? `${since} ${recovery(incident)}` : since];
 }
 
 function incidentNotes(verdict, incident) {
@@ -49,10 +68,54 @@ function incidentNotes(verdict, incident) {
   ];
 }
 
-const quietNotes = (verdict) => [
-  ["", `probability of an incident ${verdict.probability.toFixed(2)}`],
-  ...(notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []),
-];
+const quietNotes = (verdict) => (notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []);
+
+/** What to say when data stopped: since when, why, and what to do. An open incident stays in the headline. */
+function stoppedHead({ state, verdict, incident, received, source, lost }) {
+  const since = lastKnownAt({ verdict, received }),
+    age = Number.isFinite(received) ? span(silentFor({ received })) : null,
+    story = stopText(source, lost);
+  if (incident) {
+    const name = incident.suspects[0]?.service ?? incident.affected[0] ?? incident.id,
+      gap = state.why === "failing" ? "telemetry source failing" : age ? `no data for ${age}` : "no recent data";
+    return [`Incident at ${name}, last known at ${since} UTC; ${gap}`, story];
+  }
+  if (state.why === "failing") return ["Telemetry source failing, status unknown", story];
+  return [age ? `No data since ${since} UTC (${age}), status unknown` : "No recent data, status unknown", story];
+}
+
+/** Why no data comes, and what to do. */
+export const stopText = (source, lost) => `${reasonForStop(source, lost)} ${remedy(source, lost)}`;
+
+function reasonForStop(source, lost) {
+  if (lost) return "This page cannot reach TAGAE, and tries again.";
+  if (source?.problem) return `${capitalized(source.problem)}${/[.!?]$/.test(source.problem) ? "" : "."}`;
+  if (source?.collected) return "The telemetry source reports no problem, but no new snapshot was scored.";
+  return "No new snapshot arrived.";
+}
+
+function remedy(source, lost) {
+  if (lost) return "Check that the service runs, and your connection to it.";
+  if (source === null) return "Check the telemetry source.";
+  if (!source.collected) return "Check the telemetry source: the program that pushes the snapshots of this mesh.";
+  return source.problem
+    ? "Check that Prometheus runs and can be reached; tagae doctor tests each query."
+    : "Check the log of TAGAE.";
+}
+
+/** When the newest verdict was made, as a clock of the service shows it; of a verdict of unknown age, its snapshot. */
+export const lastKnownAt = ({ verdict, received }) =>
+  clock(Number.isFinite(received) ? received : verdict.observed_at);
+
+/** The last known state, and the time of the snapshot if it differs from the time of the verdict. */
+function lastKnownNotes({ state, verdict, incident, received }) {
+  const [head, story] = incident ? incidentHead(verdict, incident) : quietHead({ state, verdict, map: null }),
+    apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
+  return [
+    ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
+    ...(apart ? [["", `newest snapshot: ${day(verdict.observed_at)} UTC`]] : []),
+  ];
+}
 
 /** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70). And 1 more notice." */
 function noticeText({ incidents }) {
@@ -62,38 +125,43 @@ function noticeText({ incidents }) {
 
 const silenceNotes = ({ silence }) => (silence ? [["", silenceText(silence)]] : []);
 
-/** "No telemetry from 23 of 300 services since 01:40 UTC: shop/cart, shop/pay and 21 more." */
-function silenceText({ services, total, since, names }) {
+/** "23 of 300 services". */
+const share = ({ services, total }) => `${services} of ${plural(total, "service")}`;
+
+/** "No telemetry from 23 of 300 services. Silent since 01:40 UTC: shop/cart, shop/pay and 21 more." */
+const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentNames(silence)}`;
+
+function silentNames({ services, since, names }) {
   const shown = names.slice(0, MOST_NAMES).join(", "),
     more = services > MOST_NAMES ? ` and ${services - MOST_NAMES} more` : "";
-  return `No telemetry from ${services} of ${plural(total, "service")} since ${clock(since)} UTC: ${shown}${more}.`;
+  return `Silent since ${clock(since)} UTC: ${shown}${more}.`;
 }
 
-function quietHead({ verdict, map }) {
+function quietHead({ state, verdict, map }) {
   const { status, mesh_score, threshold, coverage, sequence, silence } = verdict;
   const hidden = [...new Set(verdict.muted.flatMap((one) => one.hides))];
   if (hidden.length) {
     const more = hidden.length > MOST_NAMES ? ` and ${hidden.length - MOST_NAMES} more` : "";
-    return ["partial", "No alerts, but muted services have an incident", `Muted: ${hidden.slice(0, MOST_NAMES).join(", ")}${more}.`];
+    return ["No alerts, but muted services have an incident", `Muted: ${hidden.slice(0, MOST_NAMES).join(", ")}${more}.`];
   }
   if (status === "warming_up") {
     const so_far = `${plural(sequence, "snapshot")} so far; scoring starts after the first ten.`;
-    return [status, "Learning this mesh", so_far];
+    return ["Learning this mesh, status unknown", so_far];
   }
   if (status === "partial") {
-    if (coverage === 1) return [status, "No incident found, but telemetry is missing", silenceText(silence)];
-    const share = `${Math.floor(100 * coverage)}% of the services were scored.`;
-    return [status, "No incident found, but some services were not scored", share];
+    if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];
+    const scored = `${Math.floor(100 * coverage)}% of the services were scored`;
+    return [`Only ${scored}, status unknown`, "No incident was found among them."];
   }
-  const noticed = notices(verdict.incidents).length;
-  if (noticed) return [status, `No incident. ${plural(noticed, "notice")}.`, noticeText(verdict)];
   const services = silence
       ? `${silence.total - silence.services} of ${plural(silence.total, "service")}`
       : map
         ? `All ${plural(map.services, "service")}`
         : "All services",
-    limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`;
-  return [status, "No incident", `${services} within normal range (anomaly score ${mesh_score.toFixed(1)}${limit}).`];
+    limit = threshold === null ? "" : `, usually below ${threshold.toFixed(1)}`,
+    score = `(anomaly score ${mesh_score.toFixed(1)}${limit})`;
+  if (state.isUnusual) return ["No incident", `Some services are unusual, but no incident is open ${score}.`];
+  return ["No incident", `${services} within normal range ${score}.`];
 }
 
 /** What was requested but is not shown. */

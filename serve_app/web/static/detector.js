@@ -1,19 +1,9 @@
 // The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date.
 import { by, el, show } from "./dom.js";
-import { clock, day, ends, figures, plural, span } from "./words.js";
+import { interval, isLate, silentFor } from "./state.js";
+import { day, figures, plural, span } from "./words.js";
 
 const BUDGET_MS = 50;
-const LATE_INTERVALS = 3; // without a verdict, after which the page warns
-
-/** The median seconds between snapshots; 15 until it is known. */
-export function interval(timeline) {
-  const times = timeline?.observed_at.slice(-9).map((at) => new Date(at).getTime() / 1000) ?? [];
-  const gaps = times
-    .slice(1)
-    .map((at, i) => at - times[i])
-    .sort((a, b) => a - b);
-  return gaps[Math.floor(gaps.length / 2)] ?? 15;
-}
 
 /** Show the connection in the header. The age changes every second and is not read aloud. */
 export function pulse(kind, state, age) {
@@ -22,27 +12,24 @@ export function pulse(kind, state, age) {
   by("age").textContent = age;
 }
 
-/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source}`; received: when the newest verdict arrived, ms;
- * live: whether it was made while the page was open. */
+/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source}`; received: when the newest verdict was made,
+ * ms, as in `state.js`; live: whether it was made while the page was open. */
 export function detectorView() {
   return {
     draw({ verdict, timeline, received, live, lost, health, source }) {
-      const silent = (Date.now() - received) / 1000,
-        every = interval(timeline),
-        late = silent > LATE_INTERVALS * Math.max(every, 1),
-        age = Math.max(0, Date.now() / 1000 - ends(verdict.observed_at)), // wrong for simulated time, hence only if recent
-        newest = `${age < 86400 ? clock(verdict.observed_at) : day(verdict.observed_at)} UTC${age < 86400 ? `, ${span(age)} ago` : ""}`;
-      if (lost)
-        pulse("lost", "connection lost, retrying", `; last verdict ${live ? `${span(silent)} ago` : newest}`);
-      else if (late)
-        pulse("lost", "no verdict", ` ${live ? `for ${span(silent)}` : `since ${newest}`}. Check the telemetry source.`);
-      else if (live) pulse("", "live", `, last verdict ${span(silent)} ago`);
-      else pulse("", "connected", `, last verdict ${newest}`);
+      const age = Number.isFinite(received) ? span(silentFor({ received })) : null;
+      const last = age ? `last verdict ${age} ago` : received === null ? "" : "the age of the last verdict is unknown";
+      const after = (mark) => (last ? `${mark} ${last}` : "");
+      if (lost) pulse("lost", "connection lost, retrying", after(";"));
+      else if (received !== null && isLate({ received, timeline }))
+        pulse("lost", "no verdict", age ? ` for ${age}. Check the telemetry source.` : "; the age of the last one is unknown.");
+      else pulse("", live ? "live" : "connected", after(","));
       const took = (timeline?.milliseconds ?? []).filter((value) => value !== null).sort((a, b) => a - b);
       const inTime = took.filter((value) => value <= BUDGET_MS).length;
       const facts = [
         ["source", sourceText(source), Boolean(source?.problem)],
-        ["snapshot interval", span(every)],
+        ["snapshot interval", span(interval(timeline))],
+        ["probability of an incident", verdict.probability.toFixed(2)],
         ["coverage", `${figures(100 * verdict.coverage)}%`, verdict.coverage < 1],
         verdict.missing_parts.length ? ["missing parts", verdict.missing_parts.join(", "), true] : null,
         took.length
@@ -75,7 +62,7 @@ export function detectorView() {
 }
 
 function sourceText(source) {
-  if (source === null) return "unknown";
+  if (!source) return "unknown";
   if (!source.collected) return "pushed";
   if (source.problem) return source.problem;
   const stale = source.stale_seconds > 0 ? `, some values ${span(source.stale_seconds)} old` : "";

@@ -1,6 +1,6 @@
 // The mesh as a graph: sigma draws services and calls, a canvas above it the annotations.
 /* global Sigma, graphology */
-import { circles, hop, hover, label, namespaces, ring } from "./annotations.js";
+import { circles, hop, hover, label, namespaces, outlines, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
 import { EVERYTHING, namespace, plural, short } from "./words.js";
 import { spread } from "./spread.js";
@@ -23,7 +23,7 @@ export function graphView(on) {
 
   const palette = () =>
     Object.fromEntries(
-      ["node", "node-unusual", "node-bad", "edge", "label", "path", "paper", "rule", "soft", "accent"].map((name) => [
+      ["node", "node-unusual", "node-bad", "edge", "label", "path", "paper", "rule", "soft", "accent", "hollow"].map((name) => [
         name,
         colour(name),
       ]),
@@ -180,8 +180,15 @@ export function graphView(on) {
 
   const isFirst = (name) => drawn.incident?.suspects[0]?.service === name;
 
+  /** Whether it is unknown if a service is normal: it has no telemetry, or could not be scored. Then it is hollow. */
+  function isUnknown(nodes, i) {
+    if (isFirst(nodes.name[i]) || nodes.incident[i] || nodes.gone[i]) return false;
+    return nodes.silent[i] || nodes.deviation[i] === null || drawn.map.status === "warming_up";
+  }
+
   function shade(nodes, i) {
     if (isFirst(nodes.name[i])) return colours["node-bad"];
+    if (isUnknown(nodes, i)) return colours.paper;
     const deviation = nodes.deviation[i];
     if (nodes.incident[i]) return mixWithQuiet(Math.max(deviation ?? 0, 0.6 * (QUIET + BAD)), colours.node);
     // The maximum over many services is higher by chance: by one (log10) for ten services.
@@ -255,6 +262,9 @@ export function graphView(on) {
     namespaces(pen, renderer, drawn.circles, colours);
     const { source, destination } = drawn.map.edges;
     for (const { edge, step } of drawn.path) hop(pen, at(destination[edge]), at(source[edge]), step, colours);
+    const { nodes } = drawn.map,
+      isNear = (i) => focus === null || focus.has(nodes.name[i]);
+    outlines(pen, nodes.name.flatMap((_, i) => (isUnknown(nodes, i) && isNear(i) ? [at(i)] : [])), colours);
     const first = drawn.index.get(drawn.incident?.suspects[0]?.service);
     if (first !== undefined) ring(pen, at(first), 3, [], colours);
     drawn.map.nodes.gone.forEach((gone, i) => gone && ring(pen, at(i), 2, [4, 3], colours));
@@ -275,6 +285,8 @@ export function graphView(on) {
         `likely origin ${incident.suspects[0]?.service ?? "unknown"}, spread over ${plural(drawn.path.length, "call")}`,
       );
     if (service) parts.push(`${service} is selected`);
+    const silent = map.nodes.silent.filter(Boolean).length;
+    if (silent) parts.push(`no telemetry from ${silent}`);
     if (map.collapsed.length) parts.push(`${plural(map.collapsed.length, "namespace")} drawn as one node each`);
     place.setAttribute("aria-label", `The mesh as a graph: ${parts.join("; ")}`);
     by("graph-title").textContent =

@@ -6,10 +6,11 @@ import { clock, ends, incidentTitle, metricName, metricValue, plural, recovery, 
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
-const QUIET = {
-  normal: "No incident.",
-  partial: "No incident found among the scored services.",
-  warming_up: "Still learning this mesh.",
+const UNKNOWN = {
+  muted: "No alerts.",
+  learning: "Still learning this mesh.",
+  unscored: "No incident found among the scored services.",
+  silent: "No incident found among the services with telemetry.",
 };
 const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // cached series
@@ -31,7 +32,7 @@ export function incidentsView(on) {
     redraw();
   }
 
-  /** @param {any} next `{mesh, verdict, service, incident, live, canWrite, newest}`; incident: the id in the link. */
+  /** @param {any} next `{mesh, verdict, state, service, incident, live, canWrite, newest}`; incident: the id in the link. */
   function draw(next) {
     drawn = next;
     redraw();
@@ -42,7 +43,8 @@ export function incidentsView(on) {
     const { verdict } = drawn,
       open = alerts(verdict.incidents),
       noticed = notices(verdict.incidents);
-    by("incidents-title").textContent = open.length > 1 ? `${open.length} incidents` : "Suspects";
+    const title = open.length > 1 ? `${open.length} incidents` : open.length ? "Suspects" : "Most unusual";
+    by("incidents-title").textContent = drawn.state.stopped ? `${title}, last known` : title;
     show(by("cards"), ...(open.length ? open.map(card) : [quiet(verdict)]));
     by("notices-title").textContent = plural(noticed.length, "notice");
     by("notices").hidden = !noticed.length;
@@ -51,13 +53,14 @@ export function incidentsView(on) {
 
   function quiet(verdict) {
     const first = verdict.suspects.slice(0, 3),
-      isHidden = verdict.muted.some((one) => one.hides.length),
-      state = isHidden ? "No alerts." : QUIET[verdict.status];
-    if (!first.length) return el("p", { class: "affected" }, state);
+      { name, stopped, why, isUnusual } = drawn.state,
+      text = stopped ? "Status unknown." : (UNKNOWN[why] ?? "No incident."),
+      list = name === "calm" && !isUnusual ? "Within the usual range, but first in order:" : "Most unusual now:";
+    if (!first.length) return el("p", { class: "affected" }, text);
     return el(
       "div",
-      { class: "card" },
-      el("p", { class: "affected" }, `${state} Most unusual right now:`),
+      { class: "card quiet-card" },
+      el("p", { class: "affected" }, `${text} ${list}`),
       ...first.map((one, i) => suspect(one, i, null)),
     );
   }

@@ -1,5 +1,5 @@
 // The page: one view (link.js), the data of its mesh, and the parts that draw it. Data flows one way, from feed to parts.
-import { banner, headline, showNotes } from "./banner.js";
+import { banner, headline, lastKnownAt, showNotes, stopText } from "./banner.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { comparisonView, periods } from "./comparison.js";
@@ -7,13 +7,17 @@ import { graphView } from "./graph.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { sessionView } from "./session.js";
-import { alerts } from "./severity.js";
+import { alerts, worst } from "./severity.js";
+import { stateOf } from "./state.js";
+import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
+import { EVERYTHING, namespace } from "./words.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
 const MESHES_MS = 15000; // between two requests for the list of meshes
+const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
 const known = {
   mesh: null,
@@ -22,23 +26,25 @@ const known = {
   map: null,
   mapOf: "",
   verdict: null,
-  received: Date.now(),
+  received: null, // when the newest verdict was made: see state.js
+  settled: false, // whether the list of meshes came after the stream began, so that what the stream sends now is new
   live: false,
   lost: false,
   missed: null,
   problem: null,
   health: null,
-  source: null,
+  source: undefined, // see state.js
 };
 let leave = null, // ends the stream of the mesh, if there is one
   mapDue = 0,
   mapUnderWay = false,
-  timelineUnderWay = false;
+  timelineUnderWay = false,
+  drawnState = ""; // name and reason of the state that is drawn
 
 const select = (service) => go({ service }, { quietly: true });
 const graph = graphView({
   select,
-  expand: (namespace) => go({ expand: [...new Set([...(read().expand?.split(",") ?? []), namespace])].join(",") }),
+  expand: (name) => go({ expand: [...new Set([...(read().expand?.split(",") ?? []), name])].join(",") }),
 });
 const timeline = timelineView({
   look,
@@ -58,10 +64,16 @@ const comparison = comparisonView({ select });
 const detector = detectorView();
 const session = sessionView({ begin, end: askForToken });
 
+/** The state of the mesh now. */
+const stateNow = () => stateOf(known.newest, known);
+
+/** The state of the verdict in view. The age of a past one does not matter. */
+const stateShown = () => (read().at ? stateOf(known.verdict) : stateNow());
+
 /** The incident of the view: the one in the link, else the worst. */
 function incident() {
   const open = alerts(known.verdict?.incidents ?? []);
-  return open.find((one) => one.id === read().incident) ?? open[0] ?? null;
+  return open.find((one) => one.id === read().incident) ?? worst(open);
 }
 
 function look(at) {
@@ -82,30 +94,37 @@ function forget(mesh) {
     map: null,
     mapOf: "",
     verdict: null,
-    source: null,
+    source: undefined,
     live: false,
     lost: false,
     missed: null,
     problem: null,
-    received: Date.now(),
+    received: null,
+    settled: false,
   });
+  drawnState = "";
   document.querySelector("main").classList.add("waiting");
+  drawTab(mesh);
   pulse("", "", "");
   showNotes([]);
 }
 
 function enter(mesh) {
   forget(mesh);
-  headline("", "Connecting", "");
+  headline(null, "Connecting", "");
   leave = feed.follow(mesh, {
-    on: addVerdict,
+    on: (verdict) => {
+      if (known.settled && !(verdict.sequence <= known.newest?.sequence)) known.received = Date.now();
+      addVerdict(verdict);
+    },
     lost: () => {
       known.lost = true;
-      drawDetector();
+      tick();
     },
     back: () => {
-      known.lost = false;
-      drawDetector();
+      known.lost = known.settled = false; // what comes first may be old: the list of meshes tells its age
+      list();
+      tick();
     },
     refused: list,
   });
@@ -116,12 +135,11 @@ function addVerdict(verdict) {
   known.lost = false;
   if (verdict.sequence <= known.newest?.sequence) return; // a stream that restarts repeats the last verdict
   known.live = known.newest !== null; // the first one may be old
-  known.received = Date.now();
   known.newest = verdict;
   known.problem = null;
   if (!read().at) {
     known.verdict = verdict;
-    drawBanner(); // before the slower requests
+    drawState(); // before the slower requests
   }
   fetchMap();
   fetchTimeline();
@@ -183,11 +201,13 @@ async function fetchMap() {
 
 async function list() {
   if (session.isAsking()) return;
+  const seen = known.newest?.sequence ?? 0; // before the answer, which may be older than what comes meanwhile
   let found = [];
   try {
     found = await feed.meshes();
     known.lost = false;
   } catch (error) {
+    known.received ??= -Infinity;
     showFailure(error);
     return;
   }
@@ -203,15 +223,16 @@ async function list() {
   }
   by("mesh").value = mesh;
   const here = found.find((one) => one.mesh === mesh);
-  document.title = `${here?.status === "anomalous" ? "● " : ""}${mesh} · TAGAE`;
   if (!here?.sequence) {
     forget(mesh);
     if (here) showWithoutVerdict(mesh);
     else showUnknown(mesh);
     return;
   }
-  const seen = known.newest?.sequence ?? 0;
   if (mesh !== known.mesh || !leave || here.sequence < seen) enter(mesh); // fewer: the mesh was deleted and created again
+  if (here.sequence >= (known.newest?.sequence ?? 0))
+    known.received = here.age_seconds === null ? -Infinity : Date.now() - 1000 * here.age_seconds;
+  known.settled = true;
   // The stream may be refused, or broken without noticing it.
   if (here.sequence > seen) feed.verdict(mesh).then((verdict) => mesh === known.mesh && addVerdict(verdict), showFailure);
   if (known.newest) fetchTimeline();
@@ -222,31 +243,43 @@ async function list() {
     () => {},
   );
   feed.source(mesh).then(
-    (source) => mesh === known.mesh && Object.assign(known, { source }),
-    () => Object.assign(known, { source: null }),
+    (source) => mesh === known.mesh && setSource(source),
+    () => mesh === known.mesh && setSource(null),
   );
   if (known.verdict?.incidents.length) incidents.loadFeedback(mesh); // other people give feedback, too
 }
 
+function setSource(source) {
+  known.source = source;
+  tick();
+}
+
 function empty() {
-  headline("", "No mesh yet", "No snapshot was pushed or collected yet. The first one appears here automatically.");
+  headline(null, "No mesh yet", "No snapshot was pushed or collected yet. The first one appears here automatically.");
 }
 
 /** Show a mesh without a verdict, and the problem of its source if there is one. */
 function showWithoutVerdict(mesh) {
   feed.source(mesh).then((source) => {
     if (mesh !== known.mesh || known.newest) return;
-    if (source.problem) headline("partial", "No data collected yet", source.problem);
+    if (source.problem) showNothing("failing", "No data collected yet, status unknown", stopText(source, false));
     else {
       const has = source.collected ? "" : "It has a baseline. ";
-      headline("warming_up", "Learning this mesh", `${has}Its first snapshot appears here automatically.`);
+      showNothing("learning", "Learning this mesh, status unknown", `${has}Its first snapshot appears here automatically.`);
     }
   }, showFailure);
 }
 
+/** Show that a mesh has no verdict, and why. */
+function showNothing(why, head, story) {
+  const state = { name: "unknown", why, isOpen: false };
+  headline(state, head, story);
+  drawTab(known.mesh, state);
+}
+
 function showUnknown(mesh) {
   headline(
-    "",
+    null,
     `No mesh named ${mesh}`,
     "It was deleted, or has no snapshot yet. Choose another mesh, or wait for its first snapshot.",
   );
@@ -262,8 +295,7 @@ function begin() {
 function askForToken() {
   forget(null);
   show(by("mesh"));
-  headline("", "Sign in", "This service needs an access token.");
-  document.title = "TAGAE";
+  headline(null, "Sign in", "This service needs an access token.");
   session.ask();
 }
 
@@ -274,9 +306,8 @@ function showFailure(error) {
   }
   if (error.status === 0) known.lost = true;
   else known.problem = error.message; // shown until the next success
-  if (known.verdict) drawBanner();
-  else showNotes([["", error.message]]);
-  drawDetector();
+  if (!known.verdict) showNotes([["", error.message]]);
+  tick();
 }
 
 // Drawing
@@ -290,7 +321,7 @@ function draw() {
   document.querySelector("main").classList.remove("waiting");
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at;
-  drawBanner();
+  drawState();
   const near = view.view !== "all",
     open = incident();
   by("near").setAttribute("aria-pressed", String(near));
@@ -300,6 +331,7 @@ function draw() {
   incidents.draw({
     mesh: known.mesh,
     verdict: known.verdict,
+    state: stateShown(),
     service: view.service,
     incident: view.incident,
     live: !view.at,
@@ -315,9 +347,27 @@ function draw() {
   fetchMap();
 }
 
-/** Draw the banner of the verdict in view. */
-function drawBanner() {
-  banner({ ...known, incident: incident(), view: read() });
+/** Draw the state: the tab, the banner of the verdict in view, and whether the rest of the page is out of date. */
+function drawState() {
+  if (known.newest) drawTab(known.mesh, stateNow(), known.newest);
+  if (!known.verdict) return;
+  const state = stateShown();
+  drawnState = `${state.name} ${state.why}`;
+  if (!state.name) return; // it is known in a moment, and must not look calm until then
+  banner({ ...known, state, incident: incident(), view: read() });
+  document.querySelector("main").classList.toggle("stale", state.stopped);
+  const text = state.stopped ? `last known state, ${lastKnownAt(known)} UTC` : "";
+  for (const label of document.querySelectorAll(".stale-label")) label.textContent = text;
+}
+
+/** Draw what changes with time alone. */
+function tick() {
+  if (known.verdict) {
+    const state = stateShown();
+    if (drawnState !== `${state.name} ${state.why}`) draw();
+    else drawState();
+  }
+  drawDetector();
 }
 
 function drawDetector() {
@@ -351,6 +401,29 @@ function step(count) {
   if (times[i] !== undefined) look(times[i]);
 }
 
+/** Say why a control did nothing. */
+const answer = (text) => {
+  by("answer").textContent = text;
+};
+
+function selectSuspect(rank) {
+  const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
+  if (suspects[rank - 1]) select(suspects[rank - 1].service);
+  else answer(`There is no ${RANKS[rank - 1]} suspect.`);
+}
+
+/** Select the service in the search field. */
+function find() {
+  const name = by("find").value.trim(),
+    names = known.map?.nodes.name ?? [];
+  answer("");
+  if (!name) return;
+  if (names.includes(name)) go({ service: name });
+  else if (names.includes(namespace(name) + EVERYTHING))
+    answer(`The namespace ${namespace(name)} is collapsed: click it in the graph, then search again.`);
+  else answer(`There is no service named ${name} here.`);
+}
+
 const KEYS = {
   ArrowLeft: () => step(-1),
   ArrowRight: () => step(1),
@@ -371,11 +444,10 @@ addEventListener("keydown", (event) => {
     session.isAsking()
   )
     return;
-  const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
-  const action =
-    KEYS[event.key] ?? (suspects[Number(event.key) - 1] && (() => select(suspects[Number(event.key) - 1].service)));
+  const action = KEYS[event.key] ?? (/^[1-9]$/.test(event.key) ? () => selectSuspect(Number(event.key)) : null);
   if (!action) return;
   event.preventDefault();
+  answer("");
   action();
 });
 addEventListener("view", () => {
@@ -408,13 +480,11 @@ by("theme").addEventListener("click", () => {
   localStorage.setItem("theme", dark ? "dark" : "light");
   theme(dark);
 });
-by("find").addEventListener("change", () => {
-  if (known.map?.nodes.name.includes(by("find").value)) go({ service: by("find").value });
-});
+by("find").addEventListener("change", find);
 
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 session.refresh().then(draw);
 begin();
 setInterval(list, MESHES_MS);
-setInterval(drawDetector, 1000);
+setInterval(tick, 1000);

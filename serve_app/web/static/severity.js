@@ -6,3 +6,6 @@ export const isNotice = ({ severity }) => severity === "notice";
 export const alerts = (incidents) => incidents.filter((one) => !isNotice(one));
 
 export const notices = (incidents) => incidents.filter(isNotice);
+
+/** The worst incident that is not recovering; if all are, the worst of them. */
+export const worst = (open) => open.find((one) => !one.recovering) ?? open[0] ?? null;

@@ -60,6 +60,7 @@ export const EVERYTHING = "/*"; // after a namespace: all its services, drawn as
 export const kind = (text) => text.replaceAll("_", " ");
 export const short = (service) => service.slice(service.indexOf("/") + 1);
 export const namespace = (service) => service.slice(0, service.indexOf("/"));
+export const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 /** What a recovering incident shows. */

@@ -100,6 +100,7 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
     assert tuple(told.nodes.name) == SMALL.node_ids
     assert told.nodes.services == [1] * 4
     assert told.nodes.gone == [False] * 4
+    assert told.nodes.silent == [True] * 4, "none of them has a metric of its own"
     assert told.nodes.suspicion == [0.1, None, None, 0.8]
     assert told.nodes.incident == [None, "other", "worse", "worse"], "of two incidents the worse one"
     expected = [None if np.isnan(d) else round(float(d), 2) for d in moment.deviations.services]
@@ -128,6 +129,25 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
 def test_a_mesh_without_calls_or_incidents_is_drawn() -> None:
     told, _ = draw_map(snapshot(["a/x"], {}), verdict())
     assert (told.nodes.name, told.edges.source, told.nodes.incident) == (["a/x"], [], [None])
+
+
+def test_a_service_without_a_metric_of_its_own_is_silent() -> None:
+    mesh = snapshot(["shop/web", "shop/cart"], {("shop/web", "shop/cart"): 9.0})
+    features = np.full((2, 7), np.nan)
+    features[0, 3] = 0.25
+    measured = MeshSnapshot.create(
+        node_ids=mesh.node_ids,
+        edge_index=mesh.edge_index,
+        node_features=features,
+        edge_features=mesh.edge_features,
+        observed_at=AT,
+    )
+    told, _ = draw_map(measured, verdict(incident("a", "shop/gone", "shop/web")))
+    assert dict(zip(told.nodes.name, told.nodes.silent, strict=True)) == {
+        "shop/web": False,
+        "shop/cart": True,
+        "shop/gone": False,
+    }
 
 
 def test_a_large_mesh_is_folded_by_namespaces() -> None:

@@ -1,0 +1,58 @@
+// The state of a mesh: calm, incident, recovering or unknown. Without recent and almost complete data it is unknown.
+import { alerts } from "./severity.js";
+
+const LATE_INTERVALS = 3; // without a verdict, after which the state is unknown
+
+/** The median seconds between snapshots; 15 until it is known. */
+export function interval(timeline) {
+  const times = timeline?.observed_at.slice(-9).map((at) => new Date(at).getTime() / 1000) ?? [];
+  const gaps = times
+    .slice(1)
+    .map((at, i) => at - times[i])
+    .sort((a, b) => a - b);
+  return gaps[Math.floor(gaps.length / 2)] ?? 15;
+}
+
+/** Seconds since the newest verdict was made; Infinity if that is unknown. */
+export const silentFor = ({ received }) => (Date.now() - received) / 1000;
+
+export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(interval(data.timeline), 1);
+
+/**
+ * The state of a verdict.
+ * @param {any} verdict of the service.
+ * @param {any} [data] `{received, source, timeline, lost, problem}` of the newest verdict; none for a past one, whose age
+ * does not matter. received: when it was made, ms by the clock of this page; -Infinity: unknown, null: not known yet.
+ * source: null: unknown, undefined: not known yet.
+ * @returns {{name: string, why: string, stopped: boolean, isOpen: boolean, isUnusual: boolean}} name: empty while it is not
+ * known yet. why: why it is unknown. stopped: whether the verdict is only the last known one. isOpen: whether it has an
+ * incident. isUnusual: whether its score is above the usual range.
+ */
+export function stateOf(verdict, data) {
+  const open = alerts(verdict.incidents),
+    state = { name: "unknown", why: "", stopped: false, isOpen: open.length > 0, isUnusual: isUnusual(verdict) },
+    why = data ? obstacle(data) : "";
+  if (why && why !== "asking") return { ...state, why, stopped: true };
+  if (open.length) return { ...state, name: open.every((one) => one.recovering) ? "recovering" : "incident" };
+  if (why) return { ...state, name: "" };
+  const gap = missing(verdict);
+  return gap ? { ...state, why: gap } : { ...state, name: "calm" };
+}
+
+/** Why the newest verdict is no current one; empty if it is. */
+function obstacle(data) {
+  if (data.received === null || data.source === undefined) return "asking";
+  const isLoading = data.timeline === null && !data.lost && !data.problem; // the interval decides what is late
+  if (isLate(data)) return isLoading ? "asking" : "stopped";
+  return data.source?.problem ? "failing" : "";
+}
+
+/** What a verdict without an incident lacks to call a mesh calm; empty if nothing. */
+function missing({ status, coverage, muted }) {
+  if (muted.some((one) => one.hides.length)) return "muted";
+  if (status === "warming_up") return "learning";
+  if (status === "partial") return coverage < 1 ? "unscored" : "silent";
+  return "";
+}
+
+const isUnusual = ({ mesh_score: score, threshold }) => threshold !== null && score > threshold;

@@ -1,0 +1,42 @@
+// The browser's tab: its title and its icon show the state of the mesh now, also while the page shows a past moment.
+import { by } from "./dom.js";
+import { icon, iconName } from "./icons.js";
+import { alerts, worst } from "./severity.js";
+
+const WHY = {
+  stopped: "no data",
+  failing: "source failing",
+  muted: "muted incident",
+  learning: "learning",
+  unscored: "not all services scored",
+  silent: "telemetry missing",
+};
+let usual = null; // the icon without a state
+
+/**
+ * @param {string | null} mesh its name.
+ * @param {any} [state] of the mesh, with `name` and `why`; none: it is not known yet.
+ * @param {any} [verdict] the newest one, which names the service of an incident.
+ */
+export function drawTab(mesh, state, verdict) {
+  const name = state?.name ? iconName(state) : "",
+    link = by("icon"),
+    address = name ? icon(name) : (usual ?? link.getAttribute("href")),
+    title = [name && words(name, state.why, verdict), mesh, "TAGAE"].filter(Boolean).join(" · ");
+  usual ??= link.getAttribute("href");
+  if (link.getAttribute("href") !== address) link.setAttribute("href", address);
+  if (document.title !== title) document.title = title;
+}
+
+function words(name, why, verdict) {
+  const subject = worst(alerts(verdict?.incidents ?? []));
+  const service = subject && (subject.suspects[0]?.service ?? subject.affected[0] ?? subject.id);
+  return {
+    calm: "✓ no incident",
+    unusual: "✓ no incident, but unusual",
+    incident: `● incident: ${service}`,
+    recovering: `↑ recovering: ${service}`,
+    unknown: `? unknown: ${WHY[why] ?? why}`,
+    last_incident: `? last known incident: ${service}`,
+  }[name];
+}

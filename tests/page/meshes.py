@@ -1,0 +1,64 @@
+"""A simulated mesh that goes through every state, and how its snapshots reach a service."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+
+from model.snapshot import MeshSnapshot
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.events.faults import Fault, FaultKind, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from tests.timing import PATIENCE_SECONDS
+
+SPEC = MeshSpec(services=40, seed=2, interval_seconds=60.0)
+LEAK_FROM, ERRORS_FROM, ERRORS_TO, SILENT_FROM, LENGTH = 40, 75, 81, 92, 96
+BEFORE, NOTICED, ALERTED, RECOVERING, SILENT = 30, 60, 78, 81, 94  # snapshots to look at
+
+
+def culprit(kind: FaultKind, share: float) -> str:
+    """A service at which this kind of fault can occur."""
+    simulator = Simulator(SPEC)
+    able = candidates(simulator.mesh, kind)
+    return simulator.node_ids[able[int(share * len(able))]]
+
+
+LEAKING, FAILING = culprit("slow_leak", 0.87), culprit("error_burst", 0.5)
+
+
+def recording() -> list[MeshSnapshot]:
+    simulator = Simulator(SPEC, snapshots=LENGTH)
+    simulator.schedule(Fault("slow_leak", LEAKING, LEAK_FROM, LENGTH + 14, 0.7))
+    simulator.schedule(Fault("error_burst", FAILING, ERRORS_FROM, ERRORS_TO, 0.9))
+    snapshots = list(simulator.snapshots())
+    return [*snapshots[:SILENT_FROM], *(without_telemetry(one, services=6) for one in snapshots[SILENT_FROM:])]
+
+
+def without_telemetry(snapshot: MeshSnapshot, services: int) -> MeshSnapshot:
+    """The snapshot when so many services, but not the one that leaks, report nothing."""
+    silent = [i for i, name in enumerate(snapshot.node_ids) if name != LEAKING][-services:]
+    nodes, kept = snapshot.node_features.copy(), ~np.isin(snapshot.edge_index[0], silent)
+    nodes[silent] = np.nan
+    return MeshSnapshot.create(
+        node_ids=snapshot.node_ids,
+        edge_index=snapshot.edge_index[:, kept],
+        node_features=nodes,
+        edge_features=snapshot.edge_features[kept],
+        observed_at=snapshot.observed_at,
+    )
+
+
+SNAPSHOTS = recording()
+
+
+def push_all(base: str, mesh: str, snapshots: Sequence[MeshSnapshot]) -> dict[str, Any]:
+    """Push snapshots, and return the last verdict."""
+    verdict: dict[str, Any] = {}
+    with httpx.Client(base_url=base, timeout=PATIENCE_SECONDS) as http:
+        for snapshot in snapshots:
+            content = json.dumps(snapshot_document(snapshot))
+            verdict = http.post(f"/v1/meshes/{mesh}/snapshots", content=content).raise_for_status().json()
+    return verdict
