@@ -102,6 +102,12 @@ def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:
     return verdict
 
 
+def list_meshes(service: Service) -> list[dict[str, Any]]:
+    """The list of meshes without the ages of their verdicts, which change all the time."""
+    rows: list[dict[str, Any]] = service.http.get("/v1/meshes").json()
+    return [{name: value for name, value in row.items() if name != "age_seconds"} for row in rows]
+
+
 def expected(service: Service, snapshots: Sequence[MeshSnapshot], warmup: int = 0) -> list[dict[str, Any]]:
     """What the pipeline says of a recording, its first ``warmup`` snapshots being a baseline."""
     checkpoint, chosen = load(service.weights), options(service.settings)

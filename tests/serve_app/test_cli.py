@@ -23,7 +23,7 @@ from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings, sources
 from serve_app.simulator.events.operations import DEFAULT_FACTOR
-from tests.serve_app.running import Service
+from tests.serve_app.running import Service, list_meshes
 from tests.timing import PATIENCE_SECONDS
 
 SNAPSHOTS = 30
@@ -352,7 +352,7 @@ def test_assignments_are_read_as_toml() -> None:
 @pytest.mark.ray
 def test_score_through_a_service_says_the_same(recording: Path, service: Service) -> None:
     here = [json.loads(text) for text in tagae("score", recording, "--warmup", recording).stdout.splitlines()]
-    before = service.http.get("/v1/meshes").json()
+    before = list_meshes(service)
     result = tagae("score", recording, "--warmup", recording, "--url", service.url)
     assert result.exit_code == 0, result.stderr
     there = [json.loads(text) for text in result.stdout.splitlines()]
@@ -361,7 +361,7 @@ def test_score_through_a_service_says_the_same(recording: Path, service: Service
         assert (a["observed_at"], a["sequence"], a["status"]) == (b["observed_at"], b["sequence"], b["status"])
         assert [incident["id"] for incident in a["incidents"]] == [incident["id"] for incident in b["incidents"]]
         assert a["mesh_score"] == pytest.approx(b["mesh_score"], abs=1e-5)
-    assert service.http.get("/v1/meshes").json() == before
+    assert list_meshes(service) == before
 
 
 class LosesAnswers(BaseHTTPRequestHandler):
@@ -419,7 +419,7 @@ def test_score_keeps_a_mesh_that_has_a_name(recording: Path, service: Service) -
 
 @pytest.mark.ray
 def test_a_failed_run_leaves_no_mesh(recording: Path, service: Service, tmp_path: Path) -> None:
-    before = service.http.get("/v1/meshes").json()
+    before = list_meshes(service)
     folder = tmp_path / "broken"
     folder.mkdir()
     for name in ("nodes.parquet", "meta.json"):
@@ -429,7 +429,7 @@ def test_a_failed_run_leaves_no_mesh(recording: Path, service: Service, tmp_path
         result = tagae("score", folder, "--url", service.url, *warmup)
         assert result.exit_code == 1
         assert "expected a whole Parquet file" in result.stderr
-    assert service.http.get("/v1/meshes").json() == before
+    assert list_meshes(service) == before
 
 
 @pytest.mark.ray

@@ -9,7 +9,7 @@ from model.checkpoint import load
 from model.features import SCHEMA
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, assert_same, expected, problem, push, record_simulation
+from tests.serve_app.running import Service, assert_same, expected, list_meshes, problem, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
@@ -25,14 +25,14 @@ def watched_verdicts(service: Service) -> list[dict[str, Any]]:
 
 def test_scoring_says_what_pushing_says_and_keeps_nothing(service: Service) -> None:
     snapshots = record_simulation(CUT, 16, fault_from=12)
-    before = service.http.get("/v1/meshes").json()
+    before = list_meshes(service)
     response = service.http.post("/v1/score", json={"snapshots": [snapshot_document(s) for s in snapshots]})
     assert response.status_code == 200, response.text
     verdict = response.json()
     assert (verdict["status"], verdict["sequence"]) == ("anomalous", 16)
     assert_same(verdict, expected(service, snapshots)[-1])
     assert "combine;dur=" in response.headers["server-timing"]
-    assert service.http.get("/v1/meshes").json() == before
+    assert list_meshes(service) == before
 
 
 def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:

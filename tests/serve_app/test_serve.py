@@ -16,7 +16,7 @@ from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, assert_same, expected, problem, push, record_simulation
+from tests.serve_app.running import Service, assert_same, expected, list_meshes, problem, push, record_simulation
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -55,6 +55,7 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
     incidents = service.http.get("/v1/meshes/read/incidents").json()
     assert incidents == {"observed_at": verdicts[-1]["observed_at"], "incidents": verdicts[-1]["incidents"]}
     row = next(m for m in service.http.get("/v1/meshes").json() if m["mesh"] == "read")
+    assert row.pop("age_seconds") >= 0
     assert row == {
         "mesh": "read",
         "services": 30,
@@ -226,9 +227,9 @@ def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
 
 def test_many_snapshots_that_cannot_be_judged_in_time_are_given_up(second: Service) -> None:
     body = {"snapshots": [snapshot_document(s) for s in record_simulation(SMALL, 20)]}
-    before = second.http.get("/v1/meshes").json()
+    before = list_meshes(second)
     problem(second.http.post("/v1/score", json=body), 504, "deadline-exceeded")
-    assert second.http.get("/v1/meshes").json() == before
+    assert list_meshes(second) == before
 
 
 def test_without_scorers_the_verdict_is_partial_and_in_time(second: Service) -> None:

@@ -186,7 +186,7 @@ def mesh_document(mesh: MeshGauges, now: float) -> MeshDocument:
         sequence=mesh.sequence,
         observed_at=mesh.observed_at,
         status=mesh.status,
-        age_seconds=None if mesh.made_at is None else max(0.0, now - mesh.made_at),
+        age_seconds=None if mesh.made_at is None else max(0.0, round(now - mesh.made_at, 3)),
     )
 
 
