@@ -3,7 +3,7 @@ import { by, el, show } from "./dom.js";
 import { icon, iconName } from "./icons.js";
 import { alerts, isNotice, notices } from "./severity.js";
 import { silentFor } from "./state.js";
-import { clock, day, ends, incidentTitle, plural, recovery, span } from "./words.js";
+import { capitalized, clock, day, ends, incidentTitle, plural, recovery, span } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const APART_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
