@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def own_log() -> None:
-    """Undo what a service that was started in this process did to the loggers, so that ``caplog`` sees each record
+    """Undo the changes of loggers by a service that was started in this process, so that ``caplog`` sees each record
     once."""
     for package in ("serve_app", "model"):
         logger = logging.getLogger(package)
@@ -41,7 +41,7 @@ def own_log() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker for all files that talk to the shared service, so that it is started once; else file by file."""
+    """Use one worker for all files that talk to the shared service, so that it starts once. Distribute other files."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

@@ -1,6 +1,6 @@
-"""What every scorer promises, as plain functions: a test passes it a scorer and snapshots.
+"""The contract of every scorer, as plain functions that take a scorer and snapshots.
 
-A scorer is stepped: ``advance(state, snapshot) -> (verdict, state)``. Baselines can be held to the same contract.
+A scorer works in steps: ``advance(state, snapshot) -> (verdict, state)``. Baselines must meet the same contract.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class Scorer(Generic[S]):
-    """``warm_up``: snapshots before the first verdict that is one; ``saved`` saves a state and loads it again."""
+    """``warm_up``: snapshots before the first real verdict. ``saved`` saves a state and loads it again."""
 
     start: Callable[[], S]
     advance: Callable[[S, MeshSnapshot], tuple[Verdict, S]]
@@ -26,7 +26,7 @@ class Scorer(Generic[S]):
     warm_up: int = 10
 
     def run(self, snapshots: Sequence[MeshSnapshot], state: S | None = None) -> tuple[list[Verdict], S]:
-        """A verdict for each snapshot, and the state after them."""
+        """Return a verdict for each snapshot, and the state after them."""
         now = self.start() if state is None else state
         verdicts = []
         for snapshot in snapshots:
@@ -36,7 +36,7 @@ class Scorer(Generic[S]):
 
 
 def check_all(scorer: Scorer[S], snapshots: Sequence[MeshSnapshot]) -> None:
-    """Every promise, on at least 30 snapshots of one mesh."""
+    """Check the whole contract on at least 30 snapshots of one mesh."""
     assert len(snapshots) >= 30
     verdicts, _ = scorer.run(snapshots)
     check_one_for_each(verdicts, snapshots)
@@ -51,13 +51,13 @@ def check_all(scorer: Scorer[S], snapshots: Sequence[MeshSnapshot]) -> None:
 
 
 def check_one_for_each(verdicts: Sequence[Verdict], snapshots: Sequence[MeshSnapshot]) -> None:
-    """As many verdicts as snapshots, in their order, counted from one."""
+    """Check for one verdict per snapshot, in order, with sequence numbers from one."""
     assert [v.observed_at for v in verdicts] == [s.observed_at for s in snapshots]
     assert [v.sequence for v in verdicts] == list(range(1, len(snapshots) + 1))
 
 
 def check_finite(verdict: Verdict) -> None:
-    """No number of a verdict is missing or infinite, and shares are shares."""
+    """Check that no number of a verdict is missing or infinite, and that shares are between 0 and 1."""
     for number in (verdict.mesh_score, verdict.threshold, verdict.probability, verdict.coverage):
         assert np.isfinite(number)
     assert verdict.mesh_score >= 0
@@ -71,7 +71,7 @@ def check_finite(verdict: Verdict) -> None:
 
 
 def check_suspects(verdict: Verdict, services: Sequence[str]) -> None:
-    """There are suspects, each once, best first, of this mesh; their scores add up to at most one.
+    """Check that there are suspects of this mesh, each once, best first. Their scores add up to at most one.
 
     An incident whose services are all quiet again may have none.
     """
@@ -87,13 +87,13 @@ def check_suspects(verdict: Verdict, services: Sequence[str]) -> None:
 
 
 def check_warming_up_first(verdicts: Sequence[Verdict], warm_up: int) -> None:
-    """Not knowing is not normal: nothing but ``warming_up`` before the warm-up is over, and never after it."""
+    """Check that every status is ``warming_up`` before the end of the warm-up, and none after it."""
     assert {v.status for v in verdicts[: warm_up - 1]} == {Status.WARMING_UP}
     assert all(v.status is not Status.WARMING_UP for v in verdicts[warm_up - 1 :])
 
 
 def check_inputs_unchanged(scorer: Scorer[S], snapshots: Sequence[MeshSnapshot]) -> None:
-    """A step changes neither the snapshot nor the state it was given."""
+    """Check that a step changes neither its snapshot nor its state."""
     verdicts, state = scorer.run(snapshots[:-1])
     before, snapshot = deepcopy(state), snapshots[-1]
     digest = snapshot.digest
@@ -106,7 +106,7 @@ def check_inputs_unchanged(scorer: Scorer[S], snapshots: Sequence[MeshSnapshot])
 
 
 def check_saved_midway(scorer: Scorer[S], snapshots: Sequence[MeshSnapshot]) -> None:
-    """A state that was saved and loaded goes on to the same verdicts."""
+    """Check that a state that was saved and loaded gives the same verdicts."""
     half = len(snapshots) // 2
     _, state = scorer.run(snapshots[:half])
     straight, _ = scorer.run(snapshots[half:], state)
@@ -115,31 +115,31 @@ def check_saved_midway(scorer: Scorer[S], snapshots: Sequence[MeshSnapshot]) -> 
 
 
 def check_unseen_and_vanished(scorer: Scorer[S], snapshots: Sequence[MeshSnapshot]) -> None:
-    """A third of the services is missing at first and later again; in between comes a service never seen."""
+    """Check meshes that change: a third of the services is missing at first and later again, a new service comes."""
     first = snapshots[0]
     gone = np.arange(first.num_nodes) % 3 == 2
     parts = [
         *(_without(s, gone) for s in snapshots[:12]),
-        *(with_stranger(s) for s in snapshots[12:20]),
+        *(with_unknown_service(s) for s in snapshots[12:20]),
         *(_without(s, gone) for s in snapshots[20:25]),
         *snapshots[25:],
     ]
     verdicts, _ = scorer.run(parts)
     check_one_for_each(verdicts, parts)
-    known = {*first.node_ids, STRANGER}
+    known = {*first.node_ids, UNKNOWN_SERVICE}
     for verdict in verdicts:
         check_finite(verdict)
         check_suspects(verdict, sorted(known))
 
 
-STRANGER = "elsewhere/stranger"
+UNKNOWN_SERVICE = "elsewhere/unknown"
 
 
-def with_stranger(snapshot: MeshSnapshot) -> MeshSnapshot:
-    """The snapshot with a service more, last, which calls the first service and is called by it."""
+def with_unknown_service(snapshot: MeshSnapshot) -> MeshSnapshot:
+    """Append a service that calls the first service and is called by it."""
     here = snapshot.num_nodes
     return MeshSnapshot.create(
-        node_ids=(*snapshot.node_ids, STRANGER),
+        node_ids=(*snapshot.node_ids, UNKNOWN_SERVICE),
         edge_index=np.concatenate([snapshot.edge_index, [[0, here], [here, 0]]], axis=1),
         node_features=np.concatenate([_measured(snapshot)[0], [[5.0, 0.0, 0.01, np.nan, 0.1, np.nan, 3.0]]]),
         edge_features=np.concatenate([_measured(snapshot)[1], [[2.0, 0.0, 0.01, np.nan]] * 2]),
@@ -160,7 +160,7 @@ def _without(snapshot: MeshSnapshot, gone: np.ndarray[Any, Any]) -> MeshSnapshot
 
 
 def check_same(verdicts: Sequence[Verdict], others: Sequence[Verdict], tolerance: float = 0.0) -> None:
-    """Equal verdicts; numbers may differ by ``tolerance``, absolute and relative."""
+    """Check that verdicts are equal. Numbers may differ by ``tolerance``, absolute and relative."""
     assert len(verdicts) == len(others)
     for verdict, other in zip(verdicts, others, strict=True):
         where = different(verdict, other, tolerance)
@@ -168,7 +168,7 @@ def check_same(verdicts: Sequence[Verdict], others: Sequence[Verdict], tolerance
 
 
 def different(one: Any, other: Any, tolerance: float = 0.0, place: str = "") -> str:
-    """Where two values differ first, dataclasses and containers looked into; empty where they do not."""
+    """Return where two values differ first, including inside dataclasses and containers; empty if they are equal."""
     if isinstance(one, np.ndarray):
         same = np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
         return "" if same else f"{place}: arrays differ"

@@ -131,12 +131,12 @@ def test_provisioning_finds_the_dashboards() -> None:
 def test_the_proxy_lets_through_what_the_service_takes() -> None:
     """Whether nginx understands it: tests/live/test_nginx.py."""
     text = (DEPLOY / "nginx" / "tagae.conf").read_text()
-    told = dict(re.findall(r"^\s*([a-z_]+) ([^;\n]+);", text, re.MULTILINE))
+    directives = dict(re.findall(r"^\s*([a-z_]+) ([^;\n]+);", text, re.MULTILINE))
     settings = Settings.model_construct()
-    assert told["client_max_body_size"] == f"{settings.limits.max_body_bytes // 2**20}m"
-    assert told["proxy_pass"] == f"http://127.0.0.1:{settings.serve.port}/"
-    assert float(told["proxy_read_timeout"].removesuffix("s")) > max(
+    assert directives["client_max_body_size"] == f"{settings.limits.max_body_bytes // 2**20}m"
+    assert directives["proxy_pass"] == f"http://127.0.0.1:{settings.serve.port}/"
+    assert float(directives["proxy_read_timeout"].removesuffix("s")) > max(
         settings.serve.score_deadline_seconds, 2 * WAIT_SECONDS
     )
-    assert EVENTS not in told["gzip_types"].split()
-    assert told["listen"].startswith("127.0.0.1:"), "there is no authentication"
+    assert EVENTS not in directives["gzip_types"].split()
+    assert directives["listen"].startswith("127.0.0.1:"), "there is no authentication"

@@ -87,9 +87,9 @@ def typed(word: str) -> str:
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     text = "".join(page.read_text("utf-8") for page in (*READ, CONTRIBUTING, SECURITY))
-    told = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
-    assert {"setup", "demo", "bench", "test", "check", "train"} <= told
-    assert [target for target in told if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+    mentioned = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    assert {"setup", "demo", "bench", "test", "check", "train"} <= mentioned
+    assert [target for target in mentioned if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
 def test_pip_installs_the_torch_that_tagae_needs() -> None:

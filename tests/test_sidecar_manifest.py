@@ -63,8 +63,11 @@ def test_ports_and_paths_are_those_of_the_settings(settings: Settings) -> None:
     ports = {one["name"]: one["containerPort"] for one in SIDECAR["ports"]}
     assert ports == {"verdicts": chosen.port, "tagae-metrics": chosen.metrics_port}
     assert SIDECAR["livenessProbe"]["grpc"]["port"] == chosen.port == 9091
-    told = TEMPLATE["metadata"]["annotations"]
-    assert (told["prometheus.io/scrape"], told["prometheus.io/port"]) == ("true", str(chosen.metrics_port))
+    annotations = TEMPLATE["metadata"]["annotations"]
+    assert (annotations["prometheus.io/scrape"], annotations["prometheus.io/port"]) == (
+        "true",
+        str(chosen.metrics_port),
+    )
     assert chosen.host == "0.0.0.0", "the kubelet probes the pod's address"
     mounts = {one["mountPath"]: one["name"] for one in SIDECAR["volumeMounts"]}
     assert chosen.socket is not None

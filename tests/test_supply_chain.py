@@ -88,9 +88,9 @@ def test_the_image_carries_nothing_that_only_tests_need() -> None:
 
 def test_the_lock_knows_what_torch_needs() -> None:
     """torch is not in the lock, so its needs are listed for uv; the versions must agree."""
-    (told,) = tomllib.loads(read("pyproject.toml"))["tool"]["uv"]["dependency-metadata"]
-    assert (told["name"], told["version"]) == ("torch", CONSTRAINTS["torch"])
-    assert names(told["requires-dist"]) <= pinned_versions(read("requirements.lock")).keys()
+    (metadata,) = tomllib.loads(read("pyproject.toml"))["tool"]["uv"]["dependency-metadata"]
+    assert (metadata["name"], metadata["version"]) == ("torch", CONSTRAINTS["torch"])
+    assert names(metadata["requires-dist"]) <= pinned_versions(read("requirements.lock")).keys()
 
 
 def test_make_setup_installs_by_hash() -> None:

@@ -123,9 +123,9 @@ def _probability(one: DetectorMetrics) -> Iterator[Measured]:
 def _due_to_churn(name: str, part: Part) -> Iterator[Measured]:
     controls = {sheet.name.replace("-muted", "-churn"): sheet.results[name] for sheet in part.controls}
     lively = [sheet for sheet in part.pool.sheets if sheet.name in controls]
-    told = compute_metrics([sheet.results[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
-    if told.churn is not None:
-        yield "false_pages_due_to_churn_per_hour", told.churn.due_an_hour
+    over_time = compute_metrics([sheet.results[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
+    if over_time.churn is not None:
+        yield "false_pages_due_to_churn_per_hour", over_time.churn.due_an_hour
 
 
 def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Each variant in small: what is silenced is silent, in training as in scoring, and what was trained is kept."""
+"""Small ablations: inputs that a variant removes have no effect in training and scoring, and weights are cached."""
 
 import json
 import shutil
@@ -70,7 +70,7 @@ def shop() -> tuple[list[MeshSnapshot], Fault]:
 
 
 def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[PreparedSnapshot, PartitionScore, MetaInput]:
-    """What is said of the last snapshot on the way to its verdict."""
+    """Return the intermediate results of the last snapshot's verdict."""
     mesh = Mesh()
     for snapshot in snapshots[:-1]:
         mesh = advance(checkpoint, mesh, snapshot, OPTIONS)[1]
@@ -83,14 +83,14 @@ def kinds(evidence: Evidence, *names: str) -> float:
     return float(evidence.kinds[:, [EvidenceKind[name.upper()] for name in names]].max())
 
 
-def test_what_is_silenced_says_nothing(shop: tuple[list[MeshSnapshot], Fault]) -> None:
+def test_removed_inputs_have_no_effect(shop: tuple[list[MeshSnapshot], Fault]) -> None:
     snapshots, _ = shop
     said = {name: last(variant.of(load()), snapshots) for name, variant in VARIANTS.items()}
     laid, _, full = said[FULL]
     into = ("calls_in_latency", "calls_in_error", "calls_out")
-    assert kinds(full.evidence, *into) > 3, "or there is nothing to be silenced"
+    assert kinds(full.evidence, *into) > 3, "there must be inputs to remove"
     assert kinds(said["without_edges"][2].evidence, *into, "structure") < 1e-3
-    assert kinds(said["without_edges"][2].evidence, "error", "error_raw") > 3, "services speak on"
+    assert kinds(said["without_edges"][2].evidence, "error", "error_raw") > 3, "other services keep their inputs"
     mute = said["without_network"][1]
     assert not any(values.any() for values in (mute.node_expected, mute.edge_expected, mute.root_cause_logit))
     (task,) = laid.tasks
@@ -112,23 +112,23 @@ def test_ranking_without_neighbours_and_by_the_maximum(shop: tuple[list[MeshSnap
     evidence, when = case.evidence, case.when
     rows = np.arange(len(evidence.names))
 
-    def ranked(one: Checkpoint, told: Evidence) -> torch.Tensor:
-        scores: torch.Tensor = one.meta.rank(rank_inputs(told, rows))
+    def rank_rows(one: Checkpoint, changed: Evidence) -> torch.Tensor:
+        scores: torch.Tensor = one.meta.rank(rank_inputs(changed, rows))
         return scores
 
     with torch.inference_mode():
         for kind in OF_NEIGHBOURS:
             louder = evidence.kinds.copy()
             louder[0, kind] += 7
-            told = replace(evidence, kinds=louder)
-            moved = np.flatnonzero((rank_inputs(told, rows) != rank_inputs(evidence, rows)).any(dim=0)).tolist()
+            changed = replace(evidence, kinds=louder)
+            moved = np.flatnonzero((rank_inputs(changed, rows) != rank_inputs(evidence, rows)).any(dim=0)).tolist()
             assert set(moved) <= set(rank_columns((kind,))), kind
             deaf = VARIANTS["without_graph"].of(load())
-            assert torch.equal(ranked(deaf, told), ranked(deaf, evidence))
-            assert not torch.equal(ranked(load(), told), ranked(load(), evidence))
+            assert torch.equal(rank_rows(deaf, changed), rank_rows(deaf, evidence))
+            assert not torch.equal(rank_rows(load(), changed), rank_rows(load(), evidence))
         maximum = VARIANTS["maximum"].of(load())
-        nobody = np.zeros(len(rows), np.float32)
-        named = suspects(maximum.meta, evidence, rows, IncidentMemory(), when, nobody)
+        no_preference = np.zeros(len(rows), np.float32)
+        named = suspects(maximum.meta, evidence, rows, IncidentMemory(), when, no_preference)
         highest = np.argsort(-evidence.page, kind="stable")[: len(named)]
         assert [suspect.service for suspect in named] == [evidence.names[i] for i in highest]
         inputs = torch.randn(4, 8)
@@ -150,17 +150,17 @@ def test_variants_are_trained_cached_scored_and_reported(
         assert needs_training(variant, plan, weights)
         train_variant(variant, plan, weights, ticks.append)
         assert sum(ticks) == plan.steps(variant)
-        assert not needs_training(variant, plan, weights), "kept"
+        assert not needs_training(variant, plan, weights), "the cached weights are used"
         assert needs_training(variant, replace(plan, options=replace(plan.options, seed=1)), weights), (
-            "other weights were asked for"
+            "other options need other weights"
         )
         network = load(weights_path(name, plan, weights)).network.state_dict()
         same = torch.equal(network["blame.0.weight"], trained["blame.0.weight"])
-        assert same is (variant.silence is None), "the autoencoder is trained again only where it is silenced"
+        assert same is (variant.silence is None), "the autoencoder is trained again only if its inputs are removed"
     assert not needs_training(VARIANTS[FULL], plan, weights)
     full.write_bytes(full.read_bytes() + b" ")
     assert [needs_training(VARIANTS[name], plan, weights) for name in names] == [False, False, True], (
-        "it began from those weights"
+        "training began from those weights"
     )
 
     recording = tmp_path / "shop" / "day"
@@ -173,25 +173,25 @@ def test_variants_are_trained_cached_scored_and_reported(
     shutil.copy(SHIPPED, full)
     score(job, tmp_path / "lines", make=lambda name: detector(name, plan, weights), code_digest=str)
     tasks = recording_tasks([job], tmp_path / "lines", names)
-    told = lines(group_parts(tasks, [evaluate_task(one) for one in tasks]))
-    recalls = {row["detector"]: row for row in told if row["measure"] == "recall"}
+    found = lines(group_parts(tasks, [evaluate_task(one) for one in tasks]))
+    recalls = {row["detector"]: row for row in found if row["measure"] == "recall"}
     assert list(recalls) == list(names)
     assert "full_ahead" not in recalls[FULL]
     assert recalls["without_edges"]["full_ahead"][0] == recalls[FULL]["value"] - recalls["without_edges"]["value"]
-    assert {row["benchmark"] for row in told} == {"ablations"}
+    assert {row["benchmark"] for row in found} == {"ablations"}
 
 
-def test_the_table_marks_what_differs_incident_by_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_marks_differences_per_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def row(name: str, measure: str, value: float, *ahead: float) -> dict[str, object]:
-        told = {"part": figures.MESH, "measure": measure, "detector": name, "value": value, "low": 0.5, "high": 0.7}
-        return told | ({"full_ahead": list(ahead)} if ahead else {})
+        rows = {"part": figures.MESH, "measure": measure, "detector": name, "value": value, "low": 0.5, "high": 0.7}
+        return rows | ({"full_ahead": list(ahead)} if ahead else {})
 
-    told = [
+    rows = [
         row(FULL, "recall", 0.6), row("maximum", "recall", 0.4, 0.2, 0.1, 0.3), row(FULL, "false_pages_per_hour", 1.0),
         row("without_edges", "recall", 0.55, 0.05, -0.1, 0.2), row("without_edges", "false_pages_per_hour", 2.5),
     ]  # fmt: skip
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
-    (tmp_path / "benchmarks" / "results" / "ablations.jsonl").write_text("\n".join(map(json.dumps, told)))
+    (tmp_path / "benchmarks" / "results" / "ablations.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setattr(figures, "ROOT", tmp_path)
     header, _, line = figures.ablations().splitlines()
     assert header == "| | full | without edge residuals | maximum, no meta-model |"

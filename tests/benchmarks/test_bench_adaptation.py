@@ -1,4 +1,4 @@
-"""A service that was changed for good pages no more for having adapted, and its leak pages as ever."""
+"""Adapting to a permanent change of a service adds no alert. A leak of that service still raises its alert."""
 
 import pytest
 

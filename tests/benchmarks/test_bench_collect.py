@@ -1,5 +1,4 @@
-"""The benchmark of collecting: its own check of correctness passes what is right, in any order, and nothing else; and
-which polls it leaves out."""
+"""The benchmark of collecting accepts only correct snapshots, in any order of rows, and leaves out bad polls."""
 
 from dataclasses import replace
 
@@ -15,21 +14,21 @@ EXPECTED = Expected(MADE)
 
 
 def read() -> MeshSnapshot:
-    """What a collector that makes no mistake reads, in an order of its own."""
+    """Return the snapshot of a correct collector, with its rows in another order."""
     nodes, edges = np.arange(20)[::-1], np.arange(60)[::-1]
-    told = replace(
+    snapshot = replace(
         MADE,
         node_features=EXPECTED.nodes.astype(np.float32),
         edge_features=EXPECTED.edges.astype(np.float32),
     )
-    return told.take(nodes, edges)
+    return snapshot.take(nodes, edges)
 
 
-def test_what_is_right_passes_in_any_order() -> None:
+def test_correct_values_pass_in_any_order() -> None:
     EXPECTED.check(read())
 
 
-def test_quantiles_are_those_of_buckets_and_near_what_was_made() -> None:
+def test_quantiles_come_from_buckets_and_are_near_the_true_values() -> None:
     assert not np.allclose(EXPECTED.edges[:, 3], MADE.edge_features[:, 3], rtol=1e-3)
     beyond = MADE.edge_features[:, 3] > 2.5  # the highest bound
     ratio = EXPECTED.edges[:, 3] / MADE.edge_features[:, 3]
@@ -38,7 +37,7 @@ def test_quantiles_are_those_of_buckets_and_near_what_was_made() -> None:
 
 
 @pytest.mark.parametrize("column", range(4))
-def test_a_call_that_differs_by_a_thousandth_does_not(column: int) -> None:
+def test_a_call_that_differs_by_a_thousandth_fails(column: int) -> None:
     wrong = read()
     values = wrong.edge_features.copy()
     row = int(values[:, column].argmax())
@@ -47,16 +46,19 @@ def test_a_call_that_differs_by_a_thousandth_does_not(column: int) -> None:
         EXPECTED.check(replace(wrong, edge_features=values))
 
 
-def test_a_call_that_is_missing_does_not() -> None:
+def test_a_missing_call_fails() -> None:
     with pytest.raises(AssertionError):
         EXPECTED.check(read().take(np.arange(20), np.arange(59)))
 
 
-AT = 1_000.0  # a snapshot goes back six intervals from here: a minute of rates, rules of the interval before
+AT = 1_000.0  # a snapshot reads six intervals back: a minute of rates, and rules of the previous interval
 
 
 def page(offset: float, *, without: int | None = None, late: float = 0.0, failed: bool = False) -> np.ndarray:
-    """Scrapes of one page, ``offset`` s after multiples of the interval from 90 s before; the fourth may be special."""
+    """Return scrapes of one page, ``offset`` s after multiples of the interval, from 90 s before the poll.
+
+    The fourth scrape may be special.
+    """
     times = AT - 90.0 + offset + INTERVAL * np.arange(6)
     times[3] += late
     was_taken = np.ones(6)

@@ -1,4 +1,4 @@
-"""Headlines are compared with the truth, which they do not know."""
+"""Headlines are compared with the truth. The code that writes them does not know it."""
 
 from dataclasses import replace
 

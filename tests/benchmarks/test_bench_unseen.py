@@ -1,4 +1,4 @@
-"""The benchmark of kinds never seen, in small: what is left out is left out, each fault asked about has its place."""
+"""A small benchmark of unseen kinds: training leaves them out, and each fault in question has a rank."""
 
 import pytest
 
@@ -24,8 +24,8 @@ def test_a_root_cause_unlike_all_others_is_first() -> None:
 
 def test_lines_of_a_group() -> None:
     small = TrainingMeshes(count=6, snapshots=240)
-    told = TrainingMeshes(count=2, snapshots=240, seed=5)
-    lines = measure("errors", small, told, TrainingOptions(steps=10, meta_steps=10), in_turn)
+    held_out = TrainingMeshes(count=2, snapshots=240, seed=5)
+    lines = measure("errors", small, held_out, TrainingOptions(steps=10, meta_steps=10), in_turn)
     assert tuple(line["kind"] for line in lines) == GROUPS["errors"]
     asked = [line for line in lines if line["faults"]]
     assert asked

@@ -1,4 +1,4 @@
-"""Contenders on snapshots made by hand, and the contract that every one of them keeps."""
+"""Contenders on snapshots made by hand, and the contract of scorers that each one meets."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -30,7 +30,7 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.verdict import Status, Verdict
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from tests.contract import Scorer, check_all, check_same, with_stranger
+from tests.contract import Scorer, check_all, check_same, with_unknown_service
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ Values = dict[tuple[int, str], float]  # by service (or call) and metric
 
 
 def snapshot(index: float, services: Values | None = None, calls: Values | None = None) -> MeshSnapshot:
-    """All at ease but for the values given."""
+    """Return a normal snapshot, except for the given values."""
     nodes, edges = np.tile(EASE, (len(SERVICES), 1)), np.tile((50.0, 0.01, 0.01, 0.05), (len(CALLS), 1))
     for (service, metric), value in (services or {}).items():
         nodes[service, NODE_METRICS.index(metric)] = value
@@ -60,7 +60,7 @@ def snapshot(index: float, services: Values | None = None, calls: Values | None 
 
 
 def run(module: Contender, snapshots: Sequence[MeshSnapshot], warm_up: int = WARM_UP) -> list[Verdict]:
-    """A verdict for each snapshot."""
+    """Return a verdict for each snapshot."""
     state, verdicts = module.start(15.0, warm_up), []
     for one in snapshots:
         verdict, state = module.advance(state, one)
@@ -69,7 +69,7 @@ def run(module: Contender, snapshots: Sequence[MeshSnapshot], warm_up: int = WAR
 
 
 def after(module: Contender, *later: Values, warm: Sequence[Values] = ()) -> list[Verdict]:
-    """Verdicts on these snapshots, after a warm-up of ``warm`` and then at ease."""
+    """Return the verdicts of these snapshots, after ``warm`` and then normal snapshots."""
     values = [*warm, *[{}] * (WARM_UP - 1 - len(warm)), *later]
     return run(module, [snapshot(i, services) for i, services in enumerate(values)])[WARM_UP - 1 :]
 
@@ -78,7 +78,7 @@ def affected_services(verdict: Verdict) -> list[tuple[str, ...]]:
     return [incident.affected for incident in verdict.incidents]
 
 
-OVER = [  # value over the limit and just under it, of a service at ease
+OVER = [  # values just above and below the limit of a normal service
     (guarded, "p99_latency", 0.51, 0.49),
     (guarded, "error_rate", 0.051, 0.049),
     (guarded, "cpu_utilization", 0.81, 0.79),
@@ -103,7 +103,7 @@ def test_two_in_a_row_over_the_limit(module: Contender, metric: str, over: float
 
 
 @pytest.mark.parametrize("module", [guarded, own_limit, n_sigma])
-def test_what_a_gap_lies_between_is_not_in_a_row(module: Contender) -> None:
+def test_snapshots_around_a_gap_are_not_consecutive(module: Contender) -> None:
     high: Values = {(1, "cpu_utilization"): 0.95}
     calm = [snapshot(i) for i in range(WARM_UP)]
     assert affected_services(run(module, [*calm, snapshot(WARM_UP, high), snapshot(WARM_UP + 1, high)])[-1])
@@ -122,14 +122,14 @@ def test_ratios_and_latencies_of_few_requests_say_nothing(module: Contender) -> 
     assert affected_services(after(module, *[busy] * 4)[-1]) == [("shop/cart",)]
 
 
-def test_guarded_leaves_out_who_trips_it_in_normal_operation() -> None:
+def test_guarded_leaves_out_services_that_alarm_in_normal_operation() -> None:
     cart, store = (1, "cpu_utilization"), (2, "cpu_utilization")
     warm = [{store: 0.95}, {cart: 0.95}, {cart: 0.95}]  # the store once, the cart twice in a row
     assert affected_services(after(guarded, *[{cart: 0.95, store: 0.95}] * 4, warm=warm)[-1]) == [("shop/store",)]
 
 
 def test_own_limit_is_each_services_own_99th_percentile() -> None:
-    """Of 40 samples at 0.1 but for two at 1: between the 39th and the 40th, which are both 1."""
+    """38 of 40 samples are 0.1, two are 1. The limit is between the 39th and the 40th, which are both 1."""
     warm: list[Values] = [{(1, "p99_latency"): 1.0}] * 2
     high: Values = {(1, "p99_latency"): 1.4, (2, "p99_latency"): 1.4}
     assert affected_services(after(own_limit, *[high] * 3, warm=warm)[-1]) == [("shop/store",)]
@@ -141,8 +141,8 @@ def test_own_limit_of_errors_never_seen_is_one_in_a_hundred() -> None:
     assert affected_services(after(own_limit, *[{(1, "error_rate"): 0.011}] * 4, warm=none)[-1]) == [("shop/cart",)]
 
 
-def test_who_was_not_in_the_warm_up_has_no_own_limit() -> None:
-    later = [with_stranger(snapshot(WARM_UP + i, {(1, "cpu_utilization"): 0.95})) for i in range(4)]
+def test_a_service_that_was_not_in_the_warm_up_has_no_limit_of_its_own() -> None:
+    later = [with_unknown_service(snapshot(WARM_UP + i, {(1, "cpu_utilization"): 0.95})) for i in range(4)]
     verdict = run(own_limit, [*(snapshot(i) for i in range(WARM_UP)), *later])[-1]
     assert affected_services(verdict) == [("shop/cart",)]
 
@@ -157,29 +157,29 @@ def test_a_slow_call_is_evidence_about_the_service_that_is_called(module: Conten
 
 
 def test_spreads_are_a_services_own() -> None:
-    """What the store does half the time is no news of it, and would be of the cart."""
+    """A value that the store has half the time is normal for it. It would be unusual for the cart."""
     restless: list[Values] = [{(2, "cpu_utilization"): 0.9 if i % 2 else 0.1} for i in range(WARM_UP - 1)]
     high: Values = {(1, "cpu_utilization"): 0.9, (2, "cpu_utilization"): 0.9}
     assert affected_services(after(n_sigma, *[high] * 3, warm=restless)[-1]) == [("shop/cart",)]
 
 
-def test_on_the_graph_what_callees_explain_is_taken_off() -> None:
+def test_the_graph_score_subtracts_what_callees_explain() -> None:
     worse: Values = {(0, "p99_latency"): 5.0, (1, "p99_latency"): 4.0, (2, "p99_latency"): 2.0}
 
     def first(module: Contender) -> list[str]:
         return [suspect.service for suspect in after(module, *[worse] * 3)[-1].suspects[:3]]
 
     assert first(n_sigma) == ["shop/gateway", "shop/cart", "shop/store"]
-    assert first(graph_z) == ["shop/store", "shop/cart", "shop/gateway"]  # log 20 beside log 2 and log 1.25 left
+    assert first(graph_z) == ["shop/store", "shop/cart", "shop/gateway"]  # log 20 is compared with log 2 and log 1.25
 
 
 @pytest.mark.parametrize("module", [adaptive_bands, robust_bands])
 def test_a_band_is_half_of_its_middle_wide_where_a_series_is_flat(module: Contender) -> None:
-    """Of 40 samples at 0.4 and one or two higher; these belong to the adaptive band's hour, so it gives a little."""
+    """40 samples are 0.4, one or two are higher. The adaptive band's hour includes these, so it is slightly wider."""
     assert affected_services(after(module, *[{(1, "cpu_utilization"): 0.62}] * 2)[-1]) == [("shop/cart",)]
     assert not any(affected_services(v) for v in after(module, *[{(1, "cpu_utilization"): 0.59}] * 4))
     assert affected_services(after(module, *[{(1, "request_rate"): 47.0}] * 2)[-1]) == [("shop/cart",)], (
-        "below is outside too"
+        "a value below the band is outside too"
     )
     for rate, alarms in ((0.08, 0), (0.8, 1)):  # 4.8 and 48 requests a minute
         steady: list[Values] = [{(1, "request_rate"): rate}] * (WARM_UP - 1)
@@ -187,8 +187,8 @@ def test_a_band_is_half_of_its_middle_wide_where_a_series_is_flat(module: Conten
 
 
 def test_adaptive_bands_widen_where_an_hour_was_variable_and_as_they_were_a_day_before() -> None:
-    """Two samples an hour. 0.4 and 4 have mean 2.2 and deviation 1.8, which is more than half of it; 4 and 2 have 3 and
-    1, which is not; what follows is flat."""
+    """Two samples an hour. 0.4 and 4 have mean 2.2 and deviation 1.8, which is more than half of the mean. 4 and 2 have
+    mean 3 and deviation 1, which is less. The samples after that are constant."""
 
     def sample(value: float) -> tuple[tuple[str, ...], Floats]:
         return ("b", "a"), np.array([[1.0], [value]])  # the first one is flat
@@ -254,7 +254,7 @@ def test_a_model_is_learned_again_when_twice_as_much_was_seen() -> None:
 
 
 def test_baro_ranks_by_interquartile_ranges_since_the_gap() -> None:
-    """Memory counts, flat series by the unit, and what was before a gap does not."""
+    """Memory counts, and a constant series is scaled by its unit. Snapshots before a gap do not count."""
     restless: list[Values] = [{(2, "request_rate"): 100.0 + i % 2} for i in range(WARM_UP - 1)]
     worse: Values = {(2, "request_rate"): 150.0, (0, "active_connections"): 45.0, (3, "memory_utilization"): 0.9}
     verdict = after(baro, worse, {}, warm=restless)[-1]
@@ -275,13 +275,15 @@ def test_services_that_call_each_other_are_one_page_followed_by_id(module: Conte
     assert [i.affected for i in both] == [("shop/cart", "shop/store"), ("bank/ledger",)]
     assert [s.service for s in both[0].suspects] == ["shop/store", "shop/cart"], "the strongest first"
     assert both[0].id == cart.id
-    assert [i.id for i in verdicts[6].incidents if "shop/store" in i.affected] == [cart.id], "it moved along a call"
-    assert [i.id for i in verdicts[7].incidents] == [cart.id], "one quiet snapshot ends nothing"
+    assert [i.id for i in verdicts[6].incidents if "shop/store" in i.affected] == [cart.id], (
+        "the incident moved along a call"
+    )
+    assert [i.id for i in verdicts[7].incidents] == [cart.id], "one quiet snapshot does not end an incident"
     assert not verdicts[8].incidents
     assert verdicts[12].incidents[0].id not in {cart.id, both[1].id}
 
 
-def test_pages_that_meet_are_the_oldest_of_them() -> None:
+def test_incidents_that_merge_keep_the_id_of_the_oldest() -> None:
     def hot(*services: int) -> Values:
         return {(service, "cpu_utilization"): 0.95 for service in services}
 
@@ -292,7 +294,7 @@ def test_pages_that_meet_are_the_oldest_of_them() -> None:
 
 
 def test_quantiles_of_what_was_observed() -> None:
-    """Four samples at 1, 2, 4 and 8; the quarter between the first and the second, 0.75 of the way."""
+    """Four samples are 1, 2, 4 and 8. The first quartile is 0.75 of the way from the first to the second."""
     past = Past(length=5).with_frame(("a",), np.array([[99.0]]))
     for value in (8.0, np.nan, 1.0, 2.0, 4.0):
         past = past.with_frame(("b", "a"), np.array([[np.nan], [value]]))
@@ -313,12 +315,12 @@ def test_the_contract_of_scorers_holds(name: str, warm_up: int, mesh: list[MeshS
     module = contender(name)
     assert module.LABEL
     assert module.SUMMARY
-    # Contenders are not stored: a copy that shares nothing stands for a state that was saved and read.
+    # Contenders are not stored. A deep copy stands for a state that was saved and loaded.
     check_all(Scorer(lambda: module.start(15.0, warm_up), module.advance, deepcopy, warm_up), mesh)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_verdict_knows_nothing_of_later_snapshots(name: str, mesh: list[MeshSnapshot]) -> None:
+def test_a_verdict_does_not_depend_on_later_snapshots(name: str, mesh: list[MeshSnapshot]) -> None:
     spoilt = [replace(one, node_features=one.node_features * np.float32(4)) for one in mesh[40:]]
     straight, other = run(contender(name), mesh, 35), run(contender(name), [*mesh[:40], *spoilt], 35)
     check_same(straight[:40], other[:40])

@@ -1,4 +1,4 @@
-"""The evaluation in small: what is scored on what, lines kept and computed again, limits in hindsight, the table."""
+"""A small evaluation: which recordings are scored, which lines are cached, limits in hindsight, and the table."""
 
 import json
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def recording(path: Path, snapshots: int = 40, incidents: Sequence[LabelledIncid
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set with normal traffic and a stream."""
+    """Return a data set with normal traffic and a stream."""
     root = tmp_path_factory.mktemp("recordings")
     recording(root / "shop" / "low_traffic-normal")
     fault = LabelledIncident(START + 20 * STEP, START + 24 * STEP, "delay", "web-1")
@@ -50,7 +50,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_issues_are_warmed_up_by_normal_traffic_and_all_else_starts_cold(tmp_path: Path) -> None:
+def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(tmp_path: Path) -> None:
     names = (
         "low_traffic-normal",
         "low_traffic-issues-a",
@@ -97,7 +97,7 @@ def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkey
     reader = RecordingReader(path)
     assert reader.incidents() == []
     assert len(reader.meta["silences"]) > 2
-    assert record(Run(40, SILENT_SEEDS[300][0], silent=True), tmp_path) == path, "it is kept"
+    assert record(Run(40, SILENT_SEEDS[300][0], silent=True), tmp_path) == path, "the result is cached"
     job = Job("40", (OURS,), (path,), first=41, judged_after=40 * STEP)
     score(job, tmp_path / "verdicts")
     tasks = recording_tasks([job], tmp_path / "verdicts")
@@ -107,24 +107,26 @@ def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkey
     assert found["fault_free_pages_per_day"] == found["false_pages_per_hour_of_silence"] == 0.0
 
 
-def test_lines_are_kept_until_code_or_recording_changes(
+def test_lines_are_cached_until_code_or_recording_changes(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job("shared", (OURS, "own_limit"), (shop / "shop" / "day",), shop / "shop" / "low_traffic-normal", first=1)
     assert missing_work(job, tmp_path) == job
     ticks: list[int] = []
     score(job, tmp_path, ticks.append)
-    assert sum(ticks) == 4 * 32, "two detectors, a warm-up and a recording, every 16 of 40 snapshots"
-    told = [list(read_verdicts(verdict_path(tmp_path, name, job.recordings[0]))) for name in job.detectors]
-    assert [[verdict.observed_at for verdict in one] for one in told] == [[START + i * STEP for i in range(40)]] * 2
-    assert Status.WARMING_UP not in {verdict.status for one in told for verdict in one}, "warmed up before"
+    assert sum(ticks) == 4 * 32, "two detectors, a warm-up and a recording of 40 snapshots, a tick every 16"
+    by_detector = [list(read_verdicts(verdict_path(tmp_path, name, job.recordings[0]))) for name in job.detectors]
+    assert [[verdict.observed_at for verdict in one] for one in by_detector] == [
+        [START + i * STEP for i in range(40)]
+    ] * 2
+    assert Status.WARMING_UP not in {verdict.status for one in by_detector for verdict in one}, "warmed up before"
     assert missing_work(job, tmp_path) is None
     assert missing_work(replace(job, first=2), tmp_path) == replace(job, first=2)
     monkeypatch.setattr(lines, "code_digest", lambda name: "changed" if name == OURS else code_digest(name))
     assert missing_work(job, tmp_path) == replace(job, detectors=(OURS,))
 
 
-def test_code_is_that_of_the_detector_and_what_it_is_made_of() -> None:
+def test_the_digest_covers_the_code_of_the_detector_and_its_imports() -> None:
     assert len({code_digest(name) for name in DETECTORS}) == len(DETECTORS)
     assert {path.stem for path in lines._modules("baro")} == {
         "__init__",
@@ -156,7 +158,7 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
 
 
 def verdicts_of(*scores: dict[str, float]) -> LocatedVerdicts:
-    """Incidents by id; snapshot after snapshot."""
+    """Return verdicts from the incident scores of each snapshot, by incident id."""
     verdicts = []
     for i, open_now in enumerate(scores):
         incidents = tuple(
@@ -177,12 +179,12 @@ def verdicts_of(*scores: dict[str, float]) -> LocatedVerdicts:
 
 
 def test_limits_in_hindsight() -> None:
-    """An hour, two faults: one found weakly and later strongly, the other weakly; false ones of 2 and 6."""
+    """An hour with two faults: one is found weakly, then strongly, the other weakly. False incidents score 2 and 6."""
     run = verdicts_of({"b1": 2.0}, {"c1": 6.0}, {"a1": 1.0}, {"a1": 8.0}, *[{}] * 56, {"a2": 3.0})
     assert run.with_threshold(5.0).pages == (
         AlertRecord("c1", START + STEP, ("c",), frozenset("c")),
         AlertRecord("a1", START + 3 * STEP, ("a",), frozenset("a")),
-    ), "told once it is strong"
+    ), "an alert is raised once the incident is strong"
     found = sweep_thresholds([run])
     assert (found[0].recall, found[0].false_pages_an_hour) == (1.0, 2.0)
     recalls = [recall_within(found, budget) for budget in (2.0, 1.0, 0.0)]
@@ -204,11 +206,11 @@ def test_the_table_shows_the_best_contender_within_the_limit(tmp_path: Path, mon
         ("false_pages_per_hour", "quiet"): 2.0, ("false_pages_per_hour", "quieter"): 0.0,
     }  # fmt: skip
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
-    told = [
+    rows = [
         {"part": figures.MESH, "measure": measure, "detector": name, "value": value, "low": 0.1, "high": 0.7}
         for (measure, name), value in values.items()
     ]
-    (tmp_path / "benchmarks" / "results" / "detection.jsonl").write_text("\n".join(map(json.dumps, told)))
+    (tmp_path / "benchmarks" / "results" / "detection.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setattr(figures, "ROOT", tmp_path)
     header, _, line = figures.detection().splitlines()
     assert header == "| | TAGAE | strongest contender |"

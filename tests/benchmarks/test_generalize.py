@@ -1,4 +1,4 @@
-"""Leave one generator out, in small: injected faults follow the call graph, labels fit, no test mesh is trained on."""
+"""A small leave-one-generator-out run: faults follow the call graph, labels fit, training uses no test mesh."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ FRONT, CART, STOCK, OTHER = "shop/front", "shop/cart", "shop/stock", "shop/other
 
 
 def mesh(index: int) -> MeshSnapshot:
-    """Front calls cart with half of its requests and other with all; cart calls stock with a fifth of its own."""
+    """Front calls cart with half of its requests and other with all. Cart calls stock with a fifth of its own."""
     nan = np.nan
     return MeshSnapshot.create(
         node_ids=[FRONT, CART, STOCK, OTHER],
@@ -67,7 +67,7 @@ def test_latency_reaches_callers_in_the_share_of_their_requests() -> None:
     assert during.node_features[:, 3] == pytest.approx([0.3, 0.18, 0.12, 0.02], abs=1e-6)
 
 
-def test_errors_add_to_the_usual_ones_and_what_is_not_observed_stays_so() -> None:
+def test_errors_add_to_the_usual_ones_and_unobserved_values_stay_unobserved() -> None:
     *_, during = inject(map(mesh, range(3)), [fault(InjectedKind.ERRORS, 0.5)])
     assert during.node_features[:, 1] == pytest.approx([0.05, 0.1, 1 - 0.9 * 0.5, 0], abs=1e-6)
     assert not during.edge_observed[2, 1]
@@ -94,8 +94,8 @@ def test_planned_faults_follow_each_other_after_the_warm_up() -> None:
     assert plan[0].start > 100
     assert all(a.end < b.start for a, b in pairwise(plan))
     assert all(one.affected[0] == one.service for one in plan)
-    assert all(one.kind is not InjectedKind.MEMORY for one in plan)  # nothing has a memory metric
-    assert all(one.service != FRONT for one in plan if one.kind is not InjectedKind.CPU)  # nothing calls it
+    assert all(one.kind is not InjectedKind.MEMORY for one in plan)  # no service has a memory metric
+    assert all(one.service != FRONT for one in plan if one.kind is not InjectedKind.CPU)  # no service calls it
 
 
 def test_labels_of_the_other_simulator_become_node_ids() -> None:
@@ -114,13 +114,13 @@ def test_nothing_is_trained_on_a_test_mesh() -> None:
     assert not set(OTHER_TRAINING) & set(OTHER_TEST)
     assert not set(RECORDED_TRAINING) & set(RECORDED_TEST)
     assert all(run.seed < FIRST_SEED for run in SIMULATED_TEST)
-    assert max(*OTHER_TRAINING, *OTHER_TEST) < 900  # the seeds from 900 up are kept for judging
+    assert max(*OTHER_TRAINING, *OTHER_TEST) < 900  # seeds from 900 up are reserved for evaluation
     assert len({one.name for one in generators()}) == 3
 
 
 @pytest.fixture
 def traffic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InjectedTraffic:
-    """A recording of normal traffic, in which faults are injected."""
+    """Return a recording of normal traffic with injected faults."""
     (run,) = simulated_runs(TrainingMeshes(count=1, snapshots=200, seed=5, kinds=()))
     with RecordingWriter(tmp_path / "shared" / "small" / "normal", 15.0) as writer:
         for snapshot in run.snapshots():

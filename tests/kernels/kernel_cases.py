@@ -1,4 +1,4 @@
-"""Inputs, the slow oracle and the tolerances that the tests of the ops share."""
+"""Inputs, the slow reference and the tolerances that all tests of the ops use."""
 
 import math
 import typing
@@ -30,7 +30,7 @@ TOLERANCES = {
 
 
 def assert_near(actual: Tensor, expected: Tensor) -> None:
-    """``actual`` is ``expected`` within the tolerance of its own type; shapes are equal."""
+    """Check that ``actual`` is ``expected`` within the tolerance of its type, and that shapes are equal."""
     tolerance = TOLERANCES[actual.dtype]
     torch.testing.assert_close(
         actual.cpu(), expected.to(actual.dtype).cpu(), rtol=tolerance.relative, atol=tolerance.absolute
@@ -38,11 +38,11 @@ def assert_near(actual: Tensor, expected: Tensor) -> None:
 
 
 def neighbourhoods(counts: list[int]) -> Tensor:
-    """``indptr`` of nodes with so many slots each."""
+    """Return ``indptr`` of nodes with these numbers of slots."""
     return torch.tensor([0, *counts]).cumsum(0)
 
 
-# Slots per node: what a mesh can look like. The hub has more slots than one block of edges at 128 channels.
+# Slots per node, in shapes that a mesh can have. The hub has more slots than one block of edges at 128 channels.
 SHAPES = {
     "no node": [],
     "one node alone": [0],
@@ -57,7 +57,10 @@ SHAPES = {
 def attend_inputs(
     counts: list[int], *, heads: int = 4, channels: int = 8, times: int = 5, spare: int = 3, seed: int = 0
 ) -> AttendInputs:
-    """Random float64 arguments of ``attend`` but the slope: as many neighbours as targets, ``spare`` unused edges."""
+    """Return random float64 arguments of ``attend`` without the slope.
+
+    There are as many neighbours as targets, and ``spare`` unused edges.
+    """
     generator = torch.Generator().manual_seed(seed)
     nodes, slots, width = len(counts), sum(counts), heads * channels
 
@@ -82,13 +85,13 @@ def cast(tensors: T, dtype: torch.dtype, device: str = "cpu") -> T:
 
 
 def differentiable(inputs: AttendInputs) -> AttendInputs:
-    """Copies of the float tensors that require gradients, and the index tensors."""
+    """Copy the float tensors so that they require gradients. Keep the index tensors."""
     query, key, trajectory, weight, attention = (t.clone().requires_grad_() for t in inputs[:5])
     return query, key, trajectory, weight, attention, *inputs[5:]
 
 
 def with_double_strides(tensor: Tensor) -> Tensor:
-    """The same values with every stride doubled."""
+    """Return the same values with every stride doubled."""
     wide = tensor.new_zeros([2 * size for size in tensor.shape])
     view = wide[tuple(slice(None, None, 2) for _ in tensor.shape)]
     view.copy_(tensor)
@@ -106,7 +109,7 @@ def attend_slowly(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
-    """The docstring of ``kernels.attend`` read aloud: one node, one head, one slot at a time."""
+    """Follow the docstring of ``kernels.attend`` literally: one node, one head, one slot at a time."""
     heads, channels = attention.shape
     values = torch.zeros(len(query), heads, channels, dtype=query.dtype)
     trajectories = torch.zeros(len(query), heads, trajectory.shape[1], dtype=query.dtype)

@@ -98,7 +98,7 @@ BY_HAND = {
         [1000 - math.log(3) / 4],
         [0.0],
     ),
-    # nor do logits of minus two thousand vanish
+    # logits of minus two thousand do not vanish either
     "large negative logits": ([-8000.0], [2.0, 2.0], [1.0], [0, 2], [0, 1], [0, 0], [2.0], [1.0]),
 }
 
@@ -132,7 +132,7 @@ def test_by_hand(case: tuple[list[float], ...], dtype: torch.dtype, device: str)
 
 
 def test_heads_do_not_mix() -> None:
-    # Two heads of two channels: head 0 looks at its first channel, head 1 is blind and shares equally.
+    # Two heads of two channels: head 0 uses its first channel, head 1 has zero weights and shares equally.
     key = torch.tensor([[0.0, 10.0, 1.0, 2.0], [math.log(3), 20.0, 3.0, 4.0]])
     query, trajectory, weight = torch.zeros(1, 4), torch.tensor([[4.0], [8.0]]), torch.zeros(4, 1)
     attention = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -271,7 +271,7 @@ def test_values_equal_gatv2conv(dtype: torch.dtype, edge_dim: int | None) -> Non
     assert_near(values, expected)
 
 
-# argument, what it becomes, what the text must say
+# argument, its wrong value, text that the message must contain
 WRONG = {
     "query too narrow": ("query", lambda t: t[:, 1:], r"query: expected size 32 .*H\*C of attention.*\[7, 31\]"),
     "key too narrow": ("key", lambda t: t[:, 1:], r"key: expected size 32"),
@@ -315,7 +315,7 @@ def attend_openly(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
-    """The same in differentiable torch, one node at a time: what autograd makes of the contract itself."""
+    """Compute the op in differentiable torch, one node at a time, so that autograd gives reference gradients."""
     heads, channels = attention.shape
     values, trajectories = [], []
     for i in range(len(query)):

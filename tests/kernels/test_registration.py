@@ -1,4 +1,4 @@
-"""The ops as torch sees them: schemas, fakes, compile, export, inference mode, and which bodies run."""
+"""The ops in torch: schemas, fakes, compile, export, inference mode, and which implementations run."""
 
 import inspect
 import os
@@ -19,7 +19,7 @@ GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both en
 
 
 def samples(op: str, graph: str, dtype: torch.dtype) -> tuple[object, ...]:
-    """Arguments of ``torch.ops.tagae.<op>`` on one of the shared graphs."""
+    """Return arguments of ``torch.ops.tagae.<op>`` for one of the shared graphs."""
     inputs = cast(attend_inputs(SHAPES[graph], heads=2, channels=3, times=2), dtype)
     query, key, trajectory, _, _, indptr, indices, _ = inputs
     targets = torch.repeat_interleave(torch.arange(len(query)), indptr.diff())
@@ -60,7 +60,7 @@ def test_one_op_one_name_in_every_place(op: str) -> None:
 
 
 class Pass(torch.nn.Module):
-    """Each op once, with an ordinary torch op between them."""
+    """Call each op once, with an ordinary torch op between them."""
 
     def forward(self, inputs: AttendInputs, targets: Tensor) -> Tensor:
         values, trajectories = kernels.attend(*inputs, 0.2)

@@ -21,7 +21,7 @@ class Alertmanager:
         """``folder``: for its configuration, data and log."""
         self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
         config = folder / "alertmanager.yml"
-        config.write_bytes(msgspec.json.encode({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}))
+        config.write_bytes(msgspec.json.encode({"route": {"receiver": "none"}, "receivers": [{"name": "none"}]}))
         command = [
             find_program("prometheus-alertmanager") or "prometheus-alertmanager",
             f"--config.file={config}",
@@ -32,7 +32,7 @@ class Alertmanager:
         self.program = Program("alertmanager", command, folder / "alertmanager.log")
 
     def alerts(self) -> list[Alert]:
-        """Those that it takes for active."""
+        """Return the active alerts."""
         answer = httpx.get(f"{self.url}/api/v2/alerts", trust_env=False, timeout=PATIENCE_SECONDS).raise_for_status()
         found: list[Alert] = answer.json()
         return found
@@ -40,7 +40,7 @@ class Alertmanager:
 
 @contextmanager
 def alertmanager(folder: Path) -> Iterator[Alertmanager]:
-    """One that is ready, and ends with the block.
+    """Run an Alertmanager that is ready, until the end of the block.
 
     Raises:
         NotReady: it does not answer.

@@ -1,4 +1,4 @@
-"""What deploy/ ships, as tests use it: jobs of Prometheus with targets of ours, queries of Grafana's dashboards."""
+"""Files of deploy/ for tests: Prometheus jobs with the tests' own targets, and queries of Grafana's dashboards."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import yaml
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
-# Which pods a job looks for, said of a target as Kubernetes would say it.
+# Labels of the pods that a job looks for, as Kubernetes would set them on a target.
 AS_A_POD = {
     "__meta_kubernetes_pod_label_app_kubernetes_io_name": "tagae",
     "__meta_kubernetes_pod_container_port_name": "metrics",
@@ -25,8 +25,7 @@ def jobs(targets: Mapping[str, Sequence[str]], seconds: float, token_file: Path 
     Args:
         targets: addresses of each job.
         seconds: between two scrapes.
-        token_file: where a job needs a login, the token is read from here; None: the service is on loopback without
-            tokens.
+        token_file: holds the token of jobs that need a login. None: the service is on loopback without tokens.
     """
     found = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
     for job in found:
@@ -45,7 +44,7 @@ class Drawn:
     Attributes:
         dashboard, panel: their titles.
         expr: as the panel has it, with Grafana's variables.
-        legend: which labels of a series it is told by.
+        legend: the labels of a series that its legend shows.
     """
 
     dashboard: str
@@ -54,22 +53,22 @@ class Drawn:
     legend: str
 
     def at(self, window_seconds: float) -> str:
-        """The text that Grafana would send, for all meshes."""
+        """Return the query that Grafana would send, for all meshes."""
         return self.expr.replace("$__rate_interval", f"{round(window_seconds * 1000)}ms").replace("$mesh", ".*")
 
     @property
     def labels(self) -> set[str]:
-        """Those that the legend shows."""
+        """Labels that the legend shows."""
         return set(re.findall(r"\{\{(\w+)\}\}", self.legend))
 
     @property
     def metrics(self) -> set[str]:
-        """Names of series that it asks for."""
+        """Names of the series in the query."""
         return set(re.findall(r"\b(?:ray_|tagae_)\w+", self.expr))
 
 
 def dashboard_queries() -> Iterator[Drawn]:
-    """Every query of every dashboard."""
+    """Return every query of every dashboard."""
     for path in DASHBOARDS:
         board = json.loads(path.read_text())
         for panel in board["panels"]:

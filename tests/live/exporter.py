@@ -1,10 +1,10 @@
-"""A whole mesh's metrics as pages to scrape: Istio's, cAdvisor's and kube-state-metrics', as one snapshot says.
+"""Serve a mesh's metrics as pages to scrape: Istio's, cAdvisor's and kube-state-metrics', from one snapshot.
 
     python -m tests.live.exporter SNAPSHOT PORT BOUND_MS...
 
-Counters grow at the snapshot's rates, and every sample carries its own time: what a Prometheus computes from them is
-what was exported, to the millisecond. A service has one workload of its name with ``-v1`` and ``PODS`` pods. As in a
-cluster there are many pages, which Prometheus spreads over the interval: one of all would be seconds late each time.
+Counters grow at the snapshot's rates, and every sample has its own time. So Prometheus computes the exported values, to
+the millisecond. A service has one workload, with its name and ``-v1``, and ``PODS`` pods. As in a cluster there are
+many pages, and Prometheus spreads them over the interval. A single page would be seconds late each time.
 """
 
 import math
@@ -27,14 +27,14 @@ from tests.timing import PATIENCE_SECONDS
 
 PODS = 2
 PAGES = 16
-AGE = 86_400.0  # s that counters have grown before the first scrape
+AGE = 86_400.0  # s for which counters have grown before the first scrape
 LIMITS = {"cpu": 2.0, "memory": 512e6}  # of a pod: cores, bytes
 RESERVED = {"cpu": 1.0, "memory": 256e6}
-Series = tuple[str, float, float]  # name with labels; what it grows by, 1/s, and what it began with
+Series = tuple[str, float, float]  # name with labels, growth in 1/s, and first value
 
 
 def start_exporter(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: Path) -> tuple[Program, str]:
-    """A child that exports the snapshot, and its address; the caller ends it.
+    """Start a process that exports the snapshot, and return it with its address. The caller ends it.
 
     Raises:
         NotReady: it does not answer.
@@ -59,7 +59,7 @@ def start_exporter(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: P
 
 
 def scrape_config(address: str, seconds: float) -> dict[str, Any]:
-    """A scrape config of all pages."""
+    """Return a scrape config of all pages."""
     pages = [
         {"targets": [address], "labels": {"__metrics_path__": f"/{page}", "page": str(page)}} for page in range(PAGES)
     ]
@@ -67,18 +67,18 @@ def scrape_config(address: str, seconds: float) -> dict[str, Any]:
 
 
 def series(snapshot: MeshSnapshot, bounds_ms: Sequence[float]) -> list[Series]:
-    """All of it; what was not observed is not counted."""
+    """Return all series of the snapshot. Values that were not observed have no series."""
     return [one for one in (*_istio(snapshot, bounds_ms), *_kubernetes(snapshot)) if not math.isnan(one[1])]
 
 
 def _istio(snapshot: MeshSnapshot, bounds_ms: Sequence[float]) -> Iterator[Series]:
     bounds = [(f"{bound:g}", bound) for bound in bounds_ms] + [("+Inf", math.inf)]
     callers = [(snapshot.node_ids[source], snapshot.node_ids[called]) for source, called in snapshot.edge_index.T]
-    told = [
+    sides = [
         (services([snapshot]), [f'reporter="destination",{_callee_labels(name)}' for name in snapshot.node_ids]),
         (calls([snapshot]), [f'reporter="source",{_caller_labels(a)},{_callee_labels(b)}' for a, b in callers]),
     ]
-    for side, labels in told:
+    for side, labels in sides:
         yield from _requests(side, labels)
         yield from _durations(side, labels, bounds)
 
@@ -99,7 +99,7 @@ def _requests(side: Observed, labels: Sequence[str]) -> Iterator[Series]:
     failed = (side.rate * np.nan_to_num(side.errors))[:, 0].tolist()
     for names, rate, failing in zip(labels, side.rate[:, 0].tolist(), failed, strict=True):
         yield f'istio_requests_total{{{names},response_code="200"}}', rate - failing, 0.0
-        if failing > 0:  # a code has no series before it was answered once
+        if failing > 0:  # a status code has no series before its first answer
             yield f'istio_requests_total{{{names},response_code="503"}}', failing, 0.0
 
 
@@ -144,17 +144,17 @@ def _nodes(snapshot: MeshSnapshot) -> int:
 
 
 class Page:
-    """The text of any instant."""
+    """The text of a page at any instant."""
 
-    def __init__(self, told: Sequence[Series]) -> None:
+    def __init__(self, all_series: Sequence[Series]) -> None:
         self._began = time.time() - AGE
-        # One format of all lines: a page of a large mesh has hundreds of thousands.
-        self._lines = "".join(name.replace("%", "%%") + " %.6f @\n" for name, _, _ in told)
-        self._grows = np.array([grows for _, grows, _ in told])
-        self._first = np.array([first for _, _, first in told])
+        # One format string for all lines: a page of a large mesh has hundreds of thousands of them.
+        self._lines = "".join(name.replace("%", "%%") + " %.6f @\n" for name, _, _ in all_series)
+        self._grows = np.array([grows for _, grows, _ in all_series])
+        self._first = np.array([first for _, _, first in all_series])
 
     def at(self, now: float) -> bytes:
-        """Every series with its value and the time that it is of."""
+        """Return every series with its value and time."""
         milliseconds = round(now * 1000)
         values = self._first + self._grows * (milliseconds / 1000 - self._began)
         return (self._lines % tuple(values.tolist())).replace("@", str(milliseconds)).encode()
@@ -162,8 +162,8 @@ class Page:
 
 def main() -> None:
     file, port, *bounds = sys.argv[1:]
-    told = series(unpack_snapshot(Path(file).read_bytes()), [float(bound) for bound in bounds])
-    pages = {f"/{i}": Page(told[i::PAGES]) for i in range(PAGES)}
+    all_series = series(unpack_snapshot(Path(file).read_bytes()), [float(bound) for bound in bounds])
+    pages = {f"/{i}": Page(all_series[i::PAGES]) for i in range(PAGES)}
 
     class Request(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -175,7 +175,7 @@ def main() -> None:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Its log is for mistakes."""
+            """Log nothing: the log is for errors."""
 
     ThreadingHTTPServer((LOOPBACK, int(port)), Request).serve_forever()
 

@@ -1,4 +1,4 @@
-"""A Prometheus with a past period that it did not scrape."""
+"""A Prometheus with the data of a past period that it did not scrape."""
 
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ def prometheus_with_history(
     export: Export,
     cluster: Sequence[Controllers] | None = None,
 ) -> Iterator[Monitor]:
-    """A running Prometheus whose history is these snapshots, and what controllers wanted meanwhile.
+    """Run a Prometheus whose history is these snapshots and the controllers' settings at the time.
 
     Raises:
         CalledProcessError: promtool refuses the text.
@@ -35,13 +35,13 @@ def prometheus_with_history(
 
 @contextmanager
 def prometheus_with_text(text: Path, folder: Path, first: datetime, export: Export) -> Iterator[Monitor]:
-    """A running Prometheus whose history is this text, which is removed. Errors as of :func:`prometheus_with_history`.
+    """Run a Prometheus whose history is this text, and remove the text. Errors: see :func:`prometheus_with_history`.
 
     Args:
         text: OpenMetrics.
         folder: for its data.
         first: the oldest sample.
-        export: how often a series is read: what has no newer sample has ended.
+        export: how often a series is read. A series without a newer sample has ended.
     """
     load = [
         find_program("promtool") or "promtool",
@@ -51,7 +51,7 @@ def prometheus_with_text(text: Path, folder: Path, first: datetime, export: Expo
         "--max-block-duration=24h",
     ]
     subprocess.run([*load, str(text), str(folder / "data")], check=True, capture_output=True, text=True)
-    text.unlink()  # several times the blocks' size
+    text.unlink()  # the text is several times as large as the blocks
     age = datetime.now(UTC) - first
     apart = round(export.interval_seconds / export.reads * 1000)
     monitor = Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 4 // 5}ms")

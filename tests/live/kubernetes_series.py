@@ -1,6 +1,7 @@
-"""What cAdvisor and kube-state-metrics tell of a mesh's workloads, as OpenMetrics text: one pod each, of one container.
+"""Metrics of cAdvisor and kube-state-metrics about a mesh's workloads, as OpenMetrics text.
 
-Stores are stateful sets, all else deployments. What has no utilisation in a snapshot has no usage.
+Each workload has one pod with one container. Stores are stateful sets, other services are deployments. A service
+without utilisation in a snapshot has no usage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ UTILISATION = {resource: NODE_METRICS.index(f"{resource}_utilization") for resou
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Of each workload ``[R, S]``, over all snapshots; NaN: not known, or not there."""
+    """Values of each workload in all snapshots, ``[R, S]``; NaN: unknown, or the workload does not exist."""
 
     workloads: list[Key]
     desired: Numbers
@@ -37,7 +38,7 @@ def write_cluster(
     times: Sequence[str],
     export: Export,
 ) -> int:
-    """All series of all workloads.
+    """Write all series of all workloads.
 
     Returns:
         How many samples.
@@ -69,7 +70,7 @@ def _align_replicas(snapshots: Sequence[MeshSnapshot], cluster: Sequence[Control
 
 
 def _families(known: _Known) -> Iterator[tuple[str, list[str], Numbers]]:
-    """Metric, labels of each of its series, and their values ``[r, S]``; of a counter its rate."""
+    """Yield each metric, the labels of its series, and their values ``[r, S]``; for a counter its rate."""
     stateful = np.array([name.endswith(STATEFUL) for _, name in known.workloads])
     for kind, rows in (("deployment", np.flatnonzero(~stateful)), ("statefulset", np.flatnonzero(stateful))):
         labels = [f'namespace="{ns}",{kind}="{name}"' for ns, name in (known.workloads[i] for i in rows)]
@@ -98,5 +99,5 @@ def _pod(key: Key, *, owned: bool = False) -> str:
     stateful = workload.endswith(STATEFUL)
     owner = (("StatefulSet", workload) if stateful else ("ReplicaSet", f"{workload}-5f")) if owned else None
     pod = f"{workload}-0" if stateful else f"{workload}-5f-x7k2p"
-    told = f',owner_kind="{owner[0]}",owner_name="{owner[1]}"' if owner else ""
-    return f'namespace="{namespace}",pod="{pod}"{told}'
+    owner_labels = f',owner_kind="{owner[0]}",owner_name="{owner[1]}"' if owner else ""
+    return f'namespace="{namespace}",pod="{pod}"{owner_labels}'

@@ -19,7 +19,7 @@ NEEDS = ("prometheus", "envoy")
 
 
 class LiveMesh:
-    """The mesh, up from ``with`` to its end."""
+    """A running mesh, from the start of a ``with`` block to its end."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class LiveMesh:
         Args:
             folder: for configurations, logs and Prometheus' data.
             scrape_seconds: between two scrapes of a sidecar.
-            seed: of durations and of who calls whom.
+            seed: of durations and calls.
             prometheus_port, control_port: where Prometheus and the shop's control listen; by default free ones.
         """
         self._prometheus_port = prometheus_port
@@ -55,7 +55,7 @@ class LiveMesh:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as opened:  # ends what has started if the rest does not
+        with ExitStack() as opened:  # if one program does not start, end the others
             opened.enter_context(self._control)
             shop = [sys.executable, "-m", "tests.live.shop", msgspec.json.encode(self._wiring).decode()]
             self._shop = Program("shop", shop, self._folder / "shop.log")
@@ -82,7 +82,7 @@ class LiveMesh:
 
     @property
     def prometheus(self) -> str:
-        """Its URL."""
+        """URL of Prometheus."""
         return self._monitor.url
 
     @property
@@ -92,7 +92,7 @@ class LiveMesh:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of every process, by what it is."""
+        """Ids of all processes, by role."""
         sidecars = {f"sidecar {name}": one.pid for name, one in self._programs.items()}
         return {"shop": self._shop.pid, "prometheus": self._monitor.program.pid, **sidecars}
 
@@ -101,33 +101,33 @@ class LiveMesh:
         return f"http://{LOOPBACK}:{self._sidecars[service].admin}"
 
     def load(self, requests_per_second: float, seconds: float, seed: int = 0) -> None:
-        """Requests from outside, from now on; it does not wait for them."""
+        """Start sending requests from outside, without waiting for them."""
         self._control.post("/load", content=msgspec.json.encode(Load(requests_per_second, seconds, seed)))
 
     @property
     def loaded(self) -> bool:
-        """Whether a load still runs."""
+        """Return whether a load still runs."""
         return bool(self._control.get("/load").json()["running"])
 
     def slow(self, service: str, seconds: float) -> None:
-        """Every answer of a service takes so much longer."""
+        """Delay every answer of a service."""
         self._fault(service, Fault(delay_seconds=seconds))
 
     def fail(self, service: str, share: float) -> None:
-        """So many of a service's answers are 500."""
+        """Make this share of a service's answers fail with 500."""
         self._fault(service, Fault(error_share=share))
 
     def stop(self, service: str) -> None:
-        """A service no longer listens; its sidecar does, and answers 503."""
+        """Stop a service. Its sidecar still listens and answers 503."""
         self._fault(service, Fault(dead=True))
 
     def kill(self, service: str) -> None:
-        """A service and its sidecar are gone, as a pod is with its node."""
+        """Stop a service and its sidecar, as if the node of its pod failed."""
         self.stop(service)
         self._programs[service].kill()
 
     def heal(self) -> None:
-        """All is as in the beginning."""
+        """Restore the initial state."""
         self._control.delete("/faults").raise_for_status()
         for name, sidecar in self._sidecars.items():
             if not self._programs[name].running:
@@ -135,7 +135,7 @@ class LiveMesh:
                 self._programs[name].wait_for(sidecar.ready)
 
     def measured(self, since: float, until: float) -> dict[tuple[str, str], Measured]:
-        """What clients measured of the calls that ended in a period (Unix, s), by source and destination."""
+        """Return client measurements of calls that ended in a period (Unix, s), by source and destination."""
         reply = self._control.get("/measured", params={"since": since, "until": until}).raise_for_status()
         return {(one.source, one.destination): one for one in msgspec.json.decode(reply.content, type=list[Measured])}
 

@@ -25,18 +25,18 @@ class Monitor:
     ) -> None:
         """
         Args:
-            folder: for its configuration and log; ``data`` in it, which may be there already.
+            folder: for its configuration and log. ``data`` in it may exist already.
             scrapes: ``scrape_configs``.
             retention: longer than the oldest sample is old.
             rules: files of rules.
-            lookback: for which a series that has no newer sample is still there; a scrape that misses it ends it at
-                once, which text cannot tell.
-            port: where it listens; by default a free one.
+            lookback: how long a series without a newer sample still exists. A scrape without the series ends it at
+                once, but text cannot express that.
+            port: to listen on; by default a free one.
         """
         self.url = f"http://{LOOPBACK}:{port or free_ports(1)[0]}"
         config = folder / "prometheus.yml"
-        told = {"scrape_configs": list(scrapes), "rule_files": [str(path.resolve()) for path in rules]}
-        config.write_bytes(msgspec.json.encode(told))  # JSON is YAML
+        document = {"scrape_configs": list(scrapes), "rule_files": [str(path.resolve()) for path in rules]}
+        config.write_bytes(msgspec.json.encode(document))  # JSON is YAML
         command = [
             find_program("prometheus") or "prometheus",
             f"--config.file={config}",
@@ -48,7 +48,7 @@ class Monitor:
         self.program = Program("prometheus", command, folder / "prometheus.log")
 
     def wait(self) -> None:
-        """Until it serves queries.
+        """Wait until it serves queries.
 
         Raises:
             NotReady: it does not.
@@ -57,13 +57,13 @@ class Monitor:
 
 
 def every(seconds: float) -> dict[str, str]:
-    """Of a scrape config: how often."""
+    """Timing settings of a scrape config."""
     milliseconds = f"{round(seconds * 1000)}ms"
     return {"scrape_interval": milliseconds, "scrape_timeout": milliseconds}
 
 
 def scrape_config(sidecars: Sequence[Sidecar], seconds: float) -> dict[str, Any]:
-    """Every sidecar, with whose it is as labels; in Kubernetes these come from the pod by relabelling."""
+    """Every sidecar, labelled with its service. In Kubernetes relabelling takes these labels from the pod."""
     return {
         "job_name": "sidecars",
         "metrics_path": "/stats/prometheus",

@@ -1,4 +1,4 @@
-"""An nginx of one's own with the configuration that we ship: the same text, but for the ports and the path."""
+"""A private nginx with the shipped configuration: the same text, except for the ports and the path."""
 
 import os
 from pathlib import Path
@@ -11,8 +11,8 @@ from tests.timing import PATIENCE_SECONDS
 
 SHIPPED = DEPLOY / "nginx" / "tagae.conf"
 LISTEN, UPSTREAM, PLACE = "listen 127.0.0.1:8080;", "proxy_pass http://127.0.0.1:8000/;", "location /tagae/ {"
-# What includes the shipped file: everything in a folder, nothing in the background. Root would give the work to another
-# user, who may not look into the folders of tests.
+# This text includes the shipped file. It keeps all files in one folder and stays in the foreground. As root, nginx
+# would run its workers as another user, who cannot read the folders of tests.
 AROUND = """\
 {user}daemon off;
 pid {folder}/nginx.pid;
@@ -27,12 +27,12 @@ http {{
 
 
 class Nginx:
-    """Starts and ends as often as one likes, at the same place.
+    """An nginx that can start and end several times, on the same port.
 
     Args:
         folder: for its configuration, temporary files and log.
         upstream: port of the service, which need not be there.
-        path: below which it is told to serve; begins and ends with a slash.
+        path: prefix of all routes; begins and ends with a slash.
     """
 
     def __init__(self, folder: Path, upstream: int, path: str = "/tagae/") -> None:
@@ -54,7 +54,7 @@ class Nginx:
         (folder / "nginx.conf").write_text(AROUND.format(folder=folder, user=user), encoding="utf-8")
 
     def start(self) -> None:
-        """Until it listens.
+        """Start it and wait until it listens.
 
         Raises:
             NotReady: it does not.
@@ -68,7 +68,7 @@ class Nginx:
             raise
 
     def end(self) -> None:
-        """At once: who is connected is cut off."""
+        """End it at once and close all connections."""
         if self._program is not None:
             self._program.end()
 

@@ -4,7 +4,8 @@
     promtool tsdb create-blocks-from openmetrics --max-block-duration=24h FILE DATA_DIR
 
 A snapshot's rates hold for the interval that ends with it. Its latencies become a log-normal distribution that has its
-p50 and p99, cut into buckets: what is read back lies within a bucket's width. What was not observed is not counted.
+p50 and p99, cut into buckets. So a value that is read back is exact to a bucket's width. Unobserved values have no
+samples.
 """
 
 import math
@@ -30,7 +31,9 @@ IN_USE = NODE_METRICS.index("active_connections")
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one side reports, over all snapshots: series by row, snapshots by column; NaN: not observed, or not there.
+    """Values that one side reports in all snapshots: series by row, snapshots by column.
+
+    NaN: not observed, or the series does not exist.
 
     Attributes:
         labels: of each row, as text without braces.
@@ -51,16 +54,17 @@ def write(
     export: Export | None = None,
     cluster: Sequence[Controllers] | None = None,
 ) -> int:
-    """All snapshots, oldest first and an interval apart, as OpenMetrics text.
+    """Write snapshots, oldest first and an interval apart, as OpenMetrics text.
 
     Args:
         snapshots: of the mesh.
         file: to write.
-        export: how.
-        cluster: the controllers at each of them; None: what Kubernetes knows is left out, processors and memory too.
+        export: options.
+        cluster: the controllers at each snapshot. None: leave out everything that Kubernetes knows, also processors
+            and memory.
 
     Returns:
-        How many samples there are.
+        Number of samples.
 
     Raises:
         ValueError: there are none, or they are not an interval apart.
@@ -77,7 +81,7 @@ def write(
 
 
 def _instants(snapshots: Sequence[MeshSnapshot], export: Export) -> list[str]:
-    """When counters are read, Unix seconds: first an interval before the first snapshot."""
+    """Return the Unix seconds of reads of counters. The first read is an interval before the first snapshot."""
     if not snapshots:
         raise ValueError("expected at least one snapshot, came none")
     at = [snapshot.observed_at.timestamp() for snapshot in snapshots]
@@ -89,7 +93,7 @@ def _instants(snapshots: Sequence[MeshSnapshot], export: Export) -> list[str]:
 
 
 def services(snapshots: Sequence[MeshSnapshot]) -> Observed:
-    """What the sidecar of each service says of what came in."""
+    """Metrics of each service's sidecar about incoming requests."""
     row_of: dict[str, int] = {}
     for snapshot in snapshots:
         for name in snapshot.node_ids:
@@ -103,7 +107,7 @@ def services(snapshots: Sequence[MeshSnapshot]) -> Observed:
 
 
 def calls(snapshots: Sequence[MeshSnapshot]) -> Observed:
-    """What the sidecar of each caller says of what went out; a call that is not there was not made."""
+    """Metrics of each caller's sidecar about outgoing requests. A missing call was not made."""
     row_of: dict[tuple[str, str], int] = {}
     ends = []
     for snapshot in snapshots:
@@ -163,17 +167,17 @@ def _write_durations(out: IO[str], sides: Sequence[Observed], times: Sequence[st
 
 
 def share_below(side: Observed, bound_ms: float) -> Numbers:
-    """``[R, S]`` of the requests, that took at most so long."""
+    """Return the share ``[R, S]`` of requests that took at most this long."""
     if math.isinf(bound_ms):
         return np.where(np.isnan(side.p50), np.nan, 1.0)
     median = np.log(np.maximum(side.p50, 1e-6))
-    # Without a p99 a spread that is usual; two that are equal are still no step, which no bucket could show.
+    # Without a p99, use a usual spread. If p50 and p99 are equal, keep a small spread: buckets cannot show a step.
     sigma = np.nan_to_num((np.log(np.maximum(side.p99, 1e-6)) - median) / Z99, nan=0.5).clip(1e-3)
     return _normal((np.log(bound_ms / 1000) - median) / sigma)
 
 
 def _normal(z: Numbers) -> Numbers:
-    """Cumulative distribution of the standard normal one, to 8e-8 (Abramowitz and Stegun 26.2.17)."""
+    """Cumulative distribution function of the standard normal distribution, to 8e-8 (Abramowitz and Stegun 26.2.17)."""
     t = 1 / (1 + 0.2316419 * np.abs(z))
     series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     upper = np.exp(-z * z / 2) / math.sqrt(2 * math.pi) * series

@@ -1,6 +1,6 @@
-"""The mesh to watch and to break by hand, as ``make mesh`` starts it: it runs until it is stopped.
+"""A mesh to watch and to break by hand. ``make mesh`` starts it, and it runs until it is stopped.
 
-It is beside the tests because it is made of the same parts, which are not shipped.
+It is in tests/ because it uses helpers of the tests, which are not shipped.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.programs import LOOPBACK, missing_programs
 from tests.live.topology import NAMESPACE, SHOP
 
-PROMETHEUS_PORT, CONTROL_PORT = 9090, 9095  # the first as in README
-LOAD_SECONDS = 3600.0  # of one load; then the next one begins
+PROMETHEUS_PORT, CONTROL_PORT = 9090, 9095  # the first is the port in README
+LOAD_SECONDS = 3600.0  # duration of one load, before the next one begins
 POLL_SECONDS = 1.0
 
 
@@ -81,7 +81,7 @@ path = "{(folder / "state").resolve()}"
 
 
 def _instructions(mesh: LiveMesh, settings: Path) -> str:
-    """How to watch the mesh, and how to break it."""
+    """Return instructions to watch the mesh and to break it."""
     tagae = Path(sys.executable).with_name("tagae")
     if tagae.is_relative_to(Path.cwd()):
         tagae = tagae.relative_to(Path.cwd())

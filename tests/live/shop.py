@@ -1,7 +1,7 @@
-"""The services of the shop and those who buy there, in one process: ``python -m tests.live.shop WIRING``.
+"""The shop's services and its clients, in one process: ``python -m tests.live.shop WIRING``.
 
-One process for all seven, as they hardly do anything: seven interpreters would take half a gigabyte and as many turns
-on the processor. What a mesh is made of, the sidecars, are processes of their own. Who fails is told to ``control``:
+All seven services share a process because they do little work: seven interpreters would take half a gigabyte and more
+processor time. The sidecars are processes of their own. Requests to ``control`` set the faults:
 
     PUT    /faults/payment   {"delay_seconds": 0.2, "error_share": 0.5, "dead": false}
     DELETE /faults
@@ -24,22 +24,22 @@ from aiohttp import web
 from tests.live.programs import LOOPBACK
 from tests.live.topology import ENTRY, SHOP, Call, Service
 
-OUTSIDE = ""  # who calls the entry
+OUTSIDE = ""  # the client that calls the entry
 PATIENCE = aiohttp.ClientTimeout(total=5)
-REMEMBERED = 500_000  # calls whose duration is kept
-KEPT = 2 * 3600.0  # s; a server that hangs up before Envoy does (1 h) now and then hangs up on a request: 503
-AT_ONCE = 500  # requests of the load under way; beyond, one is not sent and counted as shed
+REMEMBERED = 500_000  # calls whose durations are stored
+KEPT = 2 * 3600.0  # s; Envoy closes after 1 h. A server that closes earlier sometimes drops a request, which gives 503
+AT_ONCE = 500  # most requests of the load in flight; more are not sent but counted as shed
 
 
 class Wiring(msgspec.Struct, frozen=True):
-    """Which ports things have.
+    """Ports of all parts.
 
     Attributes:
-        control: of this process.
-        services: where each listens, for its sidecar alone.
-        outbound: where the sidecar of each takes its calls.
-        entry: where the sidecar of the entry takes requests from outside.
-        seed: of durations and of who calls whom.
+        control: port of this process.
+        services: port of each service, used only by its sidecar.
+        outbound: port of each sidecar for its service's calls.
+        entry: port of the entry's sidecar for requests from outside.
+        seed: of durations and calls.
     """
 
     control: int
@@ -50,7 +50,7 @@ class Wiring(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What is wrong with a service: added to each answer; share of answers that are 500; whether it listens."""
+    """Faults of a service: delay of each answer, share of answers that are 500, whether it is down."""
 
     delay_seconds: float = 0.0
     error_share: float = 0.0
@@ -58,7 +58,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Requests from outside: Poisson arrivals that end by themselves."""
+    """A limited period of requests from outside, with Poisson arrivals."""
 
     requests_per_second: float
     seconds: float
@@ -66,7 +66,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What those who made a call measured of it; ``source`` is empty for calls from outside. Quantiles in s."""
+    """Measurements of a call by its clients. ``source`` is empty for calls from outside. Quantiles in s."""
 
     source: str
     destination: str
@@ -77,14 +77,14 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Diary:
-    """Every call as its client saw it: when it began (Unix, s), how long it took (s), whether it failed."""
+    """Every call as its client measured it: start (Unix, s), duration (s), and whether it failed."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[str, str, float, float, bool]] = deque(maxlen=REMEMBERED)
 
     @asynccontextmanager
     async def entry(self, source: str, destination: str) -> AsyncIterator[Callable[[int], None]]:
-        """A call under way; it has failed unless it gets a status at its end."""
+        """A call in flight. It counts as failed unless it has a status at its end."""
         began, clock = time.time(), time.perf_counter()
         status = 599
 
@@ -98,7 +98,7 @@ class Diary:
             self._calls.append((source, destination, began, time.perf_counter() - clock, status >= 500))
 
     def summary(self, since: float, until: float) -> list[Measured]:
-        """Calls that ended in the period, by source and destination."""
+        """Return measurements of calls that ended in the period, by source and destination."""
         of: dict[tuple[str, str], list[tuple[float, bool]]] = {}
         for source, destination, began, seconds, failed in self._calls:
             if since <= began + seconds < until:
@@ -112,7 +112,7 @@ def _summarize_calls(ends: tuple[str, str], calls: list[tuple[float, bool]]) -> 
 
 
 class Shopkeeper:
-    """One service: listens, takes its time, calls others through its sidecar, answers."""
+    """One service: it listens, takes some time, calls others through its sidecar, and answers."""
 
     def __init__(self, service: Service, wiring: Wiring, diary: Diary, seed: np.random.SeedSequence) -> None:
         self.fault = Fault()
@@ -134,14 +134,14 @@ class Shopkeeper:
         await web.TCPSite(self._runner, LOOPBACK, self._port).start()
 
     async def close(self) -> None:
-        """Gone: nothing listens, open connections are dropped."""
+        """Stop listening and drop open connections."""
         if self._runner and self._client:
             await self._runner.cleanup()
             await self._client.close()
         self._runner = self._client = None
 
     async def suffer(self, fault: Fault) -> None:
-        """From now on; in place of what it suffered from before."""
+        """Replace the faults of this service from now on."""
         self.fault = fault
         if fault.dead:
             await self.close()
@@ -159,24 +159,28 @@ class Shopkeeper:
         return web.Response(text=service.name)
 
     async def _call(self, call: Call) -> bool:
-        if self._client is None:  # killed while it answered
+        if self._client is None:  # the service was killed while it answered
             return False
         return await ask(self._client, self._sidecar, self._service.name, call.to, self._diary)
 
 
 async def ask(client: aiohttp.ClientSession, url: str, source: str, destination: str, diary: Diary) -> bool:
-    """One request by way of a sidecar, which goes by the host that is asked for; whether it was answered below 500."""
+    """Send one request through a sidecar, which routes by host. Return whether the status was below 500."""
     try:
         async with diary.entry(source, destination) as ended, client.get(url, headers={"Host": destination}) as reply:
             await reply.read()
             ended(reply.status)
             return reply.status < 500
-    except (aiohttp.ClientError, TimeoutError, RuntimeError):  # RuntimeError: our own session closed, being killed
+    except (
+        aiohttp.ClientError,
+        TimeoutError,
+        RuntimeError,
+    ):  # RuntimeError: this service is being killed and its session is closed
         return False
 
 
 class Crowd:
-    """Those who buy."""
+    """Clients of the shop."""
 
     def __init__(self, entry: int, diary: Diary) -> None:
         self.shed = 0
@@ -185,7 +189,7 @@ class Crowd:
         self._under_way: set[asyncio.Task[bool]] = set()
 
     async def come(self, load: Load) -> None:
-        """Send all of them at their times; a request that waits for its answer delays no other."""
+        """Send all requests at their times. A request that waits for its answer delays no other."""
         random = np.random.default_rng(load.seed)
         loop = asyncio.get_running_loop()
         connections = aiohttp.TCPConnector(limit=0)
@@ -208,7 +212,7 @@ class Crowd:
 
 
 class Shop:
-    """All of it, and what it is told."""
+    """All services and clients, and the handlers of ``control``."""
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring

@@ -1,4 +1,4 @@
-"""Envoy beside each service: what goes out by a cluster per destination, what comes in by the cluster ``inbound``."""
+"""Envoy beside each service: a cluster for each destination, and the cluster ``inbound`` for incoming requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,24 @@ from tests.live.topology import NAMESPACE
 INBOUND = "inbound"
 BOUNDS_MS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 5000, 10000)
 FILTERS = "type.googleapis.com/envoy.extensions.filters."
-FLUSH_SECONDS = 0.2  # histograms come to the admin page with a flush alone: 5 s by default, longer than our scrapes
-# Of each cluster; the other 1,500 are not read.
+FLUSH_SECONDS = (
+    0.2  # Envoy updates histograms on its admin page at a flush: every 5 s by default, longer than our scrape interval
+)
+# Statistics of each cluster that are read. Envoy has 1,500 others.
 COUNTED = rf"cluster\.({INBOUND}|outbound_[^.]+)\.upstream_(rq_(completed|total|time|[0-9]xx)|cx_active)"
 
 
 def outbound(destination: str) -> str:
-    """Name of the cluster of a destination: no dots, which would spill into the metrics' names."""
+    """Return the name of a destination's cluster. It has no dots, because these would change the metrics' names."""
     return f"outbound_{NAMESPACE}_{destination}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """One sidecar's place.
+    """Ports of one sidecar.
 
     Attributes:
-        service: whose it is.
+        service: that it belongs to.
         admin, inbound, outbound: its ports.
         local: the service's own port.
         destinations: ports of other sidecars' ``inbound`` by service.
@@ -42,7 +44,7 @@ class Sidecar:
     destinations: Mapping[str, int]
 
     def start(self, folder: Path) -> Program:
-        """The process; ready when :meth:`ready` answers."""
+        """Return the process. It is ready when :meth:`ready` answers."""
         config = folder / f"{self.service}.json"
         config.write_bytes(msgspec.json.encode(self.config()))
         command = [str(envoy_binary()), "--config-path", str(config), "--concurrency", "1", "--disable-hot-restart"]
@@ -52,11 +54,11 @@ class Sidecar:
 
     @property
     def ready(self) -> str:
-        """Answers 200 once it serves."""
+        """Return the URL that answers 200 once Envoy serves."""
         return f"http://{LOOPBACK}:{self.admin}/ready"
 
     def config(self) -> dict[str, Any]:
-        """Of Envoy, static."""
+        """Return a static configuration of Envoy."""
         ends = {outbound(name): port for name, port in self.destinations.items()}
         hosts = [_host(name, [name], outbound(name)) for name in self.destinations]
         return {

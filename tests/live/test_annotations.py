@@ -1,4 +1,4 @@
-"""What our query makes of annotations as kube-state-metrics tells them, in Prometheus' own words."""
+"""Our query reads annotations from metrics of kube-state-metrics; Prometheus itself evaluates it."""
 
 import subprocess
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = [
     ),
 ]
 MUTED, LOUD = 'annotation_tagae_io_mute="being moved: \\"soon\\""', 'annotation_tagae_io_sensitivity="high"'
-TOLD = (
+ANNOTATED_WORKLOADS = (
     f'kube_deployment_annotations{{namespace="shop",deployment="cart-v1",instance="a",{MUTED},{LOUD}}}',
     f'kube_deployment_annotations{{namespace="shop",deployment="cart-v1",instance="b",{MUTED},{LOUD}}}',
     f'kube_statefulset_annotations{{namespace="shop",statefulset="store",{LOUD}}}',
@@ -36,7 +36,7 @@ WANTED = (
 def test_annotations_become_names_and_values_by_workload(tmp_path: Path) -> None:
     test = {
         "interval": "15s",
-        "input_series": [{"series": series, "values": "1x10"} for series in TOLD],
+        "input_series": [{"series": series, "values": "1x10"} for series in ANNOTATED_WORKLOADS],
         "promql_expr_test": [
             {
                 "expr": ANNOTATIONS["annotations"].at(60.0),

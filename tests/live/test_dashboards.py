@@ -28,13 +28,13 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.ray,
     pytest.mark.slow,
-    pytest.mark.timeout(1200),  # starting takes minutes on a busy machine
+    pytest.mark.timeout(1200),  # a start takes minutes on a busy machine
     pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 QUIET = 25  # snapshots before the fault
 SCRAPE_SECONDS, WINDOW_SECONDS = 2.0, 60.0
-WITHIN_SECONDS = 240.0 * TIME_FACTOR  # adapters are fitted after 40 snapshots, a second each
-# Nothing of it happens to a service that is well, or the machine has no GPU.
+WITHIN_SECONDS = 240.0 * TIME_FACTOR  # adapters are fitted after 40 snapshots, one per second
+# Empty for a healthy service, or on a machine without a GPU.
 MAY_BE_EMPTY = {
     "ray_node_gpus_utilization",
     "ray_node_gram_used",
@@ -46,7 +46,7 @@ MAY_BE_EMPTY = {
 
 
 def settings(folder: Path, metrics_port: int, **urls: str) -> str:
-    """A second stands for fifteen; of four receivers one takes what it is sent."""
+    """Return settings in which a second stands for fifteen, and one of four receivers accepts notices."""
     return f"""
         serve.port = 0
         serve.tokens_file = "{folder / "tokens.toml"}"
@@ -79,14 +79,17 @@ def takes(request: standin.Request) -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One that scrapes a service: a mesh is collected, another pushed, requests refused, a fault raises an alert."""
+    """Run a Prometheus that scrapes a service.
+
+    The service collects one mesh and gets another pushed. It refuses requests, and a fault raises an alert.
+    """
     folder = tmp_path_factory.mktemp("dashboards")
     snapshots = record_simulation(MeshSpec(services=40, calls_per_service=3.0, seed=4), 60, fault_from=QUIET)
     began: list[float] = []
 
     def at(instant: float) -> MeshSnapshot:
         began.append(instant)
-        if len(began) > 100:  # a query fails from now on, and has no values to stand in
+        if len(began) > 100:  # from now on a query fails, and there are no older values to use instead
             mesh.broken = {(KUBERNETES, "desired")}
         return snapshots[min(int(instant - began[0]), len(snapshots) - 1)]
 
@@ -112,7 +115,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS, token_file), rules=[alerts])
         open_until_the_end.callback(monitor.program.end)
         monitor.wait()
-        http, stranger = (
+        http, without_token = (
             open_until_the_end.enter_context(
                 httpx.Client(
                     base_url=service,
@@ -127,25 +130,27 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 ("127.0.0.2", {}),  # failed logins block only the address they come from
             )
         )
-        use_service(http, stranger, snapshots, monitor.url)
+        use_service(http, without_token, snapshots, monitor.url)
         yield monitor.url
 
 
-def use_service(http: httpx.Client, stranger: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> None:
-    """Use the service until everything that should be drawn is. The stranger has no token."""
+def use_service(http: httpx.Client, without_token: httpx.Client, snapshots: list[MeshSnapshot], url: str) -> None:
+    """Use the service until every panel has data. One client has no token."""
     until, i = time.monotonic() + WITHIN_SECONDS, 0
     wanted = [query for query in dashboard_queries() if not query.metrics & MAY_BE_EMPTY]
     while wanted and time.monotonic() < until:
         document = json.dumps(snapshot_document(snapshots[min(i, QUIET)]))
-        http.post("/v1/meshes/pushed/snapshots", content=document)  # the same again is answered 200, another 409
+        http.post(
+            "/v1/meshes/pushed/snapshots", content=document
+        )  # a repeated snapshot is answered 200, a different one 409
         http.get("/v1/meshes/unknown/verdict")
-        stranger.post("/login", json={"token": "wrong"})
+        without_token.post("/login", json={"token": "wrong"})
         wanted = [query for query in wanted if not query_series(url, query)]
         i += 1
 
 
 def query_series(url: str, query: Drawn) -> list[dict[str, Any]]:
-    """Series that a panel would draw."""
+    """Return the series that a panel would draw."""
     sent = {"query": query.at(WINDOW_SECONDS)}
     answer = httpx.get(f"{url}/api/v1/query", params=sent, trust_env=False, timeout=PATIENCE_SECONDS).json()
     assert answer["status"] == "success", (query, answer)
@@ -162,8 +167,8 @@ def test_a_panel_draws_something(prometheus: str, query: Drawn) -> None:
         assert query.labels <= series["metric"].keys(), series["metric"]
 
 
-def test_what_fails_is_drawn_as_failing(prometheus: str) -> None:
-    """Panels of errors have series that say so, and no others."""
+def test_panels_of_errors_show_errors(prometheus: str) -> None:
+    """Panels of errors have series with errors, and no others."""
 
     def labels(expr: str, label: str) -> set[str]:
         query = Drawn("", "", expr, "")
@@ -177,12 +182,12 @@ def test_what_fails_is_drawn_as_failing(prometheus: str) -> None:
 
 
 def test_waiting_alerts_have_no_gap(prometheus: str) -> None:
-    """Ray forgets gauges; an alert that waits for five minutes of them would never fire."""
-    told, scraped = (
+    """Ray forgets gauges. Then an alert that needs five minutes of data would never fire."""
+    waiting, scraped = (
         float(query_series(prometheus, Drawn("", "", f"min(count_over_time({series}[30s]))", ""))[0]["value"][1])
         for series in ("tagae_notices_waiting", 'up{job="tagae-ray"}')
     )
-    assert told >= scraped - 1
+    assert waiting >= scraped - 1
 
 
 def test_meshes_and_their_thresholds_are_distinguishable(prometheus: str) -> None:

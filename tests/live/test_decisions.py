@@ -1,4 +1,4 @@
-"""What kube-state-metrics tells, series by series as it names them, through a real Prometheus to planned changes."""
+"""Series of kube-state-metrics become planned changes, through a real Prometheus."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -57,7 +57,10 @@ SERVICE = 'destination_service_namespace="shop",destination_service_name="{}"'
 
 
 def text(first: datetime) -> str:
-    """OpenMetrics: gauges at each instant, and requests to two services, of which one is named unlike its workload."""
+    """Return OpenMetrics text: gauges at each instant, and requests to two services.
+
+    The name of one service differs from its workload's.
+    """
     at = [first.timestamp() + i * APART for i in range(-1, INSTANTS)]
     out = []
     for name, series in GAUGES.items():
@@ -86,11 +89,11 @@ def test_decisions_become_planned_changes(tmp_path: Path) -> None:
         asking = QueryOptions(interval_seconds=APART, window_seconds=16.0, within_seconds=20.0)
         with closing(PrometheusSource(Prometheus(Endpoint(monitor.url)), istio(), asking)) as source:
             polls = [source.poll(first + timedelta(seconds=APART * i)) for i in range(INSTANTS)]
-    told = []
+    decisions = []
     for poll in polls:
         assert poll.snapshot is not None, poll.why
-        told.append([(change.kind, change.service, change.reason) for change in poll.snapshot.changes])
-    assert told == [
+        decisions.append([(change.kind, change.service, change.reason) for change in poll.snapshot.changes])
+    assert decisions == [
         [],
         [
             ("scale_out", "shop/cart", "cart-v1: replicas changed from 2 to 5 by the autoscaler"),

@@ -1,4 +1,4 @@
-"""Seven real services behind real sidecars, as a real Prometheus tells of them, and a real Alertmanager of a fault."""
+"""Seven real services behind real sidecars, with a real Prometheus and a real Alertmanager."""
 
 import asyncio
 import time
@@ -34,22 +34,24 @@ pytestmark = [
 ]
 PAGER = "prometheus-alertmanager"
 RATE = 40.0  # requests a second from outside
-LONGEST = 600.0  # s; the load ends by itself even if we do not
-SHARE = 0.5  # of a core that a process must get
-SETTLED = 2.0  # s until what happened is on the admin page, scraped and stored
+LONGEST = 600.0  # s; the load ends even if the test does not
+SHARE = 0.5  # share of a core that a process must get
+SETTLED = 2.0  # s until an event is on the admin page, scraped and stored
 CULPRIT, CALLER = "payment", "checkout"
-# Time-lapse: an interval and a window as usual, 15 s and 60 s, are run in a tenth, and snapshots say the usual times.
+# Time-lapse: the usual interval and window, 15 s and 60 s, take a tenth. Snapshots have the usual times.
 LAPSE = 10.0
 INTERVAL, WINDOW = 15.0 / LAPSE, 60.0 / LAPSE
-QUIET, SICK = 35, 14  # snapshots without an incident that come first, and those of the fault
-HEALED = 60  # snapshots after the fault within which its incident is over
-MOST = 130  # snapshots within which it is quiet for so long; a machine that is busy otherwise slows every service
+QUIET, SICK = 35, 14  # snapshots before the fault, without an incident, and during it
+HEALED = 60  # the incident ends within this number of snapshots after the fault
+MOST = (
+    130  # the mesh is quiet for a while within this number of snapshots; other load on the machine slows every service
+)
 Ends = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
-    """Up and under load; on a machine that has no time for it latencies say nothing, and services time out."""
+    """Run the mesh under load. On a busy machine latencies mean nothing and services time out."""
     until = time.monotonic() + PATIENCE_SECONDS
     while (share := own_share()) < SHARE:
         if time.monotonic() > until:
@@ -61,14 +63,14 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
 
 @contextmanager
 def open_source(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
-    """A source over the mesh's Prometheus."""
+    """Return a source that reads the mesh's Prometheus."""
     asking = QueryOptions(interval_seconds=INTERVAL, window_seconds=window, within_seconds=10.0)
     with closing(PrometheusSource(Prometheus(Endpoint(mesh.prometheus)), envoy(), asking)) as source:
         yield source
 
 
 def after(mesh: LiveMesh, seconds: float) -> tuple[MeshSnapshot, dict[Ends, Measured]]:
-    """The snapshot of the period that begins now, and what clients measured in it."""
+    """Return the snapshot of the period that begins now, and what clients measured in it."""
     until = time.time() + seconds
     time.sleep(seconds + SETTLED)
     with open_source(mesh, seconds) as source:
@@ -80,7 +82,7 @@ def after(mesh: LiveMesh, seconds: float) -> tuple[MeshSnapshot, dict[Ends, Meas
 
 @contextmanager
 def apply_trouble(mesh: LiveMesh, begin: Callable[[], None]) -> Iterator[None]:
-    """Something is wrong, and is no more afterwards."""
+    """Inject a fault, and remove it at the end of the block."""
     begin()
     try:
         yield
@@ -89,13 +91,13 @@ def apply_trouble(mesh: LiveMesh, begin: Callable[[], None]) -> Iterator[None]:
 
 
 def services(snapshot: MeshSnapshot, metric: int) -> dict[str, float]:
-    """One metric by id; NaN where not observed."""
+    """Return one metric by service; NaN if not observed."""
     values = np.where(snapshot.node_observed, snapshot.node_features, np.nan)[:, metric]
     return dict(zip(snapshot.node_ids, values.tolist(), strict=True))
 
 
 def calls(snapshot: MeshSnapshot, metric: int) -> dict[Ends, float]:
-    """One metric by names of both ends; NaN where not observed."""
+    """Return one metric by source and destination; NaN if not observed."""
     values = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)[:, metric]
     names = [name.removeprefix("shop/") for name in snapshot.node_ids]
     return {(names[a], names[b]): value for (a, b), value in zip(snapshot.edge_index.T, values.tolist(), strict=True)}
@@ -103,20 +105,20 @@ def calls(snapshot: MeshSnapshot, metric: int) -> dict[Ends, float]:
 
 @pytest.fixture(scope="module")
 def healthy(mesh: LiveMesh) -> tuple[MeshSnapshot, dict[Ends, Measured]]:
-    """Twenty seconds in which nothing is wrong, the first few of the processes' lives left out."""
+    """Return twenty seconds without a fault, after the first few seconds of the processes."""
     time.sleep(4)
     return after(mesh, 20.0)
 
 
-def test_services_and_calls_are_those_that_there_are(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
+def test_all_services_and_calls_are_found(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
     snapshot, measured = healthy
     assert set(snapshot.node_ids) == {node(service.name) for service in SHOP}
     assert set(calls(snapshot, 0)) == set(expected_rates(RATE)) == {ends for ends in measured if ends[0] != OUTSIDE}
-    assert not snapshot.node_observed[:, 4:6].any()  # Envoy knows nothing of processors and memory
+    assert not snapshot.node_observed[:, 4:6].any()  # Envoy does not measure processors and memory
     assert (snapshot.node_features[:, 6] >= 1).all()  # connections to the service, kept open
 
 
-def test_rates_are_what_was_sent(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
+def test_rates_are_the_rates_of_the_load(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
     snapshot, measured = healthy
     rates, into = calls(snapshot, 0), services(snapshot, 0)
     for ends, wanted in expected_rates(RATE).items():
@@ -131,8 +133,8 @@ def test_rates_are_what_was_sent(healthy: tuple[MeshSnapshot, dict[Ends, Measure
     assert max(calls(snapshot, 1).values()) == 0
 
 
-def test_latencies_are_what_clients_waited(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
-    """A client waits for its own turn on the processor too, and a quantile lies anywhere in its bucket."""
+def test_latencies_are_as_clients_measured_them(healthy: tuple[MeshSnapshot, dict[Ends, Measured]]) -> None:
+    """A client also waits for the processor, and a quantile can be anywhere in its bucket."""
     snapshot, measured = healthy
     p50, p99 = calls(snapshot, 2), calls(snapshot, 3)
     for ends in p50:
@@ -145,14 +147,14 @@ def test_latencies_are_what_clients_waited(healthy: tuple[MeshSnapshot, dict[End
 
 def test_errors_are_seen_at_the_culprit_and_its_callers(mesh: LiveMesh) -> None:
     with apply_trouble(mesh, lambda: mesh.fail(CULPRIT, 0.5)):
-        time.sleep(SETTLED)  # the counter of failures begins with the first one: its birth is no increase
+        time.sleep(SETTLED)  # the counter of failures begins with the first failure, so the first value is no increase
         snapshot, measured = after(mesh, 10.0)
     failing, failed = services(snapshot, 1), calls(snapshot, 1)
     into = measured[CALLER, CULPRIT]
     assert failed[CALLER, CULPRIT] == pytest.approx(into.failures / into.requests, abs=0.1)
     assert failing[node(CULPRIT)] == pytest.approx(0.5, abs=0.2)
     assert failing[node(CALLER)] == pytest.approx(failing[node(CULPRIT)], abs=0.1)
-    assert 0.02 < failing[node("storefront")] < failing[node(CALLER)] / 2  # a quarter of its requests check out
+    assert 0.02 < failing[node("storefront")] < failing[node(CALLER)] / 2  # a quarter of its requests are checkouts
     assert failing[node(ENTRY)] > 0.02
     assert all(failing[node(name)] == 0 for name in ("cart", "catalogue", "stock"))
 
@@ -173,16 +175,16 @@ def test_a_dead_service_is_seen_through_its_callers(mesh: LiveMesh, gone: str) -
         assert np.isnan(services(snapshot, 6)[node(CULPRIT)])  # and its connections are not counted
 
 
-def test_it_is_as_before_once_healed(mesh: LiveMesh) -> None:
+def test_all_values_are_normal_after_the_fault(mesh: LiveMesh) -> None:
     mesh.heal()
-    until = time.monotonic() + PATIENCE_SECONDS  # a busy machine works off what has piled up
+    until = time.monotonic() + PATIENCE_SECONDS  # a busy machine has a backlog
     while max(services((snapshot := after(mesh, WINDOW)[0]), 1).values()) > 0:
         assert time.monotonic() < until, snapshot
     assert set(snapshot.node_ids) == {node(service.name) for service in SHOP}
 
 
 def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
-    """Snapshots as they become due, with the times they would have at the usual pace."""
+    """Yield snapshots when they are due, with the times that they would have at the usual pace."""
     began, stamp = time.time(), datetime(2026, 3, 2, 10, tzinfo=UTC)
     with open_source(mesh, WINDOW) as source:
         for i in range(count):
@@ -195,7 +197,7 @@ def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
 
 @asynccontextmanager
 async def open_session(folder: Path, manager: Alertmanager) -> AsyncIterator[Session]:
-    """What judges the shop, keeps what it knows of it, and tells of its incidents."""
+    """A detector of the shop: it keeps the mesh's state and sends notifications of its incidents."""
     receivers = [{"url": manager.url}]
     session = Session(NAMESPACE, Settings(store={"path": folder / "state"}, notify={"alertmanagers": receivers}))
     try:
@@ -206,14 +208,14 @@ async def open_session(folder: Path, manager: Alertmanager) -> AsyncIterator[Ses
 
 
 async def push_and_alert(session: Session, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
-    """Push snapshots as they become due, and yield their verdicts; notifications are sent meanwhile."""
+    """Push snapshots when they are due and yield their verdicts. Notifications are sent at the same time."""
     snapshots = lapse(mesh, count, first)
     while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
         yield VerdictDocument.model_validate_json(await session.push(snapshot))
 
 
 async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert]:
-    """The active alerts, once they are of these severities: they are posted apart from the verdicts."""
+    """Wait until the active alerts have these severities, and return them. They are not sent with the verdicts."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             found = await asyncio.to_thread(manager.alerts)
@@ -223,7 +225,7 @@ async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert
 
 
 def describe_verdicts(verdicts: Sequence[VerdictDocument]) -> str:
-    """What the detector saw, a line for each snapshot."""
+    """Describe the verdicts, a line for each snapshot."""
     return "\n".join(
         f"{v.sequence:3d} {v.status:10} score {v.mesh_score:6.2f} p {v.probability:.3f} incidents {len(v.incidents)} "
         + " ".join(f"{s.service}={s.score:.2f}({s.reasons[0].metric if s.reasons else '-'})" for s in v.suspects[:3])

@@ -1,4 +1,4 @@
-"""The service behind a real nginx with the file that we ship, below a path and at the root."""
+"""The service behind a real nginx with the shipped file, below a path and at the root."""
 
 import gzip
 import json
@@ -40,12 +40,12 @@ SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 60, fault_from=40)
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The service as it is seen through nginx.
+    """The service behind nginx.
 
     Attributes:
-        nginx: that stands before it.
-        client: that pushes through it.
-        mesh: name of a mesh that nobody else pushes.
+        nginx: the proxy.
+        client: pushes through the proxy.
+        mesh: name of a mesh that no other test pushes.
     """
 
     nginx: Nginx
@@ -54,13 +54,13 @@ class Front:
 
     @property
     def url(self) -> str:
-        """Where people find the page; ends with a slash."""
+        """URL of the page; ends with a slash."""
         return self.nginx.url
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Of a service behind no proxy."""
+    """Port of a service without a proxy."""
     (free,) = free_ports(1)
     state = tmp_path_factory.mktemp("state")
     with start_service("--set", f"store.path={state}", "--set", "limits.max_ahead_seconds=inf", "--port", str(free)):
@@ -80,27 +80,27 @@ def front(port: int, request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="module")
 def incident(front: Front) -> str:
-    """Of the mesh, still open."""
+    """Id of the mesh's open incident."""
     for snapshot in SNAPSHOTS:
         verdict = front.client.push(front.mesh, snapshot)
     return verdict.incidents[0].id
 
 
 class Events:
-    """A stream, line by line as it comes."""
+    """A stream of events, read line by line."""
 
     def __init__(self, response: httpx.Response) -> None:
         assert response.status_code == 200
-        assert "content-encoding" not in response.headers, "packing waits for a full block"
+        assert "content-encoding" not in response.headers, "compression would wait for a full block"
         self._lines = response.iter_lines()
 
     def until(self, beginning: str) -> str:
-        """The rest of the first line that begins so."""
+        """Return the rest of the first line with this beginning."""
         return next(line.removeprefix(beginning) for line in self._lines if line.startswith(beginning))
 
 
 def event_time(verdict: VerdictDocument) -> str:
-    """Its time as events tell it."""
+    """Return the verdict's time in the format of events."""
     at: str = verdict.model_dump(mode="json")["observed_at"]
     return at
 
@@ -111,7 +111,7 @@ def stream(front: Front, **query: str) -> Any:
     return httpx.stream("GET", path, params=query, headers=headers, timeout=PATIENCE_SECONDS)
 
 
-def test_the_page_and_all_its_files_come(front: Front) -> None:
+def test_the_page_and_all_its_files_are_served(front: Front) -> None:
     with httpx.Client(follow_redirects=False) as http:
         if front.url != f"{front.nginx.origin}/":
             without = http.get(front.url.removesuffix("/"))
@@ -119,7 +119,7 @@ def test_the_page_and_all_its_files_come(front: Front) -> None:
                 301,
                 front.url.removeprefix(front.nginx.origin),
             )
-            assert http.get(front.nginx.origin).status_code == 404, "what is not ours is not answered by us"
+            assert http.get(front.nginx.origin).status_code == 404, "TAGAE does not answer other paths"
         page = http.get(front.url)
         assert (page.status_code, page.headers["content-encoding"]) == (200, "gzip")
         assert "script-src 'self'" in page.headers["content-security-policy"]
@@ -134,14 +134,14 @@ def test_the_page_and_all_its_files_come(front: Front) -> None:
 
 def test_headers_do_not_change_redirects(front: Front) -> None:
     """Any client may send these, and nginx passes on headers that it is not configured to set."""
-    told = {
+    headers = {
         "x-forwarded-prefix": "/evil",
         "x-forwarded-host": "evil",
         "x-forwarded-proto": "ftp",
         "forwarded": "host=evil",
     }
     for path in ("", "openapi.json", "nowhere"):
-        plain, other = httpx.get(front.url + path), httpx.get(front.url + path, headers=told)
+        plain, other = httpx.get(front.url + path), httpx.get(front.url + path, headers=headers)
         assert plain.content == other.content
         assert b"evil" not in other.content
 
@@ -152,44 +152,44 @@ def test_an_event_comes_within_a_second_of_its_verdict_and_idle_streams_send_com
         events = Events(response)
         assert events.until("data: ")
         for snapshot in SNAPSHOTS[1:4]:
-            told = event_time(front.client.push(front.mesh, snapshot))
+            observed_at = event_time(front.client.push(front.mesh, snapshot))
             answered = time.monotonic()
-            assert json.loads(events.until("data: "))["observed_at"] == told
+            assert json.loads(events.until("data: "))["observed_at"] == observed_at
             assert time.monotonic() - answered < 1 * TIME_FACTOR
         events.until(": nothing new")
-        assert time.monotonic() - answered < WAIT_SECONDS + 2 * TIME_FACTOR, "nginx holds nothing back"
+        assert time.monotonic() - answered < WAIT_SECONDS + 2 * TIME_FACTOR, "nginx does not buffer events"
 
 
-def test_who_goes_makes_room_and_who_comes_back_misses_nothing(front: Front) -> None:
+def test_a_closed_stream_makes_room_and_a_reopened_one_misses_nothing(front: Front) -> None:
     front.client.push(front.mesh, SNAPSHOTS[4])
     with stream(front) as response:
         last = Events(response).until("id: ")
-    told = [event_time(front.client.push(front.mesh, snapshot)) for snapshot in SNAPSHOTS[5:8]]
+    times = [event_time(front.client.push(front.mesh, snapshot)) for snapshot in SNAPSHOTS[5:8]]
     for _ in range(ServeSettings().max_streams + 3):
         with stream(front, since=last) as response:
             events = Events(response)
-            assert [events.until("id: ") for _ in told] == told
+            assert [events.until("id: ") for _ in times] == times
 
 
-def test_who_follows_outlives_an_nginx_that_is_replaced(front: Front) -> None:
+def test_a_stream_resumes_after_a_restart_of_nginx(front: Front) -> None:
     front.client.push(front.mesh, SNAPSHOTS[8])
     with stream(front) as response:
         events = Events(response)
         last = events.until("id: ")
         front.nginx.end()
-        with pytest.raises(httpx.RemoteProtocolError):  # broken off, and seen to be
+        with pytest.raises(httpx.RemoteProtocolError):  # the connection broke, and the client notices
             events.until("id: ")
     front.nginx.start()
-    told = event_time(front.client.push(front.mesh, SNAPSHOTS[9]))
+    observed_at = event_time(front.client.push(front.mesh, SNAPSHOTS[9]))
     with stream(front, since=last) as response:
-        assert Events(response).until("id: ") == told
+        assert Events(response).until("id: ") == observed_at
 
 
 def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front) -> None:
     (snapshot,) = Simulator(MeshSpec(services=2000, seed=1), snapshots=1).snapshots()
     body = json.dumps(snapshot_document(snapshot))
     large = f"{front.mesh}-large"
-    assert len(body) > 2**20, "which is all that nginx takes by itself"
+    assert len(body) > 2**20, "this is nginx's default limit"
     answer = httpx.post(
         f"{front.url}v1/meshes/{large}/snapshots",
         content=body,
@@ -197,7 +197,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
         timeout=PATIENCE_SECONDS,
     )
     assert (answer.status_code, answer.json()["status"]) == (200, "warming_up")
-    assert front.client.push(large, snapshot).sequence == 1, "the same in Arrow is the same"
+    assert front.client.push(large, snapshot).sequence == 1, "the same snapshot in Arrow gives the same verdict"
     with httpx.stream("GET", f"{front.url}v1/meshes/{large}/graph", headers={"accept-encoding": "gzip"}) as graph:
         packed = b"".join(graph.iter_raw())
     assert len(json.loads(gzip.decompress(packed))["services"]) == 2000
@@ -207,7 +207,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
         assert refused.status_code == status
 
 
-def test_what_is_said_is_kept_and_links_lead_here(front: Front, incident: str) -> None:
+def test_feedback_is_stored_and_links_lead_to_the_proxy(front: Front, incident: str) -> None:
     front.client.give_feedback(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
     assert [said.incident for said in front.client.feedback(front.mesh)] == [incident]
     links = AlertLinks(external_url=front.url).urls(front.mesh, incident)
@@ -222,7 +222,7 @@ def test_what_is_said_is_kept_and_links_lead_here(front: Front, incident: str) -
     assert front.client.feedback(front.mesh) == []
 
 
-def test_a_mute_is_kept_and_lifted(front: Front, incident: str) -> None:
+def test_a_mute_is_stored_and_removed(front: Front, incident: str) -> None:
     end = SNAPSHOTS[-1].observed_at + timedelta(hours=2)
     mute = front.client.mute(front.mesh, MuteDocument(services=[SNAPSHOTS[-1].node_ids[0]], end=end, reason="moved"))
     assert [one.id for one in front.client.mutes(front.mesh)] == [mute.id]
@@ -231,7 +231,7 @@ def test_a_mute_is_kept_and_lifted(front: Front, incident: str) -> None:
 
 
 def test_a_client_waits_for_an_absent_service_behind_a_proxy(front: Front, tmp_path: Path) -> None:
-    """The one behind is another nginx here, since it is back in no time."""
+    """Another nginx stands for the service, because it restarts at once."""
     outer = Nginx(tmp_path, int(front.nginx.origin.rpartition(":")[2]), "/")
     outer.start()
     try:
@@ -246,6 +246,6 @@ def test_a_client_waits_for_an_absent_service_behind_a_proxy(front: Front, tmp_p
         outer.end()
 
 
-def test_a_refusal_keeps_its_words(front: Front) -> None:
+def test_a_refusal_keeps_its_message(front: Front) -> None:
     with pytest.raises(UnknownMesh, match="nowhere"):
         front.client.verdict("nowhere")

@@ -41,7 +41,7 @@ def samples(file: Path) -> dict[tuple[str, str], list[tuple[float, float]]]:
     return found
 
 
-def test_counters_grow_by_what_a_snapshot_says(tmp_path: Path) -> None:
+def test_counters_grow_at_the_rates_of_the_snapshot(tmp_path: Path) -> None:
     file = tmp_path / "text"
     count = write([snapshot(AT), snapshot(AT + timedelta(seconds=10), rate=20)], file, Export(10.0, 1, (100.0, 400.0)))
     found = samples(file)
@@ -66,7 +66,7 @@ def test_counters_grow_by_what_a_snapshot_says(tmp_path: Path) -> None:
     }
 
 
-def test_what_was_not_observed_is_not_counted(tmp_path: Path) -> None:
+def test_unobserved_values_are_not_counted(tmp_path: Path) -> None:
     file = tmp_path / "text"
     seen = [snapshot(AT + timedelta(seconds=10 * i), p50=p50) for i, p50 in enumerate([0.1, np.nan, 0.1])]
     write(seen, file, Export(10.0, 2, (100.0,)))

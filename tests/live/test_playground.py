@@ -1,4 +1,4 @@
-"""``make mesh``: a mesh that TAGAE can watch with the settings written for it, and that its commands break."""
+"""``make mesh``: TAGAE can watch the mesh with the settings that it writes, and its commands break the mesh."""
 
 import json
 import re
@@ -31,7 +31,7 @@ pytestmark = [
 
 @dataclass(frozen=True, slots=True)
 class Playground:
-    """A running mesh: its process, the folder of its settings, and what it said until it was ready."""
+    """A running mesh: its process, the folder of its settings, and its output until it was ready."""
 
     process: subprocess.Popen[str]
     folder: Path

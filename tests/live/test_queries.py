@@ -1,4 +1,4 @@
-"""Every query that we send is one that a real Prometheus understands."""
+"""A real Prometheus understands every query that we send."""
 
 import subprocess
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """One that has scraped nothing."""
+    """Run a Prometheus without data."""
     monitor = Monitor(tmp_path_factory.mktemp("empty"))
     try:
         monitor.wait()
@@ -46,15 +46,15 @@ def all_queries() -> Iterator[tuple[str, Query]]:
 
 
 @pytest.mark.parametrize("window", [60.0, 7.5])
-def test_it_is_understood(prometheus: Prometheus, window: float) -> None:
+def test_prometheus_accepts_the_query(prometheus: Prometheus, window: float) -> None:
     queries = {name: query.at(window) for name, query in all_queries()}
     answers = prometheus.ask(queries, datetime.now(UTC), within=20.0)
     assert {name: answer.detail for name, answer in answers.items() if answer.failed} == {}
     assert not any(len(answer.samples) for answer in answers.values())
 
 
-def test_a_pod_may_use_its_limits_else_its_requests_else_its_node(tmp_path: Path) -> None:
-    """A workload while it is rolled out, its new pod with a limit; beside it one of which nothing is said."""
+def test_capacity_is_the_limit_else_the_request_else_the_node(tmp_path: Path) -> None:
+    """One workload is being rolled out, and its new pod has a limit. Another has neither limits nor requests."""
     cores = {
         'kube_pod_container_resource_limits{namespace="shop",pod="cart-new",container="app",resource="cpu"}': 2,
         'kube_pod_container_resource_requests{namespace="shop",pod="cart-new",container="app",resource="cpu"}': 1,
@@ -74,7 +74,7 @@ def test_a_pod_may_use_its_limits_else_its_requests_else_its_node(tmp_path: Path
         ),
         'kube_pod_owner{namespace="shop",pod="store-0",owner_kind="StatefulSet",owner_name="store"}',
     ]
-    told = {**cores, **dict.fromkeys(there, 1)}
+    constants = {**cores, **dict.fromkeys(there, 1)}
     wanted = {"cart": 2.75, "store": 64}
     asked = {
         "expr": RESOURCES["cpu_capacity"].at(60.0),
@@ -84,7 +84,7 @@ def test_a_pod_may_use_its_limits_else_its_requests_else_its_node(tmp_path: Path
             for workload, value in wanted.items()
         ],
     }
-    series = [{"series": name, "values": f"{value}x9"} for name, value in told.items()]
+    series = [{"series": name, "values": f"{value}x9"} for name, value in constants.items()]
     file = tmp_path / "capacity.test.yaml"
     file.write_bytes(msgspec.json.encode({"tests": [{"input_series": series, "promql_expr_test": [asked]}]}))
     command = [find_program("promtool") or "promtool", "test", "rules", str(file)]

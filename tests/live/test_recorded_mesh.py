@@ -1,4 +1,4 @@
-"""A simulated mesh through a real Prometheus and back: what comes out is what went in."""
+"""A simulated mesh, exported to a real Prometheus and read back, has the same values."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -26,13 +26,13 @@ pytestmark = [
 ]
 INTERVAL, SNAPSHOTS = 15.0, 8
 ASKING = QueryOptions(interval_seconds=INTERVAL, window_seconds=12.0, within_seconds=20.0)  # within one interval
-WIDTH = FINE_MS[1] / FINE_MS[0] - 1 + 0.02  # of a bucket, and three digits of its bounds
+WIDTH = FINE_MS[1] / FINE_MS[0] - 1 + 0.02  # width of a bucket, and three digits of its bounds
 Recorded = tuple[list[MeshSnapshot], list[Poll]]
 
 
 @pytest.fixture(scope="module")
 def recorded_mesh(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What was simulated, and what Prometheus says of the same instants."""
+    """The simulated snapshots, and what was read from Prometheus at the same instants."""
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
     simulator = Simulator(MeshSpec(services=30, seed=5, start=start, latent=0.2), snapshots=SNAPSHOTS)
     victim = simulator.node_ids[candidates(simulator.mesh, "error_burst")[0]]
@@ -47,12 +47,12 @@ def recorded_mesh(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 def pair_snapshots(recorded: Recorded) -> Iterator[tuple[MeshSnapshot, MeshSnapshot]]:
-    """Sent and read, of every instant; rows of the one in the order of the other."""
+    """Yield the exported and the read snapshot of every instant, with rows in the same order."""
     sent, polls = recorded
     assert [poll.at for poll in polls] == [one.observed_at for one in sent]
     for one, poll in zip(sent, polls, strict=True):
         assert poll.snapshot is not None, poll.why
-        busy = np.flatnonzero(one.edge_features[:, 0] > 0)  # a call without traffic is no call
+        busy = np.flatnonzero(one.edge_features[:, 0] > 0)  # a call without traffic does not exist
         yield one.take(np.arange(one.num_nodes), busy), _ordered(poll.snapshot, one, busy)
 
 
@@ -87,8 +87,8 @@ def test_services_and_calls_and_their_rates(recorded_mesh: Recorded) -> None:
 def test_errors_are_the_larger_of_both_views(recorded_mesh: Recorded) -> None:
     worst = 0.0
     for sent, read in pair_snapshots(recorded_mesh):
-        told = sent.edge_observed[:, 1]
-        np.testing.assert_allclose(read.edge_features[told, 1], sent.edge_features[told, 1], atol=1e-4)
+        observed = sent.edge_observed[:, 1]
+        np.testing.assert_allclose(read.edge_features[observed, 1], sent.edge_features[observed, 1], atol=1e-4)
         destination, (rate, share) = read.edge_index[1], read.edge_features[:, :2].T
         called = np.bincount(destination, rate, read.num_nodes)
         of_callers = np.bincount(destination, rate * share, read.num_nodes) / np.maximum(called, 1e-12)
@@ -96,7 +96,7 @@ def test_errors_are_the_larger_of_both_views(recorded_mesh: Recorded) -> None:
         known = sent.node_observed[:, :2].all(axis=1)
         np.testing.assert_allclose(read.node_features[known, 1], np.maximum(own, of_callers)[known], atol=1e-4)
         worst = max(worst, float(read.node_features[:, 1].max()))
-    assert worst > 0.3  # the fault is among them
+    assert worst > 0.3  # the errors include the fault
 
 
 def test_quantiles_lie_within_a_buckets_width(recorded_mesh: Recorded) -> None:

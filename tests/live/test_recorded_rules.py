@@ -28,13 +28,13 @@ pytestmark = [
     pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
 SCRAPE, INTERVAL, WINDOW = 2.0, 4.0, 24.0
-TOLERANCE = 0.02  # a scrape that came late on a busy machine; two instants of a window
+TOLERANCE = 0.02  # a late scrape on a busy machine; two instants of a window
 MADE = next(iter(Simulator(MeshSpec(services=40, calls_per_service=3.0, seed=5), snapshots=1).snapshots()))
 
 
 @dataclass
 class Polled:
-    """One instant in every way."""
+    """One instant, polled in every way."""
 
     raw: Poll
     recorded: Poll
@@ -83,14 +83,14 @@ def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
 
 
 def _ordered(snapshot: MeshSnapshot | None) -> MeshSnapshot:
-    """Services and calls by name."""
+    """Sort services and calls by name."""
     assert snapshot is not None
     nodes = np.argsort(snapshot.node_ids)
     ends = [(snapshot.node_ids[a], snapshot.node_ids[b]) for a, b in snapshot.edge_index.T]
     return snapshot.take(nodes, sorted(range(len(ends)), key=lambda i: ends[i]))
 
 
-def test_rules_are_read_from_that_size_on_while_they_are_fresh(polled_snapshots: Polled) -> None:
+def test_rules_are_read_from_a_minimum_size_while_they_are_fresh(polled_snapshots: Polled) -> None:
     read = [
         polled_snapshots.raw.recorded,
         polled_snapshots.recorded.recorded,
@@ -129,7 +129,7 @@ def test_the_snapshot_is_the_same_and_what_was_exported(polled_snapshots: Polled
             np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=1e-5, err_msg=f"{side} {name}")
     busy = made.take(np.arange(made.num_nodes), np.flatnonzero(made.edge_features[:, 0] > 0))
     assert busy.node_ids == read.node_ids
-    for i in (0, 1):  # rates and errors; quantiles are those of buckets
+    for i in (0, 1):  # rates and errors are exact; quantiles come from buckets
         np.testing.assert_allclose(read.edge_features[:, i], busy.edge_features[:, i], rtol=TOLERANCE, atol=1e-5)
     assert (read.edge_features[:, 1] > 0).any()
     resources = slice(4, 6)

@@ -1,4 +1,4 @@
-"""A recorded incident through a real Prometheus: judged as the recording itself is, within what telemetry loses.
+"""A recorded incident, replayed through a real Prometheus, has the recording's verdicts within stated tolerances.
 
 ``pytest -m live -s tests/live/test_replayed_incident.py`` prints the figures that docs/research-log.md has.
 """
@@ -39,15 +39,15 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a replay may be from its recording.
+    """How much a replay may differ from its recording.
 
     Attributes:
         status: least share of snapshots with the same status.
         suspect: least share of snapshots, of those in which both have an incident, with the same first suspect.
-        late: most snapshots by which an incident begins at another time.
-        longer: most snapshots by which it ends at another time. One more snapshot above the page level can move the end
-            by the eight quiet snapshots that it takes.
-        score: the most by which half of the mesh scores differ, over the larger of score and 1.
+        late: most snapshots between the two beginnings of an incident.
+        longer: most snapshots between its two ends. One more snapshot above the page level can move the end by eight
+            snapshots, because an incident ends after eight quiet ones.
+        score: largest median difference of mesh scores, relative to the larger of score and 1.
     """
 
     status: float
@@ -59,7 +59,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Likeness:
-    """Of a replay to its recording; as ``Tolerance``."""
+    """Differences between a replay and its recording; fields as in ``Tolerance``."""
 
     status: float
     suspect: float
@@ -91,7 +91,7 @@ def lines(file: Path) -> list[Line]:
 
 
 def incidents(verdicts: list[Line]) -> list[tuple[int, int]]:
-    """First and last snapshot of each."""
+    """Return the first and last snapshot of each incident."""
     found: dict[str, tuple[int, int]] = {}
     for i, verdict in enumerate(verdicts):
         for incident in verdict["incidents"]:
@@ -100,7 +100,7 @@ def incidents(verdicts: list[Line]) -> list[tuple[int, int]]:
 
 
 def likeness(recorded: list[Line], replayed: list[Line]) -> Likeness:
-    """Of verdicts of the same instants; the same incidents must be there."""
+    """Compare verdicts of the same instants, which must have the same incidents."""
     assert [line["observed_at"] for line in recorded] == [line["observed_at"] for line in replayed]
     wanted, came = incidents(recorded), incidents(replayed)
     assert len(came) == len(wanted), (wanted, came)
@@ -125,7 +125,7 @@ def likeness(recorded: list[Line], replayed: list[Line]) -> Likeness:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 60 services, amid changes that kube-state-metrics can tell; a slow service, then one that fails."""
+    """Record 60 services with changes that kube-state-metrics reports; one service is slow, later another fails."""
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
     spec = MeshSpec(services=60, seed=7, start=start)
     faults, changes = plan_scenario(
@@ -138,10 +138,10 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
         minimum_rate=10.0,
         levels=("major", "critical"),
     )
-    told = [change for change in changes if change.kind not in ("canary", "node_drain")]
+    reported = [change for change in changes if change.kind not in ("canary", "node_drain")]
     folder = tmp_path_factory.mktemp("recording") / "mesh"
     with RecordingWriter(folder, spec.interval_seconds) as writer:
-        for snapshot in Simulator(spec, faults, told, SNAPSHOTS).snapshots():
+        for snapshot in Simulator(spec, faults, reported, SNAPSHOTS).snapshots():
             writer.write(snapshot)
     return folder
 
@@ -149,7 +149,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def replay_verdicts(
     snapshots: list[MeshSnapshot], folder: Path, export: Export, windows: tuple[float, ...]
 ) -> Iterator[list[Line]]:
-    """Verdicts of the period as Prometheus remembers it, for each width of the window over which rates are taken."""
+    """Return verdicts of the period from Prometheus' history, for each width of the rates' window."""
     cluster, output = Cluster(), folder / "verdicts.jsonl"
     with prometheus_with_history(snapshots, folder, export, [cluster.after(one) for one in snapshots]) as monitor:
         period = ("--from", snapshots[0].observed_at.isoformat(), "--to", snapshots[-1].observed_at.isoformat())
@@ -172,7 +172,7 @@ def replay_verdicts(
         ),
     ],
 )
-def test_a_replayed_incident_is_judged_as_it_was(
+def test_a_replayed_incident_has_the_verdicts_of_its_recording(
     recording: Path,
     tmp_path: Path,
     bounds: tuple[float, ...],
@@ -192,7 +192,7 @@ def test_a_replayed_incident_is_judged_as_it_was(
 
 
 def clear_unmeasurable(snapshot: MeshSnapshot) -> MeshSnapshot:
-    """What a mesh would have of it: where no failures are known there were none, and beside a median there is a p99."""
+    """Keep what a mesh would measure: unknown failures become none, and a median needs a p99."""
     nodes, calls = (
         np.where(seen, values, np.nan)
         for seen, values in (
@@ -214,8 +214,8 @@ def clear_unmeasurable(snapshot: MeshSnapshot) -> MeshSnapshot:
 
 
 @pytest.mark.skipif(not BOUTIQUE.is_dir(), reason="no recording of Online Boutique in ../shared/recordings")
-def test_four_hours_of_a_real_system_are_judged_as_they_were(tmp_path: Path) -> None:
-    """Of Online Boutique, a snapshot a minute, faults every eight minutes."""
+def test_four_hours_of_a_real_system_have_the_verdicts_of_the_recording(tmp_path: Path) -> None:
+    """Replay Online Boutique: a snapshot a minute, faults every eight minutes."""
     snapshots = [clear_unmeasurable(one) for one in list(RecordingReader(BOUTIQUE).snapshots())[:240]]
     with RecordingWriter(tmp_path / "slice", 60.0) as writer:
         for snapshot in snapshots:

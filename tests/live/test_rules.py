@@ -1,4 +1,4 @@
-"""The alert rules that we ship, as promtool reads and tests them."""
+"""promtool checks and tests the shipped alert rules."""
 
 import subprocess
 from pathlib import Path
@@ -24,7 +24,7 @@ pytestmark = [
     ],
     ids=["check", "test"],
 )
-def test_promtool_is_content(arguments: list[str]) -> None:
+def test_promtool_accepts_the_rules(arguments: list[str]) -> None:
     done = subprocess.run(
         ["promtool", *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )

@@ -1,4 +1,4 @@
-"""The scrape jobs that we ship, in a real Prometheus: Ray's names become ours, and nothing is counted twice."""
+"""The shipped scrape jobs in a real Prometheus: Ray's names become ours, and nothing is counted twice."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
 ]
-# As Ray 2.60 writes it.
+# In the format of Ray 2.60.
 OF_ALL = (
     'Component="core_worker",NodeAddress="192.0.2.2",SessionName="session_2026-11-21_22-50-54",Version="2.60.0",'
     'WorkerId="{worker}",application="tagae",'
@@ -45,7 +45,7 @@ ray_serve_num_router_requests_total{{{FIRST},deployment="MeshSession",replica="s
 
 
 def ingress() -> str:
-    """What the ingress says of the same verdicts."""
+    """Return the ingress's metrics of the same verdicts."""
     instruments = PrometheusInstruments(replica="i1")
     instruments.count(PREDICTIONS, 109, model_version="8c", status="normal")
     instruments.count(PARTS_MISSING, 0)
@@ -57,7 +57,7 @@ def ingress() -> str:
 
 @contextmanager
 def serve_text(text: str) -> Iterator[str]:
-    """One page, and where it is."""
+    """Serve one page and yield its address."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -67,7 +67,7 @@ def serve_text(text: str) -> Iterator[str]:
             self.wfile.write(text.encode())
 
         def log_message(self, *_: Any) -> None:
-            """Not into the output of the tests."""
+            """Keep requests out of the output of the tests."""
 
     with ThreadingHTTPServer((LOOPBACK, 0), Page) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -79,7 +79,7 @@ def serve_text(text: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus that scrapes both pages as shipped, with the alerts beside."""
+    """Run a Prometheus with the shipped jobs for both pages and the shipped alerts."""
     with serve_text(RAY) as of_ray, serve_text(ingress()) as of_ingress:
         scrapes = jobs({"tagae": [of_ingress], "tagae-ray": [of_ray]}, 0.5)
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
@@ -93,7 +93,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def samples(url: str, query: str) -> list[dict[str, Any]]:
-    """Of an instant vector."""
+    """Return the samples of an instant vector."""
     answer = httpx.get(f"{url}/api/v1/query", params={"query": query}, trust_env=False, timeout=PATIENCE_SECONDS)
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["data"]["result"]
@@ -101,11 +101,11 @@ def samples(url: str, query: str) -> list[dict[str, Any]]:
 
 
 def values(url: str, query: str) -> dict[str, float]:
-    """By job."""
+    """Return values by job."""
     return {one["metric"].get("job", ""): float(one["value"][1]) for one in samples(url, query)}
 
 
-def test_rays_names_become_ours_with_who_said_so(url: str) -> None:
+def test_rays_names_become_ours_with_the_replica_as_a_label(url: str) -> None:
     (one,) = samples(url, 'tagae_predictions_total{status="normal"}')
     labels = {name: one["metric"][name] for name in ("application", "deployment", "replica", "job", "model_version")}
     assert labels == {
@@ -117,12 +117,12 @@ def test_rays_names_become_ours_with_who_said_so(url: str) -> None:
     }
     assert one["value"][1] == "109"
     assert samples(url, '{__name__=~"ray_tagae_.+"}') == []
-    assert len(samples(url, "ray_serve_num_router_requests_total")) == 1  # Ray's own keep theirs
+    assert len(samples(url, "ray_serve_num_router_requests_total")) == 1  # Ray's own metrics keep their names
 
 
-def test_a_new_process_is_no_new_series(url: str) -> None:
-    told = {name for one in samples(url, '{__name__=~"tagae_.+"}') for name in one["metric"]}
-    assert not {name for name in told if name.startswith("otel_")} | ({"WorkerId", "SessionName"} & told)
+def test_a_new_process_makes_no_new_series(url: str) -> None:
+    label_names = {name for one in samples(url, '{__name__=~"tagae_.+"}') for name in one["metric"]}
+    assert not {name for name in label_names if name.startswith("otel_")} | ({"WorkerId", "SessionName"} & label_names)
     stages = samples(url, 'tagae_stage_seconds_bucket{le="+Inf",stage="lay"}')
     assert {one["metric"]["replica"]: one["value"][1] for one in stages} == {"s1": "109", "s2": "1"}
 
@@ -136,7 +136,7 @@ def test_metrics_of_both_jobs_are_counted_once(url: str) -> None:
     assert values(url, "tagae_mesh_services") == {"tagae": 3.0}
 
 
-def test_alerts_see_rays_series(url: str) -> None:
+def test_alerts_use_rays_series(url: str) -> None:
     waiting = "ray_tagae_notices_waiting > 0 or tagae_notices_waiting > 0"
     assert waiting in (DEPLOY / "prometheus" / "tagae.rules.yaml").read_text()
     assert values(url, waiting) == {"tagae-ray": 2.0}
@@ -144,8 +144,8 @@ def test_alerts_see_rays_series(url: str) -> None:
     assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
 
 
-def test_the_shipped_file_is_one_that_prometheus_reads(url: str) -> None:
-    """All of it but how pods are found: Debian's Prometheus is built without Kubernetes."""
+def test_prometheus_reads_the_shipped_file(url: str) -> None:
+    """Check all of it except the discovery of pods: Debian's Prometheus is built without Kubernetes."""
     text = (DEPLOY / "prometheus" / "scrape.yaml").read_text()
     assert "kubernetes_sd_configs:\n      - role: pod\n" in text
     given = httpx.get(f"{url}/api/v1/status/config", trust_env=False).json()["data"]["yaml"]

@@ -1,4 +1,4 @@
-"""A small shop: who calls whom, how often, and how long each takes."""
+"""A small shop: its services, their calls, and their durations."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ class Call:
 
     Attributes:
         to: the service called.
-        share: of its requests in which it is made.
-        needed: the answer fails if this call fails; else it is made do without.
+        share: of its requests that make the call.
+        needed: if this call fails, the answer fails. Otherwise the service answers without it.
     """
 
     to: str
@@ -26,9 +26,9 @@ class Service:
 
     Attributes:
         name: in the namespace ``shop``.
-        seconds: median of its own time for a request; log-normal.
+        seconds: median of its own time for a request, which is log-normal.
         spread: sigma of its logarithm.
-        calls: made one after the other.
+        calls: made one after another.
     """
 
     name: str
@@ -50,20 +50,20 @@ SHOP = (
     Service("payment", 0.020),
     Service("stock", 0.004),
 )
-ENTRY = "edge"  # where traffic from outside comes in
+ENTRY = "edge"  # receives the traffic from outside
 
 
 def node(name: str) -> str:
-    """Its id in a snapshot."""
+    """Return a service's id in a snapshot."""
     return f"{NAMESPACE}/{name}"
 
 
 def expected_rates(entry: float, services: tuple[Service, ...] = SHOP) -> dict[tuple[str, str], float]:
-    """Calls a second by (source, destination), while all goes well and ``entry`` requests a second come in."""
+    """Return calls a second by (source, destination) without faults, at ``entry`` requests a second."""
     into = {service.name: 0.0 for service in services}
     into[ENTRY] = entry
     made: dict[tuple[str, str], float] = {}
-    for service in services:  # callers stand before those they call
+    for service in services:  # callers come before their callees
         for call in service.calls:
             rate = into[service.name] * call.share
             made[service.name, call.to] = rate

@@ -68,9 +68,9 @@ def test_with_a_single_caller_the_trajectory_of_the_call_still_counts() -> None:
     # One layer decides: within the first, service 1 hears its only caller with attention 1 whatever the call is like.
     graph, other = batch_tasks([task], CPU), batch_tasks([changed], CPU)
     with torch.inference_mode():
-        before, heard, _ = NET.first(graph.nodes, NET.trajectory(graph.edges), graph.callers, graph.callees)
-        after, now_heard, _ = NET.first(other.nodes, NET.trajectory(other.edges), other.callers, other.callees)
-    assert (now_heard - heard)[1].abs().max() > 1e-3
+        before, output_before, _ = NET.first(graph.nodes, NET.trajectory(graph.edges), graph.callers, graph.callees)
+        after, output_after, _ = NET.first(other.nodes, NET.trajectory(other.edges), other.callers, other.callees)
+    assert (output_after - output_before)[1].abs().max() > 1e-3
     assert (after - before)[1].abs().max() > 1e-3
     assert (decode(changed).embeddings - decode(task).embeddings)[1].abs().max() > 1e-3
 
@@ -176,8 +176,8 @@ def test_load_is_expected_without_the_load_of_now() -> None:
     for row in (0, 3):
         before, after = decode(task), decode(with_node_inputs(task, row, CURRENT, 5.0))
         assert after.node_expected[row, RATE] == before.node_expected[row, RATE]
-    heard = decode(with_node_inputs(task, 0, [RATE], 5.0)).node_expected - decode(task).node_expected
-    assert heard[1, RATE].abs() > 1e-3, "a caller's load explains it"
+    change = decode(with_node_inputs(task, 0, [RATE], 5.0)).node_expected - decode(task).node_expected
+    assert change[1, RATE].abs() > 1e-3, "a caller's load explains it"
 
 
 def test_a_call_is_expected_without_what_it_is_now() -> None:

@@ -35,10 +35,13 @@ def test_calls_that_a_busy_caller_suddenly_drops_are_evidence_against_their_dest
     evidence = evidence_of(*fallen)
     assert surprise_of(evidence) == DROPPED_SURPRISE
     assert surprise_of(evidence, CART) == 0
-    row, told = evidence.names.index(SERVICES[STORE]), evidence.explanation
-    assert SERIES[told.series[row, 0]] == DROPPED
-    assert told.peers[told.peer[row, 0]] == SERVICES[CART]
-    assert (told.observed[row, 0], told.expected[row, 0]) == (pytest.approx(7.5), pytest.approx(50, rel=0.2))
+    row, explanation = evidence.names.index(SERVICES[STORE]), evidence.explanation
+    assert SERIES[explanation.series[row, 0]] == DROPPED
+    assert explanation.peers[explanation.peer[row, 0]] == SERVICES[CART]
+    assert (explanation.observed[row, 0], explanation.expected[row, 0]) == (
+        pytest.approx(7.5),
+        pytest.approx(50, rel=0.2),
+    )
 
 
 def test_a_fall_counts_only_if_it_lasts_and_is_deep() -> None:

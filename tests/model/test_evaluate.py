@@ -53,12 +53,12 @@ def verdicts(
     return found
 
 
-def judged(truth: GroundTruth, lines: Sequence[Verdict]) -> RecordingResult:
+def evaluate_verdicts(truth: GroundTruth, lines: Sequence[Verdict]) -> RecordingResult:
     return evaluate_recording(truth, align_verdicts(lines, truth), pages_per_day=1.0)
 
 
 def of(truth: GroundTruth, lines: Sequence[Verdict]) -> DetectorMetrics:
-    return compute_metrics([judged(truth, lines)])
+    return compute_metrics([evaluate_verdicts(truth, lines)])
 
 
 def test_the_worked_example() -> None:
@@ -188,14 +188,12 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
     truth = stream(last=3)
     lines = verdicts(truth, [1, 2])
 
-    def moved(line: Verdict, seconds: float) -> Verdict:
+    def move(line: Verdict, seconds: float) -> Verdict:
         return Verdict(
             line.observed_at + timedelta(seconds=seconds), 0, line.status, line.mesh_score, 0.0, 0.0, (), line.incidents
         )
 
-    placed = align_verdicts(
-        [moved(lines[1], 20), moved(lines[2], -31), moved(lines[3], 0), moved(lines[2], 1000)], truth
-    )
+    placed = align_verdicts([move(lines[1], 20), move(lines[2], -31), move(lines[3], 0), move(lines[2], 1000)], truth)
     assert placed.status == ("missing", "anomalous", "missing", "normal")
     assert placed.unplaced == 2
     assert [page.begin for page in placed.pages] == [at(1)]
@@ -204,11 +202,16 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
 def test_an_incident_is_one_page_with_its_first_and_its_strongest_ranking() -> None:
     truth = stream(last=4)
 
-    def told(i: int, *incidents: tuple[str, float, str]) -> Verdict:
+    def build_verdict(i: int, *incidents: tuple[str, float, str]) -> Verdict:
         known = tuple(Incident(n, TEN, Severity.MINOR, s, (Suspect(who, 1.0),), (who,)) for n, s, who in incidents)
         return Verdict(at(i), i, Status.NORMAL, 1.0, 1.0, 0.5, (), known)
 
-    lines = [told(0), told(1, ("x", 2, "a/b")), told(2, ("x", 5, "a/c"), ("y", 1, "b/b")), told(3, ("x", 5, "a/d"))]
+    lines = [
+        build_verdict(0),
+        build_verdict(1, ("x", 2, "a/b")),
+        build_verdict(2, ("x", 5, "a/c"), ("y", 1, "b/b")),
+        build_verdict(3, ("x", 5, "a/d")),
+    ]
     x, y = align_verdicts(lines, truth).pages
     assert (x.id, x.begin, x.suspects, x.affected) == ("x", at(1), ("a/c",), {"a/c"})
     assert (y.id, y.begin) == ("y", at(2))
@@ -313,8 +316,8 @@ def test_intervals() -> None:
 
 def test_recordings_are_pooled_by_incident_and_compared_pair_by_pair() -> None:
     short, long = stream(span(5, 6)), stream(span(5, 6, "shop/web"), span(13, 14))
-    good = [judged(short, verdicts(short, [5])), judged(long, verdicts(long, [5, 13]))]
-    bad = [judged(short, verdicts(short, [5])), judged(long, verdicts(long, [0]))]
+    good = [evaluate_verdicts(short, verdicts(short, [5])), evaluate_verdicts(long, verdicts(long, [5, 13]))]
+    bad = [evaluate_verdicts(short, verdicts(short, [5])), evaluate_verdicts(long, verdicts(long, [0]))]
     found = compute_metrics(good)
     assert found.recall is not None
     assert found.false_alarms is not None

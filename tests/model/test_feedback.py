@@ -38,7 +38,7 @@ shown = st.tuples(surprise, surprise, surprise)
 quick = settings(max_examples=60, deadline=None)
 
 
-def said(incident: PastIncident, was_incident: bool, culprit: str = "") -> Feedback:
+def feedback_on(incident: PastIncident, was_incident: bool, culprit: str = "") -> Feedback:
     return feedback_on_past(incident, was_incident=was_incident, culprit=culprit, given_at=at(20))
 
 
@@ -46,10 +46,10 @@ def missed(*services: str, since: float, until: float) -> Feedback:
     return feedback_on_missed(f"m-{since}", services, at(since), at(until), given_at=at(20))
 
 
-NONE = said(PAGED, was_incident=False)
+NONE = feedback_on(PAGED, was_incident=False)
 
 
-def told(*feedback: Feedback) -> IncidentMemory:
+def memory_with(*feedback: Feedback) -> IncidentMemory:
     memory = MEMORY
     for one in feedback:
         memory = memory.add_feedback(one)
@@ -70,7 +70,7 @@ def after(symptoms: Symptoms) -> IncidentMemory:
     """An incident that showed these symptoms was none."""
     unspoken = replace(MEMORY, past=(PAGED, replace(OPEN, excess={})))
     noted = unspoken.record_open(["shop/pay"], excess(showing(symptoms), LEVEL), at(21))
-    return noted.add_feedback(said(noted.past[-1], was_incident=False))
+    return noted.add_feedback(feedback_on(noted.past[-1], was_incident=False))
 
 
 @quick
@@ -87,8 +87,8 @@ def test_what_was_no_incident_pages_no_more_nor_does_less_of_it(symptoms: Sympto
 @given(shown)
 def test_more_unusual_evidence_than_a_false_alarm_raises_an_alert(symptoms: Symptoms) -> None:
     if page(symptoms, MEMORY) > LEVEL:
-        stranger = (symptoms[0] + 2 * MARGIN, symptoms[1] + 2 * MARGIN, symptoms[2] + 2 * MARGIN)
-        assert page(stranger, after(symptoms), "shop/pay") > LEVEL
+        stronger = (symptoms[0] + 2 * MARGIN, symptoms[1] + 2 * MARGIN, symptoms[2] + 2 * MARGIN)
+        assert page(stronger, after(symptoms), "shop/pay") > LEVEL
 
 
 def test_another_symptom_pages_as_before() -> None:
@@ -100,23 +100,25 @@ def test_another_symptom_pages_as_before() -> None:
 
 def test_missed_incidents_lower_the_level_up_to_a_bound() -> None:
     reports = [missed("shop/cart", since=i, until=i) for i in (1, 2, 11)]
-    assert page((4.6, 0.0, 0.0), told(reports[0])) == pytest.approx(4.6 + LOWERED)
-    assert page((4.6, 0.0, 0.0), told(*reports)) == pytest.approx(4.6 + LOWERED_AT_MOST)
-    assert page((0.0, 0.0, 0.0), told(*reports)) == 0, "where nothing shows there is nothing to page for"
-    assert page((4.6, 0.0, 0.0), told(NONE, reports[0])) == pytest.approx(4.6 + LOWERED), "a raise is given up first"
-    assert page((4.6, 0.0, 0.0), told(reports[0], NONE)) == pytest.approx(4.6 - 1.4), "the later word counts"
+    assert page((4.6, 0.0, 0.0), memory_with(reports[0])) == pytest.approx(4.6 + LOWERED)
+    assert page((4.6, 0.0, 0.0), memory_with(*reports)) == pytest.approx(4.6 + LOWERED_AT_MOST)
+    assert page((0.0, 0.0, 0.0), memory_with(*reports)) == 0, "where nothing shows there is nothing to page for"
+    assert page((4.6, 0.0, 0.0), memory_with(NONE, reports[0])) == pytest.approx(4.6 + LOWERED), (
+        "a raise is given up first"
+    )
+    assert page((4.6, 0.0, 0.0), memory_with(reports[0], NONE)) == pytest.approx(4.6 - 1.4), "the later word counts"
 
 
 def test_no_incident_ends_and_its_services_are_cold_and_learned_from() -> None:
-    memory = told(said(OPEN, was_incident=False))
+    memory = memory_with(feedback_on(OPEN, was_incident=False))
     assert (memory.open, memory.above_level) == ((), {"shop/cart": (0b1, at(20))})
     assert not memory.is_in_incident(NAMES).any()
-    assert told(said(OPEN, was_incident=True)).open == MEMORY.open
+    assert memory_with(feedback_on(OPEN, was_incident=True)).open == MEMORY.open
 
 
 def test_of_each_incident_the_last_word_is_kept_until_it_is_taken_back() -> None:
-    other = said(OPEN, was_incident=True, culprit="shop/pay")
-    memory = told(NONE, other, said(PAGED, was_incident=True))
+    other = feedback_on(OPEN, was_incident=True, culprit="shop/pay")
+    memory = memory_with(NONE, other, feedback_on(PAGED, was_incident=True))
     assert [(one.incident, one.was_incident) for one in memory.feedback] == [("i-2", True), ("i-1", True)]
     assert memory.remove_feedback("i-1").feedback == (other,)
     assert MEMORY.remove_feedback("i-1") == MEMORY
@@ -124,9 +126,9 @@ def test_of_each_incident_the_last_word_is_kept_until_it_is_taken_back() -> None
 
 def test_scores_of_what_was_none_are_let_in_and_of_what_was_missed_taken_out() -> None:
     assert MEMORY.threshold(100) == 8.0
-    assert told(NONE).threshold(100) == 59.0
-    assert told(said(PAGED, was_incident=True)).threshold(100) == 8.0
-    assert told(missed("shop/front", since=12, until=14)).threshold(100) == 6.0
+    assert memory_with(NONE).threshold(100) == 59.0
+    assert memory_with(feedback_on(PAGED, was_incident=True)).threshold(100) == 8.0
+    assert memory_with(missed("shop/front", since=12, until=14)).threshold(100) == 6.0
     crossed = replace(MEMORY, past=(PAGED, replace(OPEN, since=at(7))))
     assert crossed.add_feedback(NONE).threshold(100) == 56.0, "another incident was open from 7 on"
 
@@ -140,7 +142,7 @@ def test_scores_are_kept_with_their_times_up_to_a_number() -> None:
 
 
 def test_a_culprit_is_preferred_in_groups_alike() -> None:
-    memory = told(said(PAGED, was_incident=True, culprit="shop/pay"))
+    memory = memory_with(feedback_on(PAGED, was_incident=True, culprit="shop/pay"))
 
     def added(*members: str) -> float:
         nats = preference(memory.feedback, NAMES, [members])

@@ -86,9 +86,9 @@ def test_centre_and_spread_of_normal_noise_are_found() -> None:
 @pytest.mark.parametrize("sigmas", [-6.0, 3.0, 10.0])
 def test_a_step_is_measured_in_sigmas(sigmas: float) -> None:
     series = Series(200).settle()
-    told = series.see(SIGMA * sigmas)
-    np.testing.assert_allclose(told.now, (told.value - told.expected) / told.spread, rtol=1e-5)
-    assert np.median(told.now) == pytest.approx(sigmas, rel=0.2)
+    deviation = series.see(SIGMA * sigmas)
+    np.testing.assert_allclose(deviation.now, (deviation.value - deviation.expected) / deviation.spread, rtol=1e-5)
+    assert np.median(deviation.now) == pytest.approx(sigmas, rel=0.2)
 
 
 def test_deviations_of_normal_noise_are_about_standard_normal() -> None:
@@ -184,9 +184,9 @@ def test_the_spread_has_a_floor() -> None:
     series = Series()
     for _ in range(500):
         series.see(1.0)
-    told = series.see(1.0 + CHANNEL.floor)
-    assert CHANNEL.floor <= told.spread < 1.2 * CHANNEL.floor
-    assert 0.8 < told.now <= 1.0
+    deviation = series.see(1.0 + CHANNEL.floor)
+    assert CHANNEL.floor <= deviation.spread < 1.2 * CHANNEL.floor
+    assert 0.8 < deviation.now <= 1.0
 
 
 def test_what_is_not_measured_teaches_nothing_and_pauses() -> None:
@@ -321,9 +321,9 @@ def test_the_argument_is_unchanged() -> None:
     filters, before = series.filters, series.filters.copy()
     deviation = series.see(1.0)
     np.testing.assert_array_equal(filters, before)
-    told = deviation.past_short.copy()
+    past = deviation.past_short.copy()
     series.see(9.0)
-    np.testing.assert_array_equal(deviation.past_short, told)
+    np.testing.assert_array_equal(deviation.past_short, past)
 
 
 @pytest.mark.parametrize(("sigmas", "is_normal"), [(3.0, True), (25.0, False)])

@@ -272,8 +272,8 @@ def test_an_incident_keeps_what_was_planned_near_it_longer_than_changes_are_reme
     watch.memory = watch.memory.advance_changes([mine, elsewhere], 3).advance_changes([], 3)
     watch.see(group(1, 3))
     watch.memory = watch.memory.attach_changes(at(10), 15.0)
-    (told,) = watch.memory.open
-    assert told.changes == (NearbyChange(mine, at(9)),)
+    (incident,) = watch.memory.open
+    assert incident.changes == (NearbyChange(mine, at(9)),)
     later = PlannedChange("scale_out", NAMES[3])
     watch.memory = (
         watch.memory.advance_changes([later], 3)
@@ -327,11 +327,11 @@ def test_the_memory_given_is_unchanged() -> None:
 def test_a_planned_change_exposes_its_service_as_long_as_it_is_remembered() -> None:
     memory = IncidentMemory().advance_changes([PlannedChange("deploy", "shop/b", "v2")], POLICY.change_memory)
     names = ["shop/a", "shop/b"]
-    told = []
+    exposed = []
     for _ in range(POLICY.change_intervals + 2):
-        told.append(memory.has_planned_change(names).tolist())
+        exposed.append(memory.has_planned_change(names).tolist())
         memory = memory.advance_changes((), POLICY.change_memory)
-    assert told == [[False, True]] * (POLICY.change_intervals + 1) + [[False, False]]
+    assert exposed == [[False, True]] * (POLICY.change_intervals + 1) + [[False, False]]
     retired = IncidentMemory().advance_changes([PlannedChange("deletion", "shop/b", "")], POLICY.change_memory)
     assert not retired.has_planned_change(names).any()
 

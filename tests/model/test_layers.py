@@ -20,10 +20,10 @@ def attention(seed: int = 0) -> Attention:
 
 def test_neighbourhoods_are_the_sampled_calls_by_service() -> None:
     listener, speaker = torch.tensor([2, 0, 2, 1]), torch.tensor([0, 1, 1, 2])
-    heard = Neighbourhoods.of(listener, speaker, torch.tensor([True, True, True, False]), 4)
-    assert heard.indptr.tolist() == [0, 1, 1, 3, 3]
-    assert heard.indices.tolist() == [1, 0, 1]
-    assert heard.edges.tolist() == [1, 0, 2]
+    neighbourhoods = Neighbourhoods.of(listener, speaker, torch.tensor([True, True, True, False]), 4)
+    assert neighbourhoods.indptr.tolist() == [0, 1, 1, 3, 3]
+    assert neighbourhoods.indices.tolist() == [1, 0, 1]
+    assert neighbourhoods.edges.tolist() == [1, 0, 2]
 
 
 def test_without_trajectories_attention_is_gatv2() -> None:

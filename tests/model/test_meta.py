@@ -73,9 +73,7 @@ def when(index: int, learned: int = 100, missing: tuple[int, ...] = ()) -> Verdi
     return VerdictContext(at(index), index + 1, learned, 15.0, LEVEL, LEVEL, missing)
 
 
-def judged(
-    *scenes: Evidence, learned: int = 100, missing: tuple[int, ...] = ()
-) -> tuple[list[Verdict], IncidentMemory]:
+def judge(*scenes: Evidence, learned: int = 100, missing: tuple[int, ...] = ()) -> tuple[list[Verdict], IncidentMemory]:
     memory, verdicts = IncidentMemory(), []
     for i, scene in enumerate(scenes):
         verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i, learned, missing))
@@ -84,7 +82,7 @@ def judged(
 
 
 def test_nothing_is_paged_or_called_normal_while_warming_up() -> None:
-    verdicts, memory = judged(*[evidence(12.0, 1.0)] * 4, learned=POLICY.warm_up - 1)
+    verdicts, memory = judge(*[evidence(12.0, 1.0)] * 4, learned=POLICY.warm_up - 1)
     assert {v.status for v in verdicts} == {Status.WARMING_UP}
     assert all(v.incidents == () for v in verdicts)
     assert memory.above_level == {}
@@ -93,14 +91,14 @@ def test_nothing_is_paged_or_called_normal_while_warming_up() -> None:
 
 
 def test_a_part_that_was_not_scored_is_no_normal() -> None:
-    (verdict,), _ = judged(evidence(1.0, services=15), missing=(2,))
+    (verdict,), _ = judge(evidence(1.0, services=15), missing=(2,))
     assert (verdict.status, verdict.coverage, verdict.missing_parts) == (Status.PARTIAL, 0.75, (2,))
 
 
 def test_warming_up_is_said_before_partial_and_anomalous_before_all() -> None:
-    (verdict,), _ = judged(evidence(1.0, services=15), learned=3)
+    (verdict,), _ = judge(evidence(1.0, services=15), learned=3)
     assert verdict.status is Status.WARMING_UP
-    verdicts, _ = judged(*[evidence(9.0, services=15)] * 2)
+    verdicts, _ = judge(*[evidence(9.0, services=15)] * 2)
     assert [v.status for v in verdicts] == [Status.PARTIAL, Status.ANOMALOUS]
 
 
@@ -108,21 +106,21 @@ MODERATE = LEVEL - LASTING_DECADES + 0.5
 
 
 def test_a_moderate_deviation_that_lasts_raises_an_alert() -> None:
-    verdicts, memory = judged(*[evidence(1.0)] * 3, *[evidence(MODERATE)] * 14)
+    verdicts, memory = judge(*[evidence(1.0)] * 3, *[evidence(MODERATE)] * 14)
     assert [bool(v.incidents) for v in verdicts] == [False] * (3 + POLICY.lasting) + [True] * 2
     (incident,) = verdicts[-1].incidents
     assert incident.since == at(3), "it began with the first of the snapshots that count"
     assert incident.score == verdicts[-1].mesh_score == pytest.approx(MODERATE + LASTING_DECADES)
     (past,) = memory.past
     raised = evidence(max(MODERATE - max(past.excess["a/s0"]), 0.0))
-    assert not judged(*[raised] * 20)[0][-1].incidents, "after feedback the same raises none"
+    assert not judge(*[raised] * 20)[0][-1].incidents, "after feedback the same raises none"
 
 
 @pytest.mark.parametrize("times", [8, POLICY.lasting - 1])
 def test_a_moderate_deviation_that_comes_and_goes_raises_none(times: int) -> None:
     order = np.random.default_rng(0).permutation(POLICY.lasting_of).tolist()
     scenes = [evidence(MODERATE if i < times else 1.0) for i in order * 4]
-    assert not any(v.incidents for v in judged(*scenes)[0])
+    assert not any(v.incidents for v in judge(*scenes)[0])
 
 
 def test_what_lasts_while_the_mesh_warms_up_does_not_count() -> None:
@@ -134,20 +132,20 @@ def test_what_lasts_while_the_mesh_warms_up_does_not_count() -> None:
 
 def test_a_large_deviation_gains_nothing_when_it_lasts() -> None:
     large = LEVEL + LASTING_DECADES + 1
-    scores = [v.mesh_score for v in judged(*[evidence(large)] * 20)[0]]
+    scores = [v.mesh_score for v in judge(*[evidence(large)] * 20)[0]]
     assert scores == pytest.approx([large] * 20)
 
 
 def test_duration_does_not_rank_suspects() -> None:
     scene = evidence(MODERATE, 1.0, calls=((0, 1),))
-    verdicts, _ = judged(*[scene] * 14)
+    verdicts, _ = judge(*[scene] * 14)
     before, after = ([s.score for s in v.suspects] for v in (verdicts[5], verdicts[-1]))
     assert verdicts[-1].incidents
     np.testing.assert_allclose(before, after, rtol=1e-6)
 
 
 def test_a_page_takes_k_of_n_and_has_its_start() -> None:
-    verdicts, _ = judged(evidence(1.0), evidence(9.0), evidence(9.5))
+    verdicts, _ = judge(evidence(1.0), evidence(9.0), evidence(9.5))
     assert [len(v.incidents) for v in verdicts] == [0, 0, 1]
     (incident,) = verdicts[2].incidents
     assert incident.since == at(1)
@@ -157,7 +155,7 @@ def test_a_page_takes_k_of_n_and_has_its_start() -> None:
 
 def test_an_incident_recovers_while_its_services_are_quiet() -> None:
     quiet, alerting = evidence(1.0), evidence(9.0)
-    verdicts, _ = judged(alerting, alerting, quiet, quiet, alerting, alerting)
+    verdicts, _ = judge(alerting, alerting, quiet, quiet, alerting, alerting)
     found = [v.incidents[0] for v in verdicts[1:]]
     assert [incident.recovering for incident in found] == [False, True, True, True, False], "two snapshots confirm"
     assert len({incident.id for incident in found}) == 1
@@ -165,14 +163,14 @@ def test_an_incident_recovers_while_its_services_are_quiet() -> None:
 
 def test_services_that_call_each_other_are_one_page_and_others_another() -> None:
     scene = evidence(9.0, 8.0, 7.0, 1.0, calls=((0, 1),))
-    (_, verdict), _ = judged(scene, scene)
+    (_, verdict), _ = judge(scene, scene)
     assert sorted(i.affected for i in verdict.incidents) == [("a/s0", "a/s1"), ("a/s2",)]
 
 
 def test_affected_neighbours_belong_to_the_incident_and_raise_no_alert_alone() -> None:
     weak = 0.7 * LEVEL
     scene = evidence(9.0, weak, weak, calls=((1, 0),))
-    (_, verdict), _ = judged(scene, scene)
+    (_, verdict), _ = judge(scene, scene)
     (incident,) = verdict.incidents
     assert incident.affected == ("a/s0", "a/s1")
 
@@ -188,12 +186,12 @@ def test_affected_neighbours_belong_to_the_incident_and_raise_no_alert_alone() -
 )
 def test_severity_is_how_far_and_how_wide(page: tuple[float, ...], severity: Severity) -> None:
     scene = evidence(*page, calls=tuple((i, i + 1) for i in range(len(page) - 1)))
-    (_, verdict), _ = judged(scene, scene)
+    (_, verdict), _ = judge(scene, scene)
     assert [i.severity for i in verdict.incidents] == [severity]
 
 
 def test_suspects_are_filled_without_any_incident() -> None:
-    (verdict,), _ = judged(evidence(0.5, 0.2, 0.1))
+    (verdict,), _ = judge(evidence(0.5, 0.2, 0.1))
     assert verdict.status is Status.NORMAL
     assert {s.service for s in verdict.suspects} == {"a/s0", "a/s1", "a/s2"}
     assert sum(s.score for s in verdict.suspects) == pytest.approx(1, abs=1e-5)
@@ -202,35 +200,37 @@ def test_suspects_are_filled_without_any_incident() -> None:
 def test_unusual_services_are_suspected_for_any_ranking() -> None:
     """Of two services with the same evidence, the one whose page score is a decade higher is e times as suspect, but
     where both are as strange as can be."""
-    nobody = np.zeros(2, np.float32)
-    for lower, told in ((4.0, PAGE_NATS), (MOST_DECADES, 0.0)):
+    no_preference = np.zeros(2, np.float32)
+    for lower, nats in ((4.0, PAGE_NATS), (MOST_DECADES, 0.0)):
         scene = replace(evidence(4.0, 4.0), page=np.array([lower, lower + 1], np.float32))
-        found = {s.service: s.score for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)}
-        assert found["a/s1"] / found["a/s0"] == pytest.approx(np.exp(told), rel=1e-4)
+        found = {
+            s.service: s.score for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), no_preference)
+        }
+        assert found["a/s1"] / found["a/s0"] == pytest.approx(np.exp(nats), rel=1e-4)
 
 
 def test_exchange_is_what_the_inputs_are_when_latency_and_errors_change_places() -> None:
-    told = evidence(4.0, 2.0, 1.0)
-    kinds = np.random.default_rng(3).uniform(0, 9, told.kinds.shape).astype(np.float32)
+    original = evidence(4.0, 2.0, 1.0)
+    kinds = np.random.default_rng(3).uniform(0, 9, original.kinds.shape).astype(np.float32)
     exchanged = kinds.copy()
     for latency, error in COUNTERPARTS.items():
         pair = [latency, error]
         exchanged[:, pair] = kinds[:, pair[::-1]]
-    before, after = (rank_inputs(replace(told, kinds=k), np.arange(3)) for k in (kinds, exchanged))
+    before, after = (rank_inputs(replace(original, kinds=k), np.arange(3)) for k in (kinds, exchanged))
     assert not torch.equal(before, after)
     assert torch.equal(before[:, rank_exchange()], after)
 
 
 def test_reasons_are_in_the_metrics_unit() -> None:
     scene = evidence(9.0, 8.0, calls=((1, 0),))
-    told = replace(scene.explanation, peers=("a/s1",))
-    told.series[0, 1:] = SERIES.index("p99_latency", OWN), SERIES.index(MOVED)
-    told.peer[0, 1:] = 0
-    told.observed[0, 1:], told.expected[0, 1:] = (1.5, 40.0), (0.2, 0.0)
-    told.load[0], told.gone[0] = 1.4, 4
-    scene = replace(scene, explanation=told)
-    nobody = np.zeros(2, np.float32)
-    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), nobody)}
+    explanation = replace(scene.explanation, peers=("a/s1",))
+    explanation.series[0, 1:] = SERIES.index("p99_latency", OWN), SERIES.index(MOVED)
+    explanation.peer[0, 1:] = 0
+    explanation.observed[0, 1:], explanation.expected[0, 1:] = (1.5, 40.0), (0.2, 0.0)
+    explanation.load[0], explanation.gone[0] = 1.4, 4
+    scene = replace(scene, explanation=explanation)
+    no_preference = np.zeros(2, np.float32)
+    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), no_preference)}
     own, call, moved = found["a/s0"].reasons
     assert (own.metric, own.source) == ("error_rate", "")
     assert (own.observed, own.expected) == pytest.approx((0.25, 0.01))
@@ -245,12 +245,12 @@ def test_reasons_are_in_the_metrics_unit() -> None:
 def test_a_change_at_its_services_is_attached_to_the_incident_and_stays() -> None:
     mine, other = PlannedChange("deploy", "a/s0", "v2"), PlannedChange("deploy", "a/s1")
     memory = IncidentMemory().advance_changes([mine, other], 3)
-    told = []
+    changes = []
     for i in range(1, 8):
         memory = memory.advance_changes([], 3)
         verdict, memory = build_verdict(meta(), evidence(9.0, 1.0), memory, POLICY, when(i))
-        told += [incident.changes for incident in verdict.incidents]
-    assert told == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when it pages"
+        changes += [incident.changes for incident in verdict.incidents]
+    assert changes == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when it pages"
 
 
 def test_a_group_is_suspected_with_its_neighbours() -> None:
@@ -261,14 +261,14 @@ def test_a_group_is_suspected_with_its_neighbours() -> None:
 
 def test_the_threshold_leaves_snapshots_with_alerts_out() -> None:
     quiet = [evidence(float(x)) for x in (1, 2, 3)]
-    verdicts, memory = judged(*quiet, evidence(9.0), evidence(9.0), evidence(9.0))
+    verdicts, memory = judge(*quiet, evidence(9.0), evidence(9.0), evidence(9.0))
     assert verdicts[0].threshold == 0
     assert memory.scores == (1.0, 2.0, 3.0, 9.0)  # the first hot snapshot had alerted nobody yet
     assert verdicts[-1].threshold == pytest.approx(np.percentile([1, 2, 3, 9], 99))
 
 
 def test_a_mesh_without_candidates_has_a_verdict() -> None:
-    (verdict,), _ = judged(evidence(services=0, total=0))
+    (verdict,), _ = judge(evidence(services=0, total=0))
     assert (verdict.mesh_score, verdict.suspects, verdict.coverage) == (0.0, (), 1.0)
     assert 0 <= verdict.probability <= 1
 

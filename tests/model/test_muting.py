@@ -134,9 +134,9 @@ def test_a_muted_service_takes_no_place_among_the_candidates() -> None:
     count = 3 * MOST_CANDIDATES
     order = np.random.default_rng(0).permutation(count)
     assert _candidates(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
-    hushed = np.zeros(count, bool)
-    hushed[order[:MOST_CANDIDATES]] = True
-    assert _candidates(order, hushed).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
+    muted_rows = np.zeros(count, bool)
+    muted_rows[order[:MOST_CANDIDATES]] = True
+    assert _candidates(order, muted_rows).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
 
 
 Step = tuple[list[float], list[bool], list[bool]]  # page scores, who is affected, who is muted
@@ -151,18 +151,20 @@ steps = st.lists(
 calls = st.lists(st.tuples(*[st.integers(0, 5)] * 2), max_size=8)
 
 
-def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -> tuple[IncidentMemory, set[str]]:
+def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime) -> tuple[IncidentMemory, set[str]]:
     """As ``meta.judge`` follows incidents, and whom mutes hide."""
-    scores, affected, hushed = np.array(told[0], np.float32), np.array(told[1]), np.array(told[2])
-    who = tuple(name for name, is_it in zip(NAMES, hushed, strict=True) if is_it)
+    scores, affected, muted_rows = np.array(inputs[0], np.float32), np.array(inputs[1]), np.array(inputs[2])
+    who = tuple(name for name, is_it in zip(NAMES, muted_rows, strict=True) if is_it)
     hot, confirmed = confirm_services(memory.above_level, NAMES, scores, LEVEL, POLICY, now)
     memory = replace(memory, above_level=hot, active_mutes=muted(*who) if who else ActiveMutes()).without_muted()
-    found, hidden = split_muted(groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, hushed)
+    found, hidden = split_muted(
+        groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, muted_rows
+    )
     alive, seen = follow(
         memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [Culprit()] * len(found), 4
     )
     for group in seen.values():
-        assert not hushed[group.rows].any()
+        assert not muted_rows[group.rows].any()
     for incident in alive:
         assert not set(incident.members) & set(who)
     return replace(memory, open=alive), {NAMES[i] for i in hidden}
@@ -170,38 +172,38 @@ def step(memory: IncidentMemory, told: Step, pairs: np.ndarray, now: datetime) -
 
 @settings(max_examples=150, deadline=None)
 @given(steps, calls)
-def test_a_muted_service_is_never_part_of_an_incident(told: list[Step], pairs: list[tuple[int, int]]) -> None:
+def test_a_muted_service_is_never_part_of_an_incident(drawn_steps: list[Step], pairs: list[tuple[int, int]]) -> None:
     index = np.array(pairs, np.int64).reshape(-1, 2).T
     memory, plain = IncidentMemory(), IncidentMemory()
-    for i, one in enumerate(told):
+    for i, one in enumerate(drawn_steps):
         memory, hidden = step(memory, one, index, at(i))
         unmuted = (*one[:2], [False] * len(NAMES))
-        plain, nobody = step(plain, unmuted, index, at(i))
+        plain, hidden_unmuted = step(plain, unmuted, index, at(i))
         assert memory.above_level == plain.above_level, "it is watched as ever"
         assert hidden <= {name for name, is_it in zip(NAMES, one[2], strict=True) if is_it}
-        assert not nobody
+        assert not hidden_unmuted
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps, calls)
-def test_without_mutes_groups_are_the_same(told: list[Step], pairs: list[tuple[int, int]]) -> None:
+def test_without_mutes_groups_are_the_same(drawn_steps: list[Step], pairs: list[tuple[int, int]]) -> None:
     index = np.array(pairs, np.int64).reshape(-1, 2).T
-    for scores, affected, _ in told:
+    for scores, affected, _ in drawn_steps:
         confirmed = np.array(scores) > LEVEL
         found = groups(confirmed | np.array(affected), confirmed, index)
-        heard, hidden = split_muted(found, confirmed, np.zeros(len(NAMES), bool))
-        assert [(g.rows.tolist(), g.confirmed) for g in heard] == [(g.rows.tolist(), g.confirmed) for g in found]
+        kept, hidden = split_muted(found, confirmed, np.zeros(len(NAMES), bool))
+        assert [(g.rows.tolist(), g.confirmed) for g in kept] == [(g.rows.tolist(), g.confirmed) for g in found]
         assert len(hidden) == 0
 
 
 def test_a_muted_service_holds_a_trouble_together_and_cannot_confirm_it() -> None:
     confirmed = np.array([True, True, False])
     one = Group(np.array([0, 1, 2]), True)
-    heard, hidden = split_muted([one], confirmed, np.array([False, True, False]))
-    assert [(g.rows.tolist(), g.confirmed) for g in heard] == [([0, 2], True)]
+    kept, hidden = split_muted([one], confirmed, np.array([False, True, False]))
+    assert [(g.rows.tolist(), g.confirmed) for g in kept] == [([0, 2], True)]
     assert hidden.tolist() == [1]
-    heard, hidden = split_muted([one], confirmed, np.array([True, True, False]))
-    assert [(g.rows.tolist(), g.confirmed) for g in heard] == [([2], False)]
+    kept, hidden = split_muted([one], confirmed, np.array([True, True, False]))
+    assert [(g.rows.tolist(), g.confirmed) for g in kept] == [([2], False)]
     assert hidden.tolist() == [0, 1]
 
 

@@ -61,7 +61,7 @@ class Tab:
     page: Any
     base: str
     complaints: list[str] = field(default_factory=list)
-    strangers: list[str] = field(default_factory=list)
+    foreign_requests: list[str] = field(default_factory=list)
 
     def open(self, path: str) -> None:
         """Go there and wait for a verdict."""
@@ -107,7 +107,10 @@ def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
     one = Tab(page, base)
     page.on("console", lambda said: one.complaints.append(said.text) if is_complaint(said) else None)
     page.on("pageerror", lambda error: one.complaints.append(str(error)))
-    page.on("request", lambda asked: None if asked.url.startswith((base, "data:")) else one.strangers.append(asked.url))
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith((base, "data:")) else one.foreign_requests.append(asked.url),
+    )
     try:
         yield one
     finally:
@@ -128,5 +131,5 @@ def start_demo(*arguments: str) -> Iterator[str]:
 
 def show(base: str) -> dict[str, Any]:
     """What the demo tells its panel."""
-    told: dict[str, Any] = httpx.get(f"{base}/demo/show").raise_for_status().json()
-    return told
+    document: dict[str, Any] = httpx.get(f"{base}/demo/show").raise_for_status().json()
+    return document

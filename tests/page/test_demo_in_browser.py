@@ -37,7 +37,7 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
         assert opened.complaints == []
-        assert opened.strangers == []
+        assert opened.foreign_requests == []
 
 
 @pytest.fixture(scope="module")

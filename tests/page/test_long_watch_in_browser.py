@@ -195,12 +195,12 @@ def test_a_tab_that_becomes_visible_catches_up_at_once(one: Tab) -> None:
 
 
 def test_trouble_that_a_mute_hides_is_not_called_quiet(one: Tab) -> None:
-    push(one.base, "hushed", 0, FAULT_FROM)
-    mute = {"reason": "somebody tries something", "end": "2026-01-01T08:00:00Z"}
-    httpx.post(f"{one.base}/v1/meshes/hushed/mutes", json=mute).raise_for_status()
-    verdict = push(one.base, "hushed", FAULT_FROM, ANOMALOUS)
+    push(one.base, "muted", 0, FAULT_FROM)
+    mute = {"reason": "someone tries something", "end": "2026-01-01T08:00:00Z"}
+    httpx.post(f"{one.base}/v1/meshes/muted/mutes", json=mute).raise_for_status()
+    verdict = push(one.base, "muted", FAULT_FROM, ANOMALOUS)
     assert (verdict["status"], bool(verdict["muted"][0]["hides"])) == ("normal", True)
-    one.page.goto(f"{one.base}/#mesh=hushed")
+    one.page.goto(f"{one.base}/#mesh=muted")
     one.page.wait_for_selector("#verdict.unknown")
     assert one.text("#headline") == "No alerts, but muted services have an incident"
     assert verdict["muted"][0]["hides"][0] in one.text("#story")

@@ -65,15 +65,15 @@ def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
         assert opened.page.url.startswith(outer.url), "relative links need the slash"
         opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the incident shows")
         newest = httpx.get(f"{service}/v1/meshes/shop/verdict").json()
-        told = opened.text("#notes")
-        assert "affected" in told
+        notes = opened.text("#notes")
+        assert "affected" in notes
         say_and_read(opened, service, newest["incidents"][0]["id"])
         assert opened.complaints == []
         for away, event in ((outer, "requestfailed"), (inner, "response")):
             away.end()
             opened.page.wait_for_event(event, asked_for_meshes, timeout=PATIENCE_MS)
             opened.until(lambda: "connection lost" in opened.text("#pulse"), "the page reports the loss")
-            assert opened.text("#notes") == told, "what was known stays in sight"
+            assert opened.text("#notes") == notes, "what was known stays in sight"
             away.start()
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back")
         last = json.dumps(snapshot_document(SNAPSHOTS[-1]))
@@ -81,7 +81,7 @@ def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
         shown = str(len(SNAPSHOTS) - 1)
         opened.until(lambda: opened.page.get_attribute("#scrub", "max") == shown, "the next verdict comes")
         assert [text for text in opened.complaints if not any(words in text for words in NETWORK)] == []
-        assert opened.strangers == []
+        assert opened.foreign_requests == []
 
 
 def asked_for_meshes(asked: Any) -> bool:

@@ -64,4 +64,4 @@ def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> N
                 "the next verdict comes, and none is missing",
             )
         assert [text for text in opened.complaints if not any(words in text for words in NETWORK)] == []
-    assert opened.strangers == []
+    assert opened.foreign_requests == []

@@ -126,7 +126,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         assert cookie(opened) is None
         assert not opened.page.locator("#cards .card").first.is_visible(), "nothing of the mesh is in sight"
         assert console_messages(opened) == []
-        assert opened.strangers == []
+        assert opened.foreign_requests == []
 
 
 def test_a_reader_sees_why_there_are_no_buttons(browser: Any, service: str, tokens: dict[str, str]) -> None:
@@ -176,11 +176,11 @@ def test_a_page_of_another_origin_cannot_use_the_session(
         sign_in(opened, tokens["writer"])
         opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
         with elsewhere(tmp_path) as port:
-            stranger = opened.page.context.new_page()
-            stranger.goto(f"http://{name}:{port}/")
+            other_page = opened.page.context.new_page()
+            other_page.goto(f"http://{name}:{port}/")
             answers: dict[str, int] = {}
-            stranger.on("response", lambda one: answers.update({one.request.method: one.status}))
-            assert stranger.evaluate(send, service) == ["opaque0", "no", "no", "opaque0"], "it reads nothing"
+            other_page.on("response", lambda one: answers.update({one.request.method: one.status}))
+            assert other_page.evaluate(send, service) == ["opaque0", "no", "no", "opaque0"], "it reads nothing"
             is_sent = name == "127.0.0.1"
             opened.until(lambda: {"POST", "GET"} <= answers.keys(), "the answers are in")
             assert (answers["POST"], answers["GET"]) == (403, 200 if is_sent else 401)

@@ -76,7 +76,7 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
         assert [said for said in opened.complaints if not said.startswith(REFUSED)] == []
-        assert opened.strangers == []
+        assert opened.foreign_requests == []
 
 
 def assert_state(one: Tab, state: str, headline: str, title: str) -> None:
@@ -101,9 +101,9 @@ def is_stale(one: Tab) -> bool:
         one.page.evaluate(f"() => getComputedStyle(document.querySelector('{at}')).opacity")
         for at in ("#canvas", "#plot")
     ]
-    told = ["last known state, " in label.inner_text() for label in labels]
-    assert len({*told, *(float(one) < 1 for one in dim)}) == 1, (told, dim)
-    return told[0]
+    labelled = ["last known state, " in label.inner_text() for label in labels]
+    assert len({*labelled, *(float(one) < 1 for one in dim)}) == 1, (labelled, dim)
+    return labelled[0]
 
 
 @contextmanager

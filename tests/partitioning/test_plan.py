@@ -208,8 +208,10 @@ def test_wrong_settings_are_refused(limit: int, seed: int, argument: str) -> Non
 
 
 def _attended(namespaces: np.ndarray, edge_index: np.ndarray) -> Mesh:
-    heard = np.ones(edge_index.shape[1], dtype=bool)
-    return Mesh(namespaces.astype(np.int64), edge_index.astype(np.int64), heard.astype(np.float64), heard, heard)
+    attended = np.ones(edge_index.shape[1], dtype=bool)
+    return Mesh(
+        namespaces.astype(np.int64), edge_index.astype(np.int64), attended.astype(np.float64), attended, attended
+    )
 
 
 def _digest(mesh: Mesh) -> str:

@@ -17,13 +17,13 @@ def carry(old: PartitionPlan, kept: np.ndarray, mesh: Mesh, limit: int, factor: 
 
 def grow(mesh: Mesh, namespaces: list[int], calls: list[tuple[int, int]], weight: float = 1.0) -> Mesh:
     """Append services and attended calls."""
-    heard = np.ones(len(calls), dtype=bool)
+    attended = np.ones(len(calls), dtype=bool)
     return Mesh(
         np.append(mesh.namespaces, namespaces),
         np.concatenate([mesh.edge_index, np.array(calls, dtype=np.int64).reshape(-1, 2).T], axis=1),
         np.append(mesh.edge_weight, np.full(len(calls), weight)),
-        np.append(mesh.attended_callers, heard),
-        np.append(mesh.attended_callees, heard),
+        np.append(mesh.attended_callers, attended),
+        np.append(mesh.attended_callees, attended),
     )
 
 

@@ -456,9 +456,9 @@ def test_without_a_login_only_this_machine_is_served() -> None:
     access = Access(Rules())
     assert outcome(access, "DELETE", "/v1/meshes/shop") == "ok"
     assert outcome(access, "GET", "/v1/meshes", client=("::1", 1)) == "ok"
-    for stranger in (FAR, ("10.0.0.1", 1), ("testclient", 1), None):
-        assert outcome(access, "GET", "/v1/meshes", client=stranger) == "Forbidden"
-        assert outcome(access, "GET", "/healthz", client=stranger) == "ok"
+    for remote in (FAR, ("10.0.0.1", 1), ("testclient", 1), None):
+        assert outcome(access, "GET", "/v1/meshes", client=remote) == "Forbidden"
+        assert outcome(access, "GET", "/healthz", client=remote) == "ok"
     assert outcome(Access(Rules(allow_anonymous=True)), "DELETE", "/v1/meshes/shop", client=FAR) == "ok"
 
 

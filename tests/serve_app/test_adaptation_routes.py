@@ -58,12 +58,14 @@ def test_an_adapter_is_fitted_in_the_background_and_taken_back_by_one_request(
     assert adapter(service) == {"adapter": None, "former": None, "rolled_back_at": None}
     problem(service.http.post(f"{PATH}/rollback"), 409, "no-adapter")
 
-    told = [push(service, MESH, snapshot) for snapshot in days[every - 1 : every + 4]]  # while it is fitted
-    assert [verdict["sequence"] for verdict in told] == list(range(every, every + 5))
+    verdicts = [push(service, MESH, snapshot) for snapshot in days[every - 1 : every + 4]]  # while it is fitted
+    assert [verdict["sequence"] for verdict in verdicts] == list(range(every, every + 5))
     until = time.monotonic() + PATIENCE_SECONDS
     while (found := adapter(service)["adapter"]) is None:  # a request each time; there is no event to wait for
         assert time.monotonic() < until, "no adapter was taken into use"
-    newest = [verdict["observed_at"] for verdict in told].index(found["fitted_at"])  # when the trainer read the store
+    newest = [verdict["observed_at"] for verdict in verdicts].index(
+        found["fitted_at"]
+    )  # when the trainer read the store
     assert found["snapshots"] == every + newest
     assert found["loss_after"] < found["loss_before"]
     steepest = found["curves"][0]

@@ -196,8 +196,8 @@ def test_a_verdict_line_is_one_line_of_json_that_reads_back() -> None:
 
 
 def test_a_reason_that_reads_as_expected_is_left_out() -> None:
-    told, weak = _reason("error_rate", 0.3, 0.0001), _reason("error_rate", 0.0, 0.0001)
-    document = encode_verdict(_verdict(suspects=(Suspect("shop/cart", 0.7, (weak, told, weak)),)))
+    strong, weak = _reason("error_rate", 0.3, 0.0001), _reason("error_rate", 0.0, 0.0001)
+    document = encode_verdict(_verdict(suspects=(Suspect("shop/cart", 0.7, (weak, strong, weak)),)))
     assert [reason.observed for reason in document.suspects[0].reasons] == [0.3]
 
 

@@ -27,9 +27,17 @@ def part(index: int, calls: int) -> PartitionTask:
     """A task of which only the size matters."""
     rows = np.zeros((1, 45), np.float32)
     none = np.zeros(0, np.int64)
-    heard = np.ones(calls, bool)
+    attended = np.ones(calls, bool)
     return PartitionTask(
-        rows, np.zeros((calls, 21), np.float32), np.zeros((2, calls), np.int32), heard, heard, 1, calls, none, index
+        rows,
+        np.zeros((calls, 21), np.float32),
+        np.zeros((2, calls), np.int32),
+        attended,
+        attended,
+        1,
+        calls,
+        none,
+        index,
     )
 
 

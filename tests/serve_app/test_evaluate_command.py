@@ -32,13 +32,15 @@ def write_verdicts(recording: Path, path: Path, right: bool) -> None:
         now = [n for n, fault in enumerate(faults) if fault.start <= snapshot.observed_at < fault.end]
         culprits = [f"{faults[n].details['root_cause_namespace']}/{faults[n].root_cause_service}" for n in now]
         named = tuple(Suspect(who, 0.5) for who in (culprits if right else [snapshot.node_ids[-1]])[: len(now)])
-        told = tuple(
+        open_incidents = tuple(
             Incident(str(n), snapshot.observed_at, Severity.MINOR, 9.0, named, tuple(s.service for s in named))
             for n in now
         )
         status = Status.ANOMALOUS if now else Status.NORMAL
         score, probability = (9.0, 0.9) if now else (1.0, 0.05)
-        lines.append(verdict_line(Verdict(snapshot.observed_at, i, status, score, 4.0, probability, named, told)))
+        lines.append(
+            verdict_line(Verdict(snapshot.observed_at, i, status, score, 4.0, probability, named, open_incidents))
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 

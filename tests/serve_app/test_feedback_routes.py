@@ -142,12 +142,12 @@ def test_a_missed_incident_makes_its_services_page_sooner_and_a_culprit_is_named
     missed = MissedDocument(services=list(members), since=days[20].observed_at)
     after, _ = run(checkpoint, with_feedback(mesh, missed), rest)
     assert max(v.mesh_score for v in after) > max(v.mesh_score for v in before)
-    told_of = next(v.incidents[0] for v in before if v.incidents)
-    second = told_of.suspects[1].service
+    opened = next(v.incidents[0] for v in before if v.incidents)
+    second = opened.suspects[1].service
     named = FeedbackDocument(incident=incident, was_incident=True, culprit=second)
     after, _ = run(checkpoint, with_feedback(mesh, named), rest)
-    share = {s.service: s.score for v in after for i in v.incidents if i.id == told_of.id for s in i.suspects}
-    assert share[second] > told_of.suspects[1].score
+    share = {s.service: s.score for v in after for i in v.incidents if i.id == opened.id for s in i.suspects}
+    assert share[second] > opened.suspects[1].score
 
 
 def test_there_is_room_for_so_much_and_no_more(mesh_after_incident: tuple[Mesh, str], days: list[MeshSnapshot]) -> None:

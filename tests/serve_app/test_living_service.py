@@ -84,9 +84,9 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
     assert float(polls.group(1)) >= QUIET
     assert alert["labels"]["alertname"] == "TagaeIncident"
     assert (alert["labels"]["namespace"], alert["labels"]["service"]) == (namespace, service)
-    told = alert["annotations"]["description"]
-    assert re.search(rf"Planned: began .* deploy of {culprit} \({service}-v1: generation 1 to 2\)", told)
-    assert f"Kubernetes: Unhealthy of {culprit} (Probe failed), " in told
+    description = alert["annotations"]["description"]
+    assert re.search(rf"Planned: began .* deploy of {culprit} \({service}-v1: generation 1 to 2\)", description)
+    assert f"Kubernetes: Unhealthy of {culprit} (Probe failed), " in description
     assert ("deploy", culprit) in {(near["kind"], near["service"]) for near in incident["changes"]}
     assert ("Unhealthy", culprit) in {(near["kind"], near["service"]) for near in incident["events"]}
     assert 'tagae_collector_events_followed{mesh="shop"} 1.0' in metrics

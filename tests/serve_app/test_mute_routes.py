@@ -96,10 +96,10 @@ def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident_se
 
     verdict = push(service, MESH, SNAPSHOTS[PUSHED])
     assert verdict["incidents"] == []
-    (told,) = verdict["muted"]
-    assert set(told["hides"]) <= set(incident_services)
-    assert told["hides"]
-    assert told | {"hides": []} == {
+    (muted,) = verdict["muted"]
+    assert set(muted["hides"]) <= set(incident_services)
+    assert muted["hides"]
+    assert muted | {"hides": []} == {
         "id": mute["id"],
         "origin": "api",
         "services": incident_services,

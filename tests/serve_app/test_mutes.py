@@ -111,8 +111,8 @@ def with_mutes(mesh: Mesh, days: Days, services: Sequence[str] | None, until: in
 def test_a_muted_service_raises_no_alert_and_is_still_scored(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
-    hushed = with_mutes(quiet, days, sorted(affected_services(plain, FAULT)), until=AFTER.stop)
-    verdicts, mesh = run(hushed, days.snapshots[QUIET.stop :])
+    muted = with_mutes(quiet, days, sorted(affected_services(plain, FAULT)), until=AFTER.stop)
+    verdicts, mesh = run(muted, days.snapshots[QUIET.stop :])
     assert not affected_services(verdicts, FAULT)
     assert affected_services(verdicts, OTHER) >= {days.other}
     for i, (verdict, before) in enumerate(zip(verdicts, plain, strict=True), QUIET.stop):
@@ -161,9 +161,9 @@ def test_an_incident_goes_on_without_those_that_are_muted_and_may_still_be_their
 def test_one_that_is_taken_back_leaves_what_there_would_be_without(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
-    hushed = with_mutes(quiet, days, [days.one], until=AFTER.stop)
-    (mute,) = hushed.state.memory.mutes
-    lifted_now = replace(hushed, state=remove_mute(hushed.state, mute.id)[0])
+    muted = with_mutes(quiet, days, [days.one], until=AFTER.stop)
+    (mute,) = muted.state.memory.mutes
+    lifted_now = replace(muted, state=remove_mute(muted.state, mute.id)[0])
     check_same(run(lifted_now, days.snapshots[QUIET.stop :])[0], plain)
     window = with_mutes(quiet, days, None, until=AFTER.stop)
     (mute,) = window.state.memory.mutes
@@ -197,8 +197,8 @@ AT = datetime.fromisoformat("2026-01-01T00:00:00Z")
 def test_what_a_window_hides_does_not_become_ordinary(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
-    hushed = with_mutes(quiet, days, None, until=AFTER.stop)
-    verdicts, mesh = run(hushed, days.snapshots[QUIET.stop : FAULT.start + 10])
+    muted = with_mutes(quiet, days, None, until=AFTER.stop)
+    verdicts, mesh = run(muted, days.snapshots[QUIET.stop : FAULT.start + 10])
     assert days.one in verdicts[-1].muted[0].hides
     state, before = mesh.state, quiet.state
     assert np.array_equal(state.node_filters[EXCEED_COUNT], before.node_filters[EXCEED_COUNT]), "tails"
@@ -212,8 +212,8 @@ def test_what_a_window_hides_does_not_become_ordinary(
 
 
 def test_what_is_hidden_at_one_service_keeps_the_others_learning(run: Running, quiet: Mesh, days: Days) -> None:
-    hushed = with_mutes(quiet, days, [days.one], until=AFTER.stop)
-    _, mesh = run(hushed, days.snapshots[QUIET.stop : AFTER.stop])
+    muted = with_mutes(quiet, days, [days.one], until=AFTER.stop)
+    _, mesh = run(muted, days.snapshots[QUIET.stop : AFTER.stop])
     state: MeshState = mesh.state
     assert set(state.memory.last_hidden) == {days.one}
     teaches = _read_fit_data(state, set(range(len(state.window)))).teaches
@@ -282,9 +282,9 @@ def test_an_annotation_comes_through_prometheus_and_mutes(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
     """The same mesh through the stand-in, with what kube-state-metrics says of its workloads."""
-    told = {f"{name}-v1": {"mute": "being moved"} for name in affected_services(plain, FAULT)}
+    annotations = {f"{name}-v1": {"mute": "being moved"} for name in affected_services(plain, FAULT)}
     unreadable = {f"{days.other}-v1": {"mute": "false", "sensitivity": "loud"}}
-    mesh = IstioMesh(find_snapshot(days.snapshots), annotations=told | unreadable)
+    mesh = IstioMesh(find_snapshot(days.snapshots), annotations=annotations | unreadable)
     with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), Settings().collector)
         polls = [source.poll(snapshot.observed_at) for snapshot in days.snapshots]

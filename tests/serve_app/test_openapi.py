@@ -49,10 +49,10 @@ def test_every_reference_leads_somewhere_and_errors_are_problems() -> None:
 @pytest.mark.ray
 @pytest.mark.timeout(180)
 def test_the_service_has_the_same_document_and_accepts_its_example(service: Service) -> None:
-    told = service.http.get("/openapi.json").json()
-    del told["info"]["version"]
-    assert told == _document()
-    example = told["components"]["schemas"]["SnapshotDocument"]["examples"][0]
+    served = service.http.get("/openapi.json").json()
+    del served["info"]["version"]
+    assert served == _document()
+    example = served["components"]["schemas"]["SnapshotDocument"]["examples"][0]
     response = service.http.post("/v1/meshes/example/snapshots", json=example)
     assert response.status_code == 200, response.text
     assert service.http.delete("/v1/meshes/example").status_code == 204

@@ -56,13 +56,13 @@ def verdicts(service: Service) -> list[dict[str, Any]]:
 
 def test_the_timeline_is_what_the_verdicts_say(service: Service, verdicts: list[dict[str, Any]]) -> None:
     response = service.http.get(f"{PATH}/timeline")
-    told = TimelineDocument.model_validate_json(response.content)
+    timeline = TimelineDocument.model_validate_json(response.content)
     columns = response.json()
     for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage"):
         assert columns[name] == [verdict[name] for verdict in verdicts], name
-    assert failing(SPEC) in {one.service for one in told.incidents}
+    assert failing(SPEC) in {one.service for one in timeline.incidents}
     assert all(
-        took is not None and 1 < took < 1e3 * service.settings.serve.deadline_seconds for took in told.milliseconds
+        took is not None and 1 < took < 1e3 * service.settings.serve.deadline_seconds for took in timeline.milliseconds
     )
     later = service.http.get(f"{PATH}/timeline", params={"since": at(20), "limit": 2}).json()
     assert later["observed_at"] == [at(21), at(22)]
@@ -74,19 +74,23 @@ def test_the_map_is_the_graph_with_places(service: Service, verdicts: list[dict[
     for when in ({}, {"at": at(18)}):
         response = service.http.get(f"{PATH}/map", params=when)
         assert (response.status_code, response.headers["content-encoding"]) == (200, "gzip")
-        told = MapDocument.model_validate_json(response.content)
+        drawn_map = MapDocument.model_validate_json(response.content)
         graph = service.http.get(f"{PATH}/graph", params=when).json()
         verdict = service.http.get(f"{PATH}/verdict", params=when).json()
         assert verdict == (verdicts[18] if when else verdicts[-1])
-        assert text(told.observed_at) == graph["observed_at"] == verdict["observed_at"]
+        assert text(drawn_map.observed_at) == graph["observed_at"] == verdict["observed_at"]
         names = [f"{one['namespace']}/{one['name']}" for one in graph["services"]]
-        assert told.nodes.name == [*names, *graph["vanished"]]
-        assert told.nodes.suspicion[: len(names)] == [one["suspicion"] for one in graph["services"]]
-        for mine, theirs in zip(told.nodes.deviation, [one["deviation"] for one in graph["services"]], strict=False):
+        assert drawn_map.nodes.name == [*names, *graph["vanished"]]
+        assert drawn_map.nodes.suspicion[: len(names)] == [one["suspicion"] for one in graph["services"]]
+        for mine, theirs in zip(
+            drawn_map.nodes.deviation, [one["deviation"] for one in graph["services"]], strict=False
+        ):
             assert mine == pytest.approx(theirs, abs=0.01)
         calls = {(one["source"], one["destination"]): one["requests_per_second"] for one in graph["calls"]}
-        drawn = zip(told.edges.source, told.edges.destination, told.edges.requests_per_second, strict=True)
-        assert {(told.nodes.name[s], told.nodes.name[d]): rate for s, d, rate in drawn} == pytest.approx(
+        drawn = zip(
+            drawn_map.edges.source, drawn_map.edges.destination, drawn_map.edges.requests_per_second, strict=True
+        )
+        assert {(drawn_map.nodes.name[s], drawn_map.nodes.name[d]): rate for s, d, rate in drawn} == pytest.approx(
             calls, abs=0.01
         )
     plain = service.http.get(f"{PATH}/map", headers={"accept-encoding": "identity"})
@@ -106,8 +110,8 @@ def test_an_instant_that_is_not_kept_is_unknown(service: Service, route: str) ->
 @pytest.mark.usefixtures("verdicts")
 def test_series_and_comparison_are_answered(service: Service) -> None:
     snapshot, name = SNAPSHOTS[-1], failing(SPEC)
-    told = SeriesDocument.model_validate_json(service.http.get(f"{PATH}/series", params={"service": name}).content)
-    assert len(told.observed_at) == len(told.metrics["error_rate"]) == len(SNAPSHOTS)
+    series = SeriesDocument.model_validate_json(service.http.get(f"{PATH}/series", params={"service": name}).content)
+    assert len(series.observed_at) == len(series.metrics["error_rate"]) == len(SNAPSHOTS)
     source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 0])
     call = service.http.get(f"{PATH}/series", params={"service": destination, "source": source})
     assert "requests_per_second" in SeriesDocument.model_validate_json(call.content).metrics
@@ -227,10 +231,10 @@ def open_stream(service: Service, mesh: str, since: str | None = None, last: str
 
 def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Service) -> None:
     mesh = "streamed"
-    told = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:3]]
+    pushed = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:3]]
     with open_stream(service, mesh) as events, open_stream(service, mesh) as others:
         for stream in (events, others):
-            assert stream.next() == (told[-1]["observed_at"], told[-1])
+            assert stream.next() == (pushed[-1]["observed_at"], pushed[-1])
         for snapshot in SNAPSHOTS[3:6]:
             verdict = push(service, mesh, snapshot)
             answered = time.perf_counter()
@@ -241,11 +245,11 @@ def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Se
 
 def test_a_reconnected_stream_gets_missed_verdicts_once(service: Service) -> None:
     mesh = "missed"
-    told = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:5]]
-    times = [verdict["observed_at"] for verdict in told]
+    pushed = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:5]]
+    times = [verdict["observed_at"] for verdict in pushed]
     for how in ({"since": times[1]}, {"last": times[1]}, {"since": times[0], "last": times[1]}):
         with open_stream(service, mesh, **how) as events:
-            assert [events.next() for _ in range(3)] == list(zip(times[2:], told[2:], strict=True)), how
+            assert [events.next() for _ in range(3)] == list(zip(times[2:], pushed[2:], strict=True)), how
     with open_stream(service, mesh, since=times[-1]) as events:
         verdict = push(service, mesh, SNAPSHOTS[5])
         assert events.next() == (verdict["observed_at"], verdict), "nothing that it had seen comes first"
@@ -324,8 +328,8 @@ def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Pa
 
 def test_a_collected_mesh_says_how_that_goes() -> None:
     found = CollectorState("shop", handed_on=1.5, stale_seconds=3.0, masked=("cpu",), problem="no answer")
-    told = source_document(found)
-    assert told.collected
-    assert (told.handed_on and told.handed_on.timestamp(), told.stale_seconds) == (1.5, 3.0)
-    assert (list(told.masked), told.problem) == (["cpu"], "no answer")
+    document = source_document(found)
+    assert document.collected
+    assert (document.handed_on and document.handed_on.timestamp(), document.stale_seconds) == (1.5, 3.0)
+    assert (list(document.masked), document.problem) == (["cpu"], "no answer")
     assert not source_document(None).collected

@@ -181,10 +181,10 @@ def check_cut_equals_whole(
         )
         np.testing.assert_allclose(parts.embeddings, whole.embeddings, atol=TOLERANCE, rtol=TOLERANCE)
         np.testing.assert_allclose(parts.structure, whole.structure, atol=5 * TOLERANCE, rtol=5 * TOLERANCE)
-        said, one = decide_and_commit(checkpoint, whole, snapshot, WHOLE)
-        told, other = decide_and_commit(checkpoint, parts, snapshot, cut)
-        check_same([told], [said], TOLERANCE)
-        verdicts.append(told)
+        expected, one = decide_and_commit(checkpoint, whole, snapshot, WHOLE)
+        verdict, other = decide_and_commit(checkpoint, parts, snapshot, cut)
+        check_same([verdict], [expected], TOLERANCE)
+        verdicts.append(verdict)
     return verdicts, other
 
 
@@ -384,7 +384,7 @@ def test_the_whole_house(checkpoint: Checkpoint) -> None:
             for index, verdict in enumerate(verdicts):
                 for incident in verdict.incidents:
                     pages.setdefault(incident.id, (index, [s.service for s in incident.suspects[:3]]))
-            told = list(pages.values())
-            if not (len(told) == 1 and 125 <= told[0][0] <= 155 and culprit in told[0][1]):
-                wrong.append((kind, seed, culprit, told))
+            alerts = list(pages.values())
+            if not (len(alerts) == 1 and 125 <= alerts[0][0] <= 155 and culprit in alerts[0][1]):
+                wrong.append((kind, seed, culprit, alerts))
     assert len(wrong) <= 1, "\n".join(map(str, wrong))

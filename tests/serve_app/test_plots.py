@@ -19,17 +19,17 @@ START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
 )
 def test_times_below_an_axis_are_round_and_have_room(seconds: int, count: int, first: str) -> None:
     times = [START + i * timedelta(seconds=seconds) for i in range(count)]
-    told = instants(times, np.linspace(46, 892, count))
-    assert told[0][1] == first
-    assert 4 <= len(told) <= 846 / LABEL_WIDTH
-    assert min(b - a for (a, _), (b, _) in pairwise(told)) >= LABEL_WIDTH
+    labels = instants(times, np.linspace(46, 892, count))
+    assert labels[0][1] == first
+    assert 4 <= len(labels) <= 846 / LABEL_WIDTH
+    assert min(b - a for (a, _), (b, _) in pairwise(labels)) >= LABEL_WIDTH
 
 
 def test_a_tail_drawn_closer_together_does_not_cost_the_rest_its_labels() -> None:
     times = [START + i * timedelta(seconds=15) for i in range(4000)]
     x = np.concatenate([np.linspace(46, 760, 480), np.linspace(761, 892, 3520)])
-    told = instants(times, x)
-    assert [label for at, label in told if at < 760][:3] == ["22:10", "22:20", "22:30"]
+    labels = instants(times, x)
+    assert [label for at, label in labels if at < 760][:3] == ["22:10", "22:20", "22:30"]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["score"], "--from"),
         (["score", "out/shop", "--from", "2026-01-01"], "--from"),
@@ -80,10 +80,10 @@ def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
         (["record", "out/live"], "meshes of the settings"),
     ],
 )
-def test_what_is_not_said_is_asked_for(arguments: list[str], told: str) -> None:
+def test_what_is_not_said_is_asked_for(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_record_writes_as_many_as_are_wanted(tmp_path: Path) -> None:

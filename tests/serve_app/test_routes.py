@@ -98,10 +98,10 @@ def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
     newest = snapshot_document(record_simulation(CUT, 16, fault_from=12)[-1])
     graph = service.http.get("/v1/meshes/watched/graph").json()
     assert (graph["observed_at"], graph["status"]) == (watched_verdicts[-1]["observed_at"], "anomalous")
-    told = ("deviation", "suspicion", "incident")
-    bare = [{k: v for k, v in service.items() if k not in told} for service in graph["services"]]
+    added = ("deviation", "suspicion", "incident")
+    bare = [{k: v for k, v in service.items() if k not in added} for service in graph["services"]]
     assert bare == newest["services"]
-    assert [{k: v for k, v in call.items() if k not in told} for call in graph["calls"]] == newest["calls"]
+    assert [{k: v for k, v in call.items() if k not in added} for call in graph["calls"]] == newest["calls"]
     by_name = {f"{s['namespace']}/{s['name']}": s for s in graph["services"]}
     incident = watched_verdicts[-1]["incidents"][0]
     culprit = by_name[incident["suspects"][0]["service"]]
@@ -110,8 +110,8 @@ def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
     deviations = [s["deviation"] for s in graph["services"]]
     assert all(0 <= d <= 15 for d in deviations)
     assert culprit["deviation"] > sorted(deviations)[len(deviations) // 2] + 1, "it stands out"
-    strangest = max(graph["calls"], key=lambda c: c["deviation"])
-    assert strangest["deviation"] > 2
+    most_unusual = max(graph["calls"], key=lambda c: c["deviation"])
+    assert most_unusual["deviation"] > 2
 
 
 def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:

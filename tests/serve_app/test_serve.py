@@ -192,22 +192,26 @@ def test_a_restart_goes_on_where_it_was(service: Service, second: Service) -> No
 
 
 def test_feedback_outlives_its_session_and_a_restart(service: Service, second: Service) -> None:
-    path = "/v1/meshes/heard/feedback"
+    path = "/v1/meshes/feedback/feedback"
     *known, last = record_simulation(SMALL, 4)
     for snapshot in known:
-        push(service, "heard", snapshot)
-    missed = {"services": list(last.node_ids[:2]), "since": known[1].observed_at.isoformat(), "note": "told by a user"}
-    told = service.http.post(path, json=missed)
-    assert told.status_code == 200, told.text
+        push(service, "feedback", snapshot)
+    missed = {
+        "services": list(last.node_ids[:2]),
+        "since": known[1].observed_at.isoformat(),
+        "note": "reported by a user",
+    }
+    answer = service.http.post(path, json=missed)
+    assert answer.status_code == 200, answer.text
     kill("MeshSession", "tagae")
     for one in (service, second):
-        assert one.http.get(path).json() == {"feedback": [told.json()]}
-    push(service, "heard", last)
-    assert second.http.delete(f"{path}/{told.json()['incident']}").status_code == 204
+        assert one.http.get(path).json() == {"feedback": [answer.json()]}
+    push(service, "feedback", last)
+    assert second.http.delete(f"{path}/{answer.json()['incident']}").status_code == 204
     assert service.http.get(path).json() == {"feedback": []}, "the store decides"
     again = service.http.post(path, json=missed).json()
-    assert again == told.json() | {"given_at": again["given_at"]}
-    assert again["given_at"] > told.json()["given_at"]
+    assert again == answer.json() | {"given_at": again["given_at"]}
+    assert again["given_at"] > answer.json()["given_at"]
 
 
 def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:

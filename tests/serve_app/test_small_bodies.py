@@ -67,9 +67,9 @@ def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        told = problem(caught.value)
-        assert (told.status, told.pointer or "") == (status, prefix + (pointer or ""))
-        assert len(told.model_dump_json()) < 4000, "what came is shown, not repeated"
+        answer = problem(caught.value)
+        assert (answer.status, answer.pointer or "") == (status, prefix + (pointer or ""))
+        assert len(answer.model_dump_json()) < 4000, "what came is shown, not repeated"
         assert most < 2**26 + 4 * len(body)
 
 

@@ -187,20 +187,20 @@ def _advance_checked(store: LocalStore, mesh: str) -> None:
     append(store, found.sequence + 1 if found else 1, mesh=mesh)
 
 
-def _fill_until_refused(directory: Path, told: Connection) -> None:
+def _fill_until_refused(directory: Path, results: Connection) -> None:
     """In a process that may write no file beyond 4 MB: the system refuses, as a full disk does."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with closing(LocalStore(directory)) as store:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4 * 2**20, resource.RLIM_INFINITY))
-        _append_until_full(store, told)
+        _append_until_full(store, results)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         found = store.load("prod")
         assert found is not None
         append(store, found.sequence + 1, keep=1000)  # there is room again
-        told.send(found.sequence + 1)
+        results.send(found.sequence + 1)
 
 
-def _append_until_full(store: LocalStore, told: Connection) -> None:
+def _append_until_full(store: LocalStore, results: Connection) -> None:
     sequence = 1
     try:
         while sequence < 1000:
@@ -209,7 +209,7 @@ def _append_until_full(store: LocalStore, told: Connection) -> None:
     except StoreFull as error:
         found = store.load("prod")
         assert found is not None
-        told.send((found.sequence == sequence - 1, len(list(store.window("prod"))), sequence - 1, str(error)))
+        results.send((found.sequence == sequence - 1, len(list(store.window("prod"))), sequence - 1, str(error)))
 
 
 def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:

@@ -126,13 +126,13 @@ def test_another_run_starts_empty_and_says_so(
     append(store, 1)
     for suffix in SUFFIXES:
         (tmp_path / "stores" / (FILE_NAME + suffix)).unlink()
-    with closing(LocalStore(tmp_path / "stores", run="session_2")) as anew:
-        assert anew.meshes() == []
-        append(anew, 1)
+    with closing(LocalStore(tmp_path / "stores", run="session_2")) as empty:
+        assert empty.meshes() == []
+        append(empty, 1)
         assert "the store that was here are missing" in caplog.text
         with pytest.raises(StoreGone):  # who had the first one open does not take the second for it
             append(store, 2)
-        assert [one.sequence for one in anew.meshes()] == [1]
+        assert [one.sequence for one in empty.meshes()] == [1]
 
 
 def test_a_first_start_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

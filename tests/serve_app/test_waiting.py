@@ -7,7 +7,7 @@ from rich.console import Console
 from serve_app.cli.console import waiting
 
 
-def shown(*, terminal: bool) -> str:
+def show_wait(*, terminal: bool) -> str:
     file = io.StringIO()
     with waiting("starting", Console(file=file, force_terminal=terminal, width=80)):
         pass
@@ -15,9 +15,9 @@ def shown(*, terminal: bool) -> str:
 
 
 def test_a_wait_shows_its_reason_and_the_time_elapsed() -> None:
-    assert "starting" in shown(terminal=True)
-    assert "0:00:0" in shown(terminal=True)
+    assert "starting" in show_wait(terminal=True)
+    assert "0:00:0" in show_wait(terminal=True)
 
 
 def test_a_wait_shows_nothing_without_a_terminal() -> None:
-    assert shown(terminal=False) == ""
+    assert show_wait(terminal=False) == ""

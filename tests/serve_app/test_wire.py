@@ -93,12 +93,12 @@ FORMS: dict[str, tuple[str, Encoder]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_the_same_snapshot(form: str) -> None:
     media_type, encode = FORMS[form]
-    told = {
+    context = {
         "changes": [{"kind": "deploy", "service": "shop/cart", "reason": "v2"}],
         "policies": [{"service": "shop/cart", "sensitivity": "low"}, {"service": "shop/*", "mute": "being moved"}],
     }
-    expected = decode_snapshot(json.dumps(document(**told)).encode())
-    found = decode_snapshot(encode(document(**told)), media_type)
+    expected = decode_snapshot(json.dumps(document(**context)).encode())
+    found = decode_snapshot(encode(document(**context)), media_type)
     assert (found.digest, found.observed_at) == (expected.digest, expected.observed_at)
     assert found.policies == (
         ServicePolicy("shop/cart", Sensitivity.LOW),
@@ -116,10 +116,10 @@ def test_every_format_reports_the_same_mistake(form: str, changed: dict[str, Any
         pytest.skip("this form cannot even write it")
     with pytest.raises(InvalidDocument) as caught:
         decode_snapshot(body, media_type)
-    told = problem(caught.value)
-    assert (told.status, told.pointer) == (422, pointer)
+    answer = problem(caught.value)
+    assert (answer.status, answer.pointer) == (422, pointer)
     if "NaN" not in words and "null" not in words:  # forms differ in how they write these two
-        assert words in told.detail
+        assert words in answer.detail
 
 
 @given(snapshots(), st.sampled_from(MEDIA_TYPES))

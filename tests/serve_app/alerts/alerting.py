@@ -36,8 +36,8 @@ def incident(name: str = "a", *services: str, severity: str = "minor", age: floa
     """With the services as suspects, best first, and as affected ones; ``age`` in seconds before ``NOW``."""
     named = services or ("shop/cart", "shop/web")
     suspects = tuple(Suspect(s, 0.6 / (i + 1), _reasons()) for i, s in enumerate(named))
-    told = {"suspects": suspects, "affected": named, "score": 7.5, **more}
-    made = Incident(id=name, since=NOW - timedelta(seconds=age), severity=Severity(severity), **told)
+    fields = {"suspects": suspects, "affected": named, "score": 7.5, **more}
+    made = Incident(id=name, since=NOW - timedelta(seconds=age), severity=Severity(severity), **fields)
     return replace(made, kind=incident_kind(made))
 
 
@@ -56,8 +56,8 @@ def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400
     """A leak that reaches the limit in so many seconds."""
     forecast = LimitForecast(seconds, 0.625 * seconds, 1.75 * seconds)
     leak = Reason("memory_utilization", 0.62, 0.4, NOW - timedelta(minutes=20), forecast=forecast)
-    told: dict[str, Any] = {"suspects": (Suspect(service, 1.0, (leak,)),), **more}
-    return incident(name, service, severity="notice", **told)
+    fields: dict[str, Any] = {"suspects": (Suspect(service, 1.0, (leak,)),), **more}
+    return incident(name, service, severity="notice", **fields)
 
 
 def _reasons() -> tuple[Reason, ...]:

@@ -57,8 +57,8 @@ receivers:
 class Running:
     """One Alertmanager; its data stay in its folder from one start to the next, and so does its port."""
 
-    def __init__(self, folder: Path, told: StandIn) -> None:
-        self.told = told
+    def __init__(self, folder: Path, webhook: StandIn) -> None:
+        self.webhook = webhook
         self._folder = folder
         self._port = 0
         self._process: asyncio.subprocess.Process | None = None
@@ -69,7 +69,7 @@ class Running:
         return f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        (self._folder / "config.yml").write_text(CONFIG.format(url=self.told.url))
+        (self._folder / "config.yml").write_text(CONFIG.format(url=self.webhook.url))
         self._process = await asyncio.create_subprocess_exec(
             str(ALERTMANAGER),
             f"--config.file={self._folder / 'config.yml'}",
@@ -113,7 +113,7 @@ class Running:
 
     def notifications(self) -> list[list[tuple[str, str]]]:
         """What people received: status and severity of each alert, by notification."""
-        return [_alert_labels(request) for request in self.told.requests]
+        return [_alert_labels(request) for request in self.webhook.requests]
 
 
 def _alert_labels(request: Request) -> list[tuple[str, str]]:
@@ -128,8 +128,8 @@ async def _read_to_end(stderr: asyncio.StreamReader) -> None:
 @asynccontextmanager
 async def alertmanager(folder: Path) -> AsyncIterator[Running]:
     folder.mkdir()
-    async with start_endpoints(200) as (told,):
-        running = Running(folder, told)
+    async with start_endpoints(200) as (webhook,):
+        running = Running(folder, webhook)
         try:
             await running.start()
             yield running
@@ -165,7 +165,7 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         start_notifier(_to(manager), tmp_path, utc_now) as (notifier, counts),
     ):
         notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
-        await manager.told.until(lambda requests: len(requests) == 1)
+        await manager.webhook.until(lambda requests: len(requests) == 1)
         for suspect in ("pay/bank", "shop/web", "shop/cart"):  # the ranking changes while it is open
             notifier.accept_verdict("shop", _now(_of_now(suspect)), utc_now())
             sent = metric_value(counts, "tagae_notices_sent_total")
@@ -176,7 +176,7 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         assert datetime.fromisoformat(alert["startsAt"]) == BEGAN - timedelta(minutes=2)
         assert timedelta(minutes=3) < datetime.fromisoformat(alert["endsAt"]) - utc_now() <= timedelta(minutes=4)
         notifier.accept_verdict("shop", _now(), utc_now())
-        await manager.told.until(lambda requests: len(requests) == 2)
+        await manager.webhook.until(lambda requests: len(requests) == 2)
         assert await manager.alerts() == []
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
 
@@ -187,15 +187,15 @@ async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> No
         start_notifier(_to(manager), tmp_path, utc_now) as (notifier, _),
     ):
         notifier.accept_verdict("shop", _now(_of_now()), utc_now())
-        await manager.told.until(lambda requests: len(requests) == 1)
+        await manager.webhook.until(lambda requests: len(requests) == 1)
         notifier.accept_verdict("shop", _now(_of_now(severity="critical")), utc_now())
-        await manager.told.until(lambda requests: any(("firing", "critical") in _alert_labels(r) for r in requests))
+        await manager.webhook.until(lambda requests: any(("firing", "critical") in _alert_labels(r) for r in requests))
         alerts = await manager.until(lambda alerts: len(alerts) == 1)
         assert alerts[0]["labels"]["severity"] == "critical"
         notifier.accept_verdict("shop", _now(), utc_now())
-        await manager.told.until(lambda requests: ("resolved", "critical") in _alert_labels(requests[-1]))
+        await manager.webhook.until(lambda requests: ("resolved", "critical") in _alert_labels(requests[-1]))
         assert await manager.alerts() == []
-    firing = [row for told in manager.notifications() for row in told if row[0] == "firing"]
+    firing = [row for notification in manager.notifications() for row in notification if row[0] == "firing"]
     assert firing == [("firing", "minor"), ("firing", "critical")]
 
 
@@ -204,25 +204,25 @@ async def test_a_replica_that_was_away_is_notified(tmp_path: Path) -> None:
         await two.stop()
         async with start_notifier(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
             notifier.accept_verdict("shop", _now(_of_now()), utc_now())
-            await one.told.until(lambda requests: len(requests) == 1)
+            await one.webhook.until(lambda requests: len(requests) == 1)
             await eventually(lambda: metric_value(counts, "tagae_notices_failed_total", reason="unreachable") >= 2)
             notifier.accept_verdict("shop", _now(_of_now(severity="major")), utc_now())
             await two.start()
             (alert,) = await two.until(lambda alerts: len(alerts) == 1)
             assert alert["labels"]["severity"] == "major"
-    assert ("firing", "minor") not in [row for told in two.notifications() for row in told]
+    assert ("firing", "minor") not in [row for notification in two.notifications() for row in notification]
 
 
 async def test_another_process_sends_the_same_alert(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am") as manager:
         async with start_notifier(_to(manager), tmp_path, utc_now) as (notifier, _):
             notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
-            await manager.told.until(lambda requests: len(requests) == 1)
+            await manager.webhook.until(lambda requests: len(requests) == 1)
         async with start_notifier(_to(manager), tmp_path, utc_now) as (notifier, counts):
             notifier.accept_verdict("shop", _now(_of_now("pay/bank")), utc_now())
             await eventually(lambda: metric_value(counts, "tagae_notices_sent_total") >= 3)
             notifier.accept_verdict("shop", _now(), utc_now())
-            await manager.told.until(lambda requests: len(requests) == 2)
+            await manager.webhook.until(lambda requests: len(requests) == 2)
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
 
 

@@ -19,8 +19,8 @@ def _play(*verdicts: Verdict, links: AlertLinks = PLACE) -> list[Transition]:
     found: list[Transition] = []
     for i, one in enumerate(verdicts):
         at = NOW + i * MINUTE
-        told = found[-1].alerts if found else MeshAlerts()
-        found.append(transition(told, "shop", replace(one, observed_at=at), at, links))
+        alerts = found[-1].alerts if found else MeshAlerts()
+        found.append(transition(alerts, "shop", replace(one, observed_at=at), at, links))
     return found
 
 
@@ -196,17 +196,17 @@ def test_what_cannot_be_seen_is_not_over(blind: Verdict) -> None:
 
 
 def test_the_same_verdict_again_changes_nothing() -> None:
-    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
-    again = transition(told, "shop", verdict(incident("a")), NOW + MINUTE, PLACE)
-    assert again == Transition(replace(told, at=NOW + MINUTE))
+    alerts = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
+    again = transition(alerts, "shop", verdict(incident("a")), NOW + MINUTE, PLACE)
+    assert again == Transition(replace(alerts, at=NOW + MINUTE))
 
 
 def test_an_overtaken_verdict_changes_nothing() -> None:
-    told = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
+    alerts = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
     older = verdict(at=NOW - MINUTE)
-    assert transition(told, "shop", older, NOW + MINUTE, PLACE) == Transition(told)
+    assert transition(alerts, "shop", older, NOW + MINUTE, PLACE) == Transition(alerts)
     # Where nothing newer comes any more, the mesh has started again in another time.
-    assert transition(told, "shop", older, NOW + LATE, PLACE).alerts.open == ()
+    assert transition(alerts, "shop", older, NOW + LATE, PLACE).alerts.open == ()
 
 
 def test_a_start_ahead_of_the_clock_is_now() -> None:
@@ -227,8 +227,8 @@ def test_an_incident_that_returns_is_notified_again() -> None:
 
 def test_events_of_an_incident_are_numbered() -> None:
     transition = _play(verdict(incident("a")), verdict(incident("a", severity="major")), verdict())
-    told = [(e.document["sequence"], e.document["event"]) for one in transition for e in one.events]
-    assert told == [(1, "opened"), (2, "severity_raised"), (3, "resolved")]
+    events = [(e.document["sequence"], e.document["event"]) for one in transition for e in one.events]
+    assert events == [(1, "opened"), (2, "severity_raised"), (3, "resolved")]
 
 
 def test_a_mesh_that_is_gone_leaves_nothing_open() -> None:

@@ -39,8 +39,8 @@ def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
     for one, seconds in [*steps, (verdict(), 600)]:
         now += timedelta(seconds=seconds)
         seen = Verdict(now, *(getattr(one, name) for name in Verdict.__slots__[1:]))
-        heard = transition(book.meshes.get("shop", MeshAlerts()), "shop", seen, now, PLACE)
-        book = book.apply("shop", heard, ["hook"])
+        transitioned = transition(book.meshes.get("shop", MeshAlerts()), "shop", seen, now, PLACE)
+        book = book.apply("shop", transitioned, ["hook"])
         books.append(book)
     return books
 
@@ -80,8 +80,8 @@ def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list
 def test_while_it_is_open_only_severity_changes_and_only_upwards(steps: list[tuple[Verdict, int]]) -> None:
     rank, before = list(Severity).index, AlertState()
     for book in _play(steps):
-        known = {page.incident: page for told in before.meshes.values() for page in told.open}
-        for page in (page for told in book.meshes.values() for page in told.open):
+        known = {page.incident: page for mesh_alerts in before.meshes.values() for page in mesh_alerts.open}
+        for page in (page for mesh_alerts in book.meshes.values() for page in mesh_alerts.open):
             was = known.get(page.incident)
             if was is None or was.opened_at != page.opened_at:
                 continue

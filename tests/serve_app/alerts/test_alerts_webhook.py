@@ -110,8 +110,8 @@ async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_p
         notifier.accept_verdict("shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
         notifier.accept_verdict("shop", verdict(), NOW)
         await server.until(lambda requests: len({r.headers["idempotency-key"] for r in requests}) == 5)
-    told = list({r.headers["idempotency-key"]: r for r in server.requests}.values())
-    assert _events(told) == [
+    requests = list({r.headers["idempotency-key"]: r for r in server.requests}.values())
+    assert _events(requests) == [
         ("a", "opened"),
         ("b", "opened"),
         ("a", "severity_raised"),
@@ -119,7 +119,7 @@ async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_p
         ("a", "resolved"),
     ]
     for request in server.requests:  # the same event is the same bytes
-        assert request.body == next(r.body for r in told if r.json["id"] == request.json["id"])
+        assert request.body == next(r.body for r in requests if r.json["id"] == request.json["id"])
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])

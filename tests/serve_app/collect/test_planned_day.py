@@ -36,14 +36,16 @@ def test_a_busy_hour_of_planned_changes_raises_no_alert(seed: int, late: int) ->
     day = mesh_with_churn(replace(SPEC, seed=seed), 200, 60.0, canaries=False, late=late)
     assert len(day.made) > 30
     assert day.opened == []
-    made, told = ({(change.kind, change.service) for _, change in changes} for changes in (day.made, day.told))
+    made, collected = (
+        {(change.kind, change.service) for _, change in changes} for changes in (day.made, day.collected)
+    )
     retired = {service for kind, service in made if kind == "deletion"}
-    assert {one for one in made if one[0] in ("new_service", "deploy", "node_drain")} - told <= {
+    assert {one for one in made if one[0] in ("new_service", "deploy", "node_drain")} - collected <= {
         ("node_drain", service)
-        for _, service in told  # of whom more was told in the same snapshot
+        for _, service in collected  # of whom more was told in the same snapshot
     }
-    assert retired <= {service for kind, service in told if kind in ("deletion", "retirement")}
-    assert {kind for kind, _ in told} >= {"new_service", "deploy", "scale_out", "scale_in", "node_drain"}
+    assert retired <= {service for kind, service in collected if kind in ("deletion", "retirement")}
+    assert {kind for kind, _ in collected} >= {"new_service", "deploy", "scale_out", "scale_in", "node_drain"}
 
 
 @pytest.mark.parametrize(("seed", "empties", "late"), [(1, False, 0), (2, True, 0), (3, True, 2), (4, False, 2)])
@@ -62,7 +64,7 @@ def test_an_unplanned_disappearance_alerts_within_two_intervals_and_a_retirement
     first = day.opened[0]
     assert (f"{first.alert.labels['namespace']}/{first.alert.labels['service']}", first.index) == (gone, GONE + 1)
     assert "Planned" not in first.alert.annotations["description"]
-    assert [(at, change.kind, change.service) for at, change in day.told] == [
+    assert [(at, change.kind, change.service) for at, change in day.collected] == [
         (40 + late, "retirement" if empties else "deletion", retired)
     ]
 
@@ -76,10 +78,10 @@ def test_a_page_beside_a_change_names_it() -> None:
     faults = [Fault("latency_injection", busiest, 63, 80, 10.0)]
     day = simulate_day(spec, [BenignChange("deploy", busiest, 60)], 80, faults=faults)
     assert len(day.beside_changes()) == 1
-    (told,) = [one.alert.annotations["description"] for one in day.opened]
+    (collected,) = [one.alert.annotations["description"] for one in day.opened]
     name = busiest.split("/")[1]
-    assert f"deploy of {busiest} ({name}-v1: generation 1 to 2)." in told
-    assert "Planned: began" in told
+    assert f"deploy of {busiest} ({name}-v1: generation 1 to 2)." in collected
+    assert "Planned: began" in collected
 
 
 @pytest.mark.days
@@ -88,10 +90,10 @@ def test_a_day_of_planned_changes_raises_no_alert(seed: int) -> None:
     """Scaling, rollouts, retirements, new services, drained nodes; no canaries."""
     spec = replace(SPEC, services=40, seed=seed)
     day = mesh_with_churn(spec, DAY, 6.0, canaries=False)
-    made, told = (dict(Counter(change.kind for _, change in changes)) for changes in (day.made, day.told))
+    made, collected = (dict(Counter(change.kind for _, change in changes)) for changes in (day.made, day.collected))
     beside = day.beside_changes()
     print(f"\nseed {seed}: {len(beside)} alerts beside changes, {len(day.opened) - len(beside)} elsewhere")
-    print(f"made {made}\ntold {told}")
+    print(f"made {made}\ntold {collected}")
     assert sum(made.values()) > 100
     assert beside == []
     assert len(day.opened) <= 2  # a budget of one a day

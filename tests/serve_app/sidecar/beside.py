@@ -50,8 +50,8 @@ def start_sidecar(
     """``tagae sidecar`` on a free port; whatever becomes of it, no process is left."""
     assigned = [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
     command = [sys.executable, "-c", "from serve_app.cli import main; main()", "sidecar", "--port", "0"]
-    told = {**os.environ, "COLUMNS": "500", **(environment or {})}
-    with subprocess.Popen([*command, *arguments, *assigned], stderr=subprocess.PIPE, text=True, env=told) as it:
+    variables = {**os.environ, "COLUMNS": "500", **(environment or {})}
+    with subprocess.Popen([*command, *arguments, *assigned], stderr=subprocess.PIPE, text=True, env=variables) as it:
         process = psutil.Process(it.pid)
         try:
             assert it.stderr is not None

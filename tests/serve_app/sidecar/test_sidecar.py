@@ -354,18 +354,20 @@ def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Pa
         newest = read_verdicts(sidecar.address, 3)[-1]
         prometheus.away = True
         refusal_of(lambda: push(ask, Snapshot()))
-        while "tagae_collector_query_failures_total,overloaded" not in (told := read_metrics(sidecar.said)):
+        while "tagae_collector_query_failures_total,overloaded" not in (metrics := read_metrics(sidecar.said)):
             time.sleep(0.1)
-        counted = told["tagae_mesh_sequence"]
+        counted = metrics["tagae_mesh_sequence"]
         assert newest.sequence == 3 <= counted <= latest(ask).sequence
-    assert told["tagae_mesh_services"] == SPEC.services
-    made = {name: value for name, value in told.items() if name.startswith(f"tagae_predictions_total,{newest.model}")}
+    assert metrics["tagae_mesh_services"] == SPEC.services
+    made = {
+        name: value for name, value in metrics.items() if name.startswith(f"tagae_predictions_total,{newest.model}")
+    }
     # A snapshot is stored, then counted, then over: a scrape may come between.
     assert sum(made.values()) == pytest.approx(counted, abs=1)
-    assert told["tagae_stage_seconds_count,total"] == pytest.approx(counted, abs=1)
-    assert 0 < told["tagae_stage_seconds_sum,total"] < counted * SECONDS
-    assert told["tagae_collector_polls_total,taken"] == pytest.approx(counted, abs=1)
-    assert told["tagae_refusals_total,invalid-document"] == 1
+    assert metrics["tagae_stage_seconds_count,total"] == pytest.approx(counted, abs=1)
+    assert 0 < metrics["tagae_stage_seconds_sum,total"] < counted * SECONDS
+    assert metrics["tagae_collector_polls_total,taken"] == pytest.approx(counted, abs=1)
+    assert metrics["tagae_refusals_total,invalid-document"] == 1
 
 
 def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Path) -> None:
@@ -403,12 +405,12 @@ def test_sigterm_ends_it_though_prometheus_hangs(tmp_path: Path) -> None:
         with start_sidecar(*asked, settings=settings) as sidecar:
             with open_client(f"unix:{socket}") as ask:
                 watched = ask.Watch(WatchRequest(), timeout=SECONDS)
-                told = [next(watched) for _ in range(2)]
+                received = [next(watched) for _ in range(2)]
                 prometheus.hanging = True
                 assert prometheus.hung.wait(SECONDS)
                 began = time.monotonic()
                 sidecar.process.send_signal(signal.SIGTERM)
-                ended = refusal_of(lambda: told.extend(watched))
+                ended = refusal_of(lambda: received.extend(watched))
                 assert ended.code() is grpc.StatusCode.UNAVAILABLE
                 assert "is ending" in ended.details()
             assert sidecar.process.wait(SECONDS) == 0
@@ -416,7 +418,7 @@ def test_sigterm_ends_it_though_prometheus_hangs(tmp_path: Path) -> None:
             assert not socket.exists()
         prometheus.let_go.set()
     assert took < 20 * TIME_FACTOR, "it waited for its queries"
-    assert count_snapshots(tmp_path / "state")[0] == told[-1].sequence
+    assert count_snapshots(tmp_path / "state")[0] == received[-1].sequence
 
 
 def test_a_socket_left_behind_by_a_kill_is_used_again(tmp_path: Path) -> None:

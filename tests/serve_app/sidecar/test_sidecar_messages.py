@@ -80,10 +80,10 @@ def _unwrapped(annotation: Any, missing: bool = False) -> tuple[Any, bool]:
 
 def differences(message: Descriptor, document: Any, place: str = "") -> list[str]:
     """Fields that one has and the other has not, or that can be without a value in one only."""
-    told = document_fields(document)
-    found = [f"{place}/{name}" for name in set(message.fields_by_name) ^ (set(told) - {"version"})]
-    for field in (field for field in message.fields if field.name in told):
-        holds, missing = told[field.name]
+    fields = document_fields(document)
+    found = [f"{place}/{name}" for name in set(message.fields_by_name) ^ (set(fields) - {"version"})]
+    for field in (field for field in message.fields if field.name in fields):
+        holds, missing = fields[field.name]
         if field.message_type is not None and field.message_type.full_name.startswith("tagae."):
             found += differences(field.message_type, holds, f"{place}/{field.name}")
         elif missing and not field.has_presence:

@@ -36,9 +36,9 @@ def test_changes_in_a_gap_are_reported_after_it() -> None:
     }
     lost = next(i for i in range(5, 240) if i not in there)
     change = BenignChange("deploy", whole.node_ids[0], lost)
-    told = [s for s in Simulator(spec, changes=[change], snapshots=240).snapshots() if s.changes]
-    assert [len(s.changes) for s in told] == [1]
-    assert told[0].observed_at > spec.start + lost * timedelta(seconds=15)
+    with_change = [s for s in Simulator(spec, changes=[change], snapshots=240).snapshots() if s.changes]
+    assert [len(s.changes) for s in with_change] == [1]
+    assert with_change[0].observed_at > spec.start + lost * timedelta(seconds=15)
 
 
 def test_services_go_dark_for_a_while() -> None:

@@ -96,16 +96,16 @@ def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() 
     def document(second: int, score: float, *suspects: str) -> Record:
         incident = {"id": "x", "since": "2026-01-01T00:00:00Z", "severity": "minor", "score": score}
         incident |= {"suspects": [{"service": name} for name in suspects], "affected": ["shop/web"]}
-        told = {"observed_at": f"2026-01-01T00:00:{second:02}.500000Z", "sequence": second, "status": "anomalous"}
-        told |= {"mesh_score": 5, "threshold": None, "probability": 0.5, "coverage": 0.5, "missing_parts": [0, 2]}
-        return Record(1, msgspec.json.encode(told | {"incidents": [incident]}))
+        fields = {"observed_at": f"2026-01-01T00:00:{second:02}.500000Z", "sequence": second, "status": "anomalous"}
+        fields |= {"mesh_score": 5, "threshold": None, "probability": 0.5, "coverage": 0.5, "missing_parts": [0, 2]}
+        return Record(1, msgspec.json.encode(fields | {"incidents": [incident]}))
 
     records = [document(1, 4.0, "shop/a"), document(2, 9.0, "shop/db"), document(3, 5.0, "shop/a")]
     found = TimelineDocument.model_validate_json(timeline(records, SNAPSHOTS))
     assert [(one.service, one.score) for one in found.incidents] == [("shop/db", 9.0)]
     assert (found.missing_parts, found.threshold, found.milliseconds) == ([2] * 3, [None] * 3, [None] * 3)
-    (nobody,) = TimelineDocument.model_validate_json(timeline([document(4, 4.0)], SNAPSHOTS)).incidents
-    assert nobody.service == "shop/web", "nobody is suspected: the first that suffers"
+    (unexplained,) = TimelineDocument.model_validate_json(timeline([document(4, 4.0)], SNAPSHOTS)).incidents
+    assert unexplained.service == "shop/web", "nobody is suspected: the first that suffers"
 
 
 def test_changes_belong_to_the_listed_snapshots(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:

@@ -59,8 +59,8 @@ def test_namespaces_are_discs_apart_and_services_one_apart(sizes: list[int], deg
 
 
 def test_the_same_mesh_is_laid_out_the_same() -> None:
-    told = mesh([30, 300, 8], 1500)
-    assert np.array_equal(arrange(*told).positions, arrange(*told).positions)
+    drawn = mesh([30, 300, 8], 1500)
+    assert np.array_equal(arrange(*drawn).positions, arrange(*drawn).positions)
 
 
 @pytest.mark.parametrize(("sizes", "nearer"), [([25] * 20, 0.4), ([1000], 0.8)], ids=["namespaces", "one"])

@@ -34,8 +34,8 @@ def snapshot(names: list[str], calls: dict[tuple[str, str], float]) -> MeshSnaps
 
 def incident(name: str, culprit: str, *affected: str) -> dict[str, Any]:
     suspects = [{"service": culprit, "score": 0.8, "reasons": []}]
-    told = {"id": name, "since": AT, "severity": "minor", "score": 5.0, "suspects": suspects, "changes": []}
-    return told | {"affected": list(affected)}
+    fields = {"id": name, "since": AT, "severity": "minor", "score": 5.0, "suspects": suspects, "changes": []}
+    return fields | {"affected": list(affected)}
 
 
 def verdict(*incidents: dict[str, Any], suspects: dict[str, float] | None = None) -> VerdictDocument:
@@ -50,17 +50,17 @@ def verdict(*incidents: dict[str, Any], suspects: dict[str, float] | None = None
 
 
 def draw_map(
-    told: MeshSnapshot, said: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
+    mesh: MeshSnapshot, said: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
 ) -> tuple[MapDocument, Moment]:
     """A map of a mesh whose deviations are random, in sixteenths, and in part unknown."""
     random = np.random.default_rng(seed)
     services, calls = (
         np.where(random.random(n) < 0.2, np.nan, random.integers(0, 64, n) / 16).astype(np.float32)
-        for n in (told.num_nodes, told.num_edges)
+        for n in (mesh.num_nodes, mesh.num_edges)
     )
-    moment = Moment(told, Deviations(services, calls), said)
-    names = (*told.node_ids, *gone_services(moment))
-    layout = arrange(names, told.edge_index, np.ones(told.num_edges))
+    moment = Moment(mesh, Deviations(services, calls), said)
+    names = (*mesh.node_ids, *gone_services(moment))
+    layout = arrange(names, mesh.edge_index, np.ones(mesh.num_edges))
     document = map_document(moment, layout, before, expand)
     assert b"NaN" not in document
     return MapDocument.model_validate_json(document), moment
@@ -94,24 +94,24 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
         incident("other", "shop/cart", "pay/card"),
         suspects={"pay/ledger": 0.8, "shop/web": 0.1},
     )
-    told, moment = draw_map(SMALL, said)
-    assert (told.observed_at, told.status, told.services, told.calls) == (AT, "anomalous", 4, 4)
-    assert told.collapsed == []
-    assert tuple(told.nodes.name) == SMALL.node_ids
-    assert told.nodes.services == [1] * 4
-    assert told.nodes.gone == [False] * 4
-    assert told.nodes.silent == [True] * 4, "none of them has a metric of its own"
-    assert told.nodes.suspicion == [0.1, None, None, 0.8]
-    assert told.nodes.incident == [None, "other", "worse", "worse"], "of two incidents the worse one"
+    drawn, moment = draw_map(SMALL, said)
+    assert (drawn.observed_at, drawn.status, drawn.services, drawn.calls) == (AT, "anomalous", 4, 4)
+    assert drawn.collapsed == []
+    assert tuple(drawn.nodes.name) == SMALL.node_ids
+    assert drawn.nodes.services == [1] * 4
+    assert drawn.nodes.gone == [False] * 4
+    assert drawn.nodes.silent == [True] * 4, "none of them has a metric of its own"
+    assert drawn.nodes.suspicion == [0.1, None, None, 0.8]
+    assert drawn.nodes.incident == [None, "other", "worse", "worse"], "of two incidents the worse one"
     expected = [None if np.isnan(d) else round(float(d), 2) for d in moment.deviations.services]
-    assert told.nodes.deviation == expected
+    assert drawn.nodes.deviation == expected
     ends = {
-        (told.nodes.name[s], told.nodes.name[d]): (rate, deviation)
+        (drawn.nodes.name[s], drawn.nodes.name[d]): (rate, deviation)
         for s, d, rate, deviation in zip(
-            told.edges.source,
-            told.edges.destination,
-            told.edges.requests_per_second,
-            told.edges.deviation,
+            drawn.edges.source,
+            drawn.edges.destination,
+            drawn.edges.requests_per_second,
+            drawn.edges.deviation,
             strict=True,
         )
     }
@@ -127,8 +127,8 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
 
 
 def test_a_mesh_without_calls_or_incidents_is_drawn() -> None:
-    told, _ = draw_map(snapshot(["a/x"], {}), verdict())
-    assert (told.nodes.name, told.edges.source, told.nodes.incident) == (["a/x"], [], [None])
+    drawn, _ = draw_map(snapshot(["a/x"], {}), verdict())
+    assert (drawn.nodes.name, drawn.edges.source, drawn.nodes.incident) == (["a/x"], [], [None])
 
 
 def test_a_service_without_a_metric_of_its_own_is_silent() -> None:
@@ -142,8 +142,8 @@ def test_a_service_without_a_metric_of_its_own_is_silent() -> None:
         edge_features=mesh.edge_features,
         observed_at=AT,
     )
-    told, _ = draw_map(measured, verdict(incident("a", "shop/gone", "shop/web")))
-    assert dict(zip(told.nodes.name, told.nodes.silent, strict=True)) == {
+    drawn, _ = draw_map(measured, verdict(incident("a", "shop/gone", "shop/web")))
+    assert dict(zip(drawn.nodes.name, drawn.nodes.silent, strict=True)) == {
         "shop/web": False,
         "shop/cart": True,
         "shop/gone": False,
@@ -153,24 +153,26 @@ def test_a_service_without_a_metric_of_its_own_is_silent() -> None:
 def test_a_large_mesh_is_folded_by_namespaces() -> None:
     mesh = large()
     assert mesh.num_nodes > MOST_SERVICES
-    told, moment = draw_map(mesh, verdict())
-    assert (told.services, told.calls) == (mesh.num_nodes, mesh.num_edges)
-    assert told.collapsed == sorted(LARGE)
-    assert dict(zip(told.nodes.name, told.nodes.services, strict=True)) == {f"{n}/*": size for n, size in LARGE.items()}
+    drawn, moment = draw_map(mesh, verdict())
+    assert (drawn.services, drawn.calls) == (mesh.num_nodes, mesh.num_edges)
+    assert drawn.collapsed == sorted(LARGE)
+    assert dict(zip(drawn.nodes.name, drawn.nodes.services, strict=True)) == {
+        f"{n}/*": size for n, size in LARGE.items()
+    }
     spaces = np.array([namespace_of(name) for name in mesh.node_ids])
-    for name, deviation in zip(told.nodes.name, told.nodes.deviation, strict=True):
+    for name, deviation in zip(drawn.nodes.name, drawn.nodes.deviation, strict=True):
         of = moment.deviations.services[spaces == name.removesuffix("/*")]
         assert deviation == round(float(np.nanmax(of)), 2)
     ends = spaces[mesh.edge_index]
     for s, d, rate, deviation in zip(
-        told.edges.source, told.edges.destination, told.edges.requests_per_second, told.edges.deviation, strict=True
+        drawn.edges.source, drawn.edges.destination, drawn.edges.requests_per_second, drawn.edges.deviation, strict=True
     ):
-        between = (ends[0] == told.nodes.name[s].removesuffix("/*")) & (
-            ends[1] == told.nodes.name[d].removesuffix("/*")
+        between = (ends[0] == drawn.nodes.name[s].removesuffix("/*")) & (
+            ends[1] == drawn.nodes.name[d].removesuffix("/*")
         )
         assert rate == pytest.approx(float(mesh.edge_features[between, 0].sum()), abs=0.01)
         assert deviation == round(float(np.nanmax(moment.deviations.calls[between])), 2)
-    assert len(told.edges.source) == 6, "all ordered pairs of three; what is inside one is not drawn"
+    assert len(drawn.edges.source) == 6, "all ordered pairs of three; what is inside one is not drawn"
 
 
 def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
@@ -196,30 +198,30 @@ def test_a_namespace_without_room_shows_its_worst_service() -> None:
         incident("other", "batch/s3"),
         suspects={"batch/s9": 0.8, "batch/s3": 0.2},
     )
-    told, _ = draw_map(large(), said, "batch")
-    assert told.collapsed == sorted(LARGE)
-    at = told.nodes.name.index("batch/*")
-    assert (told.nodes.suspicion[at], told.nodes.incident[at]) == (0.8, "worse")
-    assert told.nodes.gone == [False] * 3
+    drawn, _ = draw_map(large(), said, "batch")
+    assert drawn.collapsed == sorted(LARGE)
+    at = drawn.nodes.name.index("batch/*")
+    assert (drawn.nodes.suspicion[at], drawn.nodes.incident[at]) == (0.8, "worse")
+    assert drawn.nodes.gone == [False] * 3
 
 
 def test_incidents_have_room_before_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve_app.web.graph.map.MOST_SERVICES", 65)  # three namespaces, and one of those unfolded
-    told, _ = draw_map(large(), verdict(incident("x", "pay/s1")), "shop")
-    assert told.collapsed == ["batch", "shop"]
+    drawn, _ = draw_map(large(), verdict(incident("x", "pay/s1")), "shop")
+    assert drawn.collapsed == ["batch", "shop"]
 
 
 def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
     without = snapshot(list(SMALL.node_ids[:3]), {("shop/web", "shop/cart"): 8.0, ("shop/cart", "pay/card"): 4.0})
     said = verdict(incident("x", "pay/ledger", "pay/card"), suspects={"pay/ledger": 0.9, "never/seen": 0.1})
-    told, _ = draw_map(without, said, before=(SMALL, without))
-    assert (told.services, told.calls) == (3, 2)
+    drawn, _ = draw_map(without, said, before=(SMALL, without))
+    assert (drawn.services, drawn.calls) == (3, 2)
     names = [*SMALL.node_ids[:3], "never/seen", "pay/ledger"]
-    assert (told.nodes.name, told.nodes.gone) == (names, [False, False, False, True, True])
-    assert told.nodes.deviation[3:] == [None, None]
+    assert (drawn.nodes.name, drawn.nodes.gone) == (names, [False, False, False, True, True])
+    assert drawn.nodes.deviation[3:] == [None, None]
     lost = [
         (names[s], names[d])
-        for s, d, rate in zip(told.edges.source, told.edges.destination, told.edges.requests_per_second, strict=True)
+        for s, d, rate in zip(drawn.edges.source, drawn.edges.destination, drawn.edges.requests_per_second, strict=True)
         if rate is None
     ]
     assert lost == [("pay/card", "pay/ledger")]
@@ -231,8 +233,8 @@ def test_a_disappeared_service_does_not_change_a_folded_namespace() -> None:
     names = [*mesh.node_ids[:-1]]
     kept = np.flatnonzero((mesh.edge_index < len(names)).all(axis=0))
     calls = {(names[a], names[b]): float(mesh.edge_features[e, 0]) for e in kept for a, b in [mesh.edge_index[:, e]]}
-    told, _ = draw_map(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
-    at = told.nodes.name.index("batch/*")
-    assert told.nodes.services[at] == LARGE["batch"], "those that are gone count"
-    assert not told.nodes.gone[at]
-    assert None not in told.edges.requests_per_second
+    drawn, _ = draw_map(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
+    at = drawn.nodes.name.index("batch/*")
+    assert drawn.nodes.services[at] == LARGE["batch"], "those that are gone count"
+    assert not drawn.nodes.gone[at]
+    assert None not in drawn.edges.requests_per_second

@@ -35,8 +35,8 @@ def tagae(*args: object) -> Result:
 
 def record_fault(folder: Path, fault: str) -> Path:
     """A mesh that this befalls after forty snapshots."""
-    told = ("--services", 30, "--snapshots", 70, "--first-fault", 40, "--seed", 3, "--severity", "critical")
-    result = tagae("simulate", folder / fault, *told, "--fault", fault)
+    options = ("--services", 30, "--snapshots", 70, "--first-fault", 40, "--seed", 3, "--severity", "critical")
+    result = tagae("simulate", folder / fault, *options, "--fault", fault)
     assert result.exit_code == 0, result.stderr
     return folder / fault
 
@@ -100,7 +100,7 @@ def test_it_says_what_is_wrong_since_when_and_who_says_so(moments: list[Moment])
     case = find("shop", moments)
     assert case.first
     assert case.hops
-    for told in (
+    for words in (
         case.first,
         case.incident.suspects[0].reasons[0].text.replace(" -> ", "\u00a0→ "),
         f"{case.incident.since:%H:%M:%S}",
@@ -111,7 +111,7 @@ def test_it_says_what_is_wrong_since_when_and_who_says_so(moments: list[Moment])
         "2026-03-02 00:00:00 UTC",
         *(hop.caller for hop in case.hops if hop.distance == 1),
     ):
-        assert told in text
+        assert words in text
     for change in case.incident.changes:
         assert change.text in text
     assert report("shop", moments, made_at=MADE) == report("shop", moments, case.incident.id, made_at=MADE)
@@ -145,9 +145,9 @@ def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
     evil = "<script>alert(1)</script>"
     change = {"kind": evil, "service": f"shop/{evil}", "reason": "", "at": case.incident.since, "text": evil}
     incident = case.incident.model_copy(update={"id": evil}).model_dump() | {"changes": [change]}
-    told = type(verdict).model_validate(verdict.model_dump() | {"incidents": [incident]})
+    changed_verdict = type(verdict).model_validate(verdict.model_dump() | {"incidents": [incident]})
     elsewhere = replace(moments[-1].snapshot, changes=(PlannedChange(evil, f"shop/{evil}", evil),))
-    page = report(evil, [*moments[:-1], Moment(elsewhere, moments[-1].deviations, told)], evil)
+    page = report(evil, [*moments[:-1], Moment(elsewhere, moments[-1].deviations, changed_verdict)], evil)
     assert "&lt;script&gt;" in page
     read(page)
 
@@ -183,9 +183,9 @@ def _is_onset(since: datetime, moment: Moment) -> bool:
 
 def test_charts_show_the_metric_of_the_reason(moments: list[Moment]) -> None:
     case = find("shop", moments)
-    told = [(s.service, r) for s in case.incident.suspects for r in s.reasons if r.observed is not None]
-    assert told
-    for service, reason in told:
+    reasons = [(s.service, r) for s in case.incident.suspects for r in s.reasons if r.observed is not None]
+    assert reasons
+    for service, reason in reasons:
         assert reason.observed is not None
         values = metric_series((moment.snapshot for moment in moments), service, reason)
         assert len(values) == len(moments)

@@ -29,10 +29,10 @@ def snapshot(calls: dict[tuple[str, str], float]) -> MeshSnapshot:
 
 def incident(*affected: str, suspects: tuple[str, ...] = ("db",)) -> IncidentDocument:
     """One of these services."""
-    told = [{"service": f"shop/{name}", "score": 0.5, "reasons": []} for name in suspects]
+    ranked = [{"service": f"shop/{name}", "score": 0.5, "reasons": []} for name in suspects]
     return IncidentDocument.model_validate(
         {
-            "id": "x", "since": AT, "severity": "minor", "score": 5.0, "suspects": told,
+            "id": "x", "since": AT, "severity": "minor", "score": 5.0, "suspects": ranked,
             "affected": [f"shop/{name}" for name in affected], "changes": [],
         }
     )  # fmt: skip

@@ -65,13 +65,13 @@ def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(wat
         (None, snapshots[-1], verdicts[-1]),
         (snapshots[4].observed_at, snapshots[4], verdicts[4]),
     ):
-        told = read_map(watched_mesh, at=at)
-        assert (instant(told.observed_at), told.status) == (verdict["observed_at"], verdict["status"])
-        assert tuple(told.nodes.name) == snapshot.node_ids
+        drawn = read_map(watched_mesh, at=at)
+        assert (instant(drawn.observed_at), drawn.status) == (verdict["observed_at"], verdict["status"])
+        assert tuple(drawn.nodes.name) == snapshot.node_ids
         seen = watched_mesh.meshes.load_snapshot(MESH, at)
         assert unpack_snapshot(seen.snapshot).digest == snapshot.digest
         deviations = Deviations.unpack(seen.deviations, snapshot).services
-        assert told.nodes.deviation == [None if np.isnan(d) else round(float(d), 2) for d in deviations]
+        assert drawn.nodes.deviation == [None if np.isnan(d) else round(float(d), 2) for d in deviations]
     assert places(read_map(watched_mesh)) == places(read_map(watched_mesh, at=snapshots[4].observed_at))
 
 
@@ -135,16 +135,16 @@ def test_who_vanished_is_drawn_where_it_was(watched_mesh: Watched) -> None:
     verdicts = watched_mesh.see(MESH, snapshots[24:])
     named = {suspect["service"] for suspect in verdicts[-1]["suspects"]}
     assert culprit in named - set(snapshots[-1].node_ids)
-    told = read_map(watched_mesh)
-    at = told.nodes.name.index(culprit)
-    assert (told.nodes.gone[at], told.nodes.deviation[at]) == (True, None)
-    assert told.nodes.suspicion[at] is not None
-    assert places(told)[culprit] == before[culprit]
+    drawn = read_map(watched_mesh)
+    at = drawn.nodes.name.index(culprit)
+    assert (drawn.nodes.gone[at], drawn.nodes.deviation[at]) == (True, None)
+    assert drawn.nodes.suspicion[at] is not None
+    assert places(drawn)[culprit] == before[culprit]
     last = next(s for s in reversed(snapshots) if culprit in s.node_ids)
-    callers = {last.node_ids[s] for s, d in last.edge_index.T if last.node_ids[d] == culprit} & set(told.nodes.name)
+    callers = {last.node_ids[s] for s, d in last.edge_index.T if last.node_ids[d] == culprit} & set(drawn.nodes.name)
     lost = {
-        told.nodes.name[s]
-        for s, d, rate in zip(told.edges.source, told.edges.destination, told.edges.requests_per_second, strict=True)
+        drawn.nodes.name[s]
+        for s, d, rate in zip(drawn.edges.source, drawn.edges.destination, drawn.edges.requests_per_second, strict=True)
         if d == at and rate is None
     }
     assert lost == callers
@@ -221,16 +221,16 @@ async def test_news_wake_those_who_wait_and_leave_nothing_behind() -> None:
 
 async def test_who_waits_gets_what_came_after_and_nothing_twice(watched_mesh: Watched) -> None:
     snapshots = recording(6)
-    told = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
+    pushed = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
     news = News()
     queries = Queries(watched_mesh.meshes, load(), Options(), news)
 
     def times(documents: list[bytes]) -> list[str]:
         return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]
 
-    assert times(await queries.newer(MESH, None, 10, 0.0)) == told[-1:]
-    assert times(await queries.newer(MESH, snapshots[0].observed_at, 10, 60.0)) == told[1:]
-    assert times(await queries.newer(MESH, snapshots[0].observed_at, 1, 60.0)) == told[1:2]
+    assert times(await queries.newer(MESH, None, 10, 0.0)) == pushed[-1:]
+    assert times(await queries.newer(MESH, snapshots[0].observed_at, 10, 60.0)) == pushed[1:]
+    assert times(await queries.newer(MESH, snapshots[0].observed_at, 1, 60.0)) == pushed[1:2]
     assert await queries.newer(MESH, snapshots[2].observed_at, 10, 0.01) == []
     waiting = [asyncio.create_task(queries.newer(MESH, snapshots[2].observed_at, 10, 60.0)) for _ in range(3)]
     while not news._awaited:

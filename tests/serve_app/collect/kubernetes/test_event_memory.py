@@ -30,8 +30,8 @@ def memory_with(*documents: dict[str, object], most: int = 100) -> EventMemory:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_unplanned_events_are_kept(kind: str) -> None:
-    ((told,),) = [memory_with(event(kind, "web-6b9f7cd5c4-qq2zt")).find(SHOP, {}, NOW)]
-    assert (told.kind, told.service) == (kind, "shop/web")
+    ((found,),) = [memory_with(event(kind, "web-6b9f7cd5c4-qq2zt")).find(SHOP, {}, NOW)]
+    assert (found.kind, found.service) == (kind, "shop/web")
 
 
 @pytest.mark.parametrize("kind", ["ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Pulled", ""])
@@ -51,8 +51,8 @@ def test_old_ones_are_not_kept_and_grow_old() -> None:
 
 def test_one_that_comes_again_takes_its_own_place_and_the_oldest_give_way() -> None:
     memory = memory_with(*(event(uid=str(i % 7), count=i) for i in range(50)), most=5)
-    told = memory.find(frozenset({"shop/cart-v1"}), {}, NOW)
-    assert sorted(one.count for one in told) == [45, 46, 47, 48, 49]
+    events = memory.find(frozenset({"shop/cart-v1"}), {}, NOW)
+    assert sorted(one.count for one in events) == [45, 46, 47, 48, 49]
 
 
 def test_new_fields_of_time_and_count_are_read() -> None:
@@ -60,8 +60,8 @@ def test_new_fields_of_time_and_count_are_read() -> None:
     one |= {"firstTimestamp": None, "lastTimestamp": None, "count": None}
     one |= {"eventTime": (NOW - timedelta(minutes=9)).isoformat()}
     one |= {"series": {"count": 4, "lastObservedTime": (NOW - timedelta(minutes=1)).isoformat()}}
-    (told,) = memory_with(one).find(frozenset({"shop/cart-v1"}), {}, NOW)
-    assert (told.count, told.first, told.last) == (4, NOW - timedelta(minutes=9), NOW - timedelta(minutes=1))
+    (found,) = memory_with(one).find(frozenset({"shop/cart-v1"}), {}, NOW)
+    assert (found.count, found.first, found.last) == (4, NOW - timedelta(minutes=9), NOW - timedelta(minutes=1))
     timeless = event()
     timeless |= {"firstTimestamp": None, "lastTimestamp": None}
     assert len(memory_with(timeless)) == 0
@@ -151,9 +151,9 @@ def test_it_is_on_the_wire_and_in_the_alert_and_is_called_what_it_is() -> None:
     incident = an_incident(5, "shop/cart")
     verdict = add_context(a_verdict(incident), [], [an_event("shop/cart", 6)])
     (document,) = encode_verdict(verdict).incidents
-    (told,) = document.events
+    (found,) = document.events
     text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"
-    assert (told.kind, told.object, told.text) == ("BackOff", "Pod x", text)
+    assert (found.kind, found.object, found.text) == ("BackOff", "Pod x", text)
     assert document.changes == []
     shown = annotations(AlertLinks(), "shop", verdict.incidents[0], Severity.MINOR, verdict)["description"]
     assert f"Kubernetes: {text}." in shown.splitlines()

@@ -43,7 +43,7 @@ async def start_watch(
 
 def event_names(one: EventWatch) -> list[str]:
     """Kind and service, the oldest first."""
-    return [f"{told.kind} {told.service}" for told in reversed(one.find(SHOP, SERVES))]
+    return [f"{found.kind} {found.service}" for found in reversed(one.find(SHOP, SERVES))]
 
 
 async def test_past_and_new_events_are_received(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ async def test_past_and_new_events_are_received(tmp_path: Path) -> None:
             assert event_names(one) == ["Unhealthy shop/cart"] * 5
             api.tell(event("BackOff", count=3))
             await eventually(lambda: len(event_names(one)) == 6)
-            (told, *_) = one.find(SHOP, SERVES)
-    assert (told.kind, told.service, told.count) == ("BackOff", "shop/cart", 3)
-    assert told.object == "Pod cart-v1-5f7c9d8b64-x7k2p"
-    assert told.message == "Back-off restarting failed container"
-    assert (told.last - told.first).total_seconds() == 60
+            (newest, *_) = one.find(SHOP, SERVES)
+    assert (newest.kind, newest.service, newest.count) == ("BackOff", "shop/cart", 3)
+    assert newest.object == "Pod cart-v1-5f7c9d8b64-x7k2p"
+    assert newest.message == "Back-off restarting failed container"
+    assert (newest.last - newest.first).total_seconds() == 60
     *lists, follows = api.asked
     assert lists == [{"limit": "500"}, {"limit": "500", "continue": "2"}, {"limit": "500", "continue": "4"}]
     assert follows == {

@@ -56,7 +56,7 @@ class Day:
     """
 
     made: list[tuple[int, PlannedChange]] = field(default_factory=list)
-    told: list[tuple[int, PlannedChange]] = field(default_factory=list)
+    collected: list[tuple[int, PlannedChange]] = field(default_factory=list)
     opened: list[Opened] = field(default_factory=list)
     neighbours: dict[str, set[str]] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ def simulate_day(
     source = PrometheusSource(_Answering(prometheus), ISTIO, QueryOptions(interval_seconds=spec.interval_seconds))
     cluster = Cluster(empties)
     seen: deque[dict[str, tuple[int, int]]] = deque(maxlen=late + 1)
-    checkpoint, mesh, options, told, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()
+    checkpoint, mesh, options, mesh_alerts, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()
     for a, b in simulator.calls.T.tolist():
         for one, other in ((a, b), (b, a)):
             day.neighbours.setdefault(simulator.node_ids[one], set()).add(simulator.node_ids[other])
@@ -129,12 +129,12 @@ def simulate_day(
         prometheus.cordoned = _drained_workloads(simulator, day.made, index)
         poll = source.poll(sent.observed_at)
         assert poll.snapshot is not None, poll.why
-        day.told += [(index, change) for change in poll.snapshot.changes]
+        day.collected += [(index, change) for change in poll.snapshot.changes]
         verdict, mesh = advance(checkpoint, mesh, poll.snapshot, options)
-        heard = transition(told, "day", verdict, verdict.observed_at, AlertLinks())
-        known = {page.incident for page in told.open}
-        day.opened += [Opened(index, p.alert, p.services) for p in heard.alerts.open if p.incident not in known]
-        told = heard.alerts
+        transitioned = transition(mesh_alerts, "day", verdict, verdict.observed_at, AlertLinks())
+        known = {page.incident for page in mesh_alerts.open}
+        day.opened += [Opened(index, p.alert, p.services) for p in transitioned.alerts.open if p.incident not in known]
+        mesh_alerts = transitioned.alerts
     return day
 
 

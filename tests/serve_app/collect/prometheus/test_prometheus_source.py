@@ -174,19 +174,19 @@ def test_decisions_become_planned_changes_of_the_services_once() -> None:
         find_snapshot(SNAPSHOTS), replicas={workload: (2, 1), "shop/other": (1, 1), f"{leaving}-v1": (2, 1)}
     )
     story = [(2, 1), (4, 2), (4, 2), (4, 3), (1, 4), (0, 5)]
-    told = []
+    changes = []
     with open_source(mesh) as source:
         for snapshot, decided in zip(SNAPSHOTS, story, strict=False):
             mesh.replicas[workload] = decided
             poll = source.poll(snapshot.observed_at)
             assert poll.snapshot is not None
-            told.append([(c.kind, c.service) for c in poll.snapshot.changes])
+            changes.append([(c.kind, c.service) for c in poll.snapshot.changes])
         mesh.replicas = {}  # kube-state-metrics is away: no decision is known
         away = source.poll(SNAPSHOTS[6].observed_at)
         mesh.replicas = {"shop/other": (1, 1)}
         back = source.poll(SNAPSHOTS[7].observed_at)
     kinds = ["scale_out", "deploy", "scale_in", "retirement"]
-    assert told == [[], [("scale_out", service)], [], *[[(kind, service)] for kind in kinds[1:]]]
+    assert changes == [[], [("scale_out", service)], [], *[[(kind, service)] for kind in kinds[1:]]]
     assert away.snapshot is not None
     assert back.snapshot is not None
     assert away.snapshot.changes == ()
@@ -311,10 +311,10 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
         "external": ("outside",),
     }
     with standin.start_server(answers) as server:
-        told = MeshSettings.model_validate(
+        changes = MeshSettings.model_validate(
             {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
         )
-        source = MeshSource(told, PATIENT)
+        source = MeshSource(changes, PATIENT)
         snapshot = source.poll(FIRST).snapshot
         source.close()
     assert snapshot is not None

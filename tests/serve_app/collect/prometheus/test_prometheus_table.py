@@ -26,8 +26,8 @@ def vector(samples: list[Sample]) -> Samples:
 
 def bucketed(counts: list[float], bounds: tuple[float, ...] = BOUNDS, **labels: str) -> list[Sample]:
     """Cumulative counts at each bound."""
-    told = [str(bound).replace("inf", "+Inf") for bound in bounds]
-    return [sample(count, **labels, le=bound) for count, bound in zip(counts, told, strict=True)]
+    bounds_as_text = [str(bound).replace("inf", "+Inf") for bound in bounds]
+    return [sample(count, **labels, le=bound) for count, bound in zip(counts, bounds_as_text, strict=True)]
 
 
 def histogram_quantile(share: float, counts: list[float], bounds: tuple[float, ...]) -> float:

@@ -51,11 +51,11 @@ def test_names_keep_to_the_convention_and_none_is_given_twice() -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_read_is_what_is_recorded(name: str) -> None:
-    told = recording_rules(KNOWN[name], 15, 60)
-    texts = [q.promql for q in (*told.dialect.services.values(), *told.dialect.calls.values())] + [told.calls]
+    rules = recording_rules(KNOWN[name], 15, 60)
+    texts = [q.promql for q in (*rules.dialect.services.values(), *rules.dialect.calls.values())] + [rules.calls]
     read = {found for text in texts for found in re.findall(r"tagae_\w+:\w+:\w+", text)}
-    assert read == {rule.record for rule in told.rules}
-    for raw, reading in ((KNOWN[name].services, told.dialect.services), (KNOWN[name].calls, told.dialect.calls)):
+    assert read == {rule.record for rule in rules.rules}
+    for raw, reading in ((KNOWN[name].services, rules.dialect.services), (KNOWN[name].calls, rules.dialect.calls)):
         assert raw.keys() - {"buckets"} | {"p50", "p99"} == reading.keys()
         assert {query.labels for query in raw.values()} == {query.labels for query in reading.values()}
         assert {query.unit for query in reading.values()} == {1.0}
@@ -143,8 +143,10 @@ def test_the_doctor_recommends_rules_for_a_large_mesh() -> None:
     def found(mesh: IstioMesh, calls: float) -> list[tuple[str, str]]:
         collector = LARGE.model_copy(update={"recorded_from_calls": calls})
         with standin.start_server(mesh) as server:
-            told = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at)
-            return [(one.outcome, one.remedy) for one in told if one.subject == "recording rules"]
+            checks = check_telemetry(
+                MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at
+            )
+            return [(one.outcome, one.remedy) for one in checks if one.subject == "recording rules"]
 
     assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) == []
     ((outcome, remedy),) = found(IstioMesh(find_snapshot(SNAPSHOTS)), 50)
@@ -166,8 +168,8 @@ def test_no_rules_are_queried_where_none_are_recorded() -> None:
         "calls": {"requests": {"promql": "c"}},
     }
     with standin.start_server(behave) as server:
-        told = {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
-        source = MeshSource(MeshSettings.model_validate(told), LARGE)
+        mesh_settings = {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
+        source = MeshSource(MeshSettings.model_validate(mesh_settings), LARGE)
         source.poll(SNAPSHOTS[0].observed_at)
         source.close()
     assert asked

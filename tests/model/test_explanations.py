@@ -15,17 +15,17 @@ from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, 
 REQUESTS, ERRORS, P99, CPU, MEMORY = 0, 1, 3, 4, 5  # columns of a service's metrics
 
 
-def said(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
+def explain(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
     """Metric, the other end of a call, observed and expected; the strongest first."""
-    row, told = evidence.names.index(SERVICES[service]), evidence.explanation
+    row, explanation = evidence.names.index(SERVICES[service]), evidence.explanation
     return [
         (
             ("call " if OWN <= series < len(SERIES) - 5 else "") + SERIES[series],
-            told.peers[told.peer[row, k]] if told.peer[row, k] >= 0 else "",
-            float(told.observed[row, k]),
-            float(told.expected[row, k]),
+            explanation.peers[explanation.peer[row, k]] if explanation.peer[row, k] >= 0 else "",
+            float(explanation.observed[row, k]),
+            float(explanation.expected[row, k]),
         )
-        for k, series in enumerate(told.series[row])
+        for k, series in enumerate(explanation.series[row])
         if series >= 0
     ]
 
@@ -34,7 +34,7 @@ def load_of(evidence: Evidence, service: int) -> float:
     return float(evidence.explanation.load[evidence.names.index(SERVICES[service])])
 
 
-def changed(service: int, metrics: dict[int, float], call: tuple[float, ...] = EDGE) -> MeshSnapshot:
+def snapshot_with(service: int, metrics: dict[int, float], call: tuple[float, ...] = EDGE) -> MeshSnapshot:
     """One service with other metrics, and the first call into it."""
     nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
     for column, value in metrics.items():
@@ -44,8 +44,8 @@ def changed(service: int, metrics: dict[int, float], call: tuple[float, ...] = E
 
 
 def test_a_reason_of_a_call_has_its_caller_and_both_values() -> None:
-    slow = changed(CART, {P99: 0.4, CPU: 0.95}, (50.0, 0.01, 0.01, 0.4))
-    first, second, *_ = said(evidence_of(slow), CART)
+    slow = snapshot_with(CART, {P99: 0.4, CPU: 0.95}, (50.0, 0.01, 0.01, 0.4))
+    first, second, *_ = explain(evidence_of(slow), CART)
     assert second[0] == "cpu_utilization", "the same symptom, its own, comes later"
     assert first == ("call p99_latency", "shop/gateway", pytest.approx(0.4), pytest.approx(0.05, rel=0.2))
 
@@ -53,16 +53,18 @@ def test_a_reason_of_a_call_has_its_caller_and_both_values() -> None:
 def test_rare_but_small_deviations_do_not_come_first() -> None:
     """In a mesh without noise 1% to 1.3% of errors, or 20% more memory, is stranger than 60% more latency."""
     state = settled_state(sigma=0.001)
-    one = evidence_of(changed(STORE, {ERRORS: 0.013, MEMORY: 0.6, P99: 0.16}), state=state)
-    metrics = [metric for metric, *_ in said(one, STORE)]
+    one = evidence_of(snapshot_with(STORE, {ERRORS: 0.013, MEMORY: 0.6, P99: 0.16}), state=state)
+    metrics = [metric for metric, *_ in explain(one, STORE)]
     assert metrics[0] == "p99_latency"
     assert "error_rate" not in metrics
-    assert "error_rate" in [m for m, *_ in said(evidence_of(changed(STORE, {ERRORS: 0.1}), state=state), STORE)]
+    assert "error_rate" in [
+        m for m, *_ in explain(evidence_of(snapshot_with(STORE, {ERRORS: 0.1}), state=state), STORE)
+    ]
 
 
 def test_load_is_shown_with_reasons_it_may_explain_only_if_it_changed() -> None:
-    busy = evidence_of(changed(STORE, {REQUESTS: 220.0, P99: 0.5}))
-    assert said(busy, STORE)[0][0] == "p99_latency"
+    busy = evidence_of(snapshot_with(STORE, {REQUESTS: 220.0, P99: 0.5}))
+    assert explain(busy, STORE)[0][0] == "p99_latency"
     assert load_of(busy, STORE) == pytest.approx(2.2, rel=0.1)
     assert load_of(busy, CART) == 1
 
@@ -72,15 +74,15 @@ def test_a_disappeared_service_has_one_reason_with_its_missing_requests() -> Non
     place = {service: i for i, service in enumerate(left)}
     calls = [(place[a], place[b]) for a, b in CALLS if STORE not in (a, b)]
     gone = evidence_of(snapshot(30, services=[SERVICES[i] for i in left], calls=calls))
-    assert said(gone, STORE) == [(VANISHED, "", pytest.approx(0, abs=0.01), pytest.approx(100, rel=0.2))]
+    assert explain(gone, STORE) == [(VANISHED, "", pytest.approx(0, abs=0.01), pytest.approx(100, rel=0.2))]
 
 
 def test_rerouted_calls_are_reasons_at_all_three_services() -> None:
     evidence = evidence_of(snapshot_with_move(0.7))
-    assert said(evidence, CART)[0] == (MOVED, "shop/idle", pytest.approx(35), 0.0)
-    assert said(evidence, IDLE)[0] == (NEW, "shop/cart", pytest.approx(35), 0.0)
-    assert said(evidence, STORE)[0] == (LOST, "shop/cart", pytest.approx(15), pytest.approx(50, rel=0.2))
-    assert not {metric for metric, *_ in said(evidence, SEARCH)} & {MOVED, NEW, LOST}
+    assert explain(evidence, CART)[0] == (MOVED, "shop/idle", pytest.approx(35), 0.0)
+    assert explain(evidence, IDLE)[0] == (NEW, "shop/cart", pytest.approx(35), 0.0)
+    assert explain(evidence, STORE)[0] == (LOST, "shop/cart", pytest.approx(15), pytest.approx(50, rel=0.2))
+    assert not {metric for metric, *_ in explain(evidence, SEARCH)} & {MOVED, NEW, LOST}
 
 
 def test_a_normal_mesh_has_almost_no_reasons() -> None:
@@ -121,9 +123,9 @@ def test_calls_that_requests_explain_are_no_context() -> None:
 def test_a_resource_that_is_no_reason_is_context() -> None:
     """A slow service has three reasons about its latency before that about its CPU."""
     slow = {2: 0.2, P99: 1.5, CPU: 0.95, ERRORS: 0.3}
-    evidence = evidence_of(changed(CART, slow, (50.0, 0.3, 0.2, 1.5)))
-    assert "cpu_utilization" not in [metric for metric, *_ in said(evidence, CART)]
+    evidence = evidence_of(snapshot_with(CART, slow, (50.0, 0.3, 0.2, 1.5)))
+    assert "cpu_utilization" not in [metric for metric, *_ in explain(evidence, CART)]
     (fact,) = facts(evidence, CART)
     assert fact == ("cpu_utilization", "", pytest.approx(0.95, rel=0.01), pytest.approx(0.4, rel=0.2))
-    calm = evidence_of(changed(CART, {P99: 1.5}))
+    calm = evidence_of(snapshot_with(CART, {P99: 1.5}))
     assert facts(calm, CART) == []
