@@ -44,7 +44,7 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     assert set(VerdictDocument.model_fields) == line | {"sequence", "missing_parts", "model", "muted", "silence"}
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
     assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact"}
-    assert set(MeshDocument.model_fields) == {"mesh", "services", "sequence", "observed_at", "status"}
+    assert set(MeshDocument.model_fields) == {"mesh", "services", "sequence", "observed_at", "status", "age_seconds"}
 
 
 def test_the_words_of_the_schema_are_those_of_the_model() -> None:
