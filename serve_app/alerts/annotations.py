@@ -7,6 +7,7 @@ from urllib.parse import quote
 from model.verdict import Incident, Reason, Severity, Suspect, Verdict
 from serve_app.api.headline import headline
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
+from serve_app.settings import NotifySettings
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
@@ -30,6 +31,13 @@ class AlertLinks:
     external_url: str = ""
     runbook_url: str = ""
     dashboard_url: str = ""
+
+    @classmethod
+    def from_settings(cls, settings: NotifySettings) -> "AlertLinks":
+        """Return the links of the settings."""
+        return cls(
+            settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""
+        )
 
     def urls(self, mesh: str, incident: str) -> dict[str, str]:
         """``runbook_url``, ``dashboard_url`` and ``verdict_url``, without the empty ones."""

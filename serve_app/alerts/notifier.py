@@ -69,9 +69,7 @@ def receivers(settings: NotifySettings) -> Receivers:
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in settings.alertmanagers),
         tuple(WebhookReceiver(one.endpoint(one.url), one.secret_file, one.format) for one in settings.webhooks),
-        AlertLinks(
-            settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""
-        ),
+        AlertLinks.from_settings(settings),
         settings.notices,
         PostTiming(resend=timedelta(seconds=settings.resend_seconds)),
         backoff=Backoff(longest_seconds=settings.longest_backoff_seconds),

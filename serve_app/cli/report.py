@@ -1,4 +1,4 @@
-"""``tagae report``: writes an incident of a recording as one HTML file."""
+"""``tagae report``: writes an incident of a recording as one file, HTML or Markdown."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,7 @@ from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, stderr_console
 from serve_app.cli.mesh_options import parse_time
 from serve_app.cli.reading import WarmUps, notes, open_recording, score_snapshots
+from serve_app.web.formats import ReportFormat
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import IncidentDocument
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 
 def report(
     recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Folder of the recording.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for the report.")] = Path("report.html"),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File for the report. Default: report.html, or report.md for Markdown."),
+    ] = None,
+    form: Annotated[
+        ReportFormat, typer.Option("--format", help="A page to read, send or print, or Markdown for a post-mortem.")
+    ] = ReportFormat.HTML,
     incident: Annotated[
         str | None, typer.Option(metavar="ID", help="Id of the incident. Default: the worst one.")
     ] = None,
@@ -30,7 +37,7 @@ def report(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Write one incident of a recording as a page to read, send or print.
+    """Write one incident of a recording as a page, or as Markdown for a post-mortem.
 
     It shows the affected services and how the incident spread, the time around it, and the suspects with their reasons
     and metrics. The file has no scripts and needs no other file.
@@ -38,11 +45,12 @@ def report(
     \b
     Example:
       tagae report out/shop -o incident.html
-      tagae report out/shop --at 2026-03-01T03:12Z
+      tagae report out/shop --at 2026-03-01T03:12Z --format markdown
     """
     from serve_app.errors import UnknownIncident
     from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import load
+    from serve_app.web.report import markdown_report
     from serve_app.web.report import report as page
     from serve_app.web.report.windows import IncidentWindow, worst_window
 
@@ -63,9 +71,11 @@ def report(
             f"{recording}: expected an incident{f' {choice}' if choice else ''} in {tally.statuses.total()} snapshots, "
             f"came {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
         )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(page(recording.name, window.moments, window.incident.id), encoding="utf-8")
-    stderr_console().print(f"wrote incident {window.incident.id} to {output}", soft_wrap=True)
+    write, name = (page, "report.html") if form is ReportFormat.HTML else (markdown_report, "report.md")
+    target = output or Path(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(write(recording.name, window.moments, window.incident.id), encoding="utf-8")
+    stderr_console().print(f"wrote incident {window.incident.id} to {target}", soft_wrap=True)
     for other in tally.incidents.values():
         if other.id != window.incident.id:
             stderr_console().print(f"other incident: {_line(other)}", soft_wrap=True)

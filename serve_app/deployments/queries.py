@@ -11,6 +11,7 @@ from model.checkpoint import Checkpoint
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
+from serve_app.alerts.annotations import AlertLinks
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.news import News
@@ -19,7 +20,8 @@ from serve_app.pipeline import Options, plan_of
 from serve_app.stores.record import StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.queries import Viewing
-from serve_app.web.report import report
+from serve_app.web.formats import ReportFormat
+from serve_app.web.report import markdown_report, report
 
 Period = tuple[datetime, datetime]
 T = TypeVar("T")
@@ -110,13 +112,27 @@ class Queries:
         """
         return await self._view(self._viewing.comparison, mesh, first, second)
 
-    async def report(self, mesh: str, incident: str | None) -> str:
-        """The report on an incident as HTML; None: the most severe one.
+    async def report(
+        self,
+        mesh: str,
+        incident: str | None,
+        form: ReportFormat = ReportFormat.HTML,
+        links: AlertLinks | None = None,
+    ) -> str:
+        """The report on an incident; None: the most severe one. ``links`` are for Markdown.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
         """
-        return await self._view(lambda: report(mesh, self._viewing.moments(mesh), incident))
+        if form is ReportFormat.HTML:
+            return await self._view(lambda: report(mesh, self._viewing.moments(mesh), incident))
+        state = await asyncio.to_thread(self._meshes.load_state, mesh)
+        given = [encode_feedback(one) for one in state.memory.feedback]
+        return await self._view(
+            lambda: markdown_report(
+                mesh, self._viewing.moments(mesh), incident, feedback=given, links=links and links.urls
+            )
+        )
 
     async def model(self) -> bytes:
         """The weights in use, as JSON."""

@@ -33,7 +33,7 @@ def document(title: str, body: str, style: str = "") -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body>{body}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body><main>{body}</main></body></html>\n"
     )
 
 

@@ -141,6 +141,11 @@ def test_a_report_is_one_page_that_may_run_nothing(service: Service, verdicts: l
         assert "script-src" not in policy
         assert worst["id"] in response.text
         assert failing(SPEC).split("/")[1] in response.text
+    text = service.http.get(f"{PATH}/report", params={"format": "markdown"})
+    assert text.headers["content-type"].startswith("text/markdown")
+    assert text.text.startswith("# ")
+    assert worst["id"] in text.text
+    problem(service.http.get(f"{PATH}/report", params={"format": "pdf"}), 422, "invalid-parameter")
     problem(service.http.get(f"{PATH}/report", params={"incident": "nobody"}), 404, "unknown-incident")
     problem(service.http.get("/v1/meshes/nowhere/report"), 404, "unknown-mesh")
 

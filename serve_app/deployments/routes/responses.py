@@ -41,6 +41,6 @@ def describe_json_body(*documents: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
 
 
-def describe_text(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """``responses`` of a route that answers with text of this type."""
-    return {200: {"content": {media_type: {"schema": {"type": "string"}}}}}
+def describe_text(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers with text of one of these types."""
+    return {200: {"content": {media_type: {"schema": {"type": "string"}} for media_type in media_types}}}

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from model.verdict import Status
+from serve_app.alerts.annotations import AlertLinks
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.base import AskedService, Id, Instant, Text
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
@@ -34,7 +35,9 @@ from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import HEADERS, File
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.formats import ReportFormat
 
+HTML, MARKDOWN = "text/html", "text/markdown"
 MOST_VERDICTS = 1000  # of one answer
 MOST_EXPANDED = 50  # namespaces of a map
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
@@ -148,16 +151,20 @@ async def comparison(
 @router.get(
     "/v1/meshes/{mesh}/report",
     response_class=Response,
-    responses={**describe_text("text/html"), **errors_of_mesh(UnknownIncident)},
+    responses={**describe_text(HTML, MARKDOWN), **errors_of_mesh(UnknownIncident)},
 )
 async def report(
     mesh: MeshName,
     backend: UseBackend,
     incident: Annotated[Id | None, Query(description="id; by default the most severe")] = None,
+    format: Annotated[ReportFormat, Query(description="a page, or text for a post-mortem")] = ReportFormat.HTML,
 ) -> Response:
-    """A report on an incident of the kept time, as one HTML file."""
-    html = await backend.ask(backend.session_of(mesh).report, mesh, incident)
-    return Response(html, media_type="text/html", headers=HEADERS | REPORT_POLICY)
+    """A report on an incident of the kept time, as one file. In Markdown it also has the feedback and links."""
+    links = AlertLinks.from_settings(backend.settings.notify)
+    text = await backend.ask(backend.session_of(mesh).report, mesh, incident, format, links)
+    if format is ReportFormat.HTML:
+        return Response(text, media_type=HTML, headers=HEADERS | REPORT_POLICY)
+    return Response(text, media_type=MARKDOWN, headers=HEADERS)
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.documented(InvalidParameter, *BUSY))

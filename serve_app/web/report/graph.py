@@ -19,6 +19,11 @@ SHADES = (1.5, 3.0, 4.5, 6.0)  # anomaly scores (log10) at which the next darker
 RIM = 14.0  # padding inside the disc of a namespace
 SIDE, ABOVE, BELOW = 24.0, 22.0, 16.0  # padding of the picture
 LETTER, LINE = 6.1, 13.0  # pixels of a label
+PHONE, PHONE_MARGIN = 360.0, 40.0
+MOST_ON_PHONE = 18  # services
+ROOM = 86.0  # pixels for each service on a phone, squared
+COVERED = 0.3  # share of a name that others may cover before it is left out
+BADGED = 90.0  # pixels between two services, above which the arrow has a number
 FEW = 8  # hops, up to which they are thick
 LONGEST = 24  # letters in a label
 
@@ -33,14 +38,36 @@ def graph(case: ReportedIncident) -> str:
     shown = build_graph(case)
     radius = np.where(np.arange(len(shown.layout.names)) < shown.num_involved, 9.0, 5.0)
     radius[0] = 15.0
-    at, spaces, width, height = _pixels(shown, radius)
-    hops, ways = _hops(case, shown, at, radius)
-    marks = [_ARROW, *_spaces(spaces), *_calls(case, shown, at), *hops]
+    return _draw(case, shown, radius, *_pixels(shown, radius), "graph")
+
+
+def narrow_graph(case: ReportedIncident) -> str:
+    """Draw the same for a phone: the services at the centre of the incident, without their neighbours."""
+    shown = build_graph(case, MOST_ON_PHONE, 0)
+    radius = np.full(len(shown.layout.names), 8.0)
+    radius[0] = 13.0
+    at, height = _narrow_pixels(shown)
+    return _draw(case, shown, radius, at, {}, PHONE, height, "narrow-graph")
+
+
+def _draw(
+    case: ReportedIncident,
+    shown: IncidentGraph,
+    radius: Floats,
+    at: Floats,
+    spaces: dict[str, tuple[float, float, float]],
+    width: float,
+    height: float,
+    name: str,
+) -> str:
+    """Draw services of this ``radius`` at these pixels; ``name`` is unique on the page."""
+    hops, ways = _hops(case, shown, at, radius, name)
+    marks = [_arrow(name), *_spaces(spaces), *_calls(case, shown, at), *hops]
     marks += [_service(case, shown, i, at[i], float(radius[i])) for i in reversed(range(len(at)))]
     marks += _labels(shown, at, radius, width, ways)
     reached = ", ".join(f"{hop.caller} through {hop.callee}" for hop in case.hops) or "no other service"
     about = f"First suspect: {case.first or 'none'}. It reached {reached}."
-    return picture(width, height, "Spread of the incident", about, "graph", *marks)
+    return picture(width, height, "Spread of the incident", about, name, *marks)
 
 
 def _pixels(shown: IncidentGraph, radius: Floats) -> tuple[Floats, dict[str, tuple[float, float, float]], float, float]:
@@ -67,16 +94,30 @@ def _pixels(shown: IncidentGraph, radius: Floats) -> tuple[Floats, dict[str, tup
     return at - shift, spaces, width, float(size[1])
 
 
-_HEAD = "url(#head)"
-_ARROW = tag(
-    "defs",
-    tag(
-        "marker",
-        tag("path", d="M0 0L10 5L0 10Z", class_="head"),
-        id="head", viewBox="0 0 10 10", refX="9", refY="5", markerWidth="13", markerHeight="13",
-        markerUnits="userSpaceOnUse", orient="auto",
-    ),
-)  # fmt: skip
+def _narrow_pixels(shown: IncidentGraph) -> tuple[Floats, float]:
+    """Return the pixels of services on a phone, the longer side vertical and each side stretched, and the height."""
+    at = shown.layout.positions.astype(np.float64)
+    if np.ptp(at[:, 0]) > np.ptp(at[:, 1]):
+        at = at[:, ::-1]
+    height = max(len(at) * ROOM**2 / PHONE, PHONE / 2)
+    low, size = at.min(axis=0), np.maximum(np.ptp(at, axis=0), 1e-9)
+    inside = np.array([PHONE - 2 * PHONE_MARGIN, height - 2 * (ABOVE + BELOW)])
+    share = np.where(np.ptp(at, axis=0) < 1e-6, 0.5, (at - low) / size)
+    placed: Floats = share * inside + np.array([PHONE_MARGIN, ABOVE + BELOW])
+    return placed, height
+
+
+def _arrow(name: str) -> str:
+    """The head of arrows; hidden pictures hide theirs, so each has its own."""
+    return tag(
+        "defs",
+        tag(
+            "marker",
+            tag("path", d="M0 0L10 5L0 10Z", class_="head"),
+            id=f"{name}-head", viewBox="0 0 10 10", refX="9", refY="5", markerWidth="13", markerHeight="13",
+            markerUnits="userSpaceOnUse", orient="auto",
+        ),
+    )  # fmt: skip
 
 
 def _spaces(spaces: dict[str, tuple[float, float, float]]) -> list[str]:
@@ -100,7 +141,9 @@ def _calls(case: ReportedIncident, shown: IncidentGraph, at: Floats) -> list[str
     return marks
 
 
-def _hops(case: ReportedIncident, shown: IncidentGraph, at: Floats, radius: Floats) -> tuple[list[str], list[Box]]:
+def _hops(
+    case: ReportedIncident, shown: IncidentGraph, at: Floats, radius: Floats, name: str
+) -> tuple[list[str], list[Box]]:
     """Draw the spread as curved arrows with the distance from the first suspect; also return the boxes they cover."""
     row = {name: i for i, name in enumerate(shown.layout.names)}
     marks: list[str] = []
@@ -120,12 +163,13 @@ def _hops(case: ReportedIncident, shown: IncidentGraph, at: Floats, radius: Floa
                 "path",
                 d=f"M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}",
                 class_="hop" if len(case.hops) <= FEW else "hop many",
-                marker_end=_HEAD,
+                marker_end=f"url(#{name}-head)",
             )
         )
-        marks.append(tag("circle", cx=mx, cy=my, r=8.0, class_="badge"))
-        marks.append(words(f"{hop.distance}", mx, my + 4, "number", "middle"))
-        ways.append((mx - 8, my - 8, mx + 8, my + 8))
+        if float(np.hypot(*(at[b] - at[a]))) > BADGED:
+            marks.append(tag("circle", cx=mx, cy=my, r=8.0, class_="badge"))
+            marks.append(words(f"{hop.distance}", mx, my + 4, "number", "middle"))
+            ways.append((mx - 8, my - 8, mx + 8, my + 8))
         for t in np.linspace(0.1, 0.9, 9).tolist():
             x = (1 - t) ** 2 * x1 + 2 * t * (1 - t) * cx + t**2 * x2
             y = (1 - t) ** 2 * y1 + 2 * t * (1 - t) * cy + t**2 * y2
@@ -144,7 +188,7 @@ def _service(case: ReportedIncident, shown: IncidentGraph, i: int, at: Floats, r
 
 
 def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways: Sequence[Box]) -> list[str]:
-    """Draw the names: of involved services at the freest place, of neighbours only if they hide nothing."""
+    """Draw the names at the freest places: of the first suspect always, of others only if little covers them."""
     room = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(at.tolist(), radius.tolist(), strict=True)]
     marks = []
     for i, name in enumerate(shown.layout.names):
@@ -154,7 +198,7 @@ def _labels(shown: IncidentGraph, at: Floats, radius: Floats, width: float, ways
         inside = [place for place in places if place[2][0] >= 0 and place[2][2] <= width]
         taken = [*ways, *(box for j, box in enumerate(room) if j != i)]
         x, y, box, anchor = min(inside or places, key=lambda place: _overlap(place[2], taken))
-        if i >= shown.num_involved and _overlap(box, taken):
+        if i and _overlap(box, taken) > (COVERED * wide * LINE if i < shown.num_involved else 0.0):
             continue
         room.append(box)
         class_ = "name first" if i == 0 else "name" if i < shown.num_involved else "name aside"

@@ -35,13 +35,21 @@ class IncidentGraph:
     left_out: int
 
 
-def build_graph(case: ReportedIncident) -> IncidentGraph:
-    """Return the services and calls to draw, at the worst snapshot of an incident."""
+def build_graph(
+    case: ReportedIncident, involved_limit: int = MOST_INVOLVED, neighbour_limit: int = MOST_NEIGHBOURS
+) -> IncidentGraph:
+    """Return the services and calls to draw, at the worst snapshot of an incident.
+
+    Args:
+        case: the incident.
+        involved_limit: suspects and affected services to draw at most.
+        neighbour_limit: their unaffected callers and callees to draw at most.
+    """
     scores = dict(zip(case.worst.snapshot.node_ids, case.worst.deviations.services.tolist(), strict=True))
     calls = _calls(case)
     touched = _order_services(case, scores)
-    involved = touched[:MOST_INVOLVED]
-    names = (*involved, *_neighbours(involved, set(touched), calls))
+    involved = touched[:involved_limit]
+    names = (*involved, *_neighbours(involved, set(touched), calls)[:neighbour_limit])
     row = {name: i for i, name in enumerate(names)}
     drawn = [(row[a], row[b], *values) for (a, b), values in calls.items() if a in row and b in row]
     # Calls between neighbours are left out: they say nothing and hide other calls.
@@ -91,4 +99,4 @@ def _neighbours(involved: list[str], touched: set[str], calls: dict[tuple[str, s
             if one in place and other not in touched:
                 key = place[one] > 0, -rate
                 order[other] = min(order.get(other, key), key)
-    return sorted(order, key=lambda name: (order[name], name))[:MOST_NEIGHBOURS]
+    return sorted(order, key=lambda name: (order[name], name))

@@ -48,9 +48,15 @@ svg .tick { stroke: var(--plan); stroke-width: 1.4; stroke-opacity: .6 }
 .bar span { display: block; height: 100%; background: var(--critical) }
 .reasons { display: grid; grid-template-columns: repeat(auto-fill, minmax(270px, 1fr)); gap: .6rem 1.4rem }
 .reasons p { margin: 0 0 .2rem } .reasons svg { display: block; width: 100%; max-width: 400px; height: auto }
+figure svg { display: block; width: 100%; height: auto } .small { display: none }
+.affected { list-style: none; margin: 0; padding: 0; columns: 10rem; font-size: .9rem; overflow-wrap: anywhere }
 .judge { display: grid; grid-template-columns: auto 1fr; gap: .1rem 1rem; font-size: .9rem }
 .judge dt { color: var(--soft) } .judge dd { margin: 0; overflow-wrap: anywhere }
 @media (max-width: 600px) { body { padding: .8rem } header h1 { font-size: 1.2rem }
-  header dl { display: grid; grid-template-columns: 1fr 1fr } }
-@media print { .suspect, .reasons li, header { break-inside: avoid } }
+  header { padding-left: .8rem } header dl { display: grid; grid-template-columns: 1fr 1fr; gap: .6rem 1rem }
+  .large { display: none } .small { display: block } .reasons svg { max-width: none } .bar { flex-basis: 70px }
+  .judge { grid-template-columns: 1fr } .judge dd { margin-bottom: .4rem } }
+@page { margin: 14mm }
+@media print { .suspect, .reasons li, header { break-inside: avoid } h2, h3, .about { break-after: avoid }
+  figure svg { max-height: 150mm } .reasons { grid-template-columns: repeat(3, 1fr) } }
 """

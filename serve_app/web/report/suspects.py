@@ -14,18 +14,23 @@ from serve_app.web.svg import Scale, curve, line, picture, words
 MOST = 5  # suspects with a card
 LEAST = 0.01  # score of a suspect with a card but without a reason
 CHARTED = 3  # suspects with charts
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 66.0, 334.0, 18.0, 74.0
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 74.0, 334.0, 18.0, 74.0
 
 
 def suspects(case: ReportedIncident) -> str:
     """Return a card for each of the first suspects."""
-    ranked = list(enumerate(case.incident.suspects, 1))
-    listed = [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
+    listed = listed_suspects(case)
     cards = "".join(_card(case, place, suspect) for place, suspect in listed)
-    others = ", ".join(one.service for place, one in ranked if (place, one) not in listed)
+    others = ", ".join(one.service for place, one in enumerate(case.incident.suspects, 1) if (place, one) not in listed)
     return f'<ol class="suspects">{cards}</ol>' + (
         f'<p class="about">Less likely: {escape(others)}.</p>' if others else ""
     )
+
+
+def listed_suspects(case: ReportedIncident) -> list[tuple[int, SuspectDocument]]:
+    """Return the first suspects worth showing, with their ranks."""
+    ranked = enumerate(case.incident.suspects, 1)
+    return [(place, one) for place, one in ranked if one.reasons or one.score >= LEAST][:MOST]
 
 
 def arrows(text: str) -> str:

@@ -9,7 +9,8 @@ from model.snapshot import PlannedChange
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
 
-WIDTH, LEFT, RIGHT = 900.0, 40.0, 892.0
+WIDE, PHONE = 900.0, 360.0  # pixels of the two widths
+LEFT, MARGIN = 40.0, 8.0
 LANE, LANES = 15.0, 6  # for the names of planned changes, above the scores
 HEIGHT, BELOW = 150.0, 34.0
 LETTER = 6.3
@@ -41,11 +42,12 @@ def shade_incident(case: ReportedIncident, scale: Scale, top: float, bottom: flo
     return rectangle(left, top, max(right - left, 2), bottom - top, "incident", "the incident")
 
 
-def timeline(case: ReportedIncident) -> str:
-    """Draw score and threshold over the kept time."""
-    scale = time_scale(case, LEFT, RIGHT)
+def timeline(case: ReportedIncident, width: float = WIDE) -> str:
+    """Draw score and threshold over the kept time, ``WIDE`` or for a ``PHONE``."""
+    right = width - MARGIN
+    scale = time_scale(case, LEFT, right)
     x, breaks = pixels(case, scale)
-    flags, top = _changes(case, scale)
+    flags, top = _changes(case, scale, width)
     bottom = top + HEIGHT
     score = np.array([moment.verdict.mesh_score for moment in case.moments])
     thresholds = [moment.verdict.threshold for moment in case.moments]
@@ -54,11 +56,11 @@ def timeline(case: ReportedIncident) -> str:
     marks = [shade_incident(case, scale, top, bottom)]
     for tick in y.ticks(4):
         at = y.one(tick)
-        marks += [line(LEFT, at, RIGHT, at, "grid"), words(f"{tick:,g}", LEFT - 5, at + 4, anchor="end")]
+        marks += [line(LEFT, at, right, at, "grid"), words(f"{tick:,g}", LEFT - 5, at + 4, anchor="end")]
     known = np.flatnonzero(np.isfinite(threshold))
     if len(known):
         marks.append(curve(x[known], y.at(threshold[known]), [], "threshold", steps=True))
-    marks += [curve(x, y.at(score), breaks, "score"), *flags, line(LEFT, bottom, RIGHT, bottom, "axis")]
+    marks += [curve(x, y.at(score), breaks, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
     times = [moment.verdict.observed_at for moment in case.moments]
     for at, label in instants(times, x):
         marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, at, bottom + 18, anchor="middle")]
@@ -66,10 +68,10 @@ def timeline(case: ReportedIncident) -> str:
         f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M} UTC; scores up to "
         f"{score.max():.1f}; the incident began at {case.incident.since:%H:%M:%S}."
     )
-    return picture(WIDTH, bottom + BELOW, "Score over time", about, "timeline", *marks)
+    return picture(width, bottom + BELOW, "Score over time", about, f"timeline-{width:.0f}", *marks)
 
 
-def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
+def _changes(case: ReportedIncident, scale: Scale, width: float) -> tuple[list[str], float]:
     """Draw planned changes, those near the incident with names, others as ticks; also return the top of the scores."""
     near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
     planned = sorted(
@@ -84,7 +86,7 @@ def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
         if at < first:
             continue
         x, text = scale.one(seconds(case, at)), f"{change.kind.replace('_', ' ')} {change.service.split('/', 1)[1]}"
-        left = min(x, WIDTH - len(text) * LETTER)
+        left = min(x, width - len(text) * LETTER)
         free = [lane for lane in range(LANES) if ends[lane] <= left]
         if (change, at) in near and free:
             ends[free[0]] = left + len(text) * LETTER + 8
@@ -97,7 +99,7 @@ def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
         y = 11 + LANE * lane
         marks += [
             line(x, y - 8, x, top + HEIGHT, "flag"),
-            words(text, min(x + 4, WIDTH - len(text) * LETTER), y, "planned"),
+            words(text, min(x + 4, width - len(text) * LETTER), y, "planned"),
         ]
     for x, text in ticks:
         marks.append(tag("path", hint(text), d=f"M{x:.1f} {top + HEIGHT - 9:.1f}V{top + HEIGHT:.1f}", class_="tick"))

@@ -8,18 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
 from model.incidents.tracking import ONSET_SECONDS
 from model.snapshot import PlannedChange
+from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.cli import app
 from serve_app.cli.reading import score_snapshots
 from serve_app.errors import UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
 from serve_app.web.moments import Moment
-from serve_app.web.report import report, windows
-from serve_app.web.report.case import find
+from serve_app.web.report import markdown_report, report, windows
+from serve_app.web.report.case import ReportedIncident, find
+from serve_app.web.report.course import course
 from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.windows import worst_window
@@ -85,6 +88,13 @@ class Checked(HTMLParser):
         self.text.append(data)
 
 
+def read_markup(html: str) -> str:
+    """The words of HTML."""
+    checked = Checked()
+    checked.feed(html)
+    return "".join(checked.text)
+
+
 def read(page: str) -> str:
     """The words of a page that is closed everywhere and needs nothing."""
     checked = Checked()
@@ -115,6 +125,81 @@ def test_it_says_what_is_wrong_since_when_and_who_says_so(moments: list[Moment])
     for change in case.incident.changes:
         assert change.text in text
     assert report("shop", moments, made_at=MADE) == report("shop", moments, case.incident.id, made_at=MADE)
+
+
+def feedback_on(case: ReportedIncident, note: str) -> KeptFeedbackDocument:
+    """A confirmation of an incident."""
+    incident = case.incident
+    return KeptFeedbackDocument(
+        incident=incident.id,
+        was_incident=True,
+        missed=False,
+        services=incident.affected,
+        since=incident.since,
+        until=case.last,
+        given_at=case.last,
+        culprit=case.first,
+        note=note,
+        page_levels={},
+    )
+
+
+def test_markdown_has_what_a_post_mortem_needs(moments: list[Moment]) -> None:
+    case = find("shop", moments)
+    note = "fixed by *us* <b>now</b>"
+    text = markdown_report(
+        "shop",
+        moments,
+        feedback=[feedback_on(case, note).model_copy(update={"incident": "other"}), feedback_on(case, note)],
+        links=lambda mesh, incident: {"dashboard_url": f"https://host/#mesh={mesh}&incident={incident}"},
+        made_at=MADE,
+    )
+    html = MarkdownIt("commonmark").enable("table").render(text)
+    read_text = " ".join(read_markup(html).split())
+    heads = ["Timeline (UTC)", "Likely causes", "Affected services", "Changes and events nearby", "Feedback", "Links"]
+    assert re.findall(r"<h2>(.*?)</h2>", html) == [*heads, "About this report"]
+    for told in (
+        case.incident.headline,
+        case.incident.kind.replace("_", " "),
+        f"{case.incident.since:%Y-%m-%d %H:%M:%S}",
+        case.incident.impact.text if case.incident.impact else "affected",
+        *case.incident.affected,
+        *(reason.text.replace(" -> ", " → ") for reason in case.incident.suspects[0].reasons),
+        *(change.text for change in case.incident.changes),
+        f"Culprit: {case.first}. Note: {note}",
+        "2026-03-02 00:00:00 UTC",
+    ):
+        assert told in read_text
+    assert f'<a href="https://host/#mesh=shop&amp;incident={case.incident.id}">' in html
+    without = markdown_report("shop", moments, made_at=MADE)
+    assert "None was given." in without
+    assert "## Links" not in without
+
+
+def test_the_course_of_an_incident_is_in_order_and_has_its_turns(moments: list[Moment]) -> None:
+    case = find("shop", moments)
+    steps = course(case)
+    assert [step.at for step in steps] == sorted(step.at for step in steps)
+    texts = [step.text for step in steps]
+    assert "The deviation begins." in texts
+    assert any(text.startswith("TAGAE reports it: ") for text in texts)
+    assert any(step.at == case.worst.verdict.observed_at and "score is highest" in step.text for step in steps)
+    severities = [i.severity for m in moments for i in m.verdict.incidents if i.id == case.incident.id]
+    assert sum("severity rises" in text for text in texts) == len(set(severities)) - 1
+    quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
+    ended = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [quiet], case.incident.id)
+    assert course(ended)[-1].text == "The incident is over."
+
+
+def test_names_in_markdown_are_text(moments: list[Moment]) -> None:
+    case = find("shop", moments)
+    evil = "[x](javascript:alert(1)) <script>alert(1)</script> | `y` ![z](https://host/)\n# Head"
+    incident = case.incident.model_copy(update={"headline": evil, "affected": [evil]})
+    verdict = case.worst.verdict.model_copy(update={"incidents": [incident]})
+    html = MarkdownIt("commonmark").enable("table").render(markdown_report(evil, [replace(case.worst, verdict=verdict)]))
+    assert not re.search(r"<(a|img|script|code)\b", html)
+    assert html.count("<h1>") == 1
+    assert "&lt;script&gt;" in html
 
 
 def test_suspects_are_those_of_the_worst_moment_and_the_end_is_known(moments: list[Moment]) -> None:
@@ -226,6 +311,19 @@ def test_the_command_writes_the_page(recording: Path, moments: list[Moment], tmp
     assert result.exit_code == 0, result.stderr
     assert case.incident.id in result.stderr
     assert case.incident.id in read((tmp_path / "at.html").read_text(encoding="utf-8"))
+
+
+def test_the_command_writes_markdown(
+    recording: Path, moments: list[Moment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = tagae("report", recording, "--format", "markdown")
+    assert result.exit_code == 0, result.stderr
+    case = find("shop", moments)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert case.incident.id in text
+    assert tagae("report", recording, "--format", "pdf").exit_code == 2
 
 
 def test_the_command_says_what_it_saw_where_it_finds_nothing(recording: Path, moments: list[Moment]) -> None:

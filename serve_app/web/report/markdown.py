@@ -1,0 +1,125 @@
+"""The report as Markdown, for a post-mortem: the same facts as the page, as text to edit."""
+
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.verdict import SuspectDocument
+from serve_app.web.moments import Moment
+from serve_app.web.report import sentences
+from serve_app.web.report.case import ReportedIncident, find
+from serve_app.web.report.course import course, reporting_delay
+from serve_app.web.report.suspects import arrows, listed_suspects
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&$@])")
+
+
+Links = Callable[[str, str], Mapping[str, str]]  # from a mesh and the id of an incident to URLs by name
+
+
+def markdown_report(
+    mesh: str,
+    moments: Sequence[Moment],
+    incident: str | None = None,
+    *,
+    feedback: Sequence[KeptFeedbackDocument] = (),
+    links: Links | None = None,
+    made_at: datetime | None = None,
+) -> str:
+    """Return the report on an incident as Markdown (CommonMark with tables).
+
+    Args:
+        mesh: its name.
+        moments: snapshots around the incident, oldest first.
+        incident: its id; None: the worst of those that were open last.
+        feedback: on the mesh; other incidents are ignored.
+        links: returns the URLs about an incident.
+        made_at: time of the report; None: now.
+
+    Raises:
+        UnknownIncident: no snapshot has it.
+    """
+    case = find(mesh, moments, incident)
+    parts = [
+        f"# {_plain(case.incident.headline or case.first or 'No single suspect')}",
+        _table(("", ""), _summary(case)),
+        "## Timeline (UTC)",
+        _table(("time", "what happened"), ((f"{step.at:%Y-%m-%d %H:%M:%S}", step.text) for step in course(case))),
+        "## Likely causes",
+        f"At {case.worst.verdict.observed_at:%H:%M:%S} UTC, when the score was highest.",
+        *(_suspect(place, one) for place, one in listed_suspects(case)),
+        "## Affected services",
+        _plain(sentences.spread(case)),
+        _list(case.incident.affected),
+        "## Changes and events nearby",
+        _list([f"▲ {one.text}" for one in case.incident.changes] + [one.text for one in case.incident.events])
+        or "No deploys, changes or Kubernetes events around then.",
+        "## Feedback",
+        _feedback(case, feedback),
+        *(_links(links(mesh, case.incident.id)) if links else []),
+        "## About this report",
+        _table(("", ""), [*sentences.facts(case), ("made", _maker(made_at or datetime.now(UTC)))]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(case: ReportedIncident) -> list[tuple[str, str]]:
+    incident, seconds = case.incident, reporting_delay(case)
+    impact = incident.impact.text if incident.impact else f"{len(incident.affected)} services affected"
+    return [
+        ("severity", incident.severity),
+        ("kind", incident.kind.replace("_", " ")),
+        ("first suspect", case.first or "none"),
+        ("since", f"{incident.since:%Y-%m-%d %H:%M:%S} UTC"),
+        ("duration", f"{sentences.duration(case)}, {sentences.until(case)}"),
+        *([] if seconds is None else [("reported after", sentences.span(seconds))]),
+        ("impact", impact),
+        ("probability", f"{case.worst.verdict.probability:.0%} at the highest score"),
+    ]
+
+
+def _suspect(place: int, suspect: SuspectDocument) -> str:
+    reasons = [reason.text for reason in (*suspect.reasons, *suspect.context)]
+    lines = [f"{place}. **{_plain(suspect.service)}**, score {suspect.score:.2f}"]
+    return "\n".join([*lines, *(f"   - {_plain(arrows(reason))}" for reason in reasons)])
+
+
+def _feedback(case: ReportedIncident, given: Sequence[KeptFeedbackDocument]) -> str:
+    found = next((one for one in given if one.incident == case.incident.id), None)
+    if found is None:
+        return "None was given."
+    verdict = "Confirmed as an incident." if found.was_incident else "Marked as a false alarm."
+    culprit = f" Culprit: {found.culprit}." if found.culprit else ""
+    note = f" Note: {found.note}" if found.note else ""
+    return _plain(verdict + culprit + note)
+
+
+def _links(urls: Mapping[str, str]) -> list[str]:
+    lines = [f"- {_plain(name.removesuffix('_url'))}: <{_address(url)}>" for name, url in urls.items()]
+    return ["## Links", "\n".join(lines)] if lines else []
+
+
+def _maker(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC by tagae {importlib.metadata.version('tagae')}"
+
+
+def _table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
+    lines = [head, *((_plain(a), _plain(b)) for a, b in rows)]
+    lines.insert(1, ("---", "---"))
+    return "\n".join(f"| {a} | {b} |" for a, b in lines)
+
+
+def _list(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {_plain(text)}" for text in texts)
+
+
+def _plain(text: str) -> str:
+    """Escape a text, so that names and notes of other systems cannot become markup. It stays on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _address(url: str) -> str:
+    """Escape what would end a link in angle brackets."""
+    return url.replace("<", "%3C").replace(">", "%3E").replace(" ", "%20")

@@ -1,0 +1,78 @@
+"""What the HTML report and the Markdown report both say about an incident, as plain text."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from serve_app.api.headline import share_text
+from serve_app.api.schemas.verdict import IncidentDocument
+from serve_app.web.report.case import ReportedIncident
+
+
+def until(case: ReportedIncident) -> str:
+    """When the incident ended, or whether it is open."""
+    if case.ended:
+        return f"ended by {case.ended:%H:%M:%S}"
+    return "recovering in the last snapshot" if case.recovering else "still open in the last snapshot"
+
+
+def duration(case: ReportedIncident) -> str:
+    """How long the incident lasted, or lasts so far."""
+    return span((case.ended or case.last) - case.incident.since)
+
+
+def affected(incident: IncidentDocument) -> str:
+    """What the number of affected services counts, with the share of front-door requests."""
+    services = "service" if len(incident.affected) == 1 else "services"
+    share = incident.impact.front_door_share if incident.impact else None
+    return services if share is None else f"{services}, {share_text(share)} of front-door requests"
+
+
+def spread(case: ReportedIncident) -> str:
+    """How far the incident spread, in a sentence."""
+    direct = [hop.caller for hop in case.hops if hop.distance == 1]
+    if not direct:
+        callees = _affected_callees(case)
+        return "No affected service calls it" + (
+            f"; it calls {_some(callees)}, which are affected." if callees else "."
+        )
+    callers = "its caller" if len(direct) == 1 else "its callers"
+    beyond = len(case.hops) - len(direct)
+    return f"It spread to {callers} {_some(direct)}" + (f", and through them to {beyond} more." if beyond else ".")
+
+
+def facts(case: ReportedIncident) -> list[tuple[str, str]]:
+    """The data and the model behind the report: names and values."""
+    verdict, first, last = case.worst.verdict, case.moments[0].verdict, case.moments[-1].verdict
+    missing = ", ".join(map(str, verdict.missing_parts)) or "none"
+    return [
+        ("mesh", f"{case.mesh}, {case.worst.snapshot.num_nodes:,} services, {case.worst.snapshot.num_edges:,} calls"),
+        ("incident", case.incident.id),
+        (
+            "data",
+            f"{len(case.moments)} snapshots, {first.observed_at:%Y-%m-%d %H:%M:%S} to "
+            f"{last.observed_at:%Y-%m-%d %H:%M:%S} UTC; this report shows snapshot {verdict.sequence}",
+        ),
+        ("coverage", f"{verdict.coverage:.0%} of the services were scored; missing parts: {missing}"),
+        ("model", verdict.model),
+    ]
+
+
+def span(time: timedelta) -> str:
+    """Write a duration: 90 s, 12 min, 3 h 05 min."""
+    seconds = round(time.total_seconds())
+    minutes = seconds // 60
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _affected_callees(case: ReportedIncident) -> list[str]:
+    """Affected services that the first suspect calls."""
+    names, affected = case.calling.node_ids, set(case.incident.affected)
+    calls = case.calling.edge_index.T[[names[i] == case.first for i in case.calling.edge_index[0].tolist()]]
+    return [names[i] for _, i in calls.tolist() if names[i] in affected and names[i] != case.first]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first three names."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
