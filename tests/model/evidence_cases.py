@@ -21,7 +21,7 @@ def tail(channels: int) -> Tail:
 
 
 def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evidence:
-    """Of the last of them, the network expecting nothing."""
+    """Return evidence of the last snapshot, for a network without expectations."""
     observation, state = watch(snapshots, state or settled_state())
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
     decoded = Decoded(
@@ -38,7 +38,7 @@ def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None) -> Evi
 def snapshot_with_move(
     share: float, *, change: bool = False, index: int = 30, to: str = SERVICES[IDLE]
 ) -> MeshSnapshot:
-    """The cart sends this share of its calls to another service instead of to the store."""
+    """Return a snapshot in which the cart sends this share of its store calls to another service."""
     edges = np.array([*[EDGE] * len(CALLS), EDGE])
     edges[2, 0] *= 1 - share
     edges[4, 0] *= share

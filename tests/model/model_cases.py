@@ -1,4 +1,4 @@
-"""Small meshes and states that the tests of the model floor share."""
+"""Small meshes and states that the tests of ``model`` share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,9 +16,9 @@ from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a service at ease, in the order of NODE_METRICS
-EDGE = (50.0, 0.01, 0.01, 0.05)  # a call at ease, in the order of EDGE_METRICS
-# A gateway, two services behind it, a store that both call, and a service that nobody calls and that calls nobody.
+NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a normal service, in the order of NODE_METRICS
+EDGE = (50.0, 0.01, 0.01, 0.05)  # a normal call, in the order of EDGE_METRICS
+# A gateway, two services behind it, a store that both call, and a service without calls in either direction.
 SERVICES = ("shop/gateway", "shop/cart", "shop/search", "shop/store", "shop/idle")
 CALLS = ((0, 1), (0, 2), (1, 3), (2, 3))
 
@@ -37,7 +37,7 @@ def snapshot(
     interval: float = 15.0,
     changes: Sequence[PlannedChange] = (),
 ) -> MeshSnapshot:
-    """A mesh at ease unless said otherwise."""
+    """Return a normal mesh, except for the given values."""
     index_of_calls = np.array(list(calls), np.int64).reshape(-1, 2).T
     return MeshSnapshot.create(
         node_ids=services,
@@ -56,7 +56,7 @@ def noisy(
     calls: Iterable[tuple[int, int]] = CALLS,
     sigma: float = 0.1,
 ) -> MeshSnapshot:
-    """The mesh at ease, every value times a log-normal of this sigma."""
+    """Return the normal mesh, with every value multiplied by log-normal noise of this sigma."""
     calls = list(calls)
     nodes = np.tile(NODE, (len(services), 1)) * np.exp(sigma * rng.standard_normal((len(services), len(NODE))))
     edges = np.tile(EDGE, (len(calls), 1)) * np.exp(sigma * rng.standard_normal((len(calls), len(EDGE))))
@@ -71,7 +71,7 @@ def watch(
     window_size: int = 120,
     neighbours: int = 8,
 ) -> tuple[Observation, MeshState]:
-    """The last observation and the state after it."""
+    """Return the last observation and the state after it."""
     state, observation = state or MeshState(), None
     for one in snapshots:
         observation, state = observe(state, one, window_size=window_size, neighbours=neighbours)
@@ -80,7 +80,7 @@ def watch(
 
 
 def settled_state(count: int = 30, sigma: float = 0.1) -> MeshState:
-    """The shared mesh after ``count`` noisy snapshots."""
+    """Return the state of the shared mesh after ``count`` noisy snapshots."""
     rng = np.random.default_rng(0)
     return watch(noisy(i, rng, sigma=sigma) for i in range(count))[1]
 
@@ -91,13 +91,13 @@ def simulated(services: int = 40, snapshots: int = 40, seed: int = 3) -> list[Me
 
 
 def simulated_task(services: int = 40, snapshots: int = 25, seed: int = 3) -> PartitionTask:
-    """Inputs of a simulated mesh that has been watched for a while."""
+    """Inputs of a simulated mesh after some snapshots."""
     observation, state = watch(simulated(services, snapshots, seed))
     return whole_mesh(state, observation)
 
 
 def network(seed: int = 0, *, norms: bool = True) -> Autoencoder:
-    """Random weights; biases and norms too, so that nothing is zero by chance of its start."""
+    """A network with random weights. Biases and norms are random too, so that no parameter is zero."""
     torch.manual_seed(seed)
     made = Autoencoder(AutoencoderConfig()).eval()
     if norms:
@@ -108,7 +108,7 @@ def network(seed: int = 0, *, norms: bool = True) -> Autoencoder:
 
 
 def with_node_inputs(task: PartitionTask, row: int, columns: slice | Sequence[int], change: float) -> PartitionTask:
-    """The task with some inputs of one service moved by ``change``."""
+    """Return the task with some inputs of one service changed by ``change``."""
     nodes = task.nodes.copy()
     nodes[row, columns] += np.float32(change)
     return replace(task, nodes=nodes)

@@ -1,4 +1,4 @@
-"""Adapters: what they take off, what teaches them, and how they come and go."""
+"""Adapters: what they explain, what they learn from, and when they are replaced."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +20,7 @@ USUAL = float(NODE_CHANNELS[RATE].forward(np.array(NODE[RATE], np.float32)))
 
 
 def adapter(*services: str, slope: float = 0.5, bend: float = 1.0) -> Adapter:
-    """From half to twice the usual load."""
+    """Return an adapter that covers half to twice the usual load."""
     load = np.tile(np.array([USUAL, USUAL + np.log(0.5), USUAL + np.log(2)], np.float32), (len(services), 1))
     curve = np.tile(np.array([slope, bend], np.float32), (len(services), len(LATENCIES), 1))
     return Adapter(services, load, curve, at(50), 60, 1.0, 0.8)
@@ -29,7 +29,7 @@ def adapter(*services: str, slope: float = 0.5, bend: float = 1.0) -> Adapter:
 def day(
     count: int, *, elasticity: float = 1.5, seed: int = 0, level: Callable[[int], float] = lambda i: 1.0
 ) -> Iterator[MeshSnapshot]:
-    """Load that comes and goes; the store's latency goes with it, and is ``level`` times as high besides."""
+    """Return a day of changing load. The store's latency follows it, and is multiplied by ``level``."""
     rng = np.random.default_rng(seed)
     for i in range(count):
         load = 1.5 ** np.sin(i / 8)
@@ -53,7 +53,7 @@ def alerted(state: MeshState, *indices: int) -> MeshState:
     return replace(state, memory=replace(state.memory, alerted_scores=withheld))
 
 
-def test_a_curve_by_hand() -> None:
+def test_a_curve_has_the_values_computed_by_hand() -> None:
     load = np.full(len(SERVICES), USUAL + np.log(1.5), np.float32)
     node, edge = load_effect(adapter("shop/store", "shop/gone"), SERVICES, np.array(CALLS).T, load)
     u = np.log(1.5)
@@ -64,13 +64,15 @@ def test_a_curve_by_hand() -> None:
     assert np.count_nonzero(edge) == 2 * len(INTO_STORE)
     load[STORE] = USUAL + 9
     beyond, _ = load_effect(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
-    assert beyond[STORE, P50] == pytest.approx(0.5 * np.log(2) + np.log(2) ** 2), "flat beyond what was seen"
+    assert beyond[STORE, P50] == pytest.approx(0.5 * np.log(2) + np.log(2) ** 2), (
+        "the curve is flat outside the observed load"
+    )
     load[STORE] = USUAL - u
     below, _ = load_effect(adapter("shop/store"), SERVICES, np.array(CALLS).T, load)
-    assert below[STORE, P50] == pytest.approx(-0.5 * u), "it bends above the usual load only"
+    assert below[STORE, P50] == pytest.approx(-0.5 * u), "the curve is bent only above the usual load"
 
 
-def test_relabelling_moves_it_along() -> None:
+def test_relabelling_services_relabels_the_adapter() -> None:
     load = np.float32(USUAL) + np.linspace(-0.3, 0.6, len(SERVICES), dtype=np.float32)
     calls, order = np.array(CALLS).T, np.array([3, 0, 4, 2, 1])
     row = np.argsort(order)
@@ -82,7 +84,7 @@ def test_relabelling_moves_it_along() -> None:
 
 
 def test_deviations_explained_by_load_disappear_and_reasons_show_measured_values() -> None:
-    state = known(day(88))  # where the load is lowest
+    state = known(day(88))  # at the lowest load
     low = list(day(89))[88]
     nodes = low.node_features.copy()
     nodes[:, RATE] *= 2
@@ -93,12 +95,12 @@ def test_deviations_explained_by_load_disappear_and_reasons_show_measured_values
     plain, adapted = watch([peak], state)[0].node, watch([peak], adopt(state, candidate))[0].node
     assert plain.now[STORE, P50] > 3 * abs(adapted.now[STORE, P50])
     assert adapted.value[STORE, P50] == pytest.approx(plain.value[STORE, P50], abs=1e-5)
-    assert adapted.expected[STORE, P50] > plain.expected[STORE, P50], "more is expected at such a load"
+    assert adapted.expected[STORE, P50] > plain.expected[STORE, P50], "a higher value is expected at this load"
     others = [i for i, name in enumerate(SERVICES) if candidate.adapter and name not in candidate.adapter.services]
     np.testing.assert_array_equal(adapted.now[others], plain.now[others])
 
 
-def test_it_finds_the_curve_and_beats_having_none() -> None:
+def test_fitting_finds_the_curve_and_lowers_the_loss() -> None:
     candidate = fit(known(day(120)))
     assert candidate is not None
     assert candidate.adapter is not None
@@ -122,9 +124,9 @@ def test_a_second_candidate_must_beat_the_first() -> None:
     state = adopt(state, first)
     second = fit(state)
     assert second is not None
-    assert second.adapter is None, "the same snapshots teach nothing new"
+    assert second.adapter is None, "the same snapshots give no new adapter"
     assert adopt(state, second) is state
-    assert adopt(state, first) is state, "it was compared with another"
+    assert adopt(state, first) is state, "the adapter was compared with another one"
 
 
 def test_constant_load_leaves_the_curve_unchanged() -> None:
@@ -145,15 +147,17 @@ def noisy_days(rng: np.random.Generator) -> list[MeshSnapshot]:
     return [snapshot(0, nodes=NODE * n, edges=EDGE * e) for n, e in zip(nodes, edges, strict=True)]
 
 
-def test_a_leak_is_no_matter_of_load() -> None:
+def test_a_leak_is_not_learned_as_an_effect_of_load() -> None:
     candidate = fit(known(day(120, elasticity=0.0, level=lambda i: 1.02**i)))
     assert candidate is not None
     assert candidate.adapter is None
 
 
-def test_what_alerted_teaches_nothing() -> None:
+def test_snapshots_with_alerts_are_not_learned_from() -> None:
     state = alerted(known(day(120)), 40, 41, 42)
-    assert set(range(120)) - set(quiet_snapshots(state)) == set(range(40, 51)), "nor its aftermath"
+    assert set(range(120)) - set(quiet_snapshots(state)) == set(range(40, 51)), (
+        "snapshots just after an alert are not learned from either"
+    )
     wild = list(day(120))
     for i in range(40, 51):
         wild[i] = replace(wild[i], node_features=wild[i].node_features * np.float32(5.0))
@@ -166,7 +170,7 @@ def test_what_alerted_teaches_nothing() -> None:
     assert fit(alerted(state, *range(0, 120, 8))) is None
 
 
-def test_a_service_that_is_being_changed_teaches_nothing() -> None:
+def test_a_service_that_is_being_changed_is_not_learned_from() -> None:
     changing = [
         replace(s, changes=(PlannedChange("deploy", "shop/store", ""),) if i % 10 == 0 else ())
         for i, s in enumerate(day(120))
@@ -176,12 +180,12 @@ def test_a_service_that_is_being_changed_teaches_nothing() -> None:
     assert candidate.adapter is None
 
 
-def test_too_little_was_seen() -> None:
+def test_too_few_snapshots_give_no_adapter() -> None:
     assert fit(MeshState()) is None
     assert fit(known(day(FEWEST - 1))) is None
 
 
-def test_a_rollback_brings_back_the_one_before_and_what_taught_teaches_no_more() -> None:
+def test_a_rollback_restores_the_previous_adapter_and_skips_its_snapshots() -> None:
     state = known(day(120))
     candidate = fit(state)
     assert candidate is not None
@@ -195,7 +199,7 @@ def test_a_rollback_brings_back_the_one_before_and_what_taught_teaches_no_more()
     none = restore_former(back)
     assert none.adaptation.adapter is None
     np.testing.assert_allclose(none.node_filters, state.node_filters, atol=1e-5)
-    assert fit(none) is None, "the same candidate does not come back"
+    assert fit(none) is None, "the same candidate is not fitted again"
     more = [replace(s, observed_at=at(120 + i)) for i, s in enumerate(day(FEWEST))]
     assert fit(watch(more[:-1], none)[1]) is None
     assert fit(watch(more, none)[1]) is not None
@@ -204,7 +208,7 @@ def test_a_rollback_brings_back_the_one_before_and_what_taught_teaches_no_more()
     np.testing.assert_allclose(off.node_filters, state.node_filters, atol=1e-5)
 
 
-def test_it_is_a_few_kilobytes() -> None:
+def test_an_adapter_takes_a_few_kilobytes() -> None:
     names = [f"namespace-{i % 7}/service-{i}" for i in range(64)]
     state = MeshState()
     assert len(pack_state(adopt(state, Candidate(adapter(*names), None)))) - len(pack_state(state)) < 6 * 1024

@@ -1,4 +1,4 @@
-"""Structural properties of the network; they hold for any weights, so the weights are random."""
+"""Structural properties of the network. They hold for any weights, so the weights are random."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, replace
@@ -28,7 +28,7 @@ NET = network()
 
 
 def task_of(calls: Sequence[tuple[int, int]], nodes: int, seed: int = 0) -> PartitionTask:
-    """A mesh with random inputs in which everybody hears everybody."""
+    """Return a mesh with random inputs, in which attention includes all calls in both directions."""
     rng = np.random.default_rng(seed)
     count = len(calls)
     return PartitionTask(
@@ -65,7 +65,7 @@ CHAIN = ((0, 1), (1, 2), (2, 3))  # each service but the first has a single call
 def test_with_a_single_caller_the_trajectory_of_the_call_still_counts() -> None:
     task = task_of(CHAIN, 4)
     changed = with_edge_inputs(task, 0, slice(2 * C_EDGE, 4 * C_EDGE), 1.0)
-    # One layer decides: within the first, service 1 hears its only caller with attention 1 whatever the call is like.
+    # The first layer alone shows it: there service 1 has attention 1 on its only caller, for any features of the call.
     graph, other = batch_tasks([task], CPU), batch_tasks([changed], CPU)
     with torch.inference_mode():
         before, output_before, _ = NET.first(graph.nodes, NET.trajectory(graph.edges), graph.callers, graph.callees)
@@ -76,14 +76,14 @@ def test_with_a_single_caller_the_trajectory_of_the_call_still_counts() -> None:
 
 
 @pytest.mark.parametrize("columns", [slice(0, C_NODE), NODE_PAST])
-def test_a_gateway_hears_itself(columns: slice) -> None:
-    """Nobody calls it, so attention over callers alone would say nothing of it."""
+def test_a_gateway_attends_to_itself(columns: slice) -> None:
+    """A gateway has no callers, so attention over callers alone would ignore its own features."""
     task = task_of(CHAIN, 4)
     changed = with_node_inputs(task, 0, columns, 1.0)
     assert (decode(changed).embeddings - decode(task).embeddings)[0].abs().max() > 1e-2
 
 
-def test_two_layers_hear_two_calls_far_and_no_further() -> None:
+def test_two_layers_reach_two_calls_far_and_no_further() -> None:
     task = task_of(CHAIN, 4)
     moved = (
         (decode(with_node_inputs(task, 3, slice(0, C_NODE), 1.0)).embeddings - decode(task).embeddings).abs().amax(1)
@@ -92,7 +92,7 @@ def test_two_layers_hear_two_calls_far_and_no_further() -> None:
     assert (moved[1:] > 1e-4).all()
 
 
-def test_relabelling_services_and_calls_permutes_all_that_is_said() -> None:
+def test_relabelling_services_and_calls_permutes_all_outputs() -> None:
     task = replace(simulated_task(), boundary=np.arange(40))
     rng = np.random.default_rng(0)
     order, calls = rng.permutation(len(task.nodes)), rng.permutation(len(task.edges))
@@ -127,7 +127,7 @@ def test_batching_changes_no_score() -> None:
         assert_same(one, alone)
 
 
-def test_side_by_side_a_mesh_does_not_hear_the_other() -> None:
+def test_meshes_in_one_batch_do_not_affect_each_other() -> None:
     one, other = task_of(CHAIN, 4), task_of(CHAIN, 4, seed=1)
     changed = replace(other, nodes=other.nodes + 3, edges=other.edges - 2)
     first, second = score(NET, [one, other]), score(NET, [one, changed])
@@ -135,7 +135,7 @@ def test_side_by_side_a_mesh_does_not_hear_the_other() -> None:
     assert np.abs(first[1].root_cause_logit - second[1].root_cause_logit).max() > 1e-3
 
 
-def test_core_and_owned_rows_only_are_said() -> None:
+def test_only_core_and_owned_rows_are_returned() -> None:
     task = replace(task_of(CHAIN, 4), core=2, owned=1, boundary=np.array([1]))
     whole, (part,) = decode(task), score(NET, [task])
     assert (part.node_expected.shape, part.edge_expected.shape) == ((2, C_NODE), (1, C_EDGE))
@@ -150,28 +150,28 @@ def test_the_decoder_is_directed() -> None:
 
 
 def test_a_service_never_sees_its_own_symptoms_in_their_expectation() -> None:
-    """The store calls nobody: its latency can be expected from its past and its load alone."""
+    """The store makes no calls. Its latency can only be expected from its past and its load."""
     task = task_of(CHAIN, 4)
     store, symptoms = 3, [P50, P99, OWN_TIME]
     before, after = decode(task), decode(with_node_inputs(task, store, symptoms, 5.0))
     assert torch.equal(after.node_expected[store], before.node_expected[store])
-    assert (after.node_expected - before.node_expected)[2, 1:].abs().max() > 1e-3, "its caller hears of it"
+    assert (after.node_expected - before.node_expected)[2, 1:].abs().max() > 1e-3, "it changes its caller's expectation"
     loaded = decode(with_node_inputs(task, store, [RATE], 5.0))
     assert (loaded.node_expected - before.node_expected)[store, P50].abs() > 1e-3, "its load explains its latency"
 
 
 def test_a_service_with_callees_does_not_see_itself_through_them() -> None:
-    """One layer is read for expectations: a second would bring a service's own latency back to it."""
+    """Expectations read one layer only. A second one would bring a service's own latency back to it."""
     task = task_of(CHAIN, 4)
     before, after = decode(task), decode(with_node_inputs(task, 1, [P50], 5.0))
     moved = (after.node_expected - before.node_expected).abs()
-    # Attention towards the callees is asked with the service's own features. Service 1 has one callee, whose softmax
-    # is 1, so nothing of the question remains.
+    # The query of attention to callees is made of the service's own features. Service 1 has one callee. Its softmax is
+    # 1, so the query has no effect.
     torch.testing.assert_close(moved[1], torch.zeros(C_NODE), atol=1e-6, rtol=0)
     assert moved[0, P50] > 1e-3
 
 
-def test_load_is_expected_without_the_load_of_now() -> None:
+def test_the_expected_load_does_not_depend_on_the_current_load() -> None:
     task = task_of(CHAIN, 4)
     for row in (0, 3):
         before, after = decode(task), decode(with_node_inputs(task, row, CURRENT, 5.0))
@@ -180,17 +180,17 @@ def test_load_is_expected_without_the_load_of_now() -> None:
     assert change[1, RATE].abs() > 1e-3, "a caller's load explains it"
 
 
-def test_a_call_is_expected_without_what_it_is_now() -> None:
+def test_the_expectation_of_a_call_does_not_depend_on_its_current_values() -> None:
     task = task_of(CHAIN, 4)
     before, after = decode(task), decode(with_edge_inputs(task, 1, slice(0, 2 * C_EDGE), 5.0))
     assert torch.equal(after.edge_expected, before.edge_expected)
     slow = decode(with_node_inputs(task, 2, [P50], 5.0)).edge_expected - before.edge_expected
     assert slow[1, CALL_SYMPTOMS].abs().max() > 1e-3, "the destination's latency explains it"
     assert slow[1, 0] == slow[1, 4] == 0
-    assert (slow[2, CALL_SYMPTOMS] == 0).all(), "and the source's does not"
+    assert (slow[2, CALL_SYMPTOMS] == 0).all(), "the source's latency does not explain it"
 
 
-def test_expectations_are_bounded_whatever_comes() -> None:
+def test_expectations_are_bounded_for_any_input() -> None:
     task = task_of(CHAIN, 4)
     said = decode(replace(task, nodes=task.nodes * 1e4, edges=task.edges * 1e4))
     for values in (said.node_expected, said.edge_expected):

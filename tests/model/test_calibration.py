@@ -10,11 +10,11 @@ from model.scoring.calibration import EXPLAINED_AT_MOST, RATE_WEIGHT, SURPRISE_L
 from model.state.change_impact import ABOVE, BEGUN, BESIDE, EXCESS, EXPOSURES, OWN, SEEN, UNEXPOSED, no_impact
 from model.state.filters import SCALES, SLOTS, TAIL_START, Deviation, new_filters, update_filters
 
-LOOKS = np.log10(SCALES)  # decades paid for looking at every time scale
+LOOKS = np.log10(SCALES)  # decades subtracted because every time scale is tested
 
 
 def alike(rate: float, mean_excess: float, shape: float) -> Tail:
-    """The same tail whatever the exposure and the scale."""
+    """Return the same tail for all exposures and scales."""
     return Tail(*(np.full((EXPOSURES, SCALES, 1), x, np.float32) for x in (rate, mean_excess, shape)))
 
 
@@ -23,7 +23,7 @@ CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
 
 
 def past(seen: float = 500, count: float = 0.0, total: float = 0.0, rows: int = 1) -> Deviation:
-    """What calibration reads of a series' past; the rest is at ease."""
+    """Return a past with the values that calibration reads; the rest is normal."""
     zero = np.zeros((rows, 1), np.float32)
     known = np.ones((rows, 1), bool)
 
@@ -63,11 +63,11 @@ def test_surprise_is_continuous_where_the_tail_starts() -> None:
     assert here == pytest.approx(above, abs=1e-3)
 
 
-def test_at_the_start_of_the_tail_surprise_is_that_of_its_rate() -> None:
+def test_at_the_start_of_the_tail_surprise_follows_from_its_rate() -> None:
     assert surprise(TAIL_START, seen=0)[0] == pytest.approx(-np.log10(0.02) - LOOKS, abs=1e-5)
 
 
-def test_a_series_leans_from_the_shipped_rate_to_its_own() -> None:
+def test_the_rate_of_a_series_moves_from_the_shipped_rate_to_its_own() -> None:
     own = 0.1
     said = [
         float(surprise(TAIL_START, seen=seen, count=own * seen, total=own * seen * 0.8)[0])
@@ -84,7 +84,7 @@ def test_a_series_that_often_deviates_is_less_unusual() -> None:
     assert wild < calm - 0.5
 
 
-def test_what_was_not_observed_is_no_surprise() -> None:
+def test_unobserved_values_have_no_surprise() -> None:
     half = replace(past(rows=2), observed=np.array([[True], [False]]))
     series = TAIL.of(half, np.full(2, UNEXPOSED), no_impact(1))
     said = series.surprise(np.full((SCALES, 2, 1), 20, np.float32))
@@ -133,7 +133,7 @@ def test_effects_of_past_changes_are_less_unusual_near_the_next_change() -> None
 
 
 def counted(*excesses: Array, seen: int, exposure: int = UNEXPOSED, scale: int = 0) -> list[TailCounts]:
-    """Meshes whose one channel exceeded the start of the tail by so much at one time scale, every time anew."""
+    """Count meshes in which one channel exceeds the start of the tail by these excesses at one time scale."""
     meshes = []
     for excess in excesses:
         rows = len(excess)
@@ -166,7 +166,7 @@ def test_the_typical_mesh_counts_and_a_wild_one_makes_no_tail_heavy() -> None:
     assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(0.1, abs=0.05)
 
 
-def test_tails_thinner_than_exponential_are_taken_as_exponential() -> None:
+def test_tails_thinner_than_exponential_are_treated_as_exponential() -> None:
     uniform = np.random.default_rng(0).random(10_000).astype(np.float32)
     fitted = Tail.of_meshes(counted(uniform, seen=100_000, exposure=OWN, scale=1))
     assert fitted.shape[OWN, 1, 0] == 0
@@ -179,9 +179,12 @@ def test_too_few_excesses_keep_a_cautious_shape() -> None:
     assert np.isfinite(fitted.mean_excess).all()
 
 
-def test_promised_exceedances_of_a_null_are_observed() -> None:
-    """Heavy-tailed noise (Student's t, 3 degrees), calibrated on other snapshots of it: levels as strange as one in
-    10^s come about so often. The rate is that of spells, of which some last: hence at most three times."""
+def test_normal_noise_exceeds_levels_at_the_stated_rate() -> None:
+    """Heavy-tailed noise (Student's t, 3 degrees) is calibrated on other snapshots of the same noise.
+
+    Then levels with a probability of 10^-s occur about as often as that. The calibrated rate counts spells. Some spells
+    last several snapshots, so a level may occur up to three times as often.
+    """
     channels, rows = (CHANNEL,), 400
     rng = np.random.default_rng(7)
     filters = new_filters(rows, np.zeros((SLOTS, 0, 1), np.float32), channels)

@@ -69,7 +69,7 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def rewritten(source: Path, target: Path, changes: dict[str, Any]) -> Path:
-    """The same file with another document; None removes a field."""
+    """Return the same file with another document. None removes a field."""
     with safe_open(source, "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
     fields = {k: v for k, v in (document(source) | changes).items() if v is not None}
@@ -157,7 +157,7 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_missing_file_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(IncompatibleWeights, match="found none; run `tagae train`"):
         load(tmp_path / "nowhere")
 
@@ -191,6 +191,6 @@ def test_weights_that_are_refused_give_way_to_the_shipped_ones_and_say_so(tmp_pa
     found = load_or_shipped(broken)
     assert found.digest == load(SHIPPED).digest
     assert str(broken) in found.refused
-    assert broken.is_file()  # it is not ours to move
+    assert broken.is_file()  # the test must not move it
     assert load_or_shipped(None).refused == ""
     assert load_or_shipped(SHIPPED).refused == ""

@@ -1,4 +1,4 @@
-"""Calls that a working caller suddenly makes no longer are evidence. Calls that drain or move are not."""
+"""Calls that a working caller suddenly stops making are evidence. Calls that decrease slowly or move are not."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,11 +15,11 @@ from tests.model.evidence_cases import CART, STORE, evidence_of, snapshot_with_m
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 CALL = CALLS.index((CART, STORE))
-FIRST = 30  # snapshot in which something happens
+FIRST = 30  # index of the snapshot with the change
 
 
 def with_share(index: int, share: float, *, busy: float = 1.0, changes: Sequence[PlannedChange] = ()) -> MeshSnapshot:
-    """The cart makes this share of its usual calls to the store, and has ``busy`` times its usual requests."""
+    """Return a snapshot: the cart makes this share of its calls to the store, at ``busy`` times its requests."""
     nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
     edges[CALL, 0] *= share
     nodes[CART, 0] *= busy
@@ -50,7 +50,7 @@ def test_a_fall_counts_only_if_it_lasts_and_is_deep() -> None:
 
 
 def test_traffic_that_drains_is_no_evidence() -> None:
-    """A service that is retired gets less from snapshot to snapshot."""
+    """A service that is retired receives fewer requests in each snapshot."""
     shares = np.linspace(1, 0.02, 16)
     for length in range(LASTS, len(shares) + 1):
         drained = [with_share(FIRST + i, float(share)) for i, share in enumerate(shares[:length])]
@@ -74,14 +74,14 @@ def test_calls_that_move_to_another_service_are_not_dropped() -> None:
 
 
 @pytest.mark.parametrize("length", [6, 14])
-def test_calls_that_come_and_go_by_themselves_are_no_evidence(length: int) -> None:
-    """A batch job or a feature is used for some snapshots, then not for some."""
+def test_intermittent_calls_are_no_evidence(length: int) -> None:
+    """A batch job or a feature is used for some snapshots, and then unused for some."""
     bursts = [with_share(FIRST + i, 0.15 if i // length % 2 else 1.0) for i in range(3 * length)]
     idle = [with_share(FIRST + len(bursts) + i, 0.15) for i in range(LASTS + 2)]
     assert surprise_of(evidence_of(*bursts, *idle)) == 0
 
 
-def test_nothing_is_known_of_a_baseline_that_keeps_no_snapshots() -> None:
+def test_without_stored_snapshots_there_is_no_evidence() -> None:
     observation, state = watch([with_share(FIRST, 0.15)], settled_state())
     surprise = dropped_calls(replace(state, window=()), observation, np.zeros(len(SERVICES), bool))
     assert not surprise.any()

@@ -1,4 +1,4 @@
-"""Judging by time: the worked example of EVALUATION.md, then each rule by hand."""
+"""Evaluation by time: the worked example of EVALUATION.md, then each rule by hand."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def span(start: float, end: float, culprit: str | None = "shop/cart", kind: str 
 
 
 def stream(*spans: Span, last: int = 20, unscored: Sequence[tuple[float, float]] = ()) -> GroundTruth:
-    """From ten o'clock on, a snapshot a minute."""
+    """Return the truth of a recording with a snapshot a minute, from ten o'clock."""
     times = [at(i) for i in range(last + 1)]
     doubt = [(at(a), at(b)) for a, b in unscored]
     form = Form.STREAM if spans else Form.NORMAL
@@ -67,7 +67,7 @@ def test_the_worked_example() -> None:
     assert found.recall is not None
     assert found.recall.value == 0.5
     assert [(a, b) for a, b in zip(*_events([2, 3, 6, 7, 20]), strict=True)] == [(2, 7), (20, 20)]
-    # the example counts what follows the last incident as normal, here it stands apart
+    # the example counts the time after the last incident as normal; here it is separate
     assert found.false_alarms is not None
     assert found.tail is not None
     total = found.false_alarms.count + found.tail.count
@@ -90,7 +90,7 @@ def test_alarm_events() -> None:
     assert _events([1, 4], breaks=[3]) == ([1, 4], [1, 4]), "nor is a break in time"
 
 
-def test_an_alarm_that_never_clears_finds_everything_and_pays() -> None:
+def test_an_alarm_that_never_clears_finds_all_faults_and_is_false_elsewhere() -> None:
     truth = stream(span(3, 5), span(12, 14))
     found = of(truth, verdicts(truth, range(21), {20: 6.0}))
     assert found.recall is not None
@@ -98,11 +98,11 @@ def test_an_alarm_that_never_clears_finds_everything_and_pays() -> None:
     assert found.false_alarms is not None
     assert (found.recall.value, found.onset.value, found.by_chance) == (1.0, 0.0, 1.0)
     assert found.false_alarms.count.events == 0
-    assert found.false_alarms.count.strict == 2, "before the first and between the two"
-    assert found.at_budget[6].value == 0.0, "an alarm on everything is no threshold"
+    assert found.false_alarms.count.strict == 2, "false before the first incident and between the two"
+    assert found.at_budget[6].value == 0.0, "a threshold with an alarm on every snapshot does not count"
 
 
-def test_the_guard_finds_but_does_not_accuse_and_ends_where_the_next_incident_begins() -> None:
+def test_an_alarm_in_the_guard_is_not_false_and_the_guard_ends_at_the_next_incident() -> None:
     truth = stream(span(3, 5), span(6, 8))
     assert truth.labels[:12].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, -1, -1, -2]
     found = of(truth, verdicts(truth, [10]))
@@ -114,14 +114,14 @@ def test_the_guard_finds_but_does_not_accuse_and_ends_where_the_next_incident_be
     assert found.tail.count.strict == 0
 
 
-def test_spans_in_doubt_count_neither_way() -> None:
+def test_doubtful_spans_are_not_counted() -> None:
     truth = stream(span(9, 12), unscored=[(2, 4), (11, 15)])
     found = of(truth, verdicts(truth, [3, 15]))
     assert found.false_alarms is not None
     assert found.tail is not None
     assert (found.false_alarms.count.snapshots, found.false_alarms.count.strict) == (6, 0)
     assert (found.tail.count.snapshots, found.tail.count.strict) == (5, 0)
-    assert found.faulty == 4, "an incident stays one"
+    assert found.faulty == 4, "the doubtful part of an incident still counts as faulty"
 
 
 def test_recall_at_a_budget_is_the_best_threshold_in_hindsight() -> None:
@@ -132,7 +132,7 @@ def test_recall_at_a_budget_is_the_best_threshold_in_hindsight() -> None:
     assert {budget: known.value for budget, known in found.at_budget_with_tail.items()} == {1: 0.0, 3: 1.0, 6: 1.0}
 
 
-def test_the_culprit_is_looked_up_where_the_score_is_highest() -> None:
+def test_the_culprit_is_taken_from_the_snapshot_with_the_highest_score() -> None:
     truth = stream(span(5, 7), span(13, 14, culprit=None))
     suspects = {5: ["shop/cart"], 6: ["shop/web", "shop/cart"], 8: ["shop/cart"]}
     found = of(truth, verdicts(truth, [], {5: 2.0, 6: 3.0, 8: 9.0}, suspects=suspects))
@@ -148,7 +148,7 @@ def test_warming_up_is_a_miss_and_no_evidence() -> None:
     assert found.recall_after_warm_up is not None
     assert (found.recall.value, found.in_warm_up, found.recall_after_warm_up.value) == (0.5, 1, 1.0)
     assert found.forecast is not None
-    assert found.forecast.snapshots == 5, "6 to 8 are normal, 9 and 10 faulty"
+    assert found.forecast.snapshots == 5, "snapshots 6 to 8 are normal, 9 and 10 have the fault"
 
 
 def test_normal_recordings_count_the_time_on_duty() -> None:
@@ -178,7 +178,7 @@ def test_segments() -> None:
         "availability": 0.0,
         "latency": 1.0,
     }
-    assert found.false_alarms is found.forecast is found.promise is None, "segments are for ranking"
+    assert found.false_alarms is found.forecast is found.promise is None, "segments are only for ranking"
     alike = of(truth, verdicts(truth, [2], {2: 9.0}))
     assert (alike.auroc, alike.at_budget) == (None, {})
     assert any("all alike" in note for note in alike.notes)
@@ -199,7 +199,7 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
     assert [page.begin for page in placed.pages] == [at(1)]
 
 
-def test_an_incident_is_one_page_with_its_first_and_its_strongest_ranking() -> None:
+def test_an_incident_is_one_alert_with_its_first_and_its_strongest_ranking() -> None:
     truth = stream(last=4)
 
     def build_verdict(i: int, *incidents: tuple[str, float, str]) -> Verdict:
@@ -241,7 +241,7 @@ def test_an_incident_is_a_notice_until_it_raises_an_alert() -> None:
 
 
 def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
-    """Silent from minute 2 to 4, and two minutes of grace: snapshots 2 to 5."""
+    """Telemetry is missing from minute 2 to 4, and two minutes of grace follow: snapshots 2 to 5."""
     times = [at(i) for i in range(10)]
     truth = ground_truth("quiet", Form.NORMAL, times, MINUTE, {"a/b"}, silences=[(at(2), at(4))])
 
@@ -264,7 +264,7 @@ def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
     assert found.silence.false_pages_an_hour.value == pytest.approx(30.0)
     assert found.notices is not None
     assert found.notices.false_pages == 1
-    assert (found.pages, found.pages_and_notices) == (None, None), "there is no fault to find"
+    assert (found.pages, found.pages_and_notices) == (None, None), "the recording has no fault"
     assert found.promise is not None
     assert found.promise.observed_per_day.value == pytest.approx(4 / (10 / 1440))
 
@@ -280,7 +280,7 @@ def test_curves() -> None:
     assert exact is not None
     assert early is not None
     assert late is not None
-    assert 1.0 > exact > early > late > 0.0, "a near miss is worth something"
+    assert 1.0 > exact > early > late > 0.0, "a near miss still counts for something"
     assert vus_pr(score, []) is None
 
 
@@ -328,7 +328,7 @@ def test_recordings_are_pooled_by_incident_and_compared_pair_by_pair() -> None:
     assert compare_detectors(good, good)["top1"].value == 0.0
 
 
-def test_what_is_listed_several_times_counts_once() -> None:
+def test_a_recording_listed_several_times_counts_once() -> None:
     listed = ["save_AWS::Lambda", "save_AWS::Lambda::Function", "web_AWS:ECS", "cart"]
     assert [component(name) for name in listed] == ["save", "save", "web", "cart"]
     assert place_of_twin("save_AWS::Lambda::Function", ["cart", *listed]) == 2

@@ -1,4 +1,4 @@
-"""What speaks for a page, shown by small meshes at ease but for one thing."""
+"""Evidence for an alert, in small meshes with one deviation."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def with_nodes(index: float, service: int, **metrics: float) -> MeshSnapshot:
     return snapshot(index, nodes=nodes)
 
 
-def test_calls_that_take_another_way_speak_against_the_caller_and_both_destinations() -> None:
+def test_rerouted_calls_are_evidence_against_the_caller_and_both_destinations() -> None:
     evidence = evidence_of(snapshot_with_move(0.7))
     for service in (CART, STORE, IDLE):
         assert said(evidence, service, "vanished") == pytest.approx(REROUTE_SURPRISE)
@@ -49,14 +49,14 @@ def test_few_calls_or_a_small_share_count_for_less() -> None:
 
 @pytest.mark.parametrize(("minutes", "counts"), [(3, True), (6, False)])
 def test_a_slow_move_counts_while_its_calls_are_new(minutes: int, counts: bool) -> None:
-    """Traffic moves slowly; its new calls exist for some minutes before the move is large."""
+    """Traffic moves slowly, so its new calls exist for some minutes before the move is large."""
     slow = [snapshot_with_move(0.05, index=30 + i) for i in range(minutes * 4)]
     found = evidence_of(*slow, snapshot_with_move(0.7, index=30 + len(slow)))
     assert (said(found, CART, "vanished") > 0) == counts
 
 
 def test_traffic_that_moves_to_a_new_service_is_no_rerouting() -> None:
-    """A canary or a replacement takes over, however long that takes."""
+    """A canary or a replacement takes over traffic, at any speed."""
     for already in (0, 5, 12):
         canary = [snapshot_with_move(0.05, index=30 + i, to=NEW) for i in range(already)]
         found = evidence_of(*canary, snapshot_with_move(0.7, index=30 + already, to=NEW))
@@ -71,8 +71,8 @@ def test_a_wrong_route_counts_although_a_rollout_announced_a_change() -> None:
     assert said(evidence, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)
 
 
-def test_errors_matter_beside_the_usual() -> None:
-    """From 1% to 5% is much; from 80% to 88% is what a service that fails most of the time does now and then."""
+def test_errors_count_relative_to_the_usual_errors() -> None:
+    """A rise from 1% to 5% is large. From 80% to 88% is normal for a service that fails most of the time."""
     healthy = evidence_of(with_nodes(30, STORE, _1=0.05))
     nodes = np.tile(NODE, (len(SERVICES), 1))
     nodes[STORE, 1] = 0.8
@@ -105,7 +105,7 @@ def test_a_change_does_not_excuse_a_service_that_fails(errors: float, rate: floa
 
 
 def page_scores_while_slower(*, deployed: bool) -> list[float]:
-    """The highest page score of each snapshot while a service is half slower than before, with or without a deploy."""
+    """Return the highest page score of each snapshot while a service is 50% slower, with or without a deploy."""
     policy, state, scores = AlertPolicy(), settled_state(100), []
     changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if deployed else []
     for i in range(40):
@@ -122,4 +122,4 @@ def test_a_service_that_stays_slower_after_a_deploy_becomes_normal() -> None:
     with_deploy, without = (np.array(page_scores_while_slower(deployed=deployed)) for deployed in (True, False))
     assert without[settled:].max() > 2
     assert with_deploy[settled:].max() < 0.5
-    assert with_deploy[:settled].max() > 2, "it deviates while the change is new"
+    assert with_deploy[:settled].max() > 2, "the service deviates while the change is new"

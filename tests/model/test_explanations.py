@@ -1,4 +1,4 @@
-"""What is told of a suspect, shown by a small mesh at ease but for one thing."""
+"""Reasons of a suspect, in a small mesh with one deviation."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ REQUESTS, ERRORS, P99, CPU, MEMORY = 0, 1, 3, 4, 5  # columns of a service's met
 
 
 def explain(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
-    """Metric, the other end of a call, observed and expected; the strongest first."""
+    """Return metric, other end of a call, observed and expected value of each reason; the strongest first."""
     row, explanation = evidence.names.index(SERVICES[service]), evidence.explanation
     return [
         (
@@ -35,7 +35,7 @@ def load_of(evidence: Evidence, service: int) -> float:
 
 
 def snapshot_with(service: int, metrics: dict[int, float], call: tuple[float, ...] = EDGE) -> MeshSnapshot:
-    """One service with other metrics, and the first call into it."""
+    """Return a snapshot with other metrics of one service and of the first call into it."""
     nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
     for column, value in metrics.items():
         nodes[service, column] = value
@@ -46,12 +46,12 @@ def snapshot_with(service: int, metrics: dict[int, float], call: tuple[float, ..
 def test_a_reason_of_a_call_has_its_caller_and_both_values() -> None:
     slow = snapshot_with(CART, {P99: 0.4, CPU: 0.95}, (50.0, 0.01, 0.01, 0.4))
     first, second, *_ = explain(evidence_of(slow), CART)
-    assert second[0] == "cpu_utilization", "the same symptom, its own, comes later"
+    assert second[0] == "cpu_utilization", "the same symptom of the service itself comes later"
     assert first == ("call p99_latency", "shop/gateway", pytest.approx(0.4), pytest.approx(0.05, rel=0.2))
 
 
 def test_rare_but_small_deviations_do_not_come_first() -> None:
-    """In a mesh without noise 1% to 1.3% of errors, or 20% more memory, is stranger than 60% more latency."""
+    """In a mesh without noise 1% to 1.3% of errors, or 20% more memory, is more unusual than 60% more latency."""
     state = settled_state(sigma=0.001)
     one = evidence_of(snapshot_with(STORE, {ERRORS: 0.013, MEMORY: 0.6, P99: 0.16}), state=state)
     metrics = [metric for metric, *_ in explain(one, STORE)]
@@ -92,14 +92,16 @@ def test_a_normal_mesh_has_almost_no_reasons() -> None:
 
 
 def facts(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
-    """Metric, destination, observed and expected of the context."""
+    """Return metric, destination, observed and expected value of the context."""
     context = evidence.explanation.context.get(evidence.names.index(SERVICES[service]), ())
     return [(fact.metric, fact.destination, fact.observed, fact.expected) for fact in context]
 
 
 def cart_calls(times: float, errors: float = 0.01, busy: float = 1.0) -> MeshSnapshot:
-    """The cart is slow, has ``busy`` times its usual requests, and makes ``times`` its usual calls to the store, a
-    share of ``errors`` of which fails."""
+    """Return a snapshot with a slow cart, at ``busy`` times its usual requests.
+
+    It makes ``times`` its usual calls to the store, and the share ``errors`` of them fails.
+    """
     nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
     nodes[CART, REQUESTS] *= busy
     nodes[CART, P99] = 0.5
@@ -121,7 +123,7 @@ def test_calls_that_requests_explain_are_no_context() -> None:
 
 
 def test_a_resource_that_is_no_reason_is_context() -> None:
-    """A slow service has three reasons about its latency before that about its CPU."""
+    """A slow service has three reasons about latency before the one about its CPU."""
     slow = {2: 0.2, P99: 1.5, CPU: 0.95, ERRORS: 0.3}
     evidence = evidence_of(snapshot_with(CART, slow, (50.0, 0.3, 0.2, 1.5)))
     assert "cpu_utilization" not in [metric for metric, *_ in explain(evidence, CART)]

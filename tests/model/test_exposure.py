@@ -1,4 +1,4 @@
-"""What planned changes do is counted apart."""
+"""Effects of planned changes are counted separately."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ QUIET = np.zeros(4, bool)
 
 
 def deviation_of(*values: float) -> Deviation:
-    """Of one series each, after 100 snapshots of noise around 0."""
+    """Return deviations of one series per value, after 100 snapshots of noise around 0."""
     rng, rows = np.random.default_rng(0), len(values)
     filters = new_filters(rows, np.zeros((SLOTS, 0, 1), np.float32), CHANNELS)
     column = np.array(values, np.float32)[:, None]

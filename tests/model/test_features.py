@@ -43,12 +43,12 @@ def test_transforms_and_inverses_are_a_round_trip(name: str, share: float) -> No
     channel = CHANNELS[name]
     x = share if channel.unit == "ratio" else share * 1e4
     back = channel.inverse(float(channel.forward(np.array([x], np.float32))[0]))
-    # float32 keeps seven digits of x + offset, and a logit spreads them over p (1 - p).
+    # float32 has seven digits for x + offset, and a logit divides the error by p (1 - p).
     assert back == pytest.approx(x, rel=2e-5, abs=1e-5 * max(channel.offset, 0.01))
 
 
 @given(st.sampled_from(sorted(CHANNELS)), st.floats(-80, 80))
-def test_inverses_stay_in_range_whatever_is_expected(name: str, y: float) -> None:
+def test_inverses_stay_in_range_for_any_expectation(name: str, y: float) -> None:
     channel = CHANNELS[name]
     x = channel.inverse(y)
     assert np.isfinite(x)
@@ -58,18 +58,18 @@ def test_inverses_stay_in_range_whatever_is_expected(name: str, y: float) -> Non
 
 
 @pytest.mark.parametrize("channel", CHANNELS.values(), ids=CHANNELS)
-def test_transforms_rise(channel: Channel) -> None:
+def test_transforms_are_increasing(channel: Channel) -> None:
     grid = np.linspace(0, 1, 50, dtype=np.float32)
     assert (np.diff(channel.forward(grid)) > 0).all()
 
 
-def test_own_time_is_latency_less_the_callees() -> None:
+def test_own_time_is_latency_minus_the_time_of_callees() -> None:
     # The gateway answers 100 requests a second in 20 ms and makes 50 calls a second of 10 ms to each of two services:
     # it waits 10 ms a request.
     assert value(channels_of(snapshot()), 0, OWN_TIME) == pytest.approx(0.010, rel=1e-3)
 
 
-def test_own_time_does_not_move_with_a_callees_latency() -> None:
+def test_own_time_does_not_change_with_a_callees_latency() -> None:
     nodes, edges = np.tile(NODE, (5, 1)), np.tile(EDGE, (4, 1))
     edges[0, P50] += 0.030
     nodes[0, P50] += 0.030 * 50 / 100
@@ -85,7 +85,7 @@ def test_own_time_is_never_below_a_twentieth_of_the_latency() -> None:
     assert value(channels_of(snapshot(edges=edges)), 0, OWN_TIME) == pytest.approx(0.001, rel=1e-2)
 
 
-def test_own_time_is_not_known_where_the_calls_were_not_timed() -> None:
+def test_own_time_is_unknown_if_calls_have_no_latency() -> None:
     edges = np.tile(EDGE, (4, 1))
     edges[0, P50] = np.nan
     observed = channels_of(snapshot(edges=edges)).node_observed[:, OWN_TIME]
@@ -93,7 +93,7 @@ def test_own_time_is_not_known_where_the_calls_were_not_timed() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.1, 3.0, 40.0])
-def test_weight_and_cpu_per_request_do_not_move_with_the_load(factor: float) -> None:
+def test_weight_and_cpu_per_request_do_not_change_with_the_load(factor: float) -> None:
     nodes, edges = np.tile(NODE, (5, 1)), np.tile(EDGE, (4, 1))
     edges[1, RATE] = 20.0
     before = channels_of(snapshot(nodes=nodes, edges=edges))
@@ -132,15 +132,15 @@ def test_noise_shrinks_with_the_interval() -> None:
     assert (long.node_noise[:, [RATE, ERROR, P50, P99]] < short.node_noise[:, [RATE, ERROR, P50, P99]]).all()
 
 
-def test_noise_of_a_rate_is_that_of_a_poisson_count() -> None:
-    """Sampled counts of 100 requests a second over 15 s spread in the channel as its noise says."""
+def test_noise_of_a_rate_follows_a_poisson_count() -> None:
+    """Sampled counts of 100 requests a second over 15 s vary in the channel by its stated noise."""
     channel = NODE_CHANNELS[RATE]
     counts = np.random.default_rng(0).poisson(1500, 20_000) / 15.0
     spread = float(np.var(channel.forward(counts.astype(np.float32))))
     assert channels_of(snapshot()).node_noise[0, RATE] == pytest.approx(spread, rel=0.05)
 
 
-def test_noise_of_an_error_rate_is_that_of_a_binomial_count() -> None:
+def test_noise_of_an_error_rate_follows_a_binomial_count() -> None:
     channel = NODE_CHANNELS[ERROR]
     ratios = np.random.default_rng(0).binomial(1500, 0.01, 20_000) / 1500
     spread = float(np.var(channel.forward(ratios.astype(np.float32))))

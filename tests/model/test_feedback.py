@@ -67,7 +67,7 @@ def page(symptoms: Symptoms, memory: IncidentMemory, name: str = "shop/cart") ->
 
 
 def after(symptoms: Symptoms) -> IncidentMemory:
-    """An incident that showed these symptoms was none."""
+    """Return a memory in which an incident with these symptoms was a false alarm."""
     unspoken = replace(MEMORY, past=(PAGED, replace(OPEN, excess={})))
     noted = unspoken.record_open(["shop/pay"], excess(showing(symptoms), LEVEL), at(21))
     return noted.add_feedback(feedback_on(noted.past[-1], was_incident=False))
@@ -75,12 +75,12 @@ def after(symptoms: Symptoms) -> IncidentMemory:
 
 @quick
 @given(shown, st.floats(0, 1, width=32))
-def test_what_was_no_incident_pages_no_more_nor_does_less_of_it(symptoms: Symptoms, share: float) -> None:
+def test_symptoms_up_to_a_false_alarm_raise_no_more_alerts(symptoms: Symptoms, share: float) -> None:
     memory = after(symptoms)
     less = (symptoms[0] * share, symptoms[1], symptoms[2] * share)
     for one in (symptoms, less):
         assert page(one, memory, "shop/pay") < LEVEL
-    assert page(symptoms, memory) == pytest.approx(page(symptoms, MEMORY)), "nobody spoke of that service"
+    assert page(symptoms, memory) == pytest.approx(page(symptoms, MEMORY)), "no feedback is about that service"
 
 
 @quick
@@ -91,7 +91,7 @@ def test_more_unusual_evidence_than_a_false_alarm_raises_an_alert(symptoms: Symp
         assert page(stronger, after(symptoms), "shop/pay") > LEVEL
 
 
-def test_another_symptom_pages_as_before() -> None:
+def test_another_symptom_raises_alerts_as_before() -> None:
     memory = after((0.0, 9.0, 0.0))
     assert page((0.0, 9.0, 0.0), memory, "shop/pay") < LEVEL
     for other in ((5.1, 0.0, 0.0), (0.0, 0.0, 5.1)):
@@ -102,21 +102,21 @@ def test_missed_incidents_lower_the_level_up_to_a_bound() -> None:
     reports = [missed("shop/cart", since=i, until=i) for i in (1, 2, 11)]
     assert page((4.6, 0.0, 0.0), memory_with(reports[0])) == pytest.approx(4.6 + LOWERED)
     assert page((4.6, 0.0, 0.0), memory_with(*reports)) == pytest.approx(4.6 + LOWERED_AT_MOST)
-    assert page((0.0, 0.0, 0.0), memory_with(*reports)) == 0, "where nothing shows there is nothing to page for"
+    assert page((0.0, 0.0, 0.0), memory_with(*reports)) == 0, "without symptoms the score stays zero"
     assert page((4.6, 0.0, 0.0), memory_with(NONE, reports[0])) == pytest.approx(4.6 + LOWERED), (
-        "a raise is given up first"
+        "a report of a missed incident removes a raise first"
     )
-    assert page((4.6, 0.0, 0.0), memory_with(reports[0], NONE)) == pytest.approx(4.6 - 1.4), "the later word counts"
+    assert page((4.6, 0.0, 0.0), memory_with(reports[0], NONE)) == pytest.approx(4.6 - 1.4), "the later feedback counts"
 
 
-def test_no_incident_ends_and_its_services_are_cold_and_learned_from() -> None:
+def test_a_false_alarm_closes_the_incident_and_its_services_learn_again() -> None:
     memory = memory_with(feedback_on(OPEN, was_incident=False))
     assert (memory.open, memory.above_level) == ((), {"shop/cart": (0b1, at(20))})
     assert not memory.is_in_incident(NAMES).any()
     assert memory_with(feedback_on(OPEN, was_incident=True)).open == MEMORY.open
 
 
-def test_of_each_incident_the_last_word_is_kept_until_it_is_taken_back() -> None:
+def test_the_last_feedback_on_an_incident_counts_until_it_is_removed() -> None:
     other = feedback_on(OPEN, was_incident=True, culprit="shop/pay")
     memory = memory_with(NONE, other, feedback_on(PAGED, was_incident=True))
     assert [(one.incident, one.was_incident) for one in memory.feedback] == [("i-2", True), ("i-1", True)]
@@ -124,7 +124,7 @@ def test_of_each_incident_the_last_word_is_kept_until_it_is_taken_back() -> None
     assert MEMORY.remove_feedback("i-1") == MEMORY
 
 
-def test_scores_of_what_was_none_are_let_in_and_of_what_was_missed_taken_out() -> None:
+def test_the_threshold_includes_scores_of_false_alarms_and_excludes_missed_incidents() -> None:
     assert MEMORY.threshold(100) == 8.0
     assert memory_with(NONE).threshold(100) == 59.0
     assert memory_with(feedback_on(PAGED, was_incident=True)).threshold(100) == 8.0
@@ -133,7 +133,7 @@ def test_scores_of_what_was_none_are_let_in_and_of_what_was_missed_taken_out() -
     assert crossed.add_feedback(NONE).threshold(100) == 56.0, "another incident was open from 7 on"
 
 
-def test_scores_are_kept_with_their_times_up_to_a_number() -> None:
+def test_a_limited_number_of_scores_is_kept_with_their_times() -> None:
     memory = IncidentMemory()
     for i in range(5):
         memory = memory.add_score(float(i), at(i), alerted=i % 2 == 1, keep=2)
@@ -152,10 +152,10 @@ def test_a_culprit_is_preferred_in_groups_alike() -> None:
     assert added("shop/cart", "shop/store") == PREFERENCE
     assert added("shop/cart", "shop/store", "shop/front") == pytest.approx(PREFERENCE * 2 / 3)
     assert added("shop/front") == added() == 0
-    assert page((6.0, 0.0, 0.0), memory) == pytest.approx(6.0), "whose doing it was says nothing of what pages"
+    assert page((6.0, 0.0, 0.0), memory) == pytest.approx(6.0), "feedback on the culprit does not change the page score"
 
 
-def test_past_incidents_keep_their_strongest_and_are_so_many() -> None:
+def test_past_incidents_keep_their_strongest_symptoms_and_are_limited_in_number() -> None:
     memory = MEMORY
     for i, errors in enumerate((6.0, 7.0, 5.0)):
         memory = memory.record_open(
@@ -168,6 +168,6 @@ def test_past_incidents_keep_their_strongest_and_are_so_many() -> None:
     assert [one.id for one in memory.past] == [f"i-{100 + i}" for i in range(REMEMBERED)]
 
 
-def test_without_feedback_the_evidence_is_not_touched() -> None:
+def test_without_feedback_the_evidence_is_unchanged() -> None:
     kinds = showing((6.0, 1.0, 0.0))
     assert apply_level_shifts(kinds, MEMORY, ["shop/cart"]) is kinds

@@ -1,4 +1,4 @@
-"""One channel's memory, fed by hand."""
+"""The filters of one channel, with inputs made by hand."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ Floats = NDArray[np.float32]
 
 
 class Series:
-    """Some series of one channel, each with a filter of its own."""
+    """Several series of one channel, each with its own filter."""
 
     def __init__(self, count: int = 1, channel: Channel = CHANNEL) -> None:
         self.channels = (channel,)
@@ -50,7 +50,7 @@ class Series:
         paused: bool = False,
         measured: bool = True,
     ) -> Deviation:
-        """One value for each series."""
+        """Update the filters with one value for each series."""
         count = self.filters.shape[1]
         column = np.broadcast_to(np.array(values, np.float32), count)[:, None].copy()
         deviation, self.filters = update_filters(
@@ -72,7 +72,7 @@ class Series:
         return self
 
     def slot(self, slot: int | slice) -> Floats:
-        """``[N]``; of the tail ``[SCALES, N]``."""
+        """Return a slot of all filters, ``[N]``; slots of the tail are ``[SCALES, N]``."""
         return self.filters[slot, ..., 0]
 
 
@@ -94,7 +94,7 @@ def test_a_step_is_measured_in_sigmas(sigmas: float) -> None:
 def test_deviations_of_normal_noise_are_about_standard_normal() -> None:
     series = Series(400).settle(300)
     now = np.concatenate([series.see(*(SIGMA * z)).now for z in np.random.default_rng(1).standard_normal((20, 400))])
-    # A little below one: the pair gives the nearer of two deviations, and none where they disagree in sign.
+    # Slightly below one: a pair gives the smaller of two deviations, and zero if their signs differ.
     assert 0.7 < now.std() <= 1.05
     assert abs(now.mean()) < 0.05
 
@@ -112,7 +112,7 @@ def test_deviations_are_cut_at_the_limit() -> None:
     assert Series().settle(100).see(-1e4).now == -LIMIT
 
 
-def test_a_paused_series_learns_from_what_is_usual_only() -> None:
+def test_a_paused_series_learns_from_usual_values_only() -> None:
     series = Series(50).settle()
     before = series.filters.copy()
     for _ in range(50):
@@ -128,7 +128,7 @@ def test_an_outlier_moves_the_baseline_no_more_than_two_sigmas_would() -> None:
     spread = gross.see(100.0).spread
     before = mild.slot(CENTRE).copy()
     mild.see(*(before + CLIP * spread[:, 0] * 1.001))
-    # The spread that an innovation is clipped at is that of the fast pair, and the nearer pair's is told: they differ.
+    # Innovations are clipped at the spread of the fast pair. The reported spread is the nearer pair's, so they differ.
     np.testing.assert_allclose(gross.slot(CENTRE), mild.slot(CENTRE), atol=0.02 * SIGMA)
     assert (np.abs(gross.slot(CENTRE) - before) < 0.15 * SIGMA).all()
     assert (gross.slot(VARIANCE) < 1.5 * SIGMA**2 * CLIP).all()
@@ -146,7 +146,7 @@ def test_a_lasting_shift_is_absorbed_fast_and_remembered_slowly() -> None:
     assert shifted[0] > 4
     assert shifted[40] < 0.5 * shifted[0]
     assert shifted[79] < 1.0
-    # Back to where it was: the slow baseline still knows it, so it is not strange.
+    # Back at the first level: the slow baseline still remembers it, so it is not unusual.
     assert np.median(np.abs(series.see(0.0).now)) < 3.0
 
 
@@ -165,15 +165,15 @@ def test_sampling_noise_widens_the_spread() -> None:
     assert np.median(many.now) > 4
 
 
-def test_a_young_series_leans_on_the_prior() -> None:
+def test_a_young_series_uses_the_prior() -> None:
     series = Series()
     series.see(0.0)
-    # One value has taught it one part in PRIOR_WEIGHT; the centre is as uncertain as the value.
+    # One value counts for one part in PRIOR_WEIGHT; the centre is as uncertain as the value.
     variance = 0.2**2 * (1 - 1 / PRIOR_WEIGHT) + CHANNEL.floor**2
     assert series.see(0.5).spread == pytest.approx(np.sqrt(2 * variance), rel=1e-5)
 
 
-def test_a_young_series_leans_on_the_mesh_where_one_is_known() -> None:
+def test_a_young_series_uses_the_mean_of_the_mesh_if_known() -> None:
     known = Series(10).settle(400)
     young = new_filters(3, known.filters, known.channels)
     np.testing.assert_allclose(young[VARIANCE], np.median(known.slot(SLOW_VARIANCE)))
@@ -189,7 +189,7 @@ def test_the_spread_has_a_floor() -> None:
     assert 0.8 < deviation.now <= 1.0
 
 
-def test_what_is_not_measured_teaches_nothing_and_pauses() -> None:
+def test_unmeasured_values_change_no_baseline_and_pause_the_filter() -> None:
     series = Series().settle(100)
     series.see(1.0)
     before = series.filters.copy()
@@ -212,7 +212,7 @@ def test_trajectories_average_over_4_and_16_snapshots() -> None:
     assert (deviation.past_short, deviation.past_long) == (short, long)
 
 
-def test_what_is_gross_and_short_counts_for_no_more_than_the_bound_in_the_trajectories() -> None:
+def test_the_trajectories_bound_short_large_deviations() -> None:
     series = Series().settle(200)
     short, long = float(series.slot(SHORT)[0]), float(series.slot(LONG)[0])
     assert series.see(1e4).now == LIMIT
@@ -220,14 +220,14 @@ def test_what_is_gross_and_short_counts_for_no_more_than_the_bound_in_the_trajec
     assert series.slot(LONG) == pytest.approx(long + (BOUND - long) / 16, rel=1e-5)
 
 
-def test_each_time_scale_has_its_turn_while_something_lasts() -> None:
+def test_longer_time_scales_react_later_to_a_lasting_deviation() -> None:
     series = Series(50).settle()
     levels = np.stack([np.median(series.see(2.5 * SIGMA).level, axis=(1, 2)) for _ in range(16)])
     assert [int(levels[i].argmax()) for i in (0, 3, 15)] == [0, 1, 2]
     assert levels[15, 2] > levels[3, 2] > levels[0, 2]
 
 
-def test_the_average_over_four_is_clear_of_a_single_slow_snapshot_and_far_in_the_tail_after_three() -> None:
+def test_the_average_over_four_ignores_one_slow_snapshot_and_is_far_in_the_tail_after_three() -> None:
     once = Series(50).settle().see(20 * SIGMA).level
     series = Series(50).settle()
     for _ in range(3):
@@ -237,7 +237,7 @@ def test_the_average_over_four_is_clear_of_a_single_slow_snapshot_and_far_in_the
     assert np.median(thrice[1]) > 2 * TAIL_START
 
 
-def test_what_is_over_is_no_anomaly_any_more_whatever_the_averages_remember() -> None:
+def test_a_deviation_that_ended_is_no_anomaly_even_if_averages_are_high() -> None:
     series = Series(50).settle()
     for _ in range(6):
         during = series.see(8 * SIGMA)
@@ -286,7 +286,7 @@ def test_a_gross_exceedance_counts_for_no_more_than_the_limit() -> None:
     assert series.slot(EXCEED_SUM)[0, 0] - before == pytest.approx(EXCESS_LIMIT, abs=0.01)
 
 
-def test_a_row_in_an_open_incident_teaches_the_tail_nothing() -> None:
+def test_the_tail_does_not_learn_from_rows_in_an_open_incident() -> None:
     series = Series().settle(300)
     before = series.filters.copy()
     series.see(20 * SIGMA, muted=True)
@@ -297,7 +297,7 @@ def test_a_row_in_an_open_incident_teaches_the_tail_nothing() -> None:
     np.testing.assert_allclose(series.slot(EXCEED_COUNT), faded, rtol=1e-5)
 
 
-def test_deviation_carries_the_tail_as_it_was_before() -> None:
+def test_a_deviation_has_the_tail_before_the_update() -> None:
     series = Series().settle(300)
     before = series.filters.copy()
     deviation = series.see(20 * SIGMA)

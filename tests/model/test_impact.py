@@ -12,7 +12,7 @@ Rates = dict[str, float | None]
 
 
 def mesh(requests: Rates, calls: dict[tuple[str, str], float], index: int = 0) -> MeshSnapshot:
-    """Services with their requests (None: not measured), and calls, 1/s."""
+    """Return a mesh with these requests (None: not measured) and calls, both in 1/s."""
     names = tuple(requests)
     nodes = np.full((len(names), len(NODE_METRICS)), np.nan)
     nodes[:, 0] = [np.nan if rate is None else rate for rate in requests.values()]
@@ -34,7 +34,7 @@ def share(snapshot: MeshSnapshot, *affected: str, suspect: str = "") -> float | 
     return estimate_impact(snapshot, affected, suspect).front_door_share
 
 
-def test_the_share_is_carried_along_the_calls() -> None:
+def test_the_share_follows_the_calls() -> None:
     assert share(SHOP, "a/pay") == pytest.approx(0.05)
     assert share(SHOP, "a/cart") == pytest.approx(0.2)
     assert share(SHOP, "a/cart", "a/search") == pytest.approx(1.0)
@@ -42,11 +42,11 @@ def test_the_share_is_carried_along_the_calls() -> None:
     assert share(SHOP) == 0.0
 
 
-def test_of_affected_callers_only_the_requests_that_reach_an_origin_count() -> None:
+def test_only_requests_that_reach_an_origin_count() -> None:
     assert share(SHOP, "a/web", "a/cart", "a/pay") == pytest.approx(0.05)
     suspected = share(SHOP, "a/web", "a/cart", "a/pay", suspect="a/cart")
-    assert suspected == pytest.approx(0.2), "the first suspect is an origin, whatever it calls"
-    assert share(SHOP, "a/web", "a/pay") == 1.0, "no call of the entry point shows why it deviates"
+    assert suspected == pytest.approx(0.2), "the first suspect is an origin, independent of its calls"
+    assert share(SHOP, "a/web", "a/pay") == 1.0, "the calls of the entry point do not explain why it deviates"
     assert estimate_impact(SHOP, ("a/web", "a/cart", "a/pay"), "a/pay").services == 3
 
 

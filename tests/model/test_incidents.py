@@ -34,7 +34,7 @@ def group(*rows: int, confirmed: bool = True) -> Group:
 
 
 class Watch:
-    """What is followed from snapshot to snapshot."""
+    """Incidents that are tracked from snapshot to snapshot."""
 
     def __init__(self) -> None:
         self.memory = IncidentMemory()
@@ -83,7 +83,7 @@ def test_services_above_the_level_are_confirmed_by_k_of_the_last_n_snapshots(
     assert said == confirmed
 
 
-def test_a_streak_remembers_when_it_began_and_is_forgotten_when_it_is_over() -> None:
+def test_a_streak_has_its_beginning_and_is_forgotten_at_its_end() -> None:
     memory = IncidentMemory()
     began = []
     for i, score in enumerate([9, 0, 9, 0, 0, 0, 9]):
@@ -101,11 +101,11 @@ def test_a_service_that_is_no_candidate_cools_down_too() -> None:
     assert memory.above_level == {}
 
 
-def test_groups_hang_together_along_direct_calls_between_members() -> None:
+def test_groups_are_connected_by_direct_calls_between_members() -> None:
     member = np.array([True, True, False, True, True, True, True, False])
     confirmed = np.zeros(8, bool)
     confirmed[5] = True
-    # 0-1 directly; 1-2-3 only through 2, which is no member; 4 alone; 5-6 confirmed by 5.
+    # 0-1 are connected directly; 1-2-3 only through 2, which is no member; 4 is alone; 5-6 is confirmed by 5.
     calls = np.array([[0, 1, 2, 6], [1, 2, 3, 5]])
     found = groups(member, confirmed, calls)
     assert found[0].confirmed
@@ -123,7 +123,7 @@ def test_an_unconfirmed_group_begins_no_incident() -> None:
     assert Watch().see(group(1, 2, confirmed=False)) == ()
 
 
-def test_an_incident_is_born_grows_and_ends_under_one_id() -> None:
+def test_an_incident_begins_grows_and_ends_with_one_id() -> None:
     watch = Watch()
     (born,) = watch.see(group(1))
     assert born.since == at(0)
@@ -141,7 +141,7 @@ def test_an_incident_is_born_grows_and_ends_under_one_id() -> None:
     assert other.id != born.id
 
 
-def test_an_unconfirmed_group_keeps_services_in_view_and_ends_all_the_same() -> None:
+def test_an_unconfirmed_group_keeps_its_services_but_the_incident_still_ends() -> None:
     watch = Watch()
     watch.see(group(1))
     for _ in range(CLEAR - 1):
@@ -170,19 +170,19 @@ def test_incidents_that_meet_merge_into_the_oldest() -> None:
     assert merged.severity is Severity.MAJOR
 
 
-def test_what_a_merged_incident_shows_now_is_not_lost() -> None:
-    """The younger incident's own group is matched first; then a weak one ties it to the older."""
+def test_a_merged_incident_keeps_the_current_groups_of_both() -> None:
+    """The younger incident's own group is matched first. Then a weak group connects it to the older one."""
     watch = Watch()
     (old,) = watch.see(group(1))
     watch.see(group(1), group(4, 5))
     (merged,) = watch.see(group(4), group(1, 5, confirmed=False))
     assert merged.id == old.id
-    assert merged.quiet == 0, "a service of it is confirmed"
+    assert merged.quiet == 0, "one of its services is confirmed"
     assert sorted(watch.now[old.id].rows.tolist()) == [1, 4, 5]
     assert watch.now[old.id].confirmed
 
 
-def test_incidents_apart_stay_apart() -> None:
+def test_separate_incidents_stay_separate() -> None:
     watch = Watch()
     watch.see(group(1), group(5))
     first, second = watch.see(group(1), group(5))
@@ -210,7 +210,7 @@ def test_after_the_onset_only_a_far_stronger_snapshot_names_other_suspects() -> 
 
 
 def test_an_incident_without_suspects_takes_the_first() -> None:
-    """A state that an older version stored has none."""
+    """A state that an older version stored has no suspects."""
     incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1])
     assert incident.with_strongest(0.0, suspects("cause"), at(500), 15.0).suspects == suspects("cause")
 
@@ -233,14 +233,14 @@ def test_severity_only_rises() -> None:
     assert said == [Severity.MINOR, Severity.CRITICAL, Severity.CRITICAL, Severity.CRITICAL]
 
 
-def test_an_incidents_services_teach_nothing_while_it_is_open() -> None:
+def test_services_of_an_open_incident_are_not_learned_from() -> None:
     watch = Watch()
     watch.see(group(1, 3))
     np.testing.assert_array_equal(watch.memory.is_in_incident(NAMES), [i in (1, 3) for i in range(8)])
     assert not IncidentMemory().is_in_incident(NAMES).any()
 
 
-def test_changes_are_remembered_for_so_many_snapshots() -> None:
+def test_changes_are_remembered_for_a_number_of_snapshots() -> None:
     deploy, scale = PlannedChange("deploy", NAMES[0]), PlannedChange("scale_out", NAMES[1])
     memory = IncidentMemory().advance_changes([deploy], 3)
     assert memory.changes == ((deploy, 0),)
@@ -266,7 +266,7 @@ def test_a_change_settles_after_the_newest_of_its_service() -> None:
     assert settled == [frozenset(), {NAMES[0]}, frozenset()]
 
 
-def test_an_incident_keeps_what_was_planned_near_it_longer_than_changes_are_remembered() -> None:
+def test_an_incident_keeps_nearby_changes_longer_than_the_memory_does() -> None:
     watch = Watch()
     mine, elsewhere = PlannedChange("deploy", NAMES[1], "v2"), PlannedChange("deploy", NAMES[7])
     watch.memory = watch.memory.advance_changes([mine, elsewhere], 3).advance_changes([], 3)
@@ -285,7 +285,7 @@ def test_an_incident_keeps_what_was_planned_near_it_longer_than_changes_are_reme
     assert watch.memory.open[0].changes == (NearbyChange(later, at(11)), NearbyChange(mine, at(9)))
 
 
-def test_deletions_are_remembered_for_as_long_as_the_service_is_missed() -> None:
+def test_deletions_are_remembered_while_the_service_counts_as_missing() -> None:
     memory = IncidentMemory().advance_changes(
         [PlannedChange("deletion", NAMES[0]), PlannedChange("deploy", NAMES[1])], 2, 5
     )
@@ -302,7 +302,7 @@ def test_the_threshold_is_a_percentile_of_scores_without_alerts() -> None:
 
 
 def test_the_page_level_follows_the_budget() -> None:
-    # 50 services at 15 s are 288,000 looks a day; one false page a day is one in 10^5.46.
+    # 50 services at 15 s are 288,000 scores a day; one false alert a day is one in 10^5.46.
     assert POLICY.page_level(50, 15.0) == pytest.approx(np.log10(288_000))
     assert POLICY.page_level(50, 60.0) == pytest.approx(np.log10(72_000))
     assert replace(POLICY, false_pages_per_day=10.0).page_level(50, 15.0) == pytest.approx(np.log10(28_800))
@@ -314,7 +314,7 @@ def test_an_incident_clears_within_two_minutes_or_two_snapshots(interval: float,
     assert POLICY.clear_after(interval) == quiet
 
 
-def test_the_memory_given_is_unchanged() -> None:
+def test_the_argument_is_unchanged() -> None:
     memory = IncidentMemory(
         above_level={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
     )
@@ -349,7 +349,7 @@ def test_a_group_whose_culprit_is_in_another_incident_joins_it() -> None:
     assert joined.id == old.id
     assert joined.members == (NAMES[1], NAMES[5])
     assert len(watch.see(group(1), group(6), culprits=(Culprit(), Culprit("a/s7")))) == 2, (
-        "an unknown culprit joins nothing"
+        "a group without a culprit joins no incident"
     )
 
 
@@ -357,7 +357,7 @@ LATE = int(ONSET_SECONDS / 15) + 1  # snapshots after which the onset of an inci
 
 
 def watch_with_incident(service: str) -> tuple[Watch, OpenIncident]:
-    """Watch an incident of the first services, long open, that suspects ``service``."""
+    """Return an incident of the first services that has been open for long and suspects ``service``."""
     watch = Watch()
     (old,) = watch.see(group(0, 1))
     old = old.with_strongest(9.0, suspects(service), at(0), 15.0)
@@ -385,10 +385,10 @@ def test_another_severe_fault_at_a_service_of_an_open_incident_is_an_incident_of
     [
         Culprit(NAMES[2]),  # not severe
         Culprit(NAMES[2], at(LATE - 2)),  # during the onset
-        Culprit(NAMES[0], at(LATE + 2)),  # suspected already
+        Culprit(NAMES[0], at(LATE + 2)),  # already a suspect
     ],
 )
-def test_what_an_open_incident_may_explain_belongs_to_it(culprit: Culprit) -> None:
+def test_a_group_that_an_open_incident_may_explain_belongs_to_it(culprit: Culprit) -> None:
     watch, old = watch_with_incident(NAMES[0])
     (incident,) = watch.see(group(0, 1, 2), culprits=(culprit,))
     assert (incident.id, incident.members) == (old.id, NAMES[:3])

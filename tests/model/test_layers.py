@@ -8,7 +8,7 @@ NODES, CALLS, INPUTS, OUTPUTS, HEADS, TRAJECTORY = 12, 40, 6, 8, 2, 3
 
 
 def random_calls(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Calls without repeats; the last service neither calls nor is called."""
+    """Return distinct calls. The last service has none in either direction."""
     pairs = np.random.default_rng(seed).permutation((NODES - 1) ** 2)[:CALLS]
     return torch.from_numpy(pairs // (NODES - 1)), torch.from_numpy(pairs % (NODES - 1))
 
@@ -35,8 +35,8 @@ def test_without_trajectories_attention_is_gatv2() -> None:
     with torch.no_grad():
         ours.trajectory.zero_()
         ours.trajectory_value.zero_()
-        oracle.lin_l.load_state_dict(ours.key.state_dict())  # what is heard
-        oracle.lin_r.load_state_dict(ours.query.state_dict())  # who hears
+        oracle.lin_l.load_state_dict(ours.key.state_dict())  # of neighbours
+        oracle.lin_r.load_state_dict(ours.query.state_dict())  # of the service itself
         oracle.att.copy_(ours.attention[None])
         oracle.bias.zero_()
     x, trajectories = torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
@@ -56,7 +56,7 @@ def test_a_service_without_neighbours_gets_zeros() -> None:
     assert (said[-1] == 0).all()
 
 
-def test_a_call_that_is_not_sampled_changes_nothing() -> None:
+def test_a_call_that_is_not_sampled_has_no_effect() -> None:
     source, target = random_calls()
     attended = torch.ones(CALLS, dtype=torch.bool)
     attended[7] = False
@@ -70,7 +70,7 @@ def test_a_call_that_is_not_sampled_changes_nothing() -> None:
 
 
 def test_a_layer_keeps_the_sides_apart() -> None:
-    """Turning every call round is not the same mesh: callers and callees have weights of their own."""
+    """Reversed calls give another result, because callers and callees have different weights."""
     torch.manual_seed(0)
     layer = MeshLayer(INPUTS, OUTPUTS, HEADS, TRAJECTORY, 0.2)
     x, trajectories = torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
@@ -82,4 +82,4 @@ def test_a_layer_keeps_the_sides_apart() -> None:
     turned, _, _ = layer(x, trajectories, callees, callers)
     assert one.shape == from_callers.shape == from_callees.shape == (NODES, OUTPUTS)
     assert (one - turned)[:-1].abs().max() > 0.05
-    torch.testing.assert_close(one[-1], turned[-1])  # who is alone has no sides
+    torch.testing.assert_close(one[-1], turned[-1])  # a service without calls has neither callers nor callees

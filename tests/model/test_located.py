@@ -1,4 +1,4 @@
-"""Judging located pages, by hand. Steps of 15 s; the fault starts at minute 10, ends at 13, has recovered at 14."""
+"""Evaluation of located alerts, by hand. Steps of 15 s; the fault begins at minute 10, ends at 13, recovers at 14."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -62,32 +62,32 @@ def watch(*pages: AlertRecord, faults: tuple[LocatedFault, ...] = (FAULT, LATER)
 @pytest.mark.parametrize(
     ("given", "true"),
     [
-        (page(9.75, "shop/cart"), True),  # one step before: the snapshot covers what went before it
+        (page(9.75, "shop/cart"), True),  # one step before: a snapshot covers the interval before it
         (page(9.5, "shop/cart"), False),  # two steps before
         (page(13.5, "shop/cart"), True),  # ended, not recovered
         (page(16, "shop/cart"), True),  # two minutes after it recovered
         (page(16.25, "shop/cart"), False),
         (page(10, "shop/tax", "shop/web"), True),  # a candidate among the suspects
-        (page(10, "shop/tax", affected=("shop/gateway",)), True),  # what it affects is affected
-        (page(10, "shop/gateway"), True),  # what it affects is suspected
+        (page(10, "shop/tax", affected=("shop/gateway",)), True),  # a service that the fault affects is affected
+        (page(10, "shop/gateway"), True),  # a service that the fault affects is a suspect
         (page(10, "shop/tax", affected=("shop/web",)), True),
-        (page(10, "shop/tax", affected=("shop/stock",)), False),  # in time, elsewhere
-        (page(10), False),  # names nobody
+        (page(10, "shop/tax", affected=("shop/stock",)), False),  # in time, but elsewhere
+        (page(10), False),  # names no service
     ],
 )
-def test_a_page_is_true_in_time_and_in_place(given: AlertRecord, true: bool) -> None:
+def test_a_true_alert_is_in_time_and_in_place(given: AlertRecord, true: bool) -> None:
     assert is_true(given, FAULT, STEP) is true
     assert (false_pages(watch(given)) == ()) is true
 
 
-def test_the_culprit_counts_where_nothing_was_affected() -> None:
+def test_the_culprit_counts_if_no_service_was_affected() -> None:
     silent = replace(FAULT, candidates=frozenset(), affected=frozenset())
     assert is_true(page(11, "shop/cart"), silent, STEP)
     assert not is_true(page(11, "shop/gateway"), silent, STEP)
 
 
 def test_a_worked_example() -> None:
-    """Three pages are true for the first fault, of which the first one counts; two are false; the later is missed."""
+    """Three alerts are true for the first fault, and the first one counts. Two are false. The later fault is missed."""
     found = located_metrics(
         [
             watch(
@@ -103,8 +103,10 @@ def test_a_worked_example() -> None:
     assert found.overall.recall.value == 0.5
     assert found.overall.delay_seconds == 30.0
     assert (found.overall.top1.value, found.overall.top3.value) == (0.0, 0.0), "web is not the culprit"
-    assert (found.overall.blamed1.value, found.overall.blamed3.value) == (0.0, 1.0), "but cannot be told from it"
-    assert found.overall.top1.n == 1, "places are of the matched pages"
+    assert (found.overall.blamed1.value, found.overall.blamed3.value) == (0.0, 1.0), (
+        "but cannot be distinguished from it"
+    )
+    assert found.overall.top1.n == 1, "ranks are counted for matched alerts"
     assert found.false_pages_an_hour.value == 2.0
     assert found.by_kind["grey_edge"].recall.value == 1.0
     assert found.by_kind["slow_leak"].recall.value == 0.0
@@ -112,8 +114,8 @@ def test_a_worked_example() -> None:
     assert {name: s.recall.value for name, s in found.by_effect.items()} == {"5 to 20": 1.0, "from 100": 0.0}
 
 
-def test_notices_are_judged_apart_and_together_with_alerts() -> None:
-    """The first fault has two alerts, the second, which harms resources only, one notice. A notice is false."""
+def test_notices_are_evaluated_separately_and_together_with_alerts() -> None:
+    """The first fault has two alerts. The second harms only resources and has one notice. Another notice is false."""
     harmless = replace(LATER, user_effect=2.0)
     harmful = replace(FAULT, user_effect=30.0)
     run = replace(
@@ -142,16 +144,16 @@ def test_a_notice_that_became_an_alert_counts_once_from_its_first_snapshot() -> 
 
 def test_no_fault_found_has_no_incidents_per_fault() -> None:
     assert located_metrics([watch(page(30, "shop/cart"))]).pages_a_found_fault is None
-    assert not FAULT.harms_resources_only, "a label without the effect on users"
+    assert not FAULT.harms_resources_only, "a fault whose label lacks its effect on users"
 
 
-def test_one_page_may_be_true_for_two_faults() -> None:
+def test_one_alert_may_be_true_for_two_faults() -> None:
     twin = replace(FAULT, kind="error_burst", start=minute(11))
     found = fault_outcomes(watch(page(11, "shop/cart"), faults=(FAULT, twin)))
     assert [o.delay for o in found] == [timedelta(minutes=1), timedelta(0)]
 
 
-def test_a_page_a_step_early_is_not_late() -> None:
+def test_an_alert_a_step_early_is_not_late() -> None:
     (first, _) = fault_outcomes(watch(page(9.8, "shop/tax", "shop/cart")))
     assert (first.delay, first.place, first.blamed) == (timedelta(0), 2, 2)
 
@@ -165,7 +167,7 @@ def test_runs_are_pooled() -> None:
     assert found.false_pages_an_hour.value == 1.0
 
 
-def test_a_false_page_that_the_muted_control_has_too_is_not_due_to_churn() -> None:
+def test_a_false_alert_that_the_muted_control_also_has_is_not_due_to_churn() -> None:
     control = watch(page(21, "shop/tax"), page(30, "shop/tax"), page(41, "bank/ledger"))
     early, late, elsewhere = page(19.5, "shop/tax"), page(23, affected=("shop/tax",)), page(21, "shop/stock")
     beside_a_true_page = page(39, "bank/ledger")

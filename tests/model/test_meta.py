@@ -36,7 +36,7 @@ def meta() -> MetaModel:
 
 
 def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: int = 20, total: int = 20) -> Evidence:
-    """Candidates with these page scores, whose errors show it."""
+    """Return candidates with these page scores, due to errors."""
     count = len(page)
     kinds = np.zeros((count, K), np.float32)
     kinds[:, EvidenceKind.ERROR] = page
@@ -81,7 +81,7 @@ def judge(*scenes: Evidence, learned: int = 100, missing: tuple[int, ...] = ()) 
     return verdicts, memory
 
 
-def test_nothing_is_paged_or_called_normal_while_warming_up() -> None:
+def test_during_warm_up_there_are_no_alerts_and_no_normal_verdicts() -> None:
     verdicts, memory = judge(*[evidence(12.0, 1.0)] * 4, learned=POLICY.warm_up - 1)
     assert {v.status for v in verdicts} == {Status.WARMING_UP}
     assert all(v.incidents == () for v in verdicts)
@@ -90,12 +90,12 @@ def test_nothing_is_paged_or_called_normal_while_warming_up() -> None:
     assert verdicts[0].suspects
 
 
-def test_a_part_that_was_not_scored_is_no_normal() -> None:
+def test_a_verdict_without_all_parts_is_not_normal() -> None:
     (verdict,), _ = judge(evidence(1.0, services=15), missing=(2,))
     assert (verdict.status, verdict.coverage, verdict.missing_parts) == (Status.PARTIAL, 0.75, (2,))
 
 
-def test_warming_up_is_said_before_partial_and_anomalous_before_all() -> None:
+def test_warming_up_precedes_partial_and_anomalous_precedes_both() -> None:
     (verdict,), _ = judge(evidence(1.0, services=15), learned=3)
     assert verdict.status is Status.WARMING_UP
     verdicts, _ = judge(*[evidence(9.0, services=15)] * 2)
@@ -109,28 +109,28 @@ def test_a_moderate_deviation_that_lasts_raises_an_alert() -> None:
     verdicts, memory = judge(*[evidence(1.0)] * 3, *[evidence(MODERATE)] * 14)
     assert [bool(v.incidents) for v in verdicts] == [False] * (3 + POLICY.lasting) + [True] * 2
     (incident,) = verdicts[-1].incidents
-    assert incident.since == at(3), "it began with the first of the snapshots that count"
+    assert incident.since == at(3), "it began with the first snapshot that counts"
     assert incident.score == verdicts[-1].mesh_score == pytest.approx(MODERATE + LASTING_DECADES)
     (past,) = memory.past
     raised = evidence(max(MODERATE - max(past.excess["a/s0"]), 0.0))
-    assert not judge(*[raised] * 20)[0][-1].incidents, "after feedback the same raises none"
+    assert not judge(*[raised] * 20)[0][-1].incidents, "after feedback the same evidence raises no alert"
 
 
 @pytest.mark.parametrize("times", [8, POLICY.lasting - 1])
-def test_a_moderate_deviation_that_comes_and_goes_raises_none(times: int) -> None:
+def test_an_intermittent_moderate_deviation_raises_no_alert(times: int) -> None:
     order = np.random.default_rng(0).permutation(POLICY.lasting_of).tolist()
     scenes = [evidence(MODERATE if i < times else 1.0) for i in order * 4]
     assert not any(v.incidents for v in judge(*scenes)[0])
 
 
-def test_what_lasts_while_the_mesh_warms_up_does_not_count() -> None:
+def test_duration_during_warm_up_does_not_count() -> None:
     memory = IncidentMemory()
     for i in range(20):
         _, memory = build_verdict(meta(), evidence(MODERATE), memory, POLICY, when(i, POLICY.warm_up - 1))
     assert memory.above_lasting == {}
 
 
-def test_a_large_deviation_gains_nothing_when_it_lasts() -> None:
+def test_a_large_deviation_does_not_score_higher_if_it_lasts() -> None:
     large = LEVEL + LASTING_DECADES + 1
     scores = [v.mesh_score for v in judge(*[evidence(large)] * 20)[0]]
     assert scores == pytest.approx([large] * 20)
@@ -144,7 +144,7 @@ def test_duration_does_not_rank_suspects() -> None:
     np.testing.assert_allclose(before, after, rtol=1e-6)
 
 
-def test_a_page_takes_k_of_n_and_has_its_start() -> None:
+def test_an_alert_needs_k_of_n_snapshots_and_has_its_start() -> None:
     verdicts, _ = judge(evidence(1.0), evidence(9.0), evidence(9.5))
     assert [len(v.incidents) for v in verdicts] == [0, 0, 1]
     (incident,) = verdicts[2].incidents
@@ -161,7 +161,7 @@ def test_an_incident_recovers_while_its_services_are_quiet() -> None:
     assert len({incident.id for incident in found}) == 1
 
 
-def test_services_that_call_each_other_are_one_page_and_others_another() -> None:
+def test_connected_services_are_one_incident_and_others_another() -> None:
     scene = evidence(9.0, 8.0, 7.0, 1.0, calls=((0, 1),))
     (_, verdict), _ = judge(scene, scene)
     assert sorted(i.affected for i in verdict.incidents) == [("a/s0", "a/s1"), ("a/s2",)]
@@ -184,7 +184,7 @@ def test_affected_neighbours_belong_to_the_incident_and_raise_no_alert_alone() -
         ((11.0, 6.0, 6.0), Severity.CRITICAL),
     ],
 )
-def test_severity_is_how_far_and_how_wide(page: tuple[float, ...], severity: Severity) -> None:
+def test_severity_depends_on_score_and_number_of_services(page: tuple[float, ...], severity: Severity) -> None:
     scene = evidence(*page, calls=tuple((i, i + 1) for i in range(len(page) - 1)))
     (_, verdict), _ = judge(scene, scene)
     assert [i.severity for i in verdict.incidents] == [severity]
@@ -198,8 +198,10 @@ def test_suspects_are_filled_without_any_incident() -> None:
 
 
 def test_unusual_services_are_suspected_for_any_ranking() -> None:
-    """Of two services with the same evidence, the one whose page score is a decade higher is e times as suspect, but
-    where both are as strange as can be."""
+    """Of two services with equal evidence, the one with a page score a decade higher has e times the root-cause score.
+
+    If both page scores are at the maximum, the root-cause scores are equal.
+    """
     no_preference = np.zeros(2, np.float32)
     for lower, nats in ((4.0, PAGE_NATS), (MOST_DECADES, 0.0)):
         scene = replace(evidence(4.0, 4.0), page=np.array([lower, lower + 1], np.float32))
@@ -209,7 +211,7 @@ def test_unusual_services_are_suspected_for_any_ranking() -> None:
         assert found["a/s1"] / found["a/s0"] == pytest.approx(np.exp(nats), rel=1e-4)
 
 
-def test_exchange_is_what_the_inputs_are_when_latency_and_errors_change_places() -> None:
+def test_exchange_gives_the_inputs_with_latency_and_errors_swapped() -> None:
     original = evidence(4.0, 2.0, 1.0)
     kinds = np.random.default_rng(3).uniform(0, 9, original.kinds.shape).astype(np.float32)
     exchanged = kinds.copy()
@@ -236,9 +238,9 @@ def test_reasons_are_in_the_metrics_unit() -> None:
     assert (own.observed, own.expected) == pytest.approx((0.25, 0.01))
     assert (call.metric, call.source) == ("p99_latency", "a/s1")
     assert (call.observed, call.expected) == pytest.approx((1.5, 0.2))
-    assert (moved.source, moved.destination, moved.observed) == ("", "a/s1", 40.0), "a call that it makes"
+    assert (moved.source, moved.destination, moved.observed) == ("", "a/s1", 40.0), "a call that the service makes"
     assert [reason.since for reason in found["a/s0"].reasons] == [at(5)] * 3, "gone for three snapshots before this one"
-    assert [reason.load for reason in found["a/s0"].reasons] == pytest.approx([1.4, 1.0, 1.0]), "told once"
+    assert [reason.load for reason in found["a/s0"].reasons] == pytest.approx([1.4, 1.0, 1.0]), "the load is shown once"
     assert len(found["a/s1"].reasons) == 1
 
 
@@ -250,7 +252,7 @@ def test_a_change_at_its_services_is_attached_to_the_incident_and_stays() -> Non
         memory = memory.advance_changes([], 3)
         verdict, memory = build_verdict(meta(), evidence(9.0, 1.0), memory, POLICY, when(i))
         changes += [incident.changes for incident in verdict.incidents]
-    assert changes == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when it pages"
+    assert changes == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when the incident opens"
 
 
 def test_a_group_is_suspected_with_its_neighbours() -> None:
@@ -263,7 +265,7 @@ def test_the_threshold_leaves_snapshots_with_alerts_out() -> None:
     quiet = [evidence(float(x)) for x in (1, 2, 3)]
     verdicts, memory = judge(*quiet, evidence(9.0), evidence(9.0), evidence(9.0))
     assert verdicts[0].threshold == 0
-    assert memory.scores == (1.0, 2.0, 3.0, 9.0)  # the first hot snapshot had alerted nobody yet
+    assert memory.scores == (1.0, 2.0, 3.0, 9.0)  # the first snapshot above the level had raised no alert yet
     assert verdicts[-1].threshold == pytest.approx(np.percentile([1, 2, 3, 9], 99))
 
 
@@ -273,7 +275,7 @@ def test_a_mesh_without_candidates_has_a_verdict() -> None:
     assert 0 <= verdict.probability <= 1
 
 
-def test_calls_between_parts_are_decoded_as_if_uncut() -> None:
+def test_calls_between_parts_are_decoded_as_in_one_part() -> None:
     net = network()
     z = np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32)
     ends = np.array([[0, 3, 5, 1], [4, 1, 2, 3]])
@@ -283,13 +285,13 @@ def test_calls_between_parts_are_decoded_as_if_uncut() -> None:
     np.testing.assert_allclose(decode_crossing(net, crossing), whole.numpy(), atol=1e-5)
 
 
-def test_an_unlikely_young_call_between_parts_speaks_against_both_ends() -> None:
+def test_an_unlikely_young_call_between_parts_is_evidence_against_both_ends() -> None:
     scene = evidence(1.0, 1.0, 1.0, 1.0)
     ends = np.array([[0, 1, 2], [3, 3, -1]])
     crossing = CrossingCalls(np.zeros((4, 64), np.float32), ends, ends, np.array([True, False, True]))
     logits = np.array([-6.0, -20.0, 6.0], np.float32)
     said = with_crossing(scene, crossing, logits).kinds[:, EvidenceKind.STRUCTURE]
     assert said[0] == said[3] == pytest.approx(np.log10(1 + np.exp(6.0)), rel=1e-5)
-    assert said[1] == 0, "a settled call is not asked about"
+    assert said[1] == 0, "a settled call is not evidence"
     assert said[2] == pytest.approx(np.log10(1 + np.exp(-6.0)), rel=1e-4)
     assert (scene.kinds[:, EvidenceKind.STRUCTURE] == 0).all()

@@ -1,4 +1,4 @@
-"""Who is muted and how far page levels move, and that whoever is muted is never part of an incident."""
+"""Mutes and sensitivities: which services are muted, how page levels move. Muted services are in no incident."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,20 +60,18 @@ def muted(*services: str) -> ActiveMutes:
         ((EVERY,), list(NAMES)),
     ],
 )
-def test_services_are_named_by_themselves_by_their_namespace_or_all(named: tuple[str, ...], wanted: list[str]) -> None:
+def test_a_mute_names_services_or_namespaces_or_all(named: tuple[str, ...], wanted: list[str]) -> None:
     assert [name for name, is_it in zip(NAMES, matches(named, NAMES), strict=True) if is_it] == wanted
 
 
-def test_a_mute_holds_from_its_start_up_to_its_end_and_a_window_for_everybody() -> None:
+def test_a_mute_is_active_from_start_to_end_and_a_window_mutes_all_services() -> None:
     given = [mute("shop/cart", start=10, end=20), mute(start=15, end=16)]
     who = [active_mutes(given, (), (), at(i)).is_muted(NAMES).tolist().count(True) for i in (9, 10, 15, 16, 19, 20)]
     assert who == [0, 1, len(NAMES), 1, 1, 0]
-    assert active_mutes(given, (), [ServicePolicy("pay/*", mute="x")], None).mutes == (), (
-        "a baseline is there to be learned"
-    )
+    assert active_mutes(given, (), [ServicePolicy("pay/*", mute="x")], None).mutes == (), "a baseline must be learned"
 
 
-def test_mutes_add_up_and_say_where_they_come_from() -> None:
+def test_mutes_add_up_and_have_their_origin() -> None:
     policies = [ServicePolicy("pay/bank", mute="old"), ServicePolicy("pay/card", mute="old")]
     found = active_mutes([mute("shop/cart")], [ServicePolicy("shop/*", mute="jobs")], policies, at(1)).mutes
     assert [(one.origin, one.services, one.reason) for one in found] == [
@@ -96,7 +94,7 @@ def test_mutes_add_up_and_say_where_they_come_from() -> None:
         ({"shop/*": LOW}, {"shop/cart": None}, 1.0),
     ],
 )
-def test_of_sensitivities_the_nearest_word_counts(
+def test_the_most_specific_sensitivity_counts(
     settings_say: dict[str, Sensitivity], snapshot_says: dict[str, Sensitivity | None], wanted: float
 ) -> None:
     of_settings, of_snapshot = (
@@ -112,7 +110,7 @@ surprise = st.floats(0, 15, width=32)
 
 @settings(max_examples=60, deadline=None)
 @given(st.tuples(surprise, surprise, surprise), st.sampled_from(Sensitivity))
-def test_sensitivity_moves_the_level_and_what_was_no_incident_is_silent_whatever_it_is(
+def test_sensitivity_moves_the_level_but_false_alarms_stay_silent_at_any_sensitivity(
     shown: tuple[float, float, float], sensitivity: Sensitivity
 ) -> None:
     kinds = np.zeros((1, K), np.float32)
@@ -130,7 +128,7 @@ def test_sensitivity_moves_the_level_and_what_was_no_incident_is_silent_whatever
     assert page_score(lower_evidence(kinds, levels + over)) < LEVEL
 
 
-def test_a_muted_service_takes_no_place_among_the_candidates() -> None:
+def test_a_muted_service_is_no_candidate() -> None:
     count = 3 * MOST_CANDIDATES
     order = np.random.default_rng(0).permutation(count)
     assert _candidates(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
@@ -139,7 +137,7 @@ def test_a_muted_service_takes_no_place_among_the_candidates() -> None:
     assert _candidates(order, muted_rows).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
 
 
-Step = tuple[list[float], list[bool], list[bool]]  # page scores, who is affected, who is muted
+Step = tuple[list[float], list[bool], list[bool]]  # page scores, affected services, muted services
 steps = st.lists(
     st.tuples(
         st.lists(st.sampled_from([0.0, 9.0]), min_size=6, max_size=6),
@@ -152,7 +150,7 @@ calls = st.lists(st.tuples(*[st.integers(0, 5)] * 2), max_size=8)
 
 
 def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime) -> tuple[IncidentMemory, set[str]]:
-    """As ``meta.judge`` follows incidents, and whom mutes hide."""
+    """Track incidents as the meta-model does, and return the services that mutes hide."""
     scores, affected, muted_rows = np.array(inputs[0], np.float32), np.array(inputs[1]), np.array(inputs[2])
     who = tuple(name for name, is_it in zip(NAMES, muted_rows, strict=True) if is_it)
     hot, confirmed = confirm_services(memory.above_level, NAMES, scores, LEVEL, POLICY, now)
@@ -179,7 +177,7 @@ def test_a_muted_service_is_never_part_of_an_incident(drawn_steps: list[Step], p
         memory, hidden = step(memory, one, index, at(i))
         unmuted = (*one[:2], [False] * len(NAMES))
         plain, hidden_unmuted = step(plain, unmuted, index, at(i))
-        assert memory.above_level == plain.above_level, "it is watched as ever"
+        assert memory.above_level == plain.above_level, "a muted service is still tracked"
         assert hidden <= {name for name, is_it in zip(NAMES, one[2], strict=True) if is_it}
         assert not hidden_unmuted
 
@@ -196,7 +194,7 @@ def test_without_mutes_groups_are_the_same(drawn_steps: list[Step], pairs: list[
         assert len(hidden) == 0
 
 
-def test_a_muted_service_holds_a_trouble_together_and_cannot_confirm_it() -> None:
+def test_a_muted_service_connects_a_group_but_cannot_confirm_it() -> None:
     confirmed = np.array([True, True, False])
     one = Group(np.array([0, 1, 2]), True)
     kept, hidden = split_muted([one], confirmed, np.array([False, True, False]))
@@ -226,7 +224,7 @@ def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
     return [one.hides for one in found]
 
 
-def test_mutes_list_hidden_services_as_long_as_they_are_kept() -> None:
+def test_mutes_list_the_services_that_they_hid_for_a_while() -> None:
     active = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
     found = active.with_hidden(["shop/store", "pay/bank", "shop/cart"])
     assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]
@@ -239,7 +237,7 @@ def test_mutes_list_hidden_services_as_long_as_they_are_kept() -> None:
     assert (after.mutes, after.last_hidden, after.active_mutes) == ((mute(end=6),), {EVERY: at(5)}, ActiveMutes())
 
 
-def test_mutes_survive_the_store() -> None:
+def test_mutes_survive_storing() -> None:
     memory = IncidentMemory(mutes=(mute(), mute("shop/*", "pay/bank", start=3)), last_hidden={"shop/*": at(4)})
     state = replace(settled_state(12), memory=memory)
     assert unpack_state(pack_state(state), state.window).memory == memory

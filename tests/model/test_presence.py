@@ -1,4 +1,4 @@
-"""Measured, silent or gone: what missing telemetry says."""
+"""Measured, silent or gone: conclusions from missing telemetry."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -25,7 +25,7 @@ def quiet(
     rates: dict[int, float] | None = None,
     changes: Iterable[PlannedChange] = (),
 ) -> MeshSnapshot:
-    """The shared mesh without any metric of some services, with these calls, of which some fail."""
+    """Return the shared mesh without metrics of some services. It has these calls, and some of them fail."""
     calls = list(calls)
     nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.tile(EDGE, (len(calls), 1))
     for row, rate in (rates or {}).items():
@@ -57,7 +57,7 @@ def test_the_calls_of_a_silent_caller_are_silent_too() -> None:
     assert observation.presence.silent[CART]
 
 
-def test_what_is_silent_pauses() -> None:
+def test_silent_series_pause() -> None:
     rng = np.random.default_rng(0)
     nodes = np.tile(NODE, (len(SERVICES), 1))
     nodes[STORE, P50] *= 3
@@ -90,11 +90,11 @@ def test_a_caller_without_telemetry_is_no_witness() -> None:
     assert observation.presence.silent.sum() == 3
 
 
-def test_a_caller_whose_calls_alone_are_not_reported_is_no_witness() -> None:
-    """All calls of the gateway are missing, and both services behind it receive as much as ever."""
+def test_a_caller_that_reports_no_calls_is_no_witness() -> None:
+    """All calls of the gateway are missing, but both services behind it receive the usual requests."""
     observation, _ = watch([quiet(30, [], without(0))], settled_state())
     assert not observation.presence.stopped.any()
-    assert not observation.node.observed[0, OWN_TIME], "how long it waits for its callees is not known"
+    assert not observation.node.observed[0, OWN_TIME], "its waiting time for callees is unknown"
 
 
 def test_a_call_stopped_if_its_destination_receives_less() -> None:
@@ -126,7 +126,7 @@ def test_a_service_that_was_never_measured_is_not_silent() -> None:
 
 @pytest.mark.parametrize("snapshots", [1, 2, 20])
 def test_silence_alone_is_no_evidence(snapshots: int) -> None:
-    """Any service, and its calls with it, for as long as it may be."""
+    """One service is silent, with its calls, for any time."""
     for row in range(len(SERVICES)):
         evidence = evidence_of(*(quiet(30 + i, [row], without(row)) for i in range(snapshots)))
         assert evidence.page.max() < 1, SERVICES[row]

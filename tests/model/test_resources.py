@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 
 def state_with(memory: np.ndarray, connections: np.ndarray | None = None, requests: float = 50.0) -> MeshState:
-    """A mesh of one service with this history, oldest block first."""
+    """Return a mesh of one service with this history, oldest block first."""
     past = np.full((BLOCKS, 1, 3), np.nan, np.float32)
     past[-len(memory) :, 0, history.MEMORY] = memory
     past[:, 0, history.REQUESTS] = requests
@@ -36,7 +36,7 @@ def flat(level: float = 0.4, count: int = BLOCKS) -> np.ndarray:
 
 
 def leak(rise: float, blocks: int) -> np.ndarray:
-    """Flat, then a rise by this much in the newest blocks."""
+    """Return a flat history that rises by this much in the newest blocks."""
     series = flat()
     series[-blocks:] += rise * np.arange(1, blocks + 1) / blocks
     return series
@@ -113,7 +113,7 @@ def test_a_service_that_is_not_in_a_snapshot_has_no_block() -> None:
 
 
 def verdicts(*notices: float, page: tuple[float, ...] = (1.0, 1.0)) -> tuple[list[Verdict], IncidentMemory]:
-    """Verdicts of snapshots in which the first of two services has this evidence for a notice."""
+    """Return verdicts of snapshots in which the first of two services has this evidence for a notice."""
     memory, found = IncidentMemory(), []
     for i, notice in enumerate(notices):
         scene = replace(evidence(*page), notice=np.array([notice, 0.0], np.float32))
@@ -166,7 +166,7 @@ def test_feedback_on_a_notice_changes_no_level_of_alerts() -> None:
     np.testing.assert_array_equal(apply_level_shifts(kinds, denied, ("a/s0", "a/s1")), kinds)
 
 
-def test_a_second_denial_of_a_stronger_notice_raises_its_level_further() -> None:
+def test_a_second_false_alarm_on_a_stronger_notice_raises_its_level_further() -> None:
     _, memory = verdicts(9.0, 9.0, 9.0)
     memory = memory.add_feedback(feedback_on_past(memory.past[0], was_incident=False, given_at=at(1)))
     names = evidence(1.0, 1.0).names

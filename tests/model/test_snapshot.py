@@ -102,7 +102,7 @@ def test_a_time_outside_the_calendar_in_utc_is_refused(edge: datetime, hours: in
     assert refused.value.details["place"] == ("observed_at",)
 
 
-def test_what_was_not_observed_is_masked_and_zero() -> None:
+def test_unobserved_values_are_masked_and_zero() -> None:
     made = snapshot(nodes=nodes_with(2, "p50_latency", np.nan), edges=edges_with(1, "error_rate", np.nan))
     expected_nodes = np.ones((5, 7), bool)
     expected_nodes[2, 2] = False
@@ -120,7 +120,7 @@ def test_arrays_are_read_only(name: str) -> None:
         getattr(snapshot(), name)[0, 0] = 1
 
 
-def test_the_callers_arrays_are_left_alone_and_not_shared() -> None:
+def test_the_callers_arrays_are_neither_changed_nor_shared() -> None:
     nodes = nodes_with(0, "p50_latency", np.nan).astype(np.float32)
     made = snapshot(nodes=nodes)
     assert np.isnan(nodes[0, 2])
@@ -128,7 +128,7 @@ def test_the_callers_arrays_are_left_alone_and_not_shared() -> None:
     assert made.node_features[0, 0] == 100.0
 
 
-def test_take_is_the_sub_mesh_in_the_order_asked_for() -> None:
+def test_take_returns_the_sub_mesh_in_the_given_order() -> None:
     made = snapshot(nodes=np.tile(NODE, (5, 1)) * np.arange(1, 6)[:, None] / 10, changes=[PlannedChange("x", "a/b")])
     part = made.take([3, 1], [2])
     assert part.node_ids == ("shop/store", "shop/cart")
@@ -144,7 +144,7 @@ def test_take_refuses_a_call_with_an_end_outside() -> None:
     assert refused.value.details["place"] == ("edges", 2)
 
 
-def test_equal_content_has_an_equal_digest_whatever_the_time() -> None:
+def test_equal_content_has_an_equal_digest_at_any_time() -> None:
     assert snapshot(0).digest == snapshot(7).digest
 
 
@@ -196,7 +196,7 @@ def test_the_namespace_ends_at_the_first_slash() -> None:
     assert namespace_of("shop/cart/v2") == "shop"
 
 
-def test_names_that_no_service_takes_are_cleaned_and_stay_different() -> None:
+def test_invalid_names_are_cleaned_and_stay_different() -> None:
     snapshot = MeshSnapshot.create(
         node_ids=["shop/cart", "shop/a b", "shop/a@b", "shop/a_b"],
         edge_index=[[0], [1]],

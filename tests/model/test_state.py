@@ -71,7 +71,7 @@ def test_a_gap_resets_trajectories_and_incidents_but_no_baseline() -> None:
     assert (observation.node.past_long == 0).all()
     assert (observation.edge.past_short == 0).all()
     assert (after.memory.open, after.memory.above_level, after.memory.scores) == ((), {}, (1.0, 2.0))
-    # One snapshot moves baselines a little; a reset would have moved them to it.
+    # One snapshot moves baselines a little. A reset would have moved them all the way.
     np.testing.assert_allclose(after.node_filters[SLOW_CENTRE], state.node_filters[SLOW_CENTRE], atol=0.02)
     np.testing.assert_array_equal(after.node_filters[SEEN], state.node_filters[SEEN] + 1)
     assert after.node_filters[EXCEED_COUNT][0, STORE, P50] > 0.5
@@ -85,24 +85,24 @@ def test_a_missed_snapshot_is_no_gap() -> None:
 
 
 @pytest.mark.parametrize("interval", [5.0, 60.0, 300.0])
-def test_the_interval_is_followed(interval: float) -> None:
+def test_the_interval_is_estimated(interval: float) -> None:
     _, state = watch(snapshot(i, interval=interval) for i in range(5))
     assert state.interval_seconds == pytest.approx(interval)
 
 
-def test_jitter_moves_the_interval_little() -> None:
+def test_jitter_changes_the_interval_little() -> None:
     _, state = watch(snapshot(i + 0.2 * (i % 2)) for i in range(41))
     assert state.interval_seconds == pytest.approx(15.0, abs=1.0)
 
 
 @pytest.mark.parametrize(("first", "then"), [(300.0, 15.0), (60.0, 5.0), (15.0, 60.0), (5.0, 300.0), (15.0, 300.0)])
-def test_a_mesh_that_changes_its_interval_is_followed(first: float, then: float) -> None:
+def test_the_estimate_follows_a_changed_interval(first: float, then: float) -> None:
     _, state = watch(snapshot(i, interval=first) for i in range(10))
     start = 9 * first
     for k in range(1, 60):
         observation, state = observe(state, slow_store((start + k * then) / 15.0), window_size=120, neighbours=8)
     assert state.interval_seconds == pytest.approx(then, rel=0.1)
-    assert observation.node.past_long[STORE, P50] != 0, "still takes every snapshot for one after a gap"
+    assert observation.node.past_long[STORE, P50] != 0, "still treats every snapshot as one after a gap"
 
 
 @pytest.mark.parametrize("index", [29, 28.99, 3])
@@ -130,7 +130,7 @@ def test_the_argument_is_unchanged() -> None:
             assert ours == theirs, field.name
 
 
-def test_a_snapshot_is_laid_by_name_whatever_its_order() -> None:
+def test_a_snapshot_is_prepared_by_name_in_any_order() -> None:
     nodes = np.tile(NODE, (5, 1)) * np.linspace(0.5, 1.0, 5)[:, None]
     edges = np.tile(EDGE, (4, 1)) * np.linspace(0.5, 1.0, 4)[:, None]
     order, calls = [3, 0, 4, 2, 1], [2, 0, 3, 1]
@@ -151,7 +151,7 @@ def test_a_snapshot_is_laid_by_name_whatever_its_order() -> None:
 
 
 def grown(index: int, shift: float = 1.0) -> MeshSnapshot:
-    """The mesh with a service more, called by cart and calling the store."""
+    """Return the mesh with one more service. The cart calls it, and it calls the store."""
     services = (*SERVICES, "shop/new")
     nodes = np.tile(NODE, (6, 1))
     nodes[:, P50] *= shift
@@ -180,7 +180,7 @@ def test_a_new_service_without_neighbours_starts_from_the_mesh() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_new_service_is_embedded_near_its_neighbours(seed: int) -> None:
-    """All of the shop is slow for a while when the service comes: started from zeros it would seem to be elsewhere."""
+    """The whole shop is slow when the service appears. An embedding that starts from zeros would be far away."""
     nodes = np.tile(NODE, (5, 1))
     nodes[:, P50] *= 1.6
     _, state = watch([snapshot(30 + i, nodes=nodes) for i in range(6)], settled_state())
@@ -194,7 +194,7 @@ def test_a_new_service_is_embedded_near_its_neighbours(seed: int) -> None:
     assert np.linalg.norm(ours.embeddings[5] - mean) < np.linalg.norm(from_zeros.embeddings[5] - mean)
 
 
-def test_a_vanished_service_is_observed_to_carry_nothing() -> None:
+def test_a_vanished_service_is_observed_with_zero_traffic() -> None:
     services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
     observation, state = watch([snapshot(30, services, calls)], settled_state())
     assert state.node_ids == SERVICES
@@ -210,7 +210,7 @@ def test_a_vanished_service_is_observed_to_carry_nothing() -> None:
     assert len(EDGE_CHANNELS) == observation.edge.observed.shape[1]
 
 
-def test_the_vanished_are_forgotten_after_the_window() -> None:
+def test_vanished_services_are_forgotten_after_the_window() -> None:
     window_size = 8
     _, state = watch(snapshot(i) for i in range(20))
     services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
@@ -225,14 +225,14 @@ def test_the_vanished_are_forgotten_after_the_window() -> None:
     np.testing.assert_allclose(state.node_filters[SLOW_CENTRE], before[SLOW_CENTRE], atol=0.01)
 
 
-def test_a_vanished_call_is_forgotten_and_its_ends_stay() -> None:
+def test_a_vanished_call_is_forgotten_but_its_services_stay() -> None:
     _, state = watch(snapshot(i) for i in range(5))
     _, state = watch([snapshot(5 + i, calls=CALLS[:3]) for i in range(5)], state, window_size=4)
     assert state.node_ids == SERVICES
     np.testing.assert_array_equal(state.edge_index, np.array(CALLS[:3]).T)
 
 
-def test_a_service_that_comes_back_is_known() -> None:
+def test_a_service_that_returns_keeps_its_baselines() -> None:
     services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
     _, state = watch([snapshot(30, services, calls), snapshot(31, services, calls)], settled_state())
     observation, state = watch([snapshot(32)], state)
@@ -242,14 +242,14 @@ def test_a_service_that_comes_back_is_known() -> None:
     assert np.abs(observation.node.now[STORE, P50]) < 2
 
 
-def test_the_ring_holds_the_last_snapshots_and_shares_what_they_have_in_common() -> None:
+def test_the_ring_holds_the_last_snapshots_and_shares_equal_parts() -> None:
     _, state = watch([snapshot(i) for i in range(9)], window_size=4)
     assert [s.observed_at for s in state.window] == [snapshot(i).observed_at for i in (5, 6, 7, 8)]
     assert all(s.edge_index is state.window[0].edge_index for s in state.window)
     assert state.sequence == 9
 
 
-def test_a_warm_up_sets_baselines_and_leaves_clock_and_ring_alone() -> None:
+def test_a_warm_up_sets_baselines_but_not_clock_and_ring() -> None:
     rng = np.random.default_rng(0)
     state = MeshState()
     for i in range(30):
@@ -260,7 +260,7 @@ def test_a_warm_up_sets_baselines_and_leaves_clock_and_ring_alone() -> None:
     assert state.sequence == 1
 
 
-def test_standing_is_among_the_services_of_now() -> None:
+def test_standing_is_relative_to_the_current_services() -> None:
     nodes = np.tile(NODE, (5, 1)) * np.linspace(0.9, 1.1, 5)[:, None]
     nodes[4, P50] = 10.0
     nodes[0, 3] = np.nan
@@ -286,7 +286,7 @@ def test_at_most_one_foreign_neighbour_is_sampled_above_the_limit() -> None:
     traffic = np.array([6, 5, 4, 3, 2, 1, 9, 8], np.float32)
     foreign = np.array([True, True, False, False, False, False, True, True])
     marked = sample_neighbours(traffic, listener, foreign, 4)
-    # Of the four strongest into 0 two are foreign, and the stronger one stays; 1 has no crowd.
+    # Two of the four strongest calls into 0 are foreign, and the stronger one stays. Service 1 is below the limit.
     np.testing.assert_array_equal(marked, [True, False, True, True, False, False, True, True])
 
 

@@ -61,7 +61,7 @@ def full_state() -> MeshState:
 
 
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
-def test_a_state_comes_back_exactly(state: MeshState) -> None:
+def test_a_loaded_state_is_equal(state: MeshState) -> None:
     back = unpack_state(pack_state(state), state.window)
     assert not different(back, state)
     assert pack_state(back) == pack_state(state)
@@ -69,7 +69,7 @@ def test_a_state_comes_back_exactly(state: MeshState) -> None:
         assert getattr(back, name).dtype == getattr(state, name).dtype
 
 
-def test_a_state_that_came_back_goes_on_the_same() -> None:
+def test_a_loaded_state_gives_the_same_results() -> None:
     state = full_state()
     one = noisy(31, np.random.default_rng(1))
     ours, theirs = watch([one], state), watch([one], unpack_state(pack_state(state), state.window))
@@ -88,7 +88,7 @@ def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:
     assert not different(unpack_state(save(tensors)), then)
 
 
-def test_the_ring_is_stored_apart() -> None:
+def test_the_ring_is_stored_separately() -> None:
     assert unpack_state(pack_state(full_state())).window == ()
 
 
@@ -127,7 +127,7 @@ def test_a_state_with_another_document_is_refused(document: bytes) -> None:
         unpack_state(save(tensors | {"document": np.frombuffer(document, np.uint8)}))
 
 
-def test_a_state_that_lacks_an_array_is_refused_by_its_name() -> None:
+def test_a_state_without_an_array_is_refused_with_the_name_of_the_array() -> None:
     tensors = load(pack_state(full_state()))
     del tensors["edge_filters"]
     with pytest.raises(IncompatibleWeights, match="edge_filters"):
@@ -139,7 +139,7 @@ def test_a_state_names_its_schema() -> None:
 
 
 def test_a_state_without_later_fields_is_read() -> None:
-    """Version 0.1.0 stored neither for how long a service was not measured, nor the suspects of open incidents."""
+    """Version 0.1.0 stored neither how long a service was not measured nor the suspects of open incidents."""
     state = full_state()
     tensors = load(pack_state(state))
     del tensors["node_unmeasured"]

@@ -19,7 +19,7 @@ TINY = TrainingOptions(seed=3, steps=30, batch=6, meta_steps=30)
 
 
 def small_run(seed: int, faulty: bool) -> TrainingRun:
-    """Twenty services for 120 snapshots, drawn once; an error burst towards the end."""
+    """A recording of twenty services for 120 snapshots, with an error burst towards the end."""
     spec = MeshSpec(services=20, calls_per_service=2.0, seed=seed)
     simulator = Simulator(spec, snapshots=120)
     busy = int(np.argmax(simulator.mesh.usual_rate))
@@ -32,7 +32,7 @@ def small_run(seed: int, faulty: bool) -> TrainingRun:
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[list[TrainingRun]]:
-    """Four meshes, one without a fault; on one thread."""
+    """Training on four meshes, one without a fault, with one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield [small_run(seed, faulty=seed != 903) for seed in (900, 901, 902, 903)]
@@ -50,9 +50,7 @@ def tiny(runs: list[TrainingRun]) -> tuple[Checkpoint, TrainingReport, list[str]
     return trained(runs, TINY)
 
 
-def test_training_reports_what_it_saw(
-    tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]
-) -> None:
+def test_training_reports_its_data(tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]) -> None:
     _, report, steps = tiny
     assert {k: len(v) for k, v in report.losses.items()} == {"expectation": 30, "structure": 30, "root_cause": 30}
     assert {k: len(v) for k, v in report.meta_losses.items()} == {"ranking": 30, "probability": 30}
@@ -62,7 +60,7 @@ def test_training_reports_what_it_saw(
     assert 0 <= report.culprit_first <= 1
     assert steps.count("training the autoencoder") == steps.count("training the meta-model") == 30
     assert steps.count("reading runs") == len(runs)
-    assert np.float32(1e-40) / np.float32(2) > 0, "denormals are flushed when training is over"
+    assert np.float32(1e-40) / np.float32(2) > 0, "denormals are still flushed to zero after training"
 
 
 @pytest.mark.slow
@@ -78,7 +76,7 @@ def test_the_same_seed_gives_the_same_losses_and_weights(
     assert again.page_offset == made.page_offset
 
 
-def test_what_was_trained_is_saved_and_loaded(
+def test_trained_weights_are_saved_and_loaded(
     tiny: tuple[Checkpoint, TrainingReport, list[str]], tmp_path: Path
 ) -> None:
     made, _, _ = tiny

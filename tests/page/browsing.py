@@ -1,4 +1,4 @@
-"""A real Chromium, the demo and the service as processes, and how tests look at the page."""
+"""A real Chromium, the demo and the service as processes, and helpers to read the page."""
 
 import shutil
 import time
@@ -13,14 +13,14 @@ import httpx
 from tests.serve_app.running import start_command
 from tests.timing import PATIENCE_SECONDS
 
-# WebGL in software, so that a machine without a GPU sees the same; nothing is asked of elsewhere.
+# WebGL in software, so that a machine without a GPU draws the same. No request leaves the machine.
 CHROMIUM = ("--no-sandbox", "--disable-background-networking", "--disable-gpu", "--enable-unsafe-swiftshader")
-DRIVER = "[.WebGL-"  # begins what a graphics driver says, which is not about the page
+DRIVER = "[.WebGL-"  # prefix of a graphics driver's messages, which are not about the page
 JUDGED = "#verdict:is(.calm, .incident, .recovering, .unknown)"
 
 
 def describe_missing() -> str:
-    """What these tests lack here and how it is had; empty: nothing."""
+    """Return what these tests need but is missing, and how to install it; empty: nothing is missing."""
     if shutil.which("chromium") is None:
         return "no chromium here; make test-page installs it, or apt-get install chromium"
     if find_spec("playwright") is None or find_spec("axe_playwright_python") is None:
@@ -30,7 +30,7 @@ def describe_missing() -> str:
 
 @contextmanager
 def chromium(*arguments: str) -> Iterator[Any]:
-    """A browser."""
+    """Run a browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright, launch_browser(playwright.chromium, *arguments) as browser:
@@ -39,7 +39,7 @@ def chromium(*arguments: str) -> Iterator[Any]:
 
 @contextmanager
 def launch_browser(kind: Any, *arguments: str) -> Iterator[Any]:
-    """One more browser, where another is open: Playwright begins but once in a thread."""
+    """Run another browser while one is open: Playwright can only start once per thread."""
     browser = kind.launch(executable_path=shutil.which("chromium"), args=[*CHROMIUM, *arguments])
     try:
         yield browser
@@ -52,10 +52,10 @@ class Tab:
     """An open page.
 
     Attributes:
-        page: Playwright's.
+        page: of Playwright.
         base: URL of the service.
         complaints: errors and warnings of the console, exceptions.
-        strangers: addresses of elsewhere that it asked for.
+        foreign_requests: addresses on other hosts that it requested.
     """
 
     page: Any
@@ -64,18 +64,18 @@ class Tab:
     foreign_requests: list[str] = field(default_factory=list)
 
     def open(self, path: str) -> None:
-        """Go there and wait for a verdict."""
+        """Open an address and wait for a verdict."""
         self.page.goto(self.base + path)
         self.page.wait_for_selector(JUDGED, timeout=1000 * PATIENCE_SECONDS)
         self.page.wait_for_selector("#canvas canvas", timeout=1000 * PATIENCE_SECONDS)
 
     def text(self, selector: str) -> str:
-        """What stands there."""
+        """Return the text of an element."""
         text: str = self.page.inner_text(selector)
         return text
 
     def until(self, true: Callable[[], Any], what: str, within: float = PATIENCE_SECONDS) -> Any:
-        """The first thing that is true; the browser lives meanwhile."""
+        """Wait for a true value and return it. The browser keeps running."""
         ends = time.monotonic() + within
         while time.monotonic() < ends:
             if found := true():
@@ -84,11 +84,11 @@ class Tab:
         raise AssertionError(f"not within {within:.0f} s: {what}; the page says {self.text('#verdict')!r}")
 
     def red(self) -> int:
-        """Pixels of the graph in the colour of an incident's way."""
+        """Count pixels of the graph in the colour of an incident's path."""
         return self.pixels("#stage", lambda r, g, b: (r > 150) & (g < 60) & (b < 60))
 
     def pixels(self, selector: str, like: Callable[[Any, Any, Any], Any]) -> int:
-        """How many pixels of an element are like this."""
+        """Count the pixels of an element that match."""
         import io
 
         import matplotlib.image
@@ -101,7 +101,7 @@ class Tab:
 
 @contextmanager
 def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
-    """A new tab on its own storage; ``options`` as of a context: viewport, color_scheme."""
+    """Open a tab with its own storage. ``options`` of the browser context: viewport, color_scheme."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     one = Tab(page, base)
@@ -118,18 +118,18 @@ def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
 
 
 def is_complaint(said: Any) -> bool:
-    """Whether a console message is an error or a warning about the page."""
+    """Return whether a console message is an error or a warning about the page."""
     return said.type in ("error", "warning") and not said.text.startswith(DRIVER)
 
 
 @contextmanager
 def start_demo(*arguments: str) -> Iterator[str]:
-    """The demo in a process of its own, and its URL; no process is left."""
+    """Run the demo in its own process and yield its URL. No process is left over."""
     with start_command(["demo", "--no-browser", *arguments], r"(http://[0-9.:]+)/demo/") as (_, found):
         yield found[1]
 
 
 def show(base: str) -> dict[str, Any]:
-    """What the demo tells its panel."""
+    """Return the data of the demo's panel."""
     document: dict[str, Any] = httpx.get(f"{base}/demo/show").raise_for_status().json()
     return document

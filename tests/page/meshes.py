@@ -1,4 +1,4 @@
-"""A simulated mesh that goes through every state, and how its snapshots reach a service."""
+"""A simulated mesh that goes through every state, and helpers that push its snapshots to a service."""
 
 import json
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from tests.timing import PATIENCE_SECONDS
 
 SPEC = MeshSpec(services=40, seed=2, interval_seconds=60.0)
 LEAK_FROM, ERRORS_FROM, ERRORS_TO, SILENT_FROM, LENGTH = 40, 75, 81, 92, 96
-BEFORE, NOTICED, ALERTED, RECOVERING, SILENT = 30, 60, 78, 81, 94  # snapshots to look at
+BEFORE, NOTICED, ALERTED, RECOVERING, SILENT = 30, 60, 78, 81, 94  # snapshots that tests show
 
 
 def culprit(kind: FaultKind, share: float) -> str:
-    """A service at which this kind of fault can occur."""
+    """Return a service at which this kind of fault can occur."""
     simulator = Simulator(SPEC)
     able = candidates(simulator.mesh, kind)
     return simulator.node_ids[able[int(share * len(able))]]
@@ -38,7 +38,7 @@ def recording() -> list[MeshSnapshot]:
 
 
 def without_telemetry(snapshot: MeshSnapshot, services: int) -> MeshSnapshot:
-    """The snapshot when so many services, but not the one that leaks, report nothing."""
+    """Return the snapshot without telemetry of some services. The leaking service still reports."""
     silent = [i for i, name in enumerate(snapshot.node_ids) if name != LEAKING][-services:]
     nodes, kept = snapshot.node_features.copy(), ~np.isin(snapshot.edge_index[0], silent)
     nodes[silent] = np.nan

@@ -1,4 +1,4 @@
-"""The pictures of the page: ``python -m tests.page.pictures FOLDER`` runs the demo, breaks a service and looks."""
+"""Pictures of the page. ``python -m tests.page.pictures FOLDER`` runs the demo, breaks a service, takes pictures."""
 
 import sys
 from collections.abc import Iterator
@@ -13,19 +13,23 @@ from tests.page.browsing import Tab, chromium, describe_missing, show, start_dem
 
 DEMO = ("--services", "150", "--seed", "3", "--speed", "15")
 WIDE, LAPTOP, PHONE = {"width": 1280, "height": 840}, {"width": 1280, "height": 1060}, {"width": 390, "height": 844}
-DENSITY = 1.5  # of pixels: sharp where a README is read, and still small
-FAULT, BEFORE, AFTER = "latency injection", 3, 5  # snapshots between a deploy and it, and into the incident
-SEEN_MS, SETTLED_MS = 500, 1500  # after which a verdict shows, and nothing moves any more
+DENSITY = 1.5  # scale of pixels: sharp in a README, but still small
+FAULT, BEFORE, AFTER = (
+    "latency injection",
+    3,
+    5,
+)  # snapshots from the deploy to the fault, and from the fault to the picture
+SEEN_MS, SETTLED_MS = 500, 1500  # time until a verdict is drawn and nothing moves
 
 
 def main(folder: Path) -> None:
     """Write ``overview``, ``incident``, ``timeline``, ``dark`` and ``phone``, all PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     with start_demo(*DEMO) as base, chromium() as browser:
-        press_key(base, "story")  # auto-play off at once: on a slow machine it would have started an event
+        press_key(base, "story")  # switch auto-play off at once, because on a slow machine it would start an event
         with open_page(browser, base, "/demo/#mesh=demo") as one:
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
-            press(one, "Pause")  # from here on it takes as many snapshots on any machine
+            press(one, "Pause")  # from here on the number of snapshots is the same on any machine
             press(one, "deploy")
             step(one, BEFORE)
             press(one, FAULT)
@@ -55,10 +59,10 @@ def main(folder: Path) -> None:
 
 @contextmanager
 def open_page(browser: Any, base: str, path: str, **options: Any) -> Iterator[Tab]:
-    """The page when all of it is there and still."""
+    """Wait until the page is complete and nothing moves, and return it."""
     with tab(browser, base, **{"device_scale_factor": DENSITY, **options}) as one:
         one.open(path)
-        if not path.startswith("/demo/"):  # where it was paused
+        if not path.startswith("/demo/"):  # the time of the pause
             step(one, 1)
             one.until(lambda: "live" in one.text("#pulse"), "a verdict comes while it looks")
         one.page.wait_for_timeout(SETTLED_MS)
@@ -66,17 +70,17 @@ def open_page(browser: Any, base: str, path: str, **options: Any) -> Iterator[Ta
 
 
 def press(one: Tab, words: str) -> None:
-    """A button of the demo's panel."""
+    """Return a button of the demo's panel."""
     one.page.click(f"#demo button:text-is('{words}')")
 
 
 def press_key(base: str, key: str) -> None:
-    """Press a button of the demo by its key."""
+    """Press the button of the demo with this key."""
     httpx.post(f"{base}/demo/keys", json={"key": key}).raise_for_status()
 
 
 def step(one: Tab, snapshots: int) -> None:
-    """So many more, one by one, each seen by the page."""
+    """Advance by a number of snapshots, one by one, and wait until the page shows each."""
     for _ in range(snapshots):
         before = sequence(one.base)
         press_key(one.base, "step")
@@ -89,7 +93,7 @@ def _has_passed(base: str, before: int) -> bool:
 
 
 def sequence(base: str) -> int:
-    """Of the newest verdict."""
+    """Return the newest verdict's number."""
     return int(httpx.get(f"{base}/v1/meshes/demo/verdict").raise_for_status().json()["sequence"])
 
 

@@ -1,4 +1,4 @@
-"""The page as a person on call sees it: the demo in a real browser."""
+"""The page for a person on call: the demo in a real browser."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
 ]
 
-WITHIN_SNAPSHOTS = 2  # of the fault's start, as the aim for gross faults says
+WITHIN_SNAPSHOTS = 2  # after the fault's start: the target for large faults
 OPEN_INCIDENT = "#verdict:is(.incident, .last_incident)"  # the demo is paused, so its data may have stopped
 LEAST_RED = 300  # pixels of a ring and an arrow
 
@@ -42,7 +42,7 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
 
 @pytest.fixture(scope="module")
 def demo_page(browser: Any, base: str) -> None:
-    """The demo knows its mesh, and begins nothing by itself any more."""
+    """Wait until the demo's mesh is warmed up, and switch auto-play off."""
     with tab(browser, base) as opened:
         opened.open("/demo/#mesh=demo")
         opened.until(lambda: not show(base)["warming_up"], "the mesh is known", 180)
@@ -52,7 +52,7 @@ def demo_page(browser: Any, base: str) -> None:
 
 @pytest.fixture(scope="module")
 def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
-    """An incident that a button began: the deed, the first verdict that pages it, and what the page said then."""
+    """An incident that a button started: the fault, the first verdict with it, and the text of the page then."""
     with tab(browser, base) as opened:
         opened.open("/demo/#mesh=demo")
         opened.until(lambda: "calm" in (opened.page.get_attribute("#verdict", "class") or ""), "all is quiet")
@@ -77,7 +77,7 @@ def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
     return {"deed": deed, "first": first, "said": said, "verdicts": verdicts}
 
 
-def test_the_page_turns_and_names_the_culprit_in_time(shown_incident: dict[str, Any]) -> None:
+def test_the_page_shows_the_incident_and_its_culprit_in_time(shown_incident: dict[str, Any]) -> None:
     deed, first = shown_incident["deed"], shown_incident["first"]
     began = next(v for v in shown_incident["verdicts"] if v["observed_at"][:19] == deed["at"][:19])
     assert first["sequence"] - began["sequence"] + 1 <= WITHIN_SNAPSHOTS
@@ -88,9 +88,7 @@ def test_the_page_turns_and_names_the_culprit_in_time(shown_incident: dict[str, 
     assert deed["service"] in shown_incident["said"]["cards"]
 
 
-def test_looking_back_shows_the_quiet_before_and_the_link_shows_it_again(
-    one: Tab, shown_incident: dict[str, Any]
-) -> None:
+def test_the_past_shows_the_quiet_before_and_a_link_shows_it_again(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
     one.page.wait_for_selector(OPEN_INCIDENT)
     times = [v["observed_at"] for v in shown_incident["verdicts"]]
@@ -120,7 +118,7 @@ def test_the_slider_scrubs(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.until(lambda: "showing" not in one.text("#moment"), "now")
 
 
-def test_feedback_is_kept_and_taken_back(one: Tab, shown_incident: dict[str, Any]) -> None:
+def test_feedback_is_stored_and_removed(one: Tab, shown_incident: dict[str, Any]) -> None:
     incident = shown_incident["first"]["incidents"][0]["id"]
     feedback = f"{one.base}/v1/meshes/demo/feedback"
     one.open("/#mesh=demo")
@@ -144,7 +142,7 @@ def test_two_periods_are_compared(one: Tab, shown_incident: dict[str, Any]) -> N
     assert "▲" in first
 
 
-def test_a_report_is_a_click_away(one: Tab, shown_incident: dict[str, Any]) -> None:
+def test_a_click_opens_the_report(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
     with one.page.context.expect_page() as opened:
         one.page.click("a:text-is('Report')")
@@ -207,11 +205,13 @@ def test_accessible(browser: Any, base: str, shown_incident: dict[str, Any], sch
         opened.page.wait_for_selector("#comparison h3")
         found = Axe().run(opened.page)
         assert found.violations_count == 0, found.generate_report()
-        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), (
+            "the page scrolls sideways"
+        )
         assert opened.complaints == []
 
 
-def test_without_webgl_words_remain(browser: Any, base: str, shown_incident: dict[str, Any]) -> None:
+def test_without_webgl_the_text_remains(browser: Any, base: str, shown_incident: dict[str, Any]) -> None:
     with launch_browser(browser.browser_type, "--disable-3d-apis") as blind, tab(blind, base) as opened:
         opened.page.goto(f"{base}/#mesh=demo")
         opened.page.wait_for_selector(JUDGED)

@@ -1,4 +1,4 @@
-"""The page in odd hours: tabs left open, links from yesterday, meshes that come and go, streams that are refused."""
+"""The page in unusual cases: tabs left open, old links, meshes that come and go, streams that are refused."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ pytestmark = [
 
 FAULT_FROM, WINDOW, STREAMS = 16, 20, 2
 SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 50, fault_from=FAULT_FROM)
-ANOMALOUS = FAULT_FROM + 6  # snapshots, of which the last ones tell an incident
+ANOMALOUS = FAULT_FROM + 6  # snapshots, of which the last ones have an incident
 HIDE = "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})"
 SEE = "delete document.visibilityState"
 CHANGED = "document.dispatchEvent(new Event('visibilitychange'))"
@@ -31,7 +31,7 @@ LOSE = (
     "for (const one of document.querySelectorAll('#canvas canvas'))"
     " one.getContext('webgl2')?.getExtension('WEBGL_lose_context').loseContext()"
 )
-REFUSED = "Failed to load resource"  # what browsers say of an answer that is no 200; it cannot be switched off
+REFUSED = "Failed to load resource"  # message of browsers about answers other than 200, which cannot be switched off
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "serve.max_streams": STREAMS,
         "serve.ingress_replicas": 1,  # the limit of streams is per replica
         "serve.deadline_seconds": 30,
-        "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens there
+        "collector.meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens on this port
         "collector.interval_seconds": 1,
         "collector.deadline_seconds": 1,
     }
@@ -66,7 +66,7 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
 
 
 def push(base: str, mesh: str, begin: int, end: int, route: str = "snapshots") -> dict[str, Any]:
-    """Snapshots of the recording, and the last verdict."""
+    """Push snapshots of the recording, and return the last verdict."""
     for snapshot in SNAPSHOTS[begin:end]:
         content = json.dumps(snapshot_document(snapshot))
         answer = httpx.post(
@@ -75,21 +75,21 @@ def push(base: str, mesh: str, begin: int, end: int, route: str = "snapshots") -
     return answer.json() if answer.content else {}
 
 
-def test_a_tab_left_open_offers_only_what_is_kept(one: Tab) -> None:
+def test_a_tab_left_open_offers_only_stored_snapshots(one: Tab) -> None:
     push(one.base, "open", 0, ANOMALOUS)
     one.open("/#mesh=open")
     one.page.wait_for_selector("#past button")
-    assert "connected" in one.text("#pulse"), "no verdict came while the page was open"
+    assert "connected" in one.text("#pulse"), "no verdict arrived while the page was open"
     last = push(one.base, "open", ANOMALOUS, ANOMALOUS + 4)
     one.until(lambda: "live" in one.text("#pulse"), "a verdict came")
-    one.until(lambda: last["observed_at"][11:16] in one.text("#moment"), "the timeline goes on")
+    one.until(lambda: last["observed_at"][11:16] in one.text("#moment"), "the timeline continues")
     one.page.click("#past button")
     one.until(lambda: "incident=" in one.page.url, "the incident is looked at")
-    assert "at=" not in one.page.url, "it is open: now, and not when the button was drawn first"
+    assert "at=" not in one.page.url, "the incident is open now, but not when the button was drawn first"
 
-    end = 49  # the first of a minute, so that the words of the timeline tell it from the one before
+    end = 49  # the first of a minute, so that its time on the timeline differs from the previous one
     last = push(one.base, "open", ANOMALOUS + 4, end)
-    one.until(lambda: last["observed_at"][11:16] in one.text("#moment"), "the timeline goes on")
+    one.until(lambda: last["observed_at"][11:16] in one.text("#moment"), "the timeline continues")
     assert one.page.get_attribute("#scrub", "max") == str(WINDOW - 1)
     one.page.focus("#scrub")
     one.page.keyboard.press("Home")
@@ -123,7 +123,7 @@ def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
     one.until(lambda: one.page.is_visible("#cards"), "all of it")
 
 
-def test_a_mesh_that_cannot_be_collected_says_why(one: Tab) -> None:
+def test_a_mesh_that_cannot_be_collected_shows_why(one: Tab) -> None:
     one.page.goto(f"{one.base}/#mesh=silent")
     one.until(
         lambda: one.text("#headline") == "No data collected yet, status unknown", "its Prometheus does not answer", 60
@@ -135,7 +135,7 @@ def _has_note(one: Tab, text: str) -> bool:
     return text in one.text("#notes")
 
 
-def test_links_to_what_is_no_longer_kept_say_so(one: Tab) -> None:
+def test_links_to_deleted_snapshots_say_so(one: Tab) -> None:
     push(one.base, "linked", 0, 12)
     for moment in ("2020-01-01T00:00:00Z", "2026-01-01T00:00:00Z)", "yesterday"):
         one.page.goto("about:blank")
@@ -148,7 +148,7 @@ def test_links_to_what_is_no_longer_kept_say_so(one: Tab) -> None:
     one.page.goto(f"{one.base}/#mesh=linked&expand={'x' * 5000}")
     one.until(lambda: "query expand: " in one.text("#notes"), "why there is no graph")
     one.page.wait_for_timeout(3000)
-    assert "query expand: " in one.text("#notes"), "and it goes on to say so"
+    assert "query expand: " in one.text("#notes"), "the message stays"
     one.page.goto("about:blank")
     one.open("/#mesh=linked&first=x&second=y")
     one.until(lambda: "expected" in one.text("#comparison"), "what is wrong with the periods")
@@ -189,12 +189,12 @@ def test_a_tab_that_becomes_visible_catches_up_at_once(one: Tab) -> None:
             )
             > 500
         ),
-        "the graph is drawn anew",
+        "the graph is drawn again",
         10,
     )
 
 
-def test_trouble_that_a_mute_hides_is_not_called_quiet(one: Tab) -> None:
+def test_a_hidden_incident_is_not_shown_as_normal(one: Tab) -> None:
     push(one.base, "muted", 0, FAULT_FROM)
     mute = {"reason": "someone tries something", "end": "2026-01-01T08:00:00Z"}
     httpx.post(f"{one.base}/v1/meshes/muted/mutes", json=mute).raise_for_status()
@@ -207,13 +207,13 @@ def test_trouble_that_a_mute_hides_is_not_called_quiet(one: Tab) -> None:
     one.until(lambda: "until 2026-01-01 08:00 UTC" in one.text("#facts"), "for how long")
 
 
-def test_a_timeline_that_grew_reads_as_one_that_is_read_at_once(one: Tab) -> None:
+def test_a_timeline_that_grew_is_equal_to_one_read_at_once(one: Tab) -> None:
     last = push(one.base, "grown", 0, len(SNAPSHOTS))
     one.open("/#mesh=grown")
     path = f"{one.base}/v1/meshes/grown/timeline"
     whole = httpx.get(path).raise_for_status().json()
     (incident,) = whole["incidents"]
-    assert incident["score"] > last["incidents"][0]["score"], "it was worse before"
+    assert incident["score"] > last["incidents"][0]["score"], "it was more severe before"
     first = httpx.get(path, params={"limit": WINDOW - 1}).raise_for_status().json()
     rest = httpx.get(path, params={"since": first["observed_at"][-1]}).raise_for_status().json()
     module = one.page.get_attribute("link[href$='/timeline.js']", "href")

@@ -21,7 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service to which all snapshots were pushed."""
+    """Run a service with all snapshots pushed."""
     (port,) = free_ports(1)
     store = tmp_path_factory.mktemp("notices")
     with start_service(
@@ -67,7 +67,7 @@ def status(one: Tab) -> str:
     return found
 
 
-def test_without_a_notice_there_is_no_place_for_one(look: Callable[[int], Tab]) -> None:
+def test_without_a_notice_there_is_no_list_of_notices(look: Callable[[int], Tab]) -> None:
     one = look(BEFORE)
     assert not one.page.is_visible("#notices")
     assert one.text("#headline").endswith("UTC: No incident")
@@ -97,7 +97,7 @@ def test_an_incident_comes_first(base: str, look: Callable[[int], Tab]) -> None:
     assert one.text("#headline").endswith(f"UTC: {incident['headline']}")
     assert incident["headline"].startswith(f"{FAILING} is failing: ")
     assert incident["impact"]["text"] in incident["headline"]
-    assert incident["impact"]["text"] not in one.text("#notes"), "the headline has it"
+    assert incident["impact"]["text"] not in one.text("#notes"), "the headline shows the incident"
     assert status(one) == "incident"
     assert "1 notice" in one.text("#notes")
     assert "other incident" not in one.text("#notes")
@@ -126,7 +126,7 @@ def test_missing_telemetry_is_not_shown_as_normal(look: Callable[[int], Tab]) ->
     assert one.text("#headline").endswith("UTC: No telemetry from 6 of 40 services, status unknown")
     assert status(one) == "unknown"
     assert one.text("#story").startswith("Silent since 01:32 UTC: ")
-    assert "Memory of" in one.text("#notes"), "the notice"
+    assert "Memory of" in one.text("#notes"), "the headline shows the notice"
     assert "No incident found among the services with telemetry" in one.text("#cards")
 
 
@@ -161,4 +161,6 @@ def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
         opened.page.wait_for_selector("#past-notices button")
         found = Axe().run(opened.page)
         assert found.violations_count == 0, found.generate_report()
-        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), (
+            "the page scrolls sideways"
+        )

@@ -1,4 +1,4 @@
-"""The page below a path of a real nginx: what it shows, what is said in it, either end of the way away for a while."""
+"""The page below a path of a real nginx: its content, feedback, and a proxy that is down for a while."""
 
 import json
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ PATIENCE_MS = 1000 * PATIENCE_SECONDS
 NETWORK = (
     "net::ERR_",
     "Failed to load resource",
-)  # what browsers say of a server that is away; it cannot be switched off
+)  # message of browsers about a server that is down, which cannot be switched off
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its URL without the proxy, with an open incident."""
+    """Run a service with an open incident; its URL without the proxy."""
     state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
     with start_service(*state, "--port", "0") as (_, url):
         with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
@@ -41,7 +41,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def fronts(service: str, tmp_path: Path) -> Iterator[tuple[Nginx, Nginx]]:
-    """Two nginx, one behind the other, so that either can be away."""
+    """Run two nginx, one behind the other, so that either can be down."""
     made: list[Nginx] = []
     for name, upstream, path in (("inner", service, "/"), ("outer", "", "/tagae/")):
         (tmp_path / name).mkdir()
@@ -58,7 +58,7 @@ def port_of(url: str) -> int:
     return int(url.rpartition(":")[2])
 
 
-def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) -> None:
+def test_the_page_works_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) -> None:
     inner, outer = fronts
     with chromium() as browser, tab(browser, outer.origin) as opened:
         opened.open("/tagae")
@@ -73,7 +73,7 @@ def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
             away.end()
             opened.page.wait_for_event(event, asked_for_meshes, timeout=PATIENCE_MS)
             opened.until(lambda: "connection lost" in opened.text("#pulse"), "the page reports the loss")
-            assert opened.text("#notes") == notes, "what was known stays in sight"
+            assert opened.text("#notes") == notes, "the last known state stays visible"
             away.start()
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back")
         last = json.dumps(snapshot_document(SNAPSHOTS[-1]))
@@ -85,12 +85,12 @@ def test_the_page_lives_below_a_path(service: str, fronts: tuple[Nginx, Nginx]) 
 
 
 def asked_for_meshes(asked: Any) -> bool:
-    """Whether a request, or an answer to one, is what the page asks every 15 s."""
+    """Return whether this is the request that the page sends every 15 s, or its answer."""
     return bool(asked.url.endswith("/v1/meshes")) and getattr(asked, "status", 502) == 502
 
 
 def say_and_read(opened: Tab, service: str, incident: str) -> None:
-    """Feedback by a button, and the report by its link."""
+    """Give feedback with a button, and open the report by its link."""
     opened.page.get_by_role("button", name="Confirm incident").click()
     opened.page.get_by_role("button", name="Undo").wait_for()
     kept: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/feedback").json()["feedback"]
@@ -105,9 +105,9 @@ def say_and_read(opened: Tab, service: str, incident: str) -> None:
 
 
 def test_a_page_of_another_site_cannot_mute(service: str, fronts: tuple[Nginx, Nginx]) -> None:
-    """By what a browser sends without asking first; another port is another site, here with a page of nginx' own."""
+    """It sends requests that browsers allow without a preflight. Another port is another site, here nginx' own page."""
     end = SNAPSHOTS[-1].observed_at + timedelta(hours=1)
-    mute, url = {"end": end.isoformat(), "reason": "by a stranger"}, f"{service}/v1/meshes/shop/mutes"
+    mute, url = {"end": end.isoformat(), "reason": "by another site"}, f"{service}/v1/meshes/shop/mutes"
     post = """async ([url, body]) => {
         for (const type of ["", "text/plain", "application/json"])
             await fetch(url, {method: "POST", mode: "no-cors", body: new Blob([body], {type})});
@@ -116,4 +116,4 @@ def test_a_page_of_another_site_cannot_mute(service: str, fronts: tuple[Nginx, N
         opened.page.goto(fronts[1].origin)
         opened.page.evaluate(post, [url, json.dumps(mute)])
     assert httpx.get(url).json()["mutes"] == []
-    assert httpx.post(url, json=mute).status_code == 200, "it was not for what it says"
+    assert httpx.post(url, json=mute).status_code == 200, "the request was not refused for its content"

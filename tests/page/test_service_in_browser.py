@@ -26,7 +26,7 @@ SNAPSHOTS = list(Simulator(MeshSpec(services=40, seed=2), snapshots=16).snapshot
 NETWORK = (
     "net::ERR_",
     "Failed to load resource",
-)  # what browsers say of a server that is away; it cannot be switched off
+)  # message of browsers about a server that is down, which cannot be switched off
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def push(url: str, index: int) -> None:
     httpx.post(f"{url}/v1/meshes/shop/snapshots", content=document, timeout=PATIENCE_SECONDS).raise_for_status()
 
 
-def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> None:
+def test_the_page_recovers_with_the_service(browser: Any, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     arguments = ["--set", f"store.path={tmp_path}", "--set", "limits.max_ahead_seconds=inf", "--port", str(port)]
     with tab(browser, f"http://127.0.0.1:{port}") as opened:
@@ -55,7 +55,7 @@ def test_the_page_comes_back_with_the_service(browser: Any, tmp_path: Path) -> N
             assert opened.complaints == []
             kill_all(process)
         opened.until(lambda: "connection lost" in opened.text("#pulse"), "the page reports the loss")
-        assert "No incident" in opened.text("#headline"), "what was known stays in sight"
+        assert "No incident" in opened.text("#headline"), "the last known state stays visible"
         with start_service(*arguments) as (process, url):
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back", 60)
             push(url, 12)

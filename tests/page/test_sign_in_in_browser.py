@@ -1,4 +1,4 @@
-"""The page of a service that asks for tokens: sign in, look, press a button, sign out, a token that is removed."""
+"""The page of a service with tokens: sign in, look, press a button, sign out, and a removed token."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
-REFUSED = "Failed to load resource"  # what a browser says of each answer that is an error; it cannot be switched off
+REFUSED = "Failed to load resource"  # message of a browser about each error answer, which cannot be switched off
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPat
 
 @contextmanager
 def elsewhere(folder: Path) -> Iterator[int]:
-    """Another web server on this machine, with an empty page; its port."""
+    """Run another web server on this machine, with an empty page, and yield its port."""
     (folder / "index.html").write_text("<!doctype html><title>elsewhere</title>")
     answer = partial(SimpleHTTPRequestHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), answer) as server:
@@ -93,7 +93,7 @@ def is_asking(opened: Tab) -> bool:
 
 
 def console_messages(opened: Tab) -> list[str]:
-    """What the console says, but for answers that are errors."""
+    """Return messages of the console, except those about error answers."""
     return [text for text in opened.complaints if REFUSED not in text]
 
 
@@ -113,7 +113,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         assert found is not None
         assert (found["value"], found["httpOnly"], found["sameSite"]) == (tokens["writer"], True, "Strict")
         assert (found["path"], found["secure"]) == ("/", False)
-        assert opened.page.evaluate("document.cookie") == "", "no script reads it"
+        assert opened.page.evaluate("document.cookie") == "", "no script can read it"
         assert opened.page.evaluate("JSON.stringify(localStorage)").find("tagae_") == -1
         opened.page.get_by_role("button", name="Confirm incident").click()
         opened.page.get_by_role("button", name="Undo").click()
@@ -124,7 +124,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         opened.page.get_by_role("button", name="Sign out").click()
         opened.until(lambda: is_asking(opened), "the form is there again")
         assert cookie(opened) is None
-        assert not opened.page.locator("#cards .card").first.is_visible(), "nothing of the mesh is in sight"
+        assert not opened.page.locator("#cards .card").first.is_visible(), "the page shows nothing of the mesh"
         assert console_messages(opened) == []
         assert opened.foreign_requests == []
 
@@ -156,8 +156,8 @@ def test_a_removed_token_ends_the_session(browser: Any, service: str, file: Path
 def test_a_page_of_another_origin_cannot_use_the_session(
     browser: Any, service: str, tokens: dict[str, str], name: str, tmp_path: Path
 ) -> None:
-    """A browser sends a cookie to all ports of a host. So a page of another port sends it as well, and the service has
-    to look at Origin; a page of another host does not send it."""
+    """A browser sends a cookie to all ports of a host. So a page of another port sends it too, and the service must
+    check Origin. A page of another host does not send it."""
     send = """async (url) => {
         const answers = [];
         const asked = [["POST", "text/plain"], ["POST", "application/json"], ["DELETE", ""], ["GET", ""]];
@@ -180,7 +180,9 @@ def test_a_page_of_another_origin_cannot_use_the_session(
             other_page.goto(f"http://{name}:{port}/")
             answers: dict[str, int] = {}
             other_page.on("response", lambda one: answers.update({one.request.method: one.status}))
-            assert other_page.evaluate(send, service) == ["opaque0", "no", "no", "opaque0"], "it reads nothing"
+            assert other_page.evaluate(send, service) == ["opaque0", "no", "no", "opaque0"], (
+                "the other page cannot read an answer"
+            )
             is_sent = name == "127.0.0.1"
             opened.until(lambda: {"POST", "GET"} <= answers.keys(), "the answers are in")
             assert (answers["POST"], answers["GET"]) == (403, 200 if is_sent else 401)

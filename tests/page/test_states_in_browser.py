@@ -22,10 +22,10 @@ pytestmark = [
     pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
 ]
 
-QUICK = MeshSpec(services=30, seed=3, interval_seconds=3.0)  # late after nine seconds
-WARM_UP = 12  # snapshots, after which a mesh is scored
-REFUSED = "Failed to load resource"  # what a browser says of a mesh without a verdict, which has no stream
-DEAD = "http://127.0.0.1:9"  # nothing listens there
+QUICK = MeshSpec(services=30, seed=3, interval_seconds=3.0)  # data is late after nine seconds
+WARM_UP = 12  # snapshots before a mesh is scored
+REFUSED = "Failed to load resource"  # message of a browser about a mesh without a verdict, which has no stream
+DEAD = "http://127.0.0.1:9"  # nothing listens on this port
 STATES: dict[str, tuple[int, str, str, str]] = {  # by mesh: snapshots, state, headline, title
     "calm": (BEFORE + 1, "calm", "No incident", "✓ no incident · calm · TAGAE"),
     "learning": (3, "unknown", "Learning this mesh, status unknown", "? unknown: learning · learning · TAGAE"),
@@ -80,7 +80,7 @@ def one(browser: Any, base: str) -> Iterator[Tab]:
 
 
 def assert_state(one: Tab, state: str, headline: str, title: str) -> None:
-    """The banner, its icon, the title and the favicon all show one state."""
+    """Check that the banner, its icon, the title and the favicon show one state."""
     one.until(lambda: one.page.title() == title, f"the title {title!r}; it is {one.page.title()!r}")
     assert classes(one)[0] == state
     assert headline in one.text("#headline")
@@ -95,7 +95,7 @@ def classes(one: Tab) -> list[str]:
 
 
 def is_stale(one: Tab) -> bool:
-    """Whether the graph and the timeline are dim, with a label."""
+    """Return whether the graph and the timeline are dim, with a label."""
     labels = [one.page.locator(".stale-label").nth(i) for i in range(2)]
     dim = [
         one.page.evaluate(f"() => getComputedStyle(document.querySelector('{at}')).opacity")
@@ -108,7 +108,7 @@ def is_stale(one: Tab) -> bool:
 
 @contextmanager
 def pushing(base: str, mesh: str, spec: MeshSpec) -> Iterator[Callable[[], None]]:
-    """A program that pushes snapshots until it is stopped."""
+    """Run a program that pushes snapshots until it is stopped."""
     stopped = threading.Event()
 
     def push() -> None:
@@ -192,7 +192,7 @@ def test_a_fresh_page_knows_that_data_stopped_also_after_a_restart(browser: Any,
     with start_service(*arguments(tmp_path)) as (_, url), tab(browser, url) as opened:
         states = watch_states(opened, "quiet")
         assert_state(opened, "unknown", "No data since ", "? unknown: no data · quiet · TAGAE")
-        assert "calm" not in states(), "not for a moment"
+        assert "calm" not in states(), "not even briefly"
         assert is_stale(opened)
         wait_for_silence(opened, "broken")
         culprit = opened.text("#cards h3").split(": ")[1]
@@ -232,7 +232,7 @@ def watch_states(one: Tab, mesh: str) -> Callable[[], list[str]]:
     return lambda: one.page.evaluate("() => window.states")
 
 
-def test_a_source_that_fails_is_no_calm(one: Tab, base: str) -> None:
+def test_a_failing_source_makes_the_state_unknown(one: Tab, base: str) -> None:
     push_all(base, "unreachable", SNAPSHOTS[: BEFORE + 1])
     states = watch_states(one, "unreachable")
     assert_state(

@@ -13,7 +13,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The array arguments of ``plan``, in its order."""
+    """The array arguments of ``plan``, in order."""
 
     namespaces: Ints
     edge_index: Ints
@@ -37,7 +37,7 @@ class Mesh:
         return plan(*self.arrays, limit=limit, seed=seed)
 
     def relabelled(self, order: Ints) -> "Mesh":
-        """Service ``order[i]`` of this mesh becomes service i."""
+        """Reorder services: ``order[i]`` of this mesh becomes service i."""
         position = np.argsort(order)
         return replace(self, namespaces=self.namespaces[order], edge_index=position[self.edge_index])
 
@@ -45,7 +45,7 @@ class Mesh:
 def random_mesh(
     num_nodes: int, num_edges: int, spaces: int, seed: int, inside: float = 0.85, attended: float = 0.8
 ) -> Mesh:
-    """Calls mostly inside namespaces of uneven size, self calls and a hub that a third of all services call."""
+    """Return a mesh with calls mostly inside namespaces of uneven size, self calls, and a hub with many callers."""
     rng = np.random.default_rng(seed)
     namespaces = np.floor(spaces * rng.random(num_nodes) ** 2).astype(np.int64) * 7 - 3
     source = rng.integers(0, num_nodes, num_edges)
@@ -69,7 +69,7 @@ def random_mesh(
 
 @st.composite
 def meshes(draw: st.DrawFn) -> Mesh:
-    """Small meshes of any density: sparse ones have isolated services, one-service and call-free ones occur."""
+    """Draw small meshes of any density, also with isolated services, with one service, or without calls."""
     num_nodes = draw(st.integers(1, 60))
     return random_mesh(
         num_nodes,
@@ -81,7 +81,7 @@ def meshes(draw: st.DrawFn) -> Mesh:
 
 
 def check_valid(mesh: Mesh, made: PartitionPlan, limit: int) -> None:
-    """What every plan of a mesh promises."""
+    """Check the properties of every plan of a mesh."""
     source, destination = mesh.edge_index
     cores = np.concatenate([part.core for part in made.parts])
     owned = np.concatenate([part.owned_edges for part in made.parts])
@@ -93,7 +93,7 @@ def check_valid(mesh: Mesh, made: PartitionPlan, limit: int) -> None:
         assert (made.part_of[source[part.owned_edges]] == number).all()
         assert not np.isin(part.halo, part.core).any()
         assert np.isin(part.owned_edges, part.edges).all()
-        assert np.isin(mesh.edge_index[:, part.edges], part.nodes).all(), "both ends of each call are there"
+        assert np.isin(mesh.edge_index[:, part.edges], part.nodes).all(), "both ends of each call are in the part"
         for array in (part.core, part.halo, part.edges, part.owned_edges):
             assert array.dtype == np.int64
             assert (np.diff(array) > 0).all()
@@ -103,7 +103,7 @@ def check_valid(mesh: Mesh, made: PartitionPlan, limit: int) -> None:
 
 
 def check_same(one: PartitionPlan, other: PartitionPlan) -> None:
-    """The two plans are equal in all they say."""
+    """Check that two plans are equal."""
     assert (one.digest, one.quality, one.fresh_quality) == (other.digest, other.quality, other.fresh_quality)
     assert np.array_equal(one.part_of, other.part_of)
     for part, twin in zip(one.parts, other.parts, strict=True):

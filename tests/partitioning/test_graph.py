@@ -1,4 +1,4 @@
-"""The symmetric CSR form, and METIS behind one function."""
+"""The symmetric CSR form, and both METIS bindings behind one function."""
 
 import importlib.util
 import sys
@@ -59,7 +59,7 @@ def test_lumps_that_metis_cannot_balance_are_packed() -> None:
 
 
 def test_star_is_cut_within_the_limit() -> None:
-    """METIS balances a star badly: all leaves want to be with the hub."""
+    """METIS balances a star badly, because every leaf is connected only to the hub."""
     star = np.stack([np.arange(1, 5_000), np.zeros(4_999, dtype=np.int64)])
     labels = cut(symmetric_csr(5_000, star, np.ones(4_999)), np.ones(5_000, dtype=np.int64), limit=300, seed=0)
     assert np.bincount(labels).max() <= 300

@@ -1,11 +1,11 @@
-"""What the package offers is what it says it offers."""
+"""The package exports the names that it declares."""
 
 from types import ModuleType
 
 import partitioning
 
 
-def test_all_names_what_is_there() -> None:
+def test_all_lists_existing_names() -> None:
     public = {
         name
         for name, value in vars(partitioning).items()

@@ -1,4 +1,4 @@
-"""Plans keep what they promise on any mesh."""
+"""Plans are valid on any mesh."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_any_plan_is_valid(mesh: Mesh, limit: int) -> None:
 @quick
 @given(meshes(), LIMITS)
 def test_halo_is_the_two_hop_closure(mesh: Mesh, limit: int) -> None:
-    """Against networkx on the graph of who hears whom, plus the destinations of owned calls."""
+    """Compare with networkx on the graph of attended calls, plus the destinations of owned calls."""
     hears = nx.DiGraph()
     hears.add_nodes_from(range(mesh.num_nodes))
     calls = list(zip(*mesh.edge_index.tolist(), mesh.attended_callers, mesh.attended_callees, strict=True))
@@ -92,7 +92,7 @@ def test_separate_namespaces_are_not_cut() -> None:
 
 
 def test_small_namespaces_are_grouped_by_their_traffic() -> None:
-    """Namespaces 0-2 and 1-3 talk; by size alone any pairing would do."""
+    """Namespaces 0-2 and 1-3 call each other. By size alone any pairing would be valid."""
     calls = [(0, 20), (10, 30), (1, 21), (11, 31)]
     inner = [(10 * space + i, 10 * space + i + 1) for space in range(4) for i in range(9)]
     mesh = _attended(np.arange(40) // 10, np.array(calls + inner).T)
@@ -128,7 +128,7 @@ def test_mesh_without_services_has_no_parts() -> None:
 
 
 def test_capped_hub_brings_few_callers_into_other_halos() -> None:
-    """A hub of 399 callers that attends to 4 of them: each of its callers reads 4 others, not 399."""
+    """A hub has 399 callers and attends to 4 of them. So each of its callers reads 4 others, not 399."""
     callers = np.arange(1, 400)
     edges = np.stack([callers, np.zeros(399, dtype=np.int64)])
     mesh = _attended(np.arange(400) // 50, edges)
@@ -157,12 +157,12 @@ def test_quality_by_hand() -> None:
     assert made.quality.traffic_cut == pytest.approx(0.4)
     assert made.quality.call_cut == pytest.approx(0.25)
     assert made.quality.balance == 1
-    assert made.quality.replication == 2  # a chain of four: each part sees the other's two within two hops
+    assert made.quality.replication == 2  # a chain of four: the other part's two services are within two hops
     assert made.quality.calls == (4, 3)  # the second part does not need the self call of service 0
 
 
 @pytest.mark.parametrize("name", ["namespaces", "edge_index", "attended_callers", "attended_callees"])
-def test_digest_sees_every_argument(name: str) -> None:
+def test_digest_depends_on_every_argument(name: str) -> None:
     mesh = random_mesh(30, 90, spaces=4, seed=1)
     changed = getattr(mesh, name).copy()
     changed.flat[-1] = not changed.flat[-1]
@@ -170,7 +170,7 @@ def test_digest_sees_every_argument(name: str) -> None:
     assert _digest(mesh) != _digest(replace(mesh, **{name: changed}))
 
 
-def test_digest_does_not_see_traffic_or_memory_layout() -> None:
+def test_digest_does_not_depend_on_traffic_or_memory_layout() -> None:
     mesh = random_mesh(30, 90, spaces=4, seed=1)
     other = replace(mesh, edge_weight=mesh.edge_weight * 2, edge_index=np.asfortranarray(mesh.edge_index))
     assert _digest(mesh) == _digest(other)

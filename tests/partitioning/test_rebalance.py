@@ -28,7 +28,7 @@ def grow(mesh: Mesh, namespaces: list[int], calls: list[tuple[int, int]], weight
 
 
 def keep_services(mesh: Mesh, stays: np.ndarray) -> tuple[Mesh, np.ndarray]:
-    """The mesh of the services that stay, and their old positions."""
+    """Return the mesh of the services that stay, and their old positions."""
     kept = np.flatnonzero(stays)
     position = np.full(mesh.num_nodes, -1, dtype=np.int64)
     position[kept] = np.arange(len(kept))
@@ -50,7 +50,7 @@ def kept_after(mesh: Mesh, added: int) -> np.ndarray:
 @settings(max_examples=60, deadline=None)
 @given(meshes(), meshes(), st.integers(1, 30), st.sampled_from([1.0, 1.25, 100.0]))
 def test_any_change_gives_a_valid_plan(before: Mesh, after: Mesh, limit: int, factor: float) -> None:
-    """From any mesh to any other, any services said to be the same ones."""
+    """Rebalance from any mesh to any other, with any services declared the same."""
     rng = np.random.default_rng(before.num_edges + after.num_edges)
     kept = np.full(after.num_nodes, -1, dtype=np.int64)
     same = rng.integers(0, min(before.num_nodes, after.num_nodes) + 1)
@@ -64,7 +64,7 @@ def test_any_change_gives_a_valid_plan(before: Mesh, after: Mesh, limit: int, fa
         assert np.array_equal(array, copy)
 
 
-def test_unchanged_mesh_keeps_the_very_plan() -> None:
+def test_unchanged_mesh_keeps_the_same_plan_object() -> None:
     mesh = random_mesh(300, 1_200, spaces=8, seed=0)
     old = mesh.plan(limit=50)
     busier = replace(mesh, edge_weight=mesh.edge_weight * 3)
@@ -146,7 +146,7 @@ def test_lowered_limit_cuts_large_parts_and_keeps_their_largest_piece() -> None:
 
 
 def test_much_worse_plan_is_made_from_scratch() -> None:
-    """Calls that used to stay inside now all cross: every service calls one of another old part."""
+    """All calls inside parts now cross parts: every service calls one of another old part."""
     mesh = random_mesh(600, 2_400, spaces=10, seed=9, inside=1.0)
     old = mesh.plan(limit=100)
     order = np.random.default_rng(0).permutation(600)
@@ -159,7 +159,7 @@ def test_much_worse_plan_is_made_from_scratch() -> None:
 
 
 def test_slow_decay_is_compared_with_the_last_fresh_plan() -> None:
-    """Twenty services swap roles at a time; measured against the step before, no step would be clearly worse."""
+    """Twenty services swap roles at a time. Compared with the previous step, no step would be clearly worse."""
     rng = np.random.default_rng(10)
     mesh = random_mesh(600, 2_400, spaces=10, seed=10, inside=0.98)
     made = mesh.plan(limit=100)

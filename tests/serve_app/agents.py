@@ -23,7 +23,7 @@ def texts(result: CallToolResult) -> list[str]:
 
 
 async def call(client: mcp.Client, tool: str, **arguments: Any) -> Any:
-    """The document that a tool returns whole."""
+    """Call a tool and return its whole document."""
     result = await client.call_tool(tool, arguments)
     (text,) = texts(result)
     assert not result.is_error, text
@@ -31,7 +31,7 @@ async def call(client: mcp.Client, tool: str, **arguments: Any) -> Any:
 
 
 async def refusal(client: mcp.Client, tool: str, **arguments: Any) -> str:
-    """The text of a tool's error."""
+    """Call a tool and return the text of its error."""
     result = await client.call_tool(tool, arguments)
     (text,) = texts(result)
     assert result.is_error, text

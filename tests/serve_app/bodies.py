@@ -1,4 +1,4 @@
-"""Request bodies that ask for more memory than they should."""
+"""Request bodies that would take too much memory."""
 
 import struct
 from collections.abc import Callable
@@ -36,12 +36,12 @@ def services(names: pa.Array | None = None) -> pa.ListArray:
 
 
 def one_name(count: int) -> pa.DictionaryArray:
-    """The same long name, written once, used often."""
+    """Return a body with one long name that is used many times."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([LONG]))
 
 
 def fill(before: bytes, item: bytes, after: bytes, size: int) -> bytes:
-    """A list of as many items as ``size`` bytes hold."""
+    """Return a list with as many items as fit in ``size`` bytes."""
     return before + b",".join([item] * (size // (len(item) + 1))) + after
 
 

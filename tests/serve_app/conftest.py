@@ -1,4 +1,4 @@
-"""One service for all tests that need Ray: it takes some ten seconds to start."""
+"""One service for all tests that need Ray, because its start takes about ten seconds."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.timing import PATIENCE_SECONDS
 
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped checkpoint; an untrained one where none ships."""
+    """The shipped checkpoint; an untrained one if none is shipped."""
     if SHIPPED.is_file():
         return SHIPPED
     torch.manual_seed(0)
@@ -35,14 +35,14 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def service(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The application on a free loopback port; meshes above 40 services are cut."""
+    """The application on a free loopback port. Meshes above 40 services are cut into parts."""
     from serve_app.app import start, stop
 
     settings = Settings(
         model={"weights": weights},
         scorer={"device": "cpu", "num_replicas": 2},
         partition={"max_services": 40},
-        serve={"port": 0, "ingress_replicas": 1},  # its counters are those of one process
+        serve={"port": 0, "ingress_replicas": 1},  # its counters belong to one process
         limits={"max_services": 500, "max_calls": 5_000, "max_body_bytes": 2**23},
         store={"path": tmp_path_factory.mktemp("state")},
     )

@@ -1,4 +1,4 @@
-"""A service that tests talk to, and how they do."""
+"""A running service, and helpers to talk to it."""
 
 import json
 import os
@@ -40,14 +40,14 @@ class Service:
 
     @property
     def weights(self) -> Path:
-        """The checkpoint that the service runs."""
+        """The checkpoint of the service."""
         assert self.settings.model.weights is not None
         return self.settings.model.weights
 
 
 @dataclass
 class Alertmanager:
-    """Keeps what it is sent."""
+    """An Alertmanager that stores the alerts that it receives."""
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
     came: threading.Condition = field(default_factory=threading.Condition)
@@ -59,7 +59,7 @@ class Alertmanager:
         request.send(200, b"{}")
 
     def until(self, wanted: Any, within: float = 4 * PATIENCE_SECONDS) -> dict[str, Any]:
-        """The first alert like this."""
+        """Wait for the first alert that matches, and return it."""
 
         def found() -> dict[str, Any] | None:
             return next((alert for alert in self.alerts if wanted(alert)), None)
@@ -72,7 +72,7 @@ class Alertmanager:
 
 
 def eventually(true: Callable[[], Any]) -> bool:
-    """Whether something becomes true."""
+    """Wait for a condition, and return whether it became true."""
     ends = time.monotonic() + PATIENCE_SECONDS
     while not (found := true()) and time.monotonic() < ends:
         time.sleep(0.05)
@@ -80,7 +80,7 @@ def eventually(true: Callable[[], Any]) -> bool:
 
 
 def record_simulation(spec: MeshSpec, snapshots: int, *, fault_from: int | None = None) -> list[MeshSnapshot]:
-    """A recording of a simulated mesh; a busy service in the middle fails from one snapshot on."""
+    """Return a recording of a simulated mesh, in which a busy service fails from one snapshot on."""
     simulator = Simulator(spec, snapshots=snapshots)
     if fault_from is not None:
         simulator.schedule(Fault("error_burst", failing(spec), fault_from, snapshots, 0.9))
@@ -88,14 +88,14 @@ def record_simulation(spec: MeshSpec, snapshots: int, *, fault_from: int | None 
 
 
 def failing(spec: MeshSpec) -> str:
-    """The service that fails in a recording of this mesh."""
+    """Return the service that fails in a recording of this mesh."""
     simulator = Simulator(spec)
     able = candidates(simulator.mesh, "error_burst")
     return simulator.node_ids[able[len(able) // 2]]
 
 
 def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:
-    """The verdict of a snapshot that must be taken."""
+    """Push a snapshot that must be accepted, and return its verdict."""
     response = service.http.post(f"/v1/meshes/{mesh}/snapshots", content=json.dumps(snapshot_document(snapshot)))
     assert response.status_code == 200, response.text
     verdict: dict[str, Any] = response.json()
@@ -103,13 +103,13 @@ def push(service: Service, mesh: str, snapshot: MeshSnapshot) -> dict[str, Any]:
 
 
 def list_meshes(service: Service) -> list[dict[str, Any]]:
-    """The list of meshes without the ages of their verdicts, which change all the time."""
+    """Return the list of meshes without the ages of their verdicts, which always change."""
     rows: list[dict[str, Any]] = service.http.get("/v1/meshes").json()
     return [{name: value for name, value in row.items() if name != "age_seconds"} for row in rows]
 
 
 def expected(service: Service, snapshots: Sequence[MeshSnapshot], warmup: int = 0) -> list[dict[str, Any]]:
-    """What the pipeline says of a recording, its first ``warmup`` snapshots being a baseline."""
+    """Return the pipeline's verdicts of a recording, with its first ``warmup`` snapshots as a baseline."""
     checkpoint, chosen = load(service.weights), options(service.settings)
     mesh, verdicts = Mesh(), []
     for i, snapshot in enumerate(snapshots):
@@ -119,7 +119,7 @@ def expected(service: Service, snapshots: Sequence[MeshSnapshot], warmup: int = 
 
 
 def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
-    """Equal, numbers within 1e-5."""
+    """Check that two values are equal, with numbers within 1e-5."""
     if isinstance(wanted, dict):
         assert came.keys() == wanted.keys(), where
         for key in wanted:
@@ -135,14 +135,14 @@ def assert_same(came: Any, wanted: Any, where: str = "verdict") -> None:
 
 
 def read_store(service: Service) -> dict[str, Any]:
-    """All that is stored: of each mesh its state, revision, sequence, verdict, and the snapshots of its window."""
+    """Return all stored data of each mesh: state, revision, sequence, verdict, and the snapshots of its window."""
     with closing(LocalStore(service.settings.store.path)) as store:
         names = [summary.mesh for summary in store.meshes()]
         return {name: (store.load(name), list(store.window(name))) for name in names}
 
 
 def problem(response: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:
-    """An RFC 9457 body, as expected."""
+    """Check the RFC 9457 body of a refusal, and return it."""
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json"), (
         response.text
     )
@@ -154,8 +154,8 @@ def problem(response: httpx.Response, status: int, code: str, pointer: str | Non
     return body
 
 
-def refuses_what_is_no_document(service: Service, path: str) -> None:
-    """A route that reads one JSON object says so of anything else."""
+def check_malformed_documents(service: Service, path: str) -> None:
+    """Check that a route refuses every body that is not one JSON object."""
     for body in (b"", b"{", b"\xff\xfe"):
         problem(service.http.post(path, content=body), 400, "malformed-document")
     problem(service.http.post(path, content=b"[]"), 422, "invalid-document", "")
@@ -166,14 +166,14 @@ def refuses_what_is_no_document(service: Service, path: str) -> None:
 
 @contextmanager
 def start_service(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
-    """``tagae serve`` in a process of its own, and its URL; whatever becomes of it, no process is left."""
+    """Run ``tagae serve`` in its own process, and yield its URL. No process is left over."""
     with start_command(["serve", *arguments], r"Page: (http://\S+)/\s") as (process, found):
         yield process, found[1]
 
 
 @contextmanager
 def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psutil.Process, re.Match[str]]]:
-    """``tagae`` in a process of its own, as soon as it says something like this; no process is left."""
+    """Run ``tagae`` in its own process, and wait for this output. No process is left over."""
     command = [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
     environment = {**os.environ, "COLUMNS": "500"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
@@ -193,7 +193,7 @@ def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psut
 
 
 def kill_all(process: psutil.Process) -> None:
-    """A process and all that it started, at once, with kill -9."""
+    """Kill a process and all its children at once, with kill -9."""
     if not process.is_running():
         return
     everyone = [*process.children(recursive=True), process]

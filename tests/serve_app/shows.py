@@ -18,7 +18,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def verdict(
     index: int = 0, status: str = "normal", score: float = 1.0, *incidents: IncidentDocument
 ) -> VerdictDocument:
-    """A verdict on snapshot ``index``, against a threshold of 4."""
+    """Return a verdict on snapshot ``index``, with a threshold of 4."""
     return VerdictDocument(
         observed_at=START + timedelta(seconds=15 * index),
         sequence=index + 1,
@@ -35,7 +35,7 @@ def verdict(
 
 
 def incident(name: str, score: float, *suspects: str, severity: str = "major") -> IncidentDocument:
-    """An incident whose first suspect has a reason."""
+    """Return an incident whose first suspect has a reason."""
     reason = ReasonDocument(
         metric="error_rate",
         observed=0.31,
@@ -66,7 +66,7 @@ def scored_snapshot(
 
 
 def transport() -> httpx.MockTransport:
-    """The service's scoring route: codec and pipeline."""
+    """The service's scoring route without Ray: codec and pipeline."""
     return httpx.MockTransport(_route())
 
 

@@ -22,7 +22,7 @@ from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
 from tests.contract import check_same
-from tests.serve_app.running import Service, problem, push, read_store, record_simulation, refuses_what_is_no_document
+from tests.serve_app.running import Service, check_malformed_documents, problem, push, read_store, record_simulation
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -233,7 +233,7 @@ def test_what_leads_nowhere(service: Service, incident: str) -> None:
         problem(response, 404, "unknown-mesh")
     problem(service.http.delete(f"{nowhere}/{incident}"), 404, "unknown-mesh")
     problem(service.http.delete(f"{PATH}/{incident}"), 404, "unknown-incident")
-    refuses_what_is_no_document(service, PATH)
+    check_malformed_documents(service, PATH)
 
 
 @pytest.mark.ray

@@ -9,7 +9,7 @@ import pytest
 
 from serve_app.api.schemas.actions import KeptMuteDocument
 from serve_app.simulator.mesh.topology import MeshSpec
-from tests.serve_app.running import Service, problem, push, read_store, record_simulation, refuses_what_is_no_document
+from tests.serve_app.running import Service, check_malformed_documents, problem, push, read_store, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
@@ -80,7 +80,7 @@ def test_what_leads_nowhere(service: Service) -> None:
         problem(response, 404, "unknown-mesh")
     problem(service.http.delete(f"{nowhere}/x"), 404, "unknown-mesh")
     problem(service.http.delete(f"{PATH}/x"), 404, "unknown-mute")
-    refuses_what_is_no_document(service, PATH)
+    check_malformed_documents(service, PATH)
 
 
 def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident_services: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Incidents and verdicts to tell, an endpoint that misbehaves as it is told, and what was counted."""
+"""Incidents and verdicts to notify of, an endpoint that misbehaves on request, and the values of counters."""
 
 import asyncio
 import json
@@ -28,12 +28,12 @@ from tests.timing import PATIENCE_SECONDS
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 PLACE = AlertLinks("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")
 QUICK = Backoff(0.01, 0.05)
-WITHIN = 2 * PATIENCE_SECONDS  # for what takes milliseconds
+WITHIN = 2 * PATIENCE_SECONDS  # for operations that take milliseconds
 PATIENT = PATIENCE_SECONDS  # deadline of a request that will be answered
 
 
 def incident(name: str = "a", *services: str, severity: str = "minor", age: float = 120.0, **more: Any) -> Incident:
-    """With the services as suspects, best first, and as affected ones; ``age`` in seconds before ``NOW``."""
+    """Return an incident whose services are suspects, best first, and affected; ``age`` in seconds before ``NOW``."""
     named = services or ("shop/cart", "shop/web")
     suspects = tuple(Suspect(s, 0.6 / (i + 1), _reasons()) for i, s in enumerate(named))
     fields = {"suspects": suspects, "affected": named, "score": 7.5, **more}
@@ -53,7 +53,7 @@ def verdict(*incidents: Incident, at: datetime = NOW, status: str = "", coverage
 
 
 def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400.0, **more: Any) -> Incident:
-    """A leak that reaches the limit in so many seconds."""
+    """Return a notice of a leak that reaches the limit in this number of seconds."""
     forecast = LimitForecast(seconds, 0.625 * seconds, 1.75 * seconds)
     leak = Reason("memory_utilization", 0.62, 0.4, NOW - timedelta(minutes=20), forecast=forecast)
     fields: dict[str, Any] = {"suspects": (Suspect(service, 1.0, (leak,)),), **more}
@@ -65,13 +65,13 @@ def _reasons() -> tuple[Reason, ...]:
 
 
 def metric_value(instruments: PrometheusInstruments, name: str, **labels: str) -> float:
-    """What a metric says, over all label sets that include these."""
+    """Return the value of a metric, summed over all label sets that include these."""
     samples = (s for f in text_string_to_metric_families(instruments.text().decode()) for s in f.samples)
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
 
 async def eventually(condition: Callable[[], bool], within: float = WITHIN) -> None:
-    """Wait for what sends no event: counters, files."""
+    """Wait for a condition without an event: counters, files."""
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.01)
@@ -84,7 +84,7 @@ async def until_counted(count: float, instruments: PrometheusInstruments, name: 
 
 @dataclass(frozen=True)
 class Request:
-    """As it came."""
+    """A request as received."""
 
     path: str
     headers: dict[str, str]
@@ -97,8 +97,11 @@ class Request:
 
 @dataclass
 class StandIn:
-    """An endpoint on a free loopback port; ``behaviour`` says what it does with each request: a status, ``half`` an
-    answer, ``hang``, ``trickle``, ``close``, or headers with a status."""
+    """An endpoint on a free loopback port.
+
+    ``behaviour`` chooses what it does with each request: a status, ``half`` an answer, ``hang``, ``trickle``,
+    ``close``, or headers with a status.
+    """
 
     behaviour: Callable[[Request], int | str | tuple[int, dict[str, str]]] = lambda request: 200
     port: int = 0
@@ -113,7 +116,7 @@ class StandIn:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """On the same port as before, if there was one."""
+        """Start, on the same port as before if there was one."""
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -128,7 +131,7 @@ class StandIn:
         self._server = None
 
     async def until(self, enough: Callable[[list[Request]], bool], within: float = WITHIN) -> list[Request]:
-        """The requests, once they are enough."""
+        """Wait until the requests are enough, and return them."""
         async with asyncio.timeout(within), self._came:
             await self._came.wait_for(lambda: enough(self.requests))
             return list(self.requests)
@@ -147,12 +150,12 @@ class StandIn:
                 if not await self._answer(self.behaviour(request), writer):
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
-            return  # the client has hung up, as it should from a server like this
+            return  # the client closed the connection, as it should
         finally:
             writer.close()
 
     async def _answer(self, what: int | str | tuple[int, dict[str, str]], writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection goes on."""
+        """Answer a request, and return whether the connection stays open."""
         if what == "hang":
             await asyncio.Event().wait()
         if what == "close":
@@ -191,7 +194,7 @@ def _always(behaviour: Any, _: Request) -> Any:
 
 @asynccontextmanager
 async def start_endpoints(*behaviours: Any) -> AsyncIterator[list[StandIn]]:
-    """One endpoint for each behaviour (see :class:`StandIn`); what is no function is done always."""
+    """Start one endpoint for each behaviour (see :class:`StandIn`). A behaviour that is no function is constant."""
     servers = [StandIn(b if callable(b) else partial(_always, b)) for b in behaviours]
     for server in servers:
         await server.start()
@@ -215,7 +218,7 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
 async def start_notifier(
     to: Receivers, directory: Path, clock: Callable[[], datetime] = lambda: NOW
 ) -> AsyncIterator[tuple[AlertDelivery, PrometheusInstruments]]:
-    """A notifier that runs, and is closed in the end."""
+    """Run a notifier, and close it at the end."""
     instruments = PrometheusInstruments()
     notifier = AlertDelivery(to, directory, instruments, clock)
     running = asyncio.create_task(notifier.run())

@@ -36,7 +36,7 @@ SENT, FAILED, DROPPED = "tagae_notices_sent_total", "tagae_notices_failed_total"
 
 
 def _severities(request: Request) -> list[tuple[str, bool]]:
-    """Of each alert in a post, with whether it is ended as of then."""
+    """Return the labels of each alert in a post, and whether it has ended by then."""
     return [(alert["labels"]["severity"], _at(alert["endsAt"]) <= NOW) for alert in request.json]
 
 
@@ -48,7 +48,7 @@ def _any(test: Callable[[Any], bool]) -> Callable[[list[Request]], bool]:
     return lambda requests: any(test(request) for request in requests)
 
 
-async def test_an_alert_as_alertmanager_takes_it(tmp_path: Path) -> None:
+async def test_an_alert_has_the_format_of_alertmanager(tmp_path: Path) -> None:
     async with (
         start_endpoints(200) as (server,),
         start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
@@ -65,7 +65,7 @@ async def test_an_alert_as_alertmanager_takes_it(tmp_path: Path) -> None:
     assert metric_value(instruments, SENT, receiver="alertmanager") == 1
 
 
-async def test_a_rise_goes_in_one_post(tmp_path: Path) -> None:
+async def test_a_rise_in_severity_is_one_post(tmp_path: Path) -> None:
     async with (
         start_endpoints(200) as (server,),
         start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
@@ -80,7 +80,7 @@ async def test_a_rise_goes_in_one_post(tmp_path: Path) -> None:
     assert sorted(_severities(requests[1])) == [("major", False), ("minor", True)]
 
 
-async def test_what_does_not_change_is_posted_again_with_a_later_end(tmp_path: Path) -> None:
+async def test_an_unchanged_alert_is_posted_again_with_a_later_end(tmp_path: Path) -> None:
     ticks = iter(range(10**6))
 
     def clock() -> datetime:
@@ -96,7 +96,7 @@ async def test_what_does_not_change_is_posted_again_with_a_later_end(tmp_path: P
     assert len({request.json[0]["startsAt"] for request in requests}) == 1
 
 
-async def test_without_verdicts_alerts_are_left_to_lapse(tmp_path: Path) -> None:
+async def test_without_verdicts_alerts_expire(tmp_path: Path) -> None:
     now = [NOW]
     async with start_endpoints(200) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=often())
@@ -109,7 +109,7 @@ async def test_without_verdicts_alerts_are_left_to_lapse(tmp_path: Path) -> None
             before = len(await server.until(_any(lambda request: len(request.json) == 1)))
             await server.until(lambda requests: len(requests) >= before + 2)
             assert {a["labels"]["mesh"] for r in server.requests[before:] for a in r.json} == {"pay"}
-            # A receiver that comes back gets everything at once, unchanged.
+            # A receiver that recovers gets everything at once, unchanged.
             notifier.accept_verdict("shop", verdict(incident("a"), at=now[0]), now[0])
             requests = await server.until(_any(lambda r: r in server.requests[before:] and len(r.json) == 2))
     names = {str(a["labels"]) for r in requests for a in r.json if a["labels"]["mesh"] == "shop"}
@@ -125,7 +125,7 @@ async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path)
             await server.until(lambda requests: len(requests) == 1)
             notifier.accept_verdict("shop", verdict(), NOW)
             await server.until(lambda requests: sum(_severities(r) == [("minor", True)] for r in requests) >= 3)
-            now[0] = NOW + timedelta(minutes=2)  # ends only as often as it takes to be sure
+            now[0] = NOW + timedelta(minutes=2)  # the end is posted no more often than necessary
             await eventually(lambda: "TagaeIncident" not in (tmp_path / "notifications.json").read_text())
             count = len(server.requests)
         assert len(server.requests) == count
@@ -135,13 +135,13 @@ def _are_at_least(count: int, requests: Sequence[Request]) -> bool:
     return len(requests) >= count
 
 
-async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+async def test_one_hanging_replica_does_not_delay_the_others(tmp_path: Path) -> None:
     async with start_endpoints("hang", 200, "trickle", "half", "close", 503) as servers:
         good = servers[1]
         async with start_notifier(receivers(servers, drain_seconds=0.0), tmp_path) as (notifier, instruments):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await good.until(lambda requests: len(requests) >= 1)
-            for server in servers:  # all of them are tried again and again
+            for server in servers:  # all of them are retried
                 await server.until(partial(_are_at_least, 1 if server is good else 2))
             for reason in ("late", "broken", "overloaded"):
                 await until_counted(1, instruments, FAILED, reason=reason)
@@ -149,7 +149,7 @@ async def test_one_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", [503, 500, 429, "half", "close", "hang"])
-async def test_a_replica_that_recovers_knows_how_things_are_now(trouble: int | str, tmp_path: Path) -> None:
+async def test_a_replica_that_recovers_gets_the_current_alerts(trouble: int | str, tmp_path: Path) -> None:
     now: list[int | str] = [trouble]
     async with (
         start_endpoints(lambda request: now[0]) as (server,),
@@ -178,7 +178,7 @@ async def test_a_replica_that_was_down_from_the_beginning_is_notified_when_it_st
     assert _severities(request) == [("minor", False)]
 
 
-async def test_one_alert_that_is_refused_spoils_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_refused_alert_does_not_stop_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def behaviour(request: Request) -> int:
         return 400 if any(alert["labels"]["incident"] == "b" for alert in request.json) else 200
 
@@ -192,12 +192,12 @@ async def test_one_alert_that_is_refused_spoils_no_other(tmp_path: Path, caplog:
     posts = [{alert["labels"]["incident"] for alert in request.json} for request in server.requests]
     assert posts[0] == {"a", "b", "c"}
     assert posts[1:4] == [{"a"}, {"b"}, {"c"}]  # to find which one
-    assert posts[4:6] == [{"a", "c"}] * 2  # it is left out as long as it stays the same
+    assert posts[4:6] == [{"a", "c"}] * 2  # it is left out until it changes
     assert "skipped until it changes" in caplog.text
 
 
 @pytest.mark.parametrize(("status", "reason"), [(404, "refused"), (301, "refused"), (401, "forbidden")])
-async def test_what_will_not_pass_is_not_repeated_blindly(status: int, reason: str, tmp_path: Path) -> None:
+async def test_a_refused_alert_is_not_retried_unchanged(status: int, reason: str, tmp_path: Path) -> None:
     async with start_endpoints(status) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
         async with start_notifier(to, tmp_path) as (notifier, instruments):
@@ -248,7 +248,7 @@ def test_batches_keep_an_incident_together() -> None:
         ({"url": "shop/cart"}, "generatorURL"),
     ],
 )
-def test_what_alertmanager_would_refuse_is_found_before(changes: dict[str, Any], words: str) -> None:
+def test_invalid_alerts_are_found_before_they_are_sent(changes: dict[str, Any], words: str) -> None:
     given = {"labels": {"alertname": "x"}, "annotations": {"summary": "y"}, "starts_at": NOW, "url": "", **changes}
     assert words in find_problem(Alert(**given))
     assert bool(find_problem(Alert(**given))) == bool(words)
@@ -258,12 +258,12 @@ def _alert(**labels: str) -> Alert:
     return Alert({"mesh": "shop", **labels}, {}, NOW)
 
 
-def test_the_pace_leaves_room_for_lost_posts() -> None:
+def test_the_posting_interval_allows_for_lost_posts() -> None:
     assert PostTiming().ahead >= 3 * PostTiming().resend
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH to make a certificate with")
-async def test_a_private_authority_is_trusted_where_it_is_named(tmp_path: Path) -> None:
+async def test_a_private_certificate_authority_is_trusted_if_configured(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
     subprocess.run(["openssl", *made.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)

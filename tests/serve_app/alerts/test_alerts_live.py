@@ -1,4 +1,4 @@
-"""Against a real Alertmanager: what it stores of what we send, and how often it tells people."""
+"""A real Alertmanager: the alerts that it stores, and how often it notifies people."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ receivers:
 
 
 class Running:
-    """One Alertmanager; its data stay in its folder from one start to the next, and so does its port."""
+    """One Alertmanager. Its data and its port stay the same after a restart."""
 
     def __init__(self, folder: Path, webhook: StandIn) -> None:
         self.webhook = webhook
@@ -100,7 +100,7 @@ class Running:
         self._process = None
 
     async def alerts(self) -> list[dict[str, Any]]:
-        """Those that it takes for active."""
+        """Return the active alerts."""
         async with httpx.AsyncClient(timeout=PATIENT) as http:
             found: list[dict[str, Any]] = (await http.get(f"{self.url}/api/v2/alerts")).json()
             return found
@@ -112,7 +112,7 @@ class Running:
             return found
 
     def notifications(self) -> list[list[tuple[str, str]]]:
-        """What people received: status and severity of each alert, by notification."""
+        """Return the notifications that people received: status and severity of each alert."""
         return [_alert_labels(request) for request in self.webhook.requests]
 
 
@@ -181,7 +181,7 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
 
 
-async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> None:
+async def test_a_rise_in_severity_replaces_the_alert(tmp_path: Path) -> None:
     async with (
         alertmanager(tmp_path / "am") as manager,
         start_notifier(_to(manager), tmp_path, utc_now) as (notifier, _),
@@ -199,7 +199,7 @@ async def test_a_rise_takes_the_place_of_what_it_rose_from(tmp_path: Path) -> No
     assert firing == [("firing", "minor"), ("firing", "critical")]
 
 
-async def test_a_replica_that_was_away_is_notified(tmp_path: Path) -> None:
+async def test_a_replica_that_was_down_is_notified(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am-0") as one, alertmanager(tmp_path / "am-1") as two:
         await two.stop()
         async with start_notifier(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
@@ -237,7 +237,7 @@ async def test_another_process_sends_the_same_alert(tmp_path: Path) -> None:
     ],
     ids=["no label", "label's name", "annotation's name", "end before start", "url"],
 )
-async def test_what_we_hold_back_would_spoil_the_answer(
+async def test_the_alerts_that_we_leave_out_would_be_refused(
     bad: dict[str, Any], status: int, stored: int, tmp_path: Path
 ) -> None:
     good = Alert({"alertname": "x", "severity": "minor"}, {"summary": "y"}, BEGAN)
@@ -248,7 +248,10 @@ async def test_what_we_hold_back_would_spoil_the_answer(
         sender = HttpSender(Endpoint(f"{manager.url}/api/v2/alerts"), PATIENT)
         ends = utc_now() + timedelta(minutes=4)
         both = await sender.post(encode_alerts([(good, ends), (wrong, wrong.ends_at or ends)]), {})
-        assert (both.status, len(await manager.alerts())) == (status, stored)  # the answer does not say which
+        assert (both.status, len(await manager.alerts())) == (
+            status,
+            stored,
+        )  # the answer does not name the invalid alert
         alone = await sender.post(encode_alerts([(good, ends)]), {})
         await sender.close()
         assert not alone.failed

@@ -1,4 +1,4 @@
-"""The notifications of each verdict: constant labels, rises, mergers, ends, and verdicts without knowledge."""
+"""The notifications of each verdict: constant labels, rises, merges, ends, and incomplete verdicts."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +15,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def _play(*verdicts: Verdict, links: AlertLinks = PLACE) -> list[Transition]:
-    """One after the other, a minute apart."""
+    """Return the transitions of these verdicts, which are a minute apart."""
     found: list[Transition] = []
     for i, one in enumerate(verdicts):
         at = NOW + i * MINUTE
@@ -28,7 +28,7 @@ def _kinds(transition: Transition) -> list[str]:
     return [event.document["event"] for event in transition.events]
 
 
-def test_an_incident_is_one_alert_with_all_that_is_known() -> None:
+def test_an_incident_is_one_alert_with_all_details() -> None:
     (transition,) = _play(verdict(incident("a", changes=(change(),))))
     (page,) = transition.alerts.open
     alert = page.alert
@@ -72,7 +72,7 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
     assert (_kinds(first), _kinds(second)) == (["opened"], [])
 
 
-def test_a_sudden_shortage_says_how_much_is_usual() -> None:
+def test_a_sudden_shortage_shows_the_usual_value() -> None:
     high = Suspect("shop/cart", 1.0, (Reason("memory_utilization", 0.62, 0.4, NOW),))
     (transition,) = _play(verdict(notice(suspects=(high,))))
     assert transition.alerts.open[0].alert.annotations["summary"] == "Memory of shop/cart: 62%, usually 40%."
@@ -94,7 +94,7 @@ def test_an_alert_is_over_although_a_notice_shares_its_suspect() -> None:
     assert [e.document["event"] for e in last.events] == ["resolved"]
 
 
-def test_an_incident_that_recovers_says_so_while_it_is_open() -> None:
+def test_a_recovering_incident_is_shown_as_recovering_while_it_is_open() -> None:
     first, second = _play(verdict(incident("a")), verdict(incident("a", recovering=True)))
     line = "\nRecovering: its services are back to normal.\n"
     assert line not in first.alerts.open[0].alert.annotations["description"]
@@ -132,7 +132,7 @@ def test_a_rise_ends_one_alert_and_fires_another() -> None:
     assert before.starts_at == page.alert.starts_at
     (event,) = risen.events
     assert (event.document["previous_severity"], event.document["incident"]["severity"]) == ("minor", "critical")
-    # What falls in between is still reported at its worst.
+    # If the severity falls, the alert keeps its highest severity.
     assert (fallen.ended, fallen.events) == ((), ())
     assert fallen.alerts.open[0].alert.labels["severity"] == "critical"
     assert fallen.alerts.open[0].document["severity"] == "critical"
@@ -155,19 +155,19 @@ def test_it_merges_into_the_incident_with_most_of_its_services() -> None:
 
 
 @pytest.mark.parametrize("coverage", [1.0, 0.5])
-def test_what_begins_after_an_end_is_another_incident(coverage: float) -> None:
-    """The same services, but begun later and never reported before: no incident merges into one that was not there."""
+def test_an_incident_that_begins_after_an_end_is_another_one(coverage: float) -> None:
+    """It has the same services but begins later. No incident merges into one that did not exist yet."""
     _, after = _play(verdict(incident("a", age=300)), verdict(incident("b", age=30), coverage=coverage))
     assert _kinds(after) == (["resolved", "opened"] if coverage == 1 else ["opened"])
 
 
-def test_merging_is_seen_even_where_not_all_is() -> None:
+def test_a_merge_is_seen_in_a_partial_verdict() -> None:
     old, young = incident("old", "shop/cart", age=300), incident("young", "pay/bank")
     _, merged = _play(verdict(old, young), verdict(incident("old", "pay/bank", age=300), coverage=0.5))
     assert _kinds(merged) == ["merged"]
 
 
-def test_what_is_not_listed_any_more_is_over() -> None:
+def test_an_incident_that_is_no_longer_listed_is_over() -> None:
     _, over, quiet = _play(verdict(incident("a"), incident("b", "pay/bank")), verdict(incident("a")), verdict())
     assert [(alert.labels["incident"], alert.ends_at) for alert in over.ended] == [("b", NOW + MINUTE)]
     assert [(e.document["event"], e.document["reason"]) for e in over.events] == [("resolved", "over")]
@@ -184,7 +184,7 @@ def test_what_is_not_listed_any_more_is_over() -> None:
     ],
     ids=["warming_up", "partial", "anomalous elsewhere"],
 )
-def test_what_cannot_be_seen_is_not_over(blind: Verdict) -> None:
+def test_an_incident_in_an_unscored_part_is_not_over(blind: Verdict) -> None:
     first, unseen, again, seen = _play(verdict(incident("a")), blind, blind, verdict())
     page = next(page for page in again.alerts.open if page.incident == "a")
     assert page.alert.labels == first.alerts.open[0].alert.labels
@@ -205,7 +205,7 @@ def test_an_overtaken_verdict_changes_nothing() -> None:
     alerts = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
     older = verdict(at=NOW - MINUTE)
     assert transition(alerts, "shop", older, NOW + MINUTE, PLACE) == Transition(alerts)
-    # Where nothing newer comes any more, the mesh has started again in another time.
+    # If no newer verdict comes, the mesh has started again with another clock.
     assert transition(alerts, "shop", older, NOW + LATE, PLACE).alerts.open == ()
 
 
@@ -231,7 +231,7 @@ def test_events_of_an_incident_are_numbered() -> None:
     assert events == [(1, "opened"), (2, "severity_raised"), (3, "resolved")]
 
 
-def test_a_mesh_that_is_gone_leaves_nothing_open() -> None:
+def test_a_deleted_mesh_has_no_open_alerts() -> None:
     (transition,) = _play(verdict(incident("a"), incident("b", "pay/bank")))
     gone = resolve_all(transition.alerts, "shop", NOW + MINUTE, PLACE, "mesh_deleted")
     assert gone.alerts.open == ()

@@ -1,4 +1,4 @@
-"""One process after another: what is kept, what is sent again, and what a broken file or disk may do."""
+"""Restarts of the process: stored state, repeated sends, and broken files or disks."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ from tests.serve_app.alerts.alerting import (
 
 
 async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:
-    """The first dies with everything undelivered, the second gets a verdict without incidents, the third delivers."""
+    """The first process is killed before delivery, the second gets a verdict without incidents, the third delivers."""
     to = receivers(drain_seconds=0.0)
     async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0)
@@ -51,7 +51,7 @@ async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> N
             await eventually(lambda: notifier.count_waiting() == {"alertmanager": 0, "webhook": 0})
         last, events = manager.requests[-1].json, [request.json for request in hook.requests[before[1] :]]
     assert sorted((a["labels"]["incident"], a["labels"]["severity"], a["labels"]["service"]) for a in last) == [
-        ("a", "major", "cart"),  # labelled as at its first page, by the process that died
+        ("a", "major", "cart"),  # has the labels of its first notification, from the killed process
         ("a", "minor", "cart"),
         ("b", "minor", "bank"),
     ]
@@ -82,7 +82,7 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
     assert kept == [True] * 3
 
 
-async def test_closing_delivers_what_waits(tmp_path: Path) -> None:
+async def test_closing_delivers_waiting_notifications(tmp_path: Path) -> None:
     async with start_endpoints(200, 200) as (manager, hook):
         async with start_notifier(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
@@ -168,7 +168,7 @@ async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, capl
         ),
     ):
         blocked = tmp_path / f"{state_file.FILE_NAME}.new"
-        blocked.mkdir()  # so that nothing can be written there
+        blocked.mkdir()  # so that no file can be written there
         notifier.accept_verdict("shop", verdict(incident("a")), NOW)
         await hook.until(lambda requests: len(requests) == 1)
         assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
@@ -196,13 +196,13 @@ async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypa
     ] == ["a"]
 
 
-def test_a_directory_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadSettings, match=r"notify: expected a directory.*notify\.path"):
         AlertDelivery(receivers(), tmp_path / "file", PrometheusInstruments())
 
 
-def test_certificates_that_cannot_be_had_are_named(tmp_path: Path) -> None:
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     for name in ("ca.pem", "absent.pem"):
         to = configured(
@@ -212,7 +212,7 @@ def test_certificates_that_cannot_be_had_are_named(tmp_path: Path) -> None:
             AlertDelivery(to, tmp_path, PrometheusInstruments())
 
 
-async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
+async def test_the_number_of_waiting_notifications_is_a_gauge(tmp_path: Path) -> None:
     async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0, timing=often())
         async with start_notifier(to, tmp_path) as (notifier, instruments):
@@ -222,7 +222,7 @@ async def test_how_much_waits_is_a_gauge(tmp_path: Path) -> None:
 
 
 async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray drops one that was not; a waiting notification would show for seconds of a minute, and raise no alert."""
+    """Ray drops a gauge that is not set again. A waiting notification would be visible too briefly for an alert."""
     monkeypatch.setattr("serve_app.alerts.notifier.MEASURE_SECONDS", 0.01)
     counts: list[float] = []
     monkeypatch.setattr(PrometheusInstruments, "set", lambda self, metric, value, **labels: counts.append(value))
@@ -231,7 +231,7 @@ async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeyp
     assert set(counts) == {0}
 
 
-async def test_secrets_let_us_in_and_stay_out_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_are_sent_and_stay_out_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "serve_app")
     (tmp_path / "password").write_text("pässword\n")
     (tmp_path / "token").write_text("t0ken\n")

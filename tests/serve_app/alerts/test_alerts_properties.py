@@ -1,4 +1,4 @@
-"""What holds for every sequence of verdicts, made up at random."""
+"""Properties of alerts for random sequences of verdicts."""
 
 from datetime import timedelta
 
@@ -30,11 +30,11 @@ VERDICTS = st.builds(
     st.lists(INCIDENTS, max_size=3, unique_by=lambda one: one.id),
     st.sampled_from(["", "", "warming_up", "partial"]),
 )
-STEPS = st.lists(st.tuples(VERDICTS, st.integers(-90, 600)), max_size=12)  # with seconds since the one before
+STEPS = st.lists(st.tuples(VERDICTS, st.integers(-90, 600)), max_size=12)  # with seconds since the previous one
 
 
 def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
-    """The book after each verdict, and after a last one that sees all and finds nothing."""
+    """Return the state of alerts after each verdict, and after a last complete one without incidents."""
     now, book, books = NOW, AlertState(), []
     for one, seconds in [*steps, (verdict(), 600)]:
         now += timedelta(seconds=seconds)
@@ -51,7 +51,7 @@ def _firing(book: AlertState) -> dict[LabelSet, Alert]:
 
 @settings(deadline=None, max_examples=40)
 @given(STEPS)
-def test_of_each_incident_at_most_one_alert_fires_and_none_is_both(steps: list[tuple[Verdict, int]]) -> None:
+def test_each_incident_has_at_most_one_firing_alert_and_none_is_also_ended(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
         fire = [alert.labels["incident"] for alert in book.firing_alerts()]
         assert len(fire) == len(set(fire))
@@ -106,7 +106,7 @@ def test_every_incident_has_its_events_in_order(steps: list[tuple[Verdict, int]]
 
 @settings(deadline=None, max_examples=30)
 @given(STEPS)
-def test_what_is_sent_is_sound_and_what_is_kept_comes_back(steps: list[tuple[Verdict, int]]) -> None:
+def test_sent_alerts_are_valid_and_stored_state_is_loaded_unchanged(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
         assert [wrong for alert in current_alerts(book, NOW, HOUR) if (wrong := find_problem(alert))] == []
         assert decode_state(encode_state(book)) == book

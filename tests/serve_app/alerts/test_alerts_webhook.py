@@ -69,7 +69,7 @@ async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
-            key.write_text("second secret\n")  # rotated: heeded with the next request
+            key.write_text("second secret\n")  # rotated: used from the next request
             notifier.accept_verdict("shop", verdict(), NOW)
             requests = await server.until(lambda requests: len(requests) == 2)
     for request, secret in zip(requests, (b"first secret", b"second secret"), strict=True):
@@ -79,7 +79,7 @@ async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
     assert signature("s", b"x", 1) != signature("s", b"x", 2)
 
 
-async def test_a_secret_that_is_missing_is_waited_for(tmp_path: Path) -> None:
+async def test_events_wait_for_a_missing_secret(tmp_path: Path) -> None:
     key = tmp_path / "key"
     async with start_endpoints(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
@@ -93,7 +93,7 @@ async def test_a_secret_that_is_missing_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", [503, 500, 429, 401, "half", "close", "hang"])
-async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_path: Path) -> None:
+async def test_events_arrive_in_order_despite_failures(trouble: int | str, tmp_path: Path) -> None:
     """Every other request fails."""
     seen: list[Request] = []
 
@@ -123,9 +123,7 @@ async def test_events_arrive_in_order_whatever_happens(trouble: int | str, tmp_p
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])
-async def test_what_is_refused_for_itself_is_not_repeated(
-    status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_event_is_not_retried(status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with start_endpoints(lambda request: status if request.json["incident"]["id"] == "a" else 200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT)
         async with start_notifier(to, tmp_path) as (notifier, instruments):
@@ -145,7 +143,7 @@ def test_a_full_queue_drops_the_oldest() -> None:
     assert QueueLimits().trim(events[:3], NOW)[0] == events[:3]
 
 
-async def test_what_waits_too_long_is_counted(tmp_path: Path) -> None:
+async def test_events_that_wait_too_long_are_counted(tmp_path: Path) -> None:
     async with start_endpoints(503) as (server,):
         to = receivers(
             webhooks=[server], queue=QueueLimits(max_events=2), backoff=Backoff(3600, 3600), drain_seconds=0.0
@@ -159,7 +157,7 @@ async def test_what_waits_too_long_is_counted(tmp_path: Path) -> None:
             assert dropped == 7  # five opened and four resolved
 
 
-async def test_one_webhook_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+async def test_one_hanging_webhook_does_not_delay_the_others(tmp_path: Path) -> None:
     async with start_endpoints("hang", 200) as (bad, good):
         to = replace(
             receivers([good], webhooks=[bad, good], drain_seconds=0.0), deadline_seconds=3600.0, timing=often()

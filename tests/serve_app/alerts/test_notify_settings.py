@@ -1,4 +1,4 @@
-"""Settings of receivers: what is valid, and that they can be printed and read back."""
+"""Settings of receivers: valid values, errors, and printing them for a file."""
 
 import os
 import tomllib
@@ -80,7 +80,7 @@ def test_receivers_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert {o.name: o.origin for o in sources()}["notify.alertmanagers"] == "environment"
 
 
-def test_what_is_shown_is_a_file_that_says_the_same(config: Path, tmp_path: Path) -> None:
+def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_path: Path) -> None:
     shown = CliRunner().invoke(
         app, ["config", "show", "--config", str(config), "--set", "limits.max_ahead_seconds=inf"]
     )

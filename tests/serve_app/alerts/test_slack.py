@@ -1,4 +1,4 @@
-"""Messages for Slack: what a channel shows, and what Slack would refuse."""
+"""Messages for Slack: their text, and the limits of Slack."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ EVENT: dict[str, Any] = {
 
 
 def texts(message: dict[str, Any]) -> list[str]:
-    """The texts of all blocks, the title first."""
+    """Return the texts of all blocks, the title first."""
     found = [block.get("text") or block["elements"][0] for block in message["blocks"]]
     return [text["text"] for text in found]
 
@@ -81,7 +81,7 @@ async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
     assert "reaches its limit in 40 minutes" in " ".join(others)
 
 
-def test_a_merged_incident_says_where_it_went() -> None:
+def test_a_merged_incident_names_the_other_incident() -> None:
     assert texts(slack_message({**EVENT, "event": "merged", "merged_into": "b"}))[0] == (
         "Major incident in shop continues as part of another one"
     )
@@ -95,14 +95,14 @@ def test_names_from_the_mesh_are_no_markup() -> None:
 
 
 @pytest.mark.parametrize("missing", ["suspects", "affected"])
-def test_what_is_unknown_is_left_out(missing: str) -> None:
+def test_unknown_values_are_left_out(missing: str) -> None:
     message = slack_message({**EVENT, "incident": {**EVENT["incident"], missing: []}})
     assert len(message["blocks"]) == len(slack_message(EVENT)["blocks"]) - 1
     assert all(texts(message))
 
 
 @given(st.text(min_size=1, max_size=5000), st.integers(1, 200))
-def test_no_message_is_longer_than_slack_takes(text: str, services: int) -> None:
+def test_no_message_exceeds_the_limit_of_slack(text: str, services: int) -> None:
     names = [f"shop/{i}-{text}" for i in range(services)]
     event = {
         **EVENT,

@@ -1,7 +1,7 @@
-"""Planned changes raise no alert, and unplanned ones raise an alert at once: from kube-state-metrics to alerts.
+"""Planned changes raise no alert, unplanned ones raise one at once. This tests from kube-state-metrics to alerts.
 
-``pytest -m days -s tests/serve_app/collect/test_planned_day.py`` lives whole days and prints the figures that
-docs/research-log.md has; it needs minutes, and no program.
+``pytest -m days -s tests/serve_app/collect/test_planned_day.py`` simulates whole days and prints the figures of
+docs/research-log.md. It needs minutes, but no other program.
 """
 
 from collections import Counter
@@ -20,11 +20,14 @@ from tests.serve_app.collect.prometheus.day import Day, simulate_day
 
 SPEC = MeshSpec(services=30, calls_per_service=3.0, dropout=0.0, latent=0.2)
 DAY = 5760  # snapshots at 15 s
-GONE = 60  # snapshot in which a service is no longer there
+GONE = 60  # snapshot from which a service no longer exists
 
 
 def mesh_with_churn(spec: MeshSpec, snapshots: int, per_hour: float, *, canaries: bool = True, late: int = 0) -> Day:
-    """A mesh in which so much is planned an hour; retired workloads are emptied first in every second mesh."""
+    """Simulate a mesh with this number of planned changes an hour.
+
+    In every second mesh, retired workloads are first scaled to zero.
+    """
     _, planned = plan_scenario(spec, (), spec.seed, snapshots=snapshots, churn_per_hour=per_hour)
     changes = [change for change in planned if canaries or change.kind != "canary"]
     return simulate_day(spec, changes, snapshots, empties=bool(spec.seed % 2), late=late)
@@ -32,7 +35,7 @@ def mesh_with_churn(spec: MeshSpec, snapshots: int, per_hour: float, *, canaries
 
 @pytest.mark.parametrize(("seed", "late"), [(1, 0), (2, 2)])
 def test_a_busy_hour_of_planned_changes_raises_no_alert(seed: int, late: int) -> None:
-    """Ten times as many as usual. Without canaries: the mesh's routes have their shares, and TAGAE cannot read them."""
+    """There are ten times as many changes as usual, but no canaries: TAGAE cannot read their shares of traffic."""
     day = mesh_with_churn(replace(SPEC, seed=seed), 200, 60.0, canaries=False, late=late)
     assert len(day.made) > 30
     assert day.opened == []
@@ -42,7 +45,7 @@ def test_a_busy_hour_of_planned_changes_raises_no_alert(seed: int, late: int) ->
     retired = {service for kind, service in made if kind == "deletion"}
     assert {one for one in made if one[0] in ("new_service", "deploy", "node_drain")} - collected <= {
         ("node_drain", service)
-        for _, service in collected  # of whom more was told in the same snapshot
+        for _, service in collected  # another change of the service in the same snapshot was reported instead
     }
     assert retired <= {service for kind, service in collected if kind in ("deletion", "retirement")}
     assert {kind for kind, _ in collected} >= {"new_service", "deploy", "scale_out", "scale_in", "node_drain"}
@@ -69,8 +72,8 @@ def test_an_unplanned_disappearance_alerts_within_two_intervals_and_a_retirement
     ]
 
 
-def test_a_page_beside_a_change_names_it() -> None:
-    """Kind and service of a change, and what exactly was decided."""
+def test_an_alert_near_a_change_names_it() -> None:
+    """The alert has kind and service of the change, and the exact decision."""
     spec = replace(SPEC, seed=5)
     mesh = build_mesh(spec)
     able = eligible_services(mesh, "deletion")
@@ -87,7 +90,7 @@ def test_a_page_beside_a_change_names_it() -> None:
 @pytest.mark.days
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_day_of_planned_changes_raises_no_alert(seed: int) -> None:
-    """Scaling, rollouts, retirements, new services, drained nodes; no canaries."""
+    """The changes are scaling, rollouts, retirements, new services and drained nodes, but no canaries."""
     spec = replace(SPEC, services=40, seed=seed)
     day = mesh_with_churn(spec, DAY, 6.0, canaries=False)
     made, collected = (dict(Counter(change.kind for _, change in changes)) for changes in (day.made, day.collected))
@@ -96,4 +99,4 @@ def test_a_day_of_planned_changes_raises_no_alert(seed: int) -> None:
     print(f"made {made}\ntold {collected}")
     assert sum(made.values()) > 100
     assert beside == []
-    assert len(day.opened) <= 2  # a budget of one a day
+    assert len(day.opened) <= 2  # the budget is one alert a day

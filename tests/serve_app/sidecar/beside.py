@@ -1,4 +1,4 @@
-"""A sidecar in a process of its own, and how tests talk to it."""
+"""A sidecar in its own process, and helpers to talk to it."""
 
 import os
 import re
@@ -20,8 +20,8 @@ from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from tests.serve_app.running import kill_all
 from tests.timing import PATIENCE_SECONDS
 
-SECONDS = PATIENCE_SECONDS  # of one request
-FAST = {  # a second stands for fifteen
+SECONDS = PATIENCE_SECONDS  # time limit of one request
+FAST = {  # one second stands for fifteen
     "collector.interval_seconds": "1",
     "collector.behind_seconds": "0",
     "collector.deadline_seconds": "60",
@@ -33,9 +33,9 @@ class Sidecar:
     """A running process.
 
     Attributes:
-        process: it.
+        process: the sidecar's process.
         address: of its port.
-        said: its output so far, until it is ready.
+        said: its output until it was ready.
     """
 
     process: psutil.Process
@@ -47,7 +47,7 @@ class Sidecar:
 def start_sidecar(
     *arguments: str, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Sidecar]:
-    """``tagae sidecar`` on a free port; whatever becomes of it, no process is left."""
+    """Run ``tagae sidecar`` on a free port. No process is left over."""
     assigned = [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
     command = [sys.executable, "-c", "from serve_app.cli import main; main()", "sidecar", "--port", "0"]
     variables = {**os.environ, "COLUMNS": "500", **(environment or {})}
@@ -69,11 +69,11 @@ def start_sidecar(
 
 @contextmanager
 def open_client(address: str) -> Iterator[VerdictsStub]:
-    """A client."""
+    """Open a client."""
     with grpc.insecure_channel(address) as channel:
         yield VerdictsStub(channel)
 
 
 def message(snapshot: MeshSnapshot) -> Snapshot:
-    """A snapshot as a workload pushes it."""
+    """Return a snapshot as the message that a workload pushes."""
     return json_format.ParseDict(snapshot_document(snapshot), Snapshot())

@@ -1,4 +1,4 @@
-"""The sidecar as a process: asked over its port and its socket, stopped, killed, started again."""
+"""The sidecar as a process: requests over its port and its socket, stop, kill, restart."""
 
 import json
 import re
@@ -52,7 +52,7 @@ SNAPSHOTS = record_simulation(SPEC, 40)
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """A sidecar that is pushed to."""
+    """A sidecar that gets snapshots pushed."""
 
     sidecar: Sidecar
     socket: Path
@@ -70,7 +70,7 @@ def pushed_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as the JSON document that it is."""
+    """Return a verdict as a JSON document."""
     document: dict[str, Any] = json_format.MessageToDict(
         verdict, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -78,7 +78,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def pipeline_verdicts(snapshots: list[MeshSnapshot], settings: Settings) -> list[dict[str, Any]]:
-    """What the pipeline says."""
+    """Return the pipeline's verdicts."""
     checkpoint, chosen, mesh, said = load(), options(settings), Mesh(), []
     for snapshot in snapshots:
         verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
@@ -101,19 +101,19 @@ def push(ask: VerdictsStub, snapshot: MeshSnapshot | Snapshot) -> Verdict:
 
 
 def count_snapshots(state: Path, mesh: str = "mesh") -> tuple[int, int]:
-    """Snapshots counted, and kept."""
+    """Return the number of counted snapshots and of stored ones."""
     with closing(LocalStore(state)) as store:
         stored = store.load(mesh)
         return (stored.sequence if stored else 0), len(list(store.window(mesh)))
 
 
-def test_what_is_pushed_is_judged_as_the_pipeline_does(pushed_mesh: Pushed) -> None:
+def test_pushed_snapshots_have_the_verdicts_of_the_pipeline(pushed_mesh: Pushed) -> None:
     nothing = refusal_of(lambda: latest(pushed_mesh.ask))
     assert (nothing.code(), "no verdict yet" in nothing.details()) == (grpc.StatusCode.NOT_FOUND, True)
     came = [push(pushed_mesh.ask, snapshot) for snapshot in SNAPSHOTS[:20]]
     assert_same([verdict_json(one) for one in came], pipeline_verdicts(SNAPSHOTS[:20], Settings()))
     assert {one.status for one in came} >= {"warming_up", "normal"}
-    assert push(pushed_mesh.ask, SNAPSHOTS[19]) == came[-1]  # again: the same, counted once
+    assert push(pushed_mesh.ask, SNAPSHOTS[19]) == came[-1]  # a repeated push has the same verdict and counts once
     with open_client(pushed_mesh.sidecar.address) as over_port:
         assert latest(over_port) == latest(pushed_mesh.ask) == came[-1]
     assert count_snapshots(pushed_mesh.state) == (20, 20)
@@ -149,7 +149,7 @@ def test_what_is_pushed_is_judged_as_the_pipeline_does(pushed_mesh: Pushed) -> N
 def test_a_bad_snapshot_is_refused_and_changes_nothing(
     pushed_mesh: Pushed, bad: Snapshot, code: str, problem: str, pointer: str, words: str
 ) -> None:
-    push(pushed_mesh.ask, SNAPSHOTS[19])  # there is something to change, whichever test runs first
+    push(pushed_mesh.ask, SNAPSHOTS[19])  # there is state that could change, whichever test runs first
     before = latest(pushed_mesh.ask), count_snapshots(pushed_mesh.state)
     error = refusal_of(lambda: push(pushed_mesh.ask, bad))
     assert error.code().name == code
@@ -196,8 +196,8 @@ def test_ray_is_not_in_the_process(pushed_mesh: Pushed) -> None:
     assert [path for path in files if "/ray/" in path or "/fastapi/" in path] == []
 
 
-def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed_mesh: Pushed) -> None:
-    """It reads one verdict, then none while more come than fit between the two, then what there is: the newest."""
+def test_watchers_are_limited_and_a_slow_one_does_not_delay_others(pushed_mesh: Pushed) -> None:
+    """The slow watcher reads one verdict and then stops, until the buffers are full. Then it reads up to the newest."""
     push(pushed_mesh.ask, SNAPSHOTS[19])
     narrow = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
     with grpc.insecure_channel(pushed_mesh.sidecar.address, options=narrow) as channel:
@@ -214,7 +214,7 @@ def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed_mesh: Pushed
         while read[-1] < newest:
             read.append(next(slow).sequence)
         assert read == sorted(set(read))
-        assert len(read) < newest - first.sequence, "nothing was left out: the test did not hold it up"
+        assert len(read) < newest - first.sequence, "no verdict was skipped: the test did not fill the buffers"
         slow.cancel()
         other.cancel()
     until = time.monotonic() + SECONDS
@@ -224,7 +224,7 @@ def test_watchers_are_limited_and_a_slow_one_delays_no_other(pushed_mesh: Pushed
 
 
 def watched_once(ask: VerdictsStub) -> int | None:
-    """The first sequence that a watcher receives; None: there is no place."""
+    """Return the first sequence that a watcher receives; None: there is no free place."""
     watched = ask.Watch(WatchRequest(), timeout=SECONDS)
     try:
         return next(watched).sequence
@@ -252,7 +252,7 @@ def watched_once(ask: VerdictsStub) -> int | None:
         (["--mesh", "Shop"], "mesh name"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_paragraph(
+def test_a_start_that_fails_has_a_short_error(
     pushed_mesh: Pushed, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -263,7 +263,7 @@ def test_what_cannot_be_is_said_in_a_paragraph(
     result = CliRunner().invoke(app, ["sidecar", *free, "--set", f"store.path={tmp_path / 'state'}", *given])
     assert result.exit_code == 1
     assert words in " ".join(result.stderr.split())
-    assert latest(pushed_mesh.ask) is not None  # and the one that runs is not disturbed
+    assert latest(pushed_mesh.ask) is not None  # the running sidecar still works
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_the_environment_sets_window_and_percentile(tmp_path: Path) -> None:
 
 @dataclass
 class Prometheus:
-    """That of the mesh; ``away`` it answers 503, ``hanging`` not at all until it is let go."""
+    """The mesh's Prometheus. If ``away`` it answers 503; if ``hanging`` it does not answer until it is let go."""
 
     away: bool = False
     hanging: bool = False
@@ -320,7 +320,7 @@ class Prometheus:
 
 
 def read_verdicts(address: str, count: int) -> list[Verdict]:
-    """The newest verdict and those that follow."""
+    """Return the newest verdict and the next ones."""
     with open_client(address) as ask:
         watched = ask.Watch(WatchRequest(), timeout=2 * SECONDS)
         came = [next(watched) for _ in range(count)]
@@ -329,7 +329,7 @@ def read_verdicts(address: str, count: int) -> list[Verdict]:
 
 
 def read_metrics(said: str) -> dict[str, float]:
-    """What the page that it said it has tells, over all labels but ``mesh`` and ``le``."""
+    """Return the metrics of the page in its output, by all labels except ``mesh`` and ``le``."""
     (page,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", said)
     families = text_string_to_metric_families(httpx.get(page, trust_env=False, timeout=SECONDS).text)
     return {
@@ -343,14 +343,14 @@ def read_metrics(said: str) -> dict[str, float]:
 def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Path) -> None:
     assert "/metrics" not in pushed_mesh.sidecar.said
     listening = [one for one in pushed_mesh.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
-    assert len(listening) == 1  # gRPC alone
+    assert len(listening) == 1  # only gRPC
     prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path), "sidecar.metrics_port": "0"}
     with (
         standin.start_server(prometheus) as server,
         start_sidecar("--prometheus", standin.url_of(server), settings=settings) as sidecar,
         open_client(sidecar.address) as ask,
     ):
-        assert read_metrics(sidecar.said)["tagae_parts_missing_total"] == 0  # before there is a verdict too
+        assert read_metrics(sidecar.said)["tagae_parts_missing_total"] == 0  # also before the first verdict
         newest = read_verdicts(sidecar.address, 3)[-1]
         prometheus.away = True
         refusal_of(lambda: push(ask, Snapshot()))
@@ -362,7 +362,7 @@ def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Pa
     made = {
         name: value for name, value in metrics.items() if name.startswith(f"tagae_predictions_total,{newest.model}")
     }
-    # A snapshot is stored, then counted, then over: a scrape may come between.
+    # A snapshot is first stored and then counted. A scrape may come in between.
     assert sum(made.values()) == pytest.approx(counted, abs=1)
     assert metrics["tagae_stage_seconds_count,total"] == pytest.approx(counted, abs=1)
     assert 0 < metrics["tagae_stage_seconds_sum,total"] < counted * SECONDS
@@ -370,7 +370,7 @@ def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Pa
     assert metrics["tagae_refusals_total,invalid-document"] == 1
 
 
-def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Path) -> None:
+def test_after_a_kill_and_a_restart_it_resumes_and_catches_up_to_a_limit(tmp_path: Path) -> None:
     prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(tmp_path)}
     with standin.start_server(prometheus) as server:
         asked = ["--prometheus", standin.url_of(server)]
@@ -382,10 +382,10 @@ def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Pa
         prometheus.away = True
         with start_sidecar(*asked, settings=settings) as sidecar, open_client(sidecar.address) as ask:
             assert f"snapshot {counted}" in sidecar.said
-            resumed = latest(ask)  # at once, though Prometheus is away
+            resumed = latest(ask)  # at once, although Prometheus is down
             assert (resumed.sequence, resumed.model) == (counted, before[-1].model)
             back = resumed.observed_at.ToDatetime(UTC) + timedelta(seconds=8)
-            while datetime.now(UTC) < back:  # an outage longer than what is caught up on
+            while datetime.now(UTC) < back:  # an outage longer than the limit of catching up
                 assert latest(ask) == resumed
                 time.sleep(0.2)
             prometheus.away = False
@@ -397,7 +397,7 @@ def test_killed_and_started_again_it_goes_on_and_catches_up_bounded(tmp_path: Pa
     assert steps[:2] == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
-def test_sigterm_ends_it_though_prometheus_hangs(tmp_path: Path) -> None:
+def test_sigterm_ends_it_while_prometheus_hangs(tmp_path: Path) -> None:
     prometheus, socket = Prometheus(), tmp_path / "verdicts.sock"
     settings = {**FAST, "store.path": str(tmp_path / "state")}
     with standin.start_server(prometheus) as server:
@@ -421,7 +421,7 @@ def test_sigterm_ends_it_though_prometheus_hangs(tmp_path: Path) -> None:
     assert count_snapshots(tmp_path / "state")[0] == received[-1].sequence
 
 
-def test_a_socket_left_behind_by_a_kill_is_used_again(tmp_path: Path) -> None:
+def test_a_socket_left_after_a_kill_is_used_again(tmp_path: Path) -> None:
     socket = tmp_path / "verdicts.sock"
     settings = {"store.path": str(tmp_path / "state")}
     for sequence in (1, 2):

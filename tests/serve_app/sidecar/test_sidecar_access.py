@@ -1,4 +1,4 @@
-"""A sidecar that asks for tokens: its port, its socket, its metrics; with TLS and without."""
+"""A sidecar with tokens: its port, its socket, its metrics; with TLS and without."""
 
 import subprocess
 from collections import deque
@@ -37,10 +37,10 @@ class Guarded:
 
     Attributes:
         address: of its port.
-        socket: without tokens.
-        metrics: address of the page.
-        certificate: to trust.
-        file: with the hashes.
+        socket: path, without tokens.
+        metrics: address of the metrics page.
+        certificate: that clients trust.
+        file: with the hashes of tokens.
         tokens: by name.
     """
 
@@ -60,7 +60,7 @@ class Guarded:
         return grpc.ssl_channel_credentials(self.certificate.read_bytes())
 
     def options(self, token: str) -> dict[str, Any]:
-        """Options of a call."""
+        """Return options of a call."""
         metadata = (("authorization", f"Bearer {self.tokens.get(token, token)}"),) if token else ()
         return {"timeout": SECONDS, "metadata": metadata}
 
@@ -90,7 +90,7 @@ def guarded_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarde
 
 
 def code(call: Any) -> grpc.StatusCode:
-    """Of a call that must fail."""
+    """Return the status code of a call that must fail."""
     with pytest.raises(grpc.RpcError) as caught:
         call()
     found: grpc.StatusCode = caught.value.code()
@@ -130,7 +130,7 @@ def test_the_port_asks_for_tokens_and_the_socket_for_none(guarded_sidecar: Guard
             assert code(partial(next, ask.Watch(WatchRequest(), **said))) is expected
         assert code(lambda: ask.Push(snapshot, **guarded_sidecar.options("reader"))) is DENIED
         assert code(lambda: ask.Latest(LatestRequest(), **guarded_sidecar.options("writer"))) is DENIED
-        assert ask.Latest(LatestRequest(), **guarded_sidecar.options("reader")) == first, "nothing was counted"
+        assert ask.Latest(LatestRequest(), **guarded_sidecar.options("reader")) == first, "no request was counted"
         second = ask.Push(snapshot, **guarded_sidecar.options("writer"))
         assert second.sequence == first.sequence + 1
         assert next(ask.Watch(WatchRequest(), **guarded_sidecar.options("reader"))) == second
@@ -141,7 +141,7 @@ def test_the_port_asks_for_tokens_and_the_socket_for_none(guarded_sidecar: Guard
         assert code(lambda: ask.Latest(LatestRequest(), timeout=SECONDS, metadata=twice)) is UNAUTHENTICATED
 
 
-def test_health_is_open_and_plain_text_is_not_spoken(guarded_sidecar: Guarded) -> None:
+def test_health_needs_no_token_and_plain_text_is_refused(guarded_sidecar: Guarded) -> None:
     with grpc.secure_channel(guarded_sidecar.address, guarded_sidecar.trust()) as channel:
         checked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
         assert checked.status == health_pb2.HealthCheckResponse.SERVING
@@ -157,7 +157,7 @@ def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded_sideca
         next(watched)
         editing.remove(guarded_sidecar.file, "leaving")
         asked = (ask.Latest(LatestRequest(), **guarded_sidecar.options("leaving")) for _ in count())
-        with pytest.raises(grpc.RpcError) as caught:  # when the file is read again, which is within a second or two
+        with pytest.raises(grpc.RpcError) as caught:  # once the file is read again, within a second or two
             deque(asked, maxlen=0)
         assert caught.value.code() is UNAUTHENTICATED
         near.Push(message(SNAPSHOTS[3]), timeout=SECONDS)

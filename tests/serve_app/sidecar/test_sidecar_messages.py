@@ -1,4 +1,4 @@
-"""The sidecar's messages: generated from their .proto, field by field the documents of HTTP, checked as those are."""
+"""The sidecar's messages: generated from their .proto, with the fields and checks of the HTTP documents."""
 
 import asyncio
 import json
@@ -46,9 +46,9 @@ AT = Timestamp(seconds=1_772_334_720)
 CART = Service(namespace="shop", name="cart")
 
 
-def test_what_is_generated_is_what_the_proto_gives(tmp_path: Path) -> None:
+def test_the_generated_code_matches_the_proto(tmp_path: Path) -> None:
     outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
-    known = Path(protoc.__file__).with_name("_proto")  # protobuf's own, such as Timestamp
+    known = Path(protoc.__file__).with_name("_proto")  # types of protobuf, such as Timestamp
     assert (
         protoc.main(
             ["protoc", f"-I{FOLDER}={(ROOT / PROTO).parent}", f"-I{known}", *outputs, f"{FOLDER}/verdicts.proto"]
@@ -56,11 +56,11 @@ def test_what_is_generated_is_what_the_proto_gives(tmp_path: Path) -> None:
         == 0
     )
     for name in GENERATED:
-        assert (tmp_path / name).read_text() == (ROOT / name).read_text(), "make proto"
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text(), "run: make proto"
 
 
 def document_fields(document: Any) -> dict[str, tuple[Any, bool]]:
-    """Fields of a document: what each holds, and whether it may have no value."""
+    """Return the fields of a document: the type of each, and whether it may have no value."""
     if isinstance(document, type) and issubclass(document, BaseModel):
         annotations = {name: field.annotation for name, field in document.model_fields.items()}
     else:
@@ -79,7 +79,7 @@ def _unwrapped(annotation: Any, missing: bool = False) -> tuple[Any, bool]:
 
 
 def differences(message: Descriptor, document: Any, place: str = "") -> list[str]:
-    """Fields that one has and the other has not, or that can be without a value in one only."""
+    """Return fields that only one has, or that may lack a value in only one."""
     fields = document_fields(document)
     found = [f"{place}/{name}" for name in set(message.fields_by_name) ^ (set(fields) - {"version"})]
     for field in (field for field in message.fields if field.name in fields):
@@ -97,7 +97,7 @@ def test_the_messages_are_the_documents() -> None:
     messages = verdicts_pb2.DESCRIPTOR.message_types_by_name
     assert differences(messages["Verdict"], VerdictDocument) == []
     assert differences(messages["Snapshot"], SnapshotDocument) == []
-    assert differences(messages["Suspect"], VerdictDocument) != []  # it sees what differs
+    assert differences(messages["Suspect"], VerdictDocument) != []  # differences are found
 
 
 def test_a_verdict_arrives_whole() -> None:
@@ -124,7 +124,7 @@ def test_a_verdict_arrives_whole() -> None:
     assert came["incidents"][0]["headline"].startswith("shop/cart is slow for shop/web: ")
 
 
-def test_what_is_not_known_is_absent() -> None:
+def test_unknown_values_are_absent() -> None:
     warming = Verdict(AT.ToDatetime(tzinfo=UTC), 1, Status.WARMING_UP, 0.0, float("inf"), 0.1, (), ())
     message = verdict_message(encode_verdict(warming).model_dump_json().encode())
     assert not message.HasField("threshold")
@@ -192,7 +192,7 @@ def test_every_problem_has_a_grpc_status() -> None:
     assert {row.status for row in (*ANSWERS.values(), UNEXPECTED)} <= STATUS.keys()
 
 
-async def test_who_comes_late_finds_the_newest_and_no_queue() -> None:
+async def test_a_late_watcher_gets_the_newest_verdict_without_a_queue() -> None:
     newest = Newest()
     waiting = asyncio.create_task(newest.after(0))
     await asyncio.sleep(0)

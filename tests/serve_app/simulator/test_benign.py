@@ -1,4 +1,4 @@
-"""Everything benign at once must not brown out by itself."""
+"""All benign behaviour together must not cause a brownout."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,7 +18,7 @@ LENGTH = 240
 
 
 def by_service(snapshots: Iterable[MeshSnapshot]) -> dict[str, np.ndarray]:
-    """``[T, 7]`` of each service, NaN while it is not there or a metric not observed."""
+    """Return metrics ``[T, 7]`` of each service; NaN while it does not exist or a metric is not observed."""
     series: dict[str, np.ndarray] = {}
     for t, snapshot in enumerate(snapshots):
         values = np.where(snapshot.node_observed, snapshot.node_features, np.nan)
@@ -28,7 +28,7 @@ def by_service(snapshots: Iterable[MeshSnapshot]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_churn_crowds_and_batches_together_brown_nothing_out(seed: int) -> None:
+def test_churn_crowds_and_batches_together_cause_no_brownout(seed: int) -> None:
     spec = MeshSpec(services=80, seed=seed, without_resources=0.0, dropout=0.0, hiccups_per_hour=0.0)
     _, changes = plan_scenario(spec, [], seed, snapshots=LENGTH, churn_per_hour=120.0)
     assert len(changes) > 80
@@ -46,6 +46,6 @@ def test_churn_crowds_and_batches_together_brown_nothing_out(seed: int) -> None:
         assert not lasting.any(), f"{name} fails for three snapshots"
         assert np.nanmax(series[:, CPU]) < 0.95
         slower.append(np.nanmedian(series[:, P50]) / np.nanmedian(usual[:, P50]))
-    # Who calls a service that is new is slower from then on, and rightly so.
+    # A caller of a new service is slower from then on, which is correct.
     assert np.quantile(slower, 0.9) < 1.3
     assert max(slower) < 5

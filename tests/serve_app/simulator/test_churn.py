@@ -1,4 +1,4 @@
-"""Services that come and go, canaries and drains: what a mesh shows of them, and that they harm no service."""
+"""New and retired services, canaries and drains: their effects on a mesh, without harm to any service."""
 
 from dataclasses import replace
 from itertools import islice
@@ -31,7 +31,7 @@ def calm() -> list[MeshSnapshot]:
     return run()
 
 
-def test_latent_services_and_calls_do_not_show_until_something_wakes_them(calm: list[MeshSnapshot]) -> None:
+def test_latent_services_and_calls_are_hidden_until_they_start(calm: list[MeshSnapshot]) -> None:
     assert MESH.topology.latent.sum() >= 5
     ordinary = {name for name, latent in zip(NAMES, MESH.topology.latent, strict=True) if not latent}
     assert len(ordinary) == SPEC.services
@@ -40,7 +40,7 @@ def test_latent_services_and_calls_do_not_show_until_something_wakes_them(calm: 
         assert snapshot.num_edges == (~MESH.topology.latent_calls).sum()
 
 
-def test_swapping_the_calls_of_a_misroute_leaves_every_rate_as_it_was() -> None:
+def test_swapping_the_calls_of_a_misroute_changes_no_rate() -> None:
     one, two, wrong, other = MESH.misroutes.T
     topology = MESH.topology
     flow = MESH.usual_rate[topology.source] * topology.calls_per_request
@@ -92,7 +92,7 @@ def test_a_drained_node_restarts_replicas_of_several_services(calm: list[MeshSna
     assert (memory[1] < memory[0] - 1e-4).sum() >= 2
 
 
-def test_what_a_mesh_has_no_room_for_is_refused() -> None:
+def test_a_change_without_a_possible_place_is_refused() -> None:
     simulator = Simulator(SPEC)
     stream = simulator.snapshots()
     list(islice(stream, 3))
@@ -106,7 +106,7 @@ def test_what_a_mesh_has_no_room_for_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 5, 8])
-def test_heavy_churn_of_every_kind_browns_nothing_out(seed: int) -> None:
+def test_heavy_churn_of_every_kind_causes_no_brownout(seed: int) -> None:
     spec = replace(SPEC, services=120, seed=seed)
     changes = plan_churn(build_mesh(spec), np.random.default_rng(seed), 240, 120.0)
     assert {c.kind for c in changes} >= {"deploy", "scale_out", "scale_in", "canary", "node_drain", "new_service"}

@@ -27,11 +27,11 @@ from serve_app.simulator.scenario import SOON, plan_scenario
 from serve_app.simulator.simulator import Simulator
 
 SPEC = MeshSpec(seed=1, hiccups_per_hour=0.0)
-TICKS = 20  # of a fault
+TICKS = 20  # duration of a fault
 
 
 def plan_faults(seed: int = 1) -> tuple[MeshSpec, list[Fault]]:
-    """Every kind at every level, one after the other."""
+    """Return every kind at every level, one after another."""
     spec = replace(SPEC, seed=seed)
     mesh = build_mesh(spec)
     rng = np.random.default_rng(seed)
@@ -59,7 +59,7 @@ def all_kinds() -> tuple[list[Fault], list[MeshSnapshot], list[MeshSnapshot], di
     return faults, with_faults, without, comparison.effects()
 
 
-def test_before_a_fault_nothing_differs_to_the_bit(
+def test_before_a_fault_all_values_are_identical(
     all_kinds: tuple[list[Fault], list[MeshSnapshot], list[MeshSnapshot], dict[Fault, Effect]],
 ) -> None:
     faults, with_faults, without, _ = all_kinds
@@ -79,24 +79,26 @@ def test_a_fault_shows_and_ends_and_is_worse_at_a_higher_level(
         found = effects[fault]
         may_be_named = {mesh.topology.node_ids[i] for i in possible_culprits(mesh, position, fault)}
         assert fault.service in may_be_named
-        assert may_be_named & set(found.affected), "nobody who may be named is affected"
+        assert may_be_named & set(found.affected), "no possible culprit is affected"
         assert found.sigmas >= AFFECTED
         assert fault.end <= found.recovered <= fault.end + 2 * TICKS
         assert len(found.affected) < 0.7 * len(mesh.topology.node_ids)
 
 
-def test_a_misroute_leaves_every_service_as_it_was() -> None:
+def test_a_misroute_does_not_change_services() -> None:
     mesh = build_mesh(SPEC)
     caller = mesh.topology.node_ids[int(candidates(mesh, "misroute")[0])]
     fault = Fault("misroute", caller, 40, 60, 1.0)
     with_fault, without, comparison = run(SPEC, [fault])
-    assert comparison.effects()[fault].sigmas >= AFFECTED, "the calls show it"
+    assert comparison.effects()[fault].sigmas >= AFFECTED, "the calls show the misroute"
     spell = slice(fault.start + 2, fault.end)
     rates, usual = (
         np.stack([s.node_features[:, 0] for s in part[spell]]).mean(axis=0) for part in (with_fault, without)
     )
     busy = usual > 5
-    assert np.abs(np.log(rates[busy] / usual[busy])).max() < 0.35, "no rate leaves what traffic does by itself"
+    assert np.abs(np.log(rates[busy] / usual[busy])).max() < 0.35, (
+        "every rate stays within the usual variation of traffic"
+    )
     errors, before = (
         np.stack([s.node_features[:, 1] for s in part[spell]]).mean(axis=0) for part in (with_fault, without)
     )
@@ -148,8 +150,8 @@ def test_a_plan_spaces_its_faults_and_keeps_churn_apart_from_them() -> None:
     assert plan_scenario(SPEC, (), 7, **arguments)[1] == changes
 
 
-def test_that_a_change_was_near_says_little() -> None:
-    """Reasons near faults are those of changes anywhere, and most changes have no fault after them."""
+def test_a_nearby_change_is_weak_evidence_for_a_fault() -> None:
+    """Changes near faults have the same reasons as other changes, and most changes precede no fault."""
     near: list[str] = []
     everywhere: list[str] = []
     followed = total = 0

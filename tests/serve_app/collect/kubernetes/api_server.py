@@ -1,7 +1,7 @@
-"""An API server that knows Events and nothing else: lists in pages, watches from a version, bookmarks, and forgets.
+"""An API server for Events only: lists in pages, watches from a version, bookmarks, and compaction.
 
-It speaks the protocol that client-go speaks (https://kubernetes.io/docs/reference/using-api/api-concepts/): a list has
-a version, a watch goes on from one, line by line, and a version that is too old is 410, as a status or as a line.
+It uses the protocol of client-go (https://kubernetes.io/docs/reference/using-api/api-concepts/). A list has a version,
+and a watch continues from a version, line by line. A version that is too old gives 410, as a status or as a line.
 """
 
 import json
@@ -29,7 +29,7 @@ def event(
     count: int = 1,
     kind: str = "Pod",
 ) -> dict[str, Any]:
-    """As a kubelet writes it."""
+    """Return an Event in the format of a kubelet."""
     last = datetime.now(UTC) - timedelta(seconds=age_seconds)
     return {
         "apiVersion": "v1",
@@ -53,16 +53,16 @@ def _second(at: datetime) -> str:
 
 @dataclass
 class ApiServer:
-    """What it has, and how it behaves.
+    """The server's Events and its behaviour.
 
     Attributes:
-        token: that it lets in.
-        allowed: whoever is let in may read Events.
+        token: that it accepts.
+        allowed: whether a client with the token may read Events.
         page: most events in one reply.
-        gone_as_status: a version that is too old is told by HTTP's status, else by a line.
-        bodies: whole bodies that the next requests get, whatever they ask for.
-        asked: query of each request that was let in.
-        said: what is sent to watchers: version and line; None ends the connection where it stands.
+        gone_as_status: a version that is too old gives HTTP status 410, else a line.
+        bodies: whole bodies of the next answers, for any request.
+        asked: query of each accepted request.
+        said: versions and lines for watchers; None breaks the connection at that place.
     """
 
     token: str = TOKEN
@@ -80,7 +80,7 @@ class ApiServer:
     watchers: int = 0
 
     def tell(self, one: dict[str, Any], what: str = "ADDED") -> None:
-        """An event happens; every watcher hears of it."""
+        """Add an event and send it to every watcher."""
         with self.more:
             self.version += 1
             one = {**one, "metadata": {**one["metadata"], "resourceVersion": str(self.version)}}
@@ -88,7 +88,7 @@ class ApiServer:
             self._say(json.dumps({"type": what, "object": one}).encode() + b"\n")
 
     def bookmark(self) -> None:
-        """Nothing happened that a watcher would hear of, but time has gone on."""
+        """Raise the version without an event, and send a bookmark."""
         with self.more:
             self.version += 50
             mark = {"kind": "Event", "apiVersion": "v1", "metadata": {"resourceVersion": str(self.version)}}
@@ -100,7 +100,7 @@ class ApiServer:
             self._say(line)
 
     def forget(self) -> None:
-        """What was before is compacted away."""
+        """Compact: forget all earlier versions."""
         with self.more:
             self.version += 1
             self.oldest = self.version
@@ -169,7 +169,7 @@ class _Request(BaseHTTPRequestHandler):
         try:
             self._follow(api, version)
         except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True  # the watcher has gone
+            self.close_connection = True  # the client has closed the watch
         finally:
             with api.more:
                 api.watchers -= 1
@@ -180,10 +180,10 @@ class _Request(BaseHTTPRequestHandler):
         while (line := self._next_line(api, place)) is not None:
             self._chunk(line)
             place += 1
-        self.close_connection = True  # no last chunk: it breaks
+        self.close_connection = True  # without the last chunk, so the connection breaks
 
     def _next_line(self, api: ApiServer, place: int) -> bytes | None:
-        """What is said there, as soon as it is."""
+        """Wait for the line at this place, and return it."""
         with api.more:
             api.more.wait_for(lambda: len(api.said) > place or self.server.ending)
             return None if self.server.ending else api.said[place][1]
@@ -203,7 +203,7 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Not into the output of the tests."""
+        """Keep requests out of the output of the tests."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -214,7 +214,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def start_api(api: ApiServer, port: int = 0) -> Iterator[ApiServer]:
-    """It answers at ``api.url``, on a free port or on this one."""
+    """Run the server at ``api.url``, on a free port or on this one."""
     server = _Server(("127.0.0.1", port), _Request)
     server.api = api
     api.url = f"http://127.0.0.1:{server.server_address[1]}"

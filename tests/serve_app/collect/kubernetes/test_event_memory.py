@@ -1,4 +1,4 @@
-"""Which Events are kept, for how long, and whose they are."""
+"""Stored Events: which are kept, for how long, and for which services."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,17 +39,17 @@ def test_planned_and_uninformative_events_are_dropped(kind: str) -> None:
     assert len(memory_with(event(kind))) == 0
 
 
-def test_old_ones_are_not_kept_and_grow_old() -> None:
+def test_old_events_are_dropped_and_stored_events_expire() -> None:
     memory = memory_with(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
     assert len(memory) == 1
     now = datetime.now(UTC)
-    assert memory.find(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 is nobody's here
+    assert memory.find(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 serves no service here
     assert len(memory) == 1
     memory.find(SHOP, {}, now + KEPT_FOR)
     assert len(memory) == 0
 
 
-def test_one_that_comes_again_takes_its_own_place_and_the_oldest_give_way() -> None:
+def test_a_repeated_event_replaces_itself_and_the_oldest_are_dropped() -> None:
     memory = memory_with(*(event(uid=str(i % 7), count=i) for i in range(50)), most=5)
     events = memory.find(frozenset({"shop/cart-v1"}), {}, NOW)
     assert sorted(one.count for one in events) == [45, 46, 47, 48, 49]
@@ -147,7 +147,7 @@ def test_old_changes_are_still_shown_at_suspects() -> None:
     assert after.changes[2] == known
 
 
-def test_it_is_on_the_wire_and_in_the_alert_and_is_called_what_it_is() -> None:
+def test_an_event_is_in_the_document_and_in_the_alert() -> None:
     incident = an_incident(5, "shop/cart")
     verdict = add_context(a_verdict(incident), [], [an_event("shop/cart", 6)])
     (document,) = encode_verdict(verdict).incidents
@@ -168,7 +168,7 @@ def test_it_is_on_the_wire_and_in_the_alert_and_is_called_what_it_is() -> None:
         (15, 2, "BackOff of shop/cart, 2 times since 10 min before it began"),
     ],
 )
-def test_when_it_was(minutes: float, count: int, text: str) -> None:
+def test_the_text_of_the_time(minutes: float, count: int, text: str) -> None:
     at = NOW - timedelta(minutes=minutes)
     one = ClusterEvent("BackOff", "shop/cart", "Pod x", "", at, at, count)
     assert event_text(one, NOW - timedelta(minutes=5)) == text

@@ -1,4 +1,4 @@
-"""The rights that Events take, as they are shipped: those that the watch uses, and no more."""
+"""The shipped role grants exactly the rights that the watch of Events uses."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Events of Kubernetes over a real connection, from a server that behaves and from one that does not."""
+"""Events of Kubernetes over a real connection, from a correct server and from faulty ones."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ SERVES: dict[Key, list[Key]] = {("shop", "cart-v1"): [("shop", "cart")]}
 async def start_watch(
     url: str, folder: Path, *, namespace: str = "", lasting: float = 0.05
 ) -> AsyncIterator[EventWatch]:
-    """A watch that runs; its token is in a file."""
+    """Run a watch whose token is in a file."""
     (folder / "token").write_text(TOKEN)
     one = EventWatch("shop", Endpoint(url, bearer_token_file=folder / "token"), namespace, QUICK, lasting)
     task = asyncio.create_task(one.run())
@@ -42,7 +42,7 @@ async def start_watch(
 
 
 def event_names(one: EventWatch) -> list[str]:
-    """Kind and service, the oldest first."""
+    """Return kind and service of each event, the oldest first."""
     return [f"{found.kind} {found.service}" for found in reversed(one.find(SHOP, SERVES))]
 
 
@@ -71,7 +71,7 @@ async def test_past_and_new_events_are_received(tmp_path: Path) -> None:
     }
 
 
-async def test_one_namespace_is_asked_for_alone(tmp_path: Path) -> None:
+async def test_a_watch_of_one_namespace_asks_only_for_it(tmp_path: Path) -> None:
     api = ApiServer()
     with start_api(api):
         async with start_watch(api.url, tmp_path, namespace="shop") as one:
@@ -82,10 +82,10 @@ async def test_one_namespace_is_asked_for_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rest", [None, b'{"type": "ADDED", "object": {"reason": "BackOff", "metadata": {"resourceVe'])
-async def test_a_connection_that_breaks_is_gone_on_with(
+async def test_a_watch_resumes_after_a_broken_connection(
     tmp_path: Path, rest: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Between two lines, or within one: what came whole is heard once, what did not is not, and nothing is listed."""
+    """It breaks between two lines or within one. Whole lines count once, partial lines do not. No list is needed."""
     api = ApiServer()
     with start_api(api):
         async with start_watch(api.url, tmp_path) as one:
@@ -102,11 +102,11 @@ async def test_a_connection_that_breaks_is_gone_on_with(
     assert event_names(one) == ["Unhealthy shop/cart", "Killing shop/web"]
     assert state.following
     assert state.outcomes == {"listed": 1, "watched": 2, "broken": 1}
-    assert not caplog.records  # it is no news
+    assert not caplog.records  # a known event
     assert api.asked[-1]["resourceVersion"] == "101"
 
 
-async def test_bookmarks_move_on_where_nothing_happens(tmp_path: Path) -> None:
+async def test_bookmarks_advance_the_version_without_events(tmp_path: Path) -> None:
     api = ApiServer()
     with start_api(api):
         async with start_watch(api.url, tmp_path) as one:
@@ -134,7 +134,7 @@ async def test_an_expired_watch_lists_again(tmp_path: Path, as_status: bool) -> 
     assert one.state.outcomes["gone"] >= 1
 
 
-async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_is(
+async def test_without_permission_one_line_is_logged_and_the_watch_starts_once_permitted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = ApiServer(allowed=False)
@@ -153,7 +153,7 @@ async def test_without_permission_one_line_is_logged_and_it_goes_on_when_there_i
     assert "deploy/kubernetes/events.yaml" in warned[0]
 
 
-async def test_forbidden_is_asked_again_rarely(tmp_path: Path) -> None:
+async def test_a_forbidden_watch_is_retried_rarely(tmp_path: Path) -> None:
     api = ApiServer(token="another")
     with start_api(api):
         began = time.monotonic()
@@ -169,12 +169,12 @@ async def test_forbidden_is_asked_again_rarely(tmp_path: Path) -> None:
     )
 
 
-async def test_without_a_server_one_line_is_logged_and_it_is_found_when_it_comes(
+async def test_without_a_server_one_line_is_logged_and_the_watch_starts_with_the_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = ApiServer()
     with start_api(api):
-        url = api.url  # and it is gone
+        url = api.url  # then it is down
     async with start_watch(url, tmp_path) as one:
         await eventually(lambda: one.state.outcomes.get("unreachable", 0) >= 4)
         warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -186,7 +186,7 @@ async def test_without_a_server_one_line_is_logged_and_it_is_found_when_it_comes
             await eventually(lambda: one.state.following and not one.state.problem)
 
 
-async def test_a_file_that_is_missing_ends_nothing(tmp_path: Path) -> None:
+async def test_a_missing_file_does_not_end_the_watch(tmp_path: Path) -> None:
     """Outside a cluster there is no token."""
     one = EventWatch(
         "shop", Endpoint("http://127.0.0.1:9", bearer_token_file=tmp_path / "none"), permanent_seconds=0.01
@@ -259,9 +259,7 @@ async def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytes
         (200, b'{"items": 3}', "broken"),
     ],
 )
-async def test_an_answer_that_is_none_is_asked_for_again(
-    tmp_path: Path, status: int, body: bytes, outcome: str
-) -> None:
+async def test_an_invalid_answer_is_requested_again(tmp_path: Path, status: int, body: bytes, outcome: str) -> None:
     api = ApiServer(bodies=[(status, body)])
     api.tell(event("Unhealthy"))
     with start_api(api):
@@ -284,17 +282,19 @@ async def test_an_expired_page_restarts_the_list(tmp_path: Path) -> None:
             assert one.state.outcomes == {"gone": 1, "listed": 1, "watched": 1}
 
 
-async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_rush(tmp_path: Path) -> None:
+async def test_a_server_that_ends_every_watch_at_once_is_asked_with_increasing_waits(tmp_path: Path) -> None:
     api = ApiServer()
     api.bodies = [(200, b'{"metadata": {"resourceVersion": "1"}}'), *[(200, b"")] * 500]
     began = time.monotonic()
     with start_api(api):
         async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: one.state.outcomes.get("watched", 0) >= 20)
-            assert time.monotonic() - began >= 16 * QUICK.longest_seconds / 2, "from the fourth on, the wait is longest"
+            assert time.monotonic() - began >= 16 * QUICK.longest_seconds / 2, (
+                "from the fourth request on, the wait is at its maximum"
+            )
 
 
-def test_nothing_is_watched_unasked() -> None:
+def test_events_are_watched_only_if_configured() -> None:
     text = PrometheusInstruments().text(collected=[CollectorState("shop")]).decode()
     assert "events_followed{" not in text
     assert "event_watches_total{" not in text

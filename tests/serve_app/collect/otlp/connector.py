@@ -15,7 +15,7 @@ Call = tuple[str, str]  # client, server
 
 @dataclass
 class Connector:
-    """The counters of one collector, cumulative as the connector sends them.
+    """The cumulative counters of one collector.
 
     Attributes:
         start: Unix time, s.
@@ -31,14 +31,14 @@ class Connector:
     buckets: dict[Call, list[int]] = field(default_factory=dict)
 
     def observe(self, call: Call, requests: int, *, failures: int = 0, bucket: int = 0) -> None:
-        """Count requests, all of them in one bucket of the latency."""
+        """Count requests, all in one bucket of the latency."""
         self.requests[call] = self.requests.get(call, 0) + requests
         if failures:
             self.failures[call] = self.failures.get(call, 0) + failures
         self.buckets.setdefault(call, [0] * (len(BOUNDS) + 1))[bucket] += requests
 
     def flush(self, at: float) -> ExportMetricsServiceRequest:
-        """The counters at a time, s of Unix time."""
+        """Return the counters at a Unix time in s."""
         request = ExportMetricsServiceRequest()
         metrics = request.resource_metrics.add().scope_metrics.add().metrics
         for name, counts in (("total", self.requests), ("failed_total", self.failures)):
@@ -64,7 +64,7 @@ class Connector:
 
 
 def as_delta(now: ExportMetricsServiceRequest, last: ExportMetricsServiceRequest) -> ExportMetricsServiceRequest:
-    """The increase between two flushes with the same series, as an exporter with delta temporality sends it."""
+    """Return the increase between two flushes with the same series, for an exporter with delta temporality."""
     delta = ExportMetricsServiceRequest()
     delta.CopyFrom(now)
     for metric, before in zip(_metrics(delta), _metrics(last), strict=True):
@@ -81,7 +81,7 @@ def as_delta(now: ExportMetricsServiceRequest, last: ExportMetricsServiceRequest
 
 
 def split(request: ExportMetricsServiceRequest, parts: int) -> Sequence[ExportMetricsServiceRequest]:
-    """The same metrics in several requests, as a batch processor sends them."""
+    """Split metrics into several requests, as a batch processor does."""
     found = [ExportMetricsServiceRequest() for _ in range(parts)]
     lists = [one.resource_metrics.add().scope_metrics.add().metrics for one in found]
     for i, metric in enumerate(_metrics(request)):

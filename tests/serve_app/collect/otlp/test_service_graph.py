@@ -1,4 +1,4 @@
-"""Metrics of a service graph, as a connector sends them, and the snapshots of their intervals."""
+"""Metrics of a service graph from a connector become a snapshot per interval."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ WEB_CART, CART_DB, USER_WEB = ("web", "cart"), ("cart", "db"), ("user", "web")
 
 
 def snapshots(requests: Iterable[ExportMetricsServiceRequest]) -> list[MeshSnapshot | None]:
-    """The snapshot that each request gives."""
+    """Return the snapshot of each request."""
     graph, found = ServiceGraph(), []
     for request in requests:
         points, _ = decode_metrics(request.SerializeToString(), PROTOBUF)
@@ -34,7 +34,7 @@ def snapshots(requests: Iterable[ExportMetricsServiceRequest]) -> list[MeshSnaps
 
 
 def calls(snapshot: MeshSnapshot | None) -> dict[tuple[str, str], list[float]]:
-    """Rate, error rate, p50 and p99 of each call."""
+    """Return rate, error rate, p50 and p99 of each call."""
     assert snapshot is not None
     names = [name.removeprefix("default/") for name in snapshot.node_ids]
     ends = [(names[a], names[b]) for a, b in snapshot.edge_index.T.tolist()]
@@ -63,7 +63,7 @@ def flushes(
 def test_an_interval_is_a_snapshot_with_rates_errors_and_latencies() -> None:
     nothing, still_nothing, snapshot = snapshots(flushes(3))
     assert nothing is None
-    assert still_nothing is None, "one flush has no rates: what it counts began before"
+    assert still_nothing is None, "one flush has no rates, because its counts began earlier"
     assert calls(snapshot) == {WEB_CART: pytest.approx([10.0, 0.1, 0.15, 0.199])}
     found = services(snapshot)
     assert found.keys() == {"web", "cart"}, "user is no service"
@@ -81,7 +81,7 @@ def test_a_flush_in_several_requests_is_one_snapshot() -> None:
 
 
 @pytest.mark.parametrize("jitter", [-0.4, 0.4])
-def test_every_flush_is_a_snapshot_though_it_comes_early_or_late(jitter: float) -> None:
+def test_every_flush_is_a_snapshot_even_if_early_or_late(jitter: float) -> None:
     connector, requests = Connector(), []
     for i in range(10):
         connector.observe(WEB_CART, 150)
@@ -103,7 +103,7 @@ def test_a_repeated_request_changes_nothing() -> None:
 
 
 def test_the_counters_of_several_collectors_add_up() -> None:
-    """The connector names no instance: only the start of counting tells its replicas apart."""
+    """The connector does not name its instance. Only the start of counting distinguishes its replicas."""
     first, second = flushes(4), flushes(4, Connector(start=BEGAN - 60))
     mixed = [request for pair in zip(first, second, strict=True) for request in pair]
     found = [one for one in snapshots(mixed) if one]
@@ -121,7 +121,7 @@ def test_after_a_restart_of_the_collector_one_interval_is_not_observed() -> None
     assert calls(found[-1])[WEB_CART][0] == pytest.approx(10.0)
 
 
-def test_counters_that_fall_without_a_new_start_began_again() -> None:
+def test_counters_that_fall_without_a_new_start_count_as_restarted() -> None:
     connector, again = Connector(start=0), Connector(start=0)
     requests = flushes(3, connector)
     for i in range(3, 6):
@@ -158,7 +158,7 @@ def test_a_call_without_requests_is_left_out_and_a_service_without_calls_stays()
 
 
 def test_the_calls_of_a_silent_collector_are_not_zero() -> None:
-    """They are not observed; the calls of the other collector are."""
+    """They are unobserved. The calls of the other collector are observed."""
     mesh, other = Connector(), Connector(start=BEGAN - 60)
     requests = []
     for i in range(5):
@@ -172,7 +172,7 @@ def test_the_calls_of_a_silent_collector_are_not_zero() -> None:
     assert services(found[-1]).keys() == {"web", "cart"}
 
 
-def test_series_that_no_one_sends_any_more_are_forgotten() -> None:
+def test_series_that_are_no_longer_sent_are_forgotten() -> None:
     old = Connector(start=BEGAN - 60)
     old.observe(CART_DB, 45)
     graph = ServiceGraph()
@@ -228,13 +228,13 @@ def test_a_broken_histogram_is_ignored(spoil: str) -> None:
     ("body", "media_type"),
     [(b"\x0a\xff", PROTOBUF), (b"{", JSON), (b"[]", JSON), (b'{"resourceMetrics": 1}', JSON), (b"[" * 10**5, JSON)],
 )
-def test_what_is_no_request_is_malformed(body: bytes, media_type: str) -> None:
+def test_a_body_that_is_no_request_is_malformed(body: bytes, media_type: str) -> None:
     with pytest.raises(MalformedDocument, match="expected an ExportMetricsServiceRequest"):
         decode_metrics(body, media_type)
 
 
 def tiny(metrics: int = 1, points: int = 0) -> bytes:
-    """A request with so many empty metrics, and so many empty points in the last one."""
+    """Return a request with this number of empty metrics, and of empty points in the last one."""
     request = ExportMetricsServiceRequest()
     scope = request.resource_metrics.add().scope_metrics.add()
     for _ in range(metrics):

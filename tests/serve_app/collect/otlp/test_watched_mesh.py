@@ -1,4 +1,4 @@
-"""A simulated mesh that is watched through the metrics of a connector alone: the fault is found."""
+"""The fault of a simulated mesh is found from the metrics of a connector alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def observe(connector: Connector, snapshot: MeshSnapshot) -> None:
 
 
 def watch(recording: Sequence[MeshSnapshot]) -> list[MeshSnapshot]:
-    """The snapshots that the metrics of a mesh give."""
+    """Return the snapshots made from the metrics of a mesh."""
     connector, graph, found = Connector(), ServiceGraph(), []
     for snapshot in recording:
         observe(connector, snapshot)

@@ -1,6 +1,6 @@
-"""Controllers of a mesh, followed from snapshot to snapshot: what kube-state-metrics would say of them.
+"""Controllers of a mesh at each snapshot, with the values that kube-state-metrics would report.
 
-A service has one workload, of another name, so that who serves whom is read and not guessed.
+A service has one workload with another name, so the link between them must be read and cannot be guessed.
 """
 
 from collections.abc import Mapping
@@ -11,25 +11,25 @@ from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.workloads import Controller, Controllers
 from serve_app.simulator.events.wiring import CANARY_SHARES, STAGE_TICKS
 
-REPLICAS = 3  # unless a number is configured
+REPLICAS = 3  # default number of replicas
 CANARY = "-canary"
-PROMOTED = STAGE_TICKS * len(CANARY_SHARES)  # snapshots after a canary began, when its service becomes the new version
-EMPTIED = 20  # snapshots after which a workload that was scaled to nothing is deleted
+PROMOTED = STAGE_TICKS * len(CANARY_SHARES)  # snapshots from the start of a canary to the update of its service
+EMPTIED = 20  # snapshots after which a workload that was scaled to zero is deleted
 
 
 def workload_of(node_id: str) -> Key:
-    """Namespace and name of the workload that serves a service."""
+    """Return namespace and name of the workload of a service."""
     namespace, name = node_id.split("/", 1)
     return namespace, f"{name}-v1"
 
 
 @dataclass
 class Cluster:
-    """What its controllers want, from what is announced of a mesh.
+    """The desired state of a mesh's controllers, from announced changes.
 
     Attributes:
-        empties: a workload to be retired is scaled to nothing first and deleted later; else it is deleted at once.
-        controllers: now.
+        empties: a workload to be retired is first scaled to zero and deleted later; else it is deleted at once.
+        controllers: current state.
     """
 
     empties: bool = False
@@ -38,11 +38,11 @@ class Cluster:
     _canaries: dict[str, int] = field(default_factory=dict)
 
     def after(self, snapshot: MeshSnapshot, wanted: Mapping[str, int] | None = None) -> Controllers:
-        """One snapshot later.
+        """Advance by one snapshot and return the controllers.
 
         Args:
-            snapshot: with what was announced.
-            wanted: replicas, by service; None: what is announced changes them.
+            snapshot: with the announced changes.
+            wanted: replicas by service; None: announced changes set them.
         """
         for name in snapshot.node_ids:
             if (key := workload_of(name)) not in self._retired:
@@ -73,7 +73,7 @@ class Cluster:
             self.controllers[key] = replace(changed, desired=0)
 
     def _follow_canaries(self, snapshot: MeshSnapshot) -> None:
-        """A canary is a workload of its own while it is there; its service is deployed again when it was promoted."""
+        """Follow a canary. While it exists it is a workload of its own. Its service is deployed when it is promoted."""
         there = {name for name in snapshot.node_ids if name.endswith(CANARY)}
         for name in self._canaries.keys() - there:
             del self.controllers[workload_of(name)], self._canaries[name]

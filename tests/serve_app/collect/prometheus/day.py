@@ -1,8 +1,8 @@
-"""Days of a simulated mesh as its operators see them: collected through a Prometheus, scored, and reported.
+"""Days of a simulated mesh as its operators would see them: collected through a Prometheus, scored, and alerted.
 
     simulator -> its cluster's controllers -> what a Prometheus would answer -> source -> pipeline -> alerts
 
-All of the service's own path but HTTP, which other tests go: a day is 5,760 snapshots of 20 queries.
+This is the whole path of the service, except HTTP, which other tests cover: a day is 5,760 snapshots of 20 queries.
 """
 
 from collections import deque
@@ -30,14 +30,14 @@ from serve_app.simulator.simulator import Simulator
 from tests.serve_app.collect.prometheus.cluster import CANARY, Cluster, workload_of
 from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
 
-CORDONED = 6  # snapshots for which a node that is drained takes no new pods
-NEAR = 16  # snapshots after a change for which a page beside it counts as its doing: a slow rollout, and as much again
+CORDONED = 6  # snapshots for which a drained node takes no new pods
+NEAR = 16  # an alert this many snapshots after a nearby change counts as caused by it: twice a slow rollout
 CANARY_TAKES = STAGE_TICKS * len(CANARY_SHARES) + RETURN_TICKS
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An alert, the snapshot in which it was told, and the services that it is about."""
+    """An alert, the index of its snapshot, and its services."""
 
     index: int
     alert: Alert
@@ -46,13 +46,13 @@ class Opened:
 
 @dataclass
 class Day:
-    """What happened.
+    """Changes and alerts of a day.
 
     Attributes:
         made: changes as people made them, with the snapshot in which they began.
-        told: changes as they were read from kube-state-metrics.
+        collected: changes read from kube-state-metrics.
         opened: alerts.
-        neighbours: of each service, whom it calls and who calls it.
+        neighbours: callers and callees of each service.
     """
 
     made: list[tuple[int, PlannedChange]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Day:
     neighbours: dict[str, set[str]] = field(default_factory=dict)
 
     def beside_changes(self) -> list[Opened]:
-        """Alerts about a service that was being changed, or about one next to it."""
+        """Return alerts about a service that was being changed, or about one of its neighbours."""
         return [one for one in self.opened if any(self._beside(one, at, change) for at, change in self.made)]
 
     def _beside(self, one: Opened, at: int, change: PlannedChange) -> bool:
@@ -71,7 +71,7 @@ class Day:
 
 
 class _Answering(Prometheus):
-    """A Prometheus that is asked without a connection."""
+    """A Prometheus that answers without a connection."""
 
     def __init__(self, mesh: IstioMesh) -> None:
         self._mesh = mesh
@@ -81,7 +81,7 @@ class _Answering(Prometheus):
         return {name: QueryAnswer(self._samples(name, snapshot)) for name in queries}
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: there is no connection."""
 
     def _samples(self, name: str, snapshot: MeshSnapshot | None) -> Samples:
         of, _, what = name.partition("/")
@@ -99,14 +99,14 @@ def simulate_day(
     empties: bool = False,
     late: int = 0,
 ) -> Day:
-    """A mesh, changed and disturbed as planned.
+    """Simulate a mesh with these changes and faults.
 
     Args:
         spec: of the mesh.
         changes, faults: by snapshot.
-        snapshots: how many.
-        empties: retired workloads are scaled to nothing and deleted later; else deleted at once.
-        late: snapshots by which kube-state-metrics is behind: it is scraped more rarely than the mesh.
+        snapshots: their number.
+        empties: retired workloads are scaled to zero and deleted later; else deleted at once.
+        late: delay of kube-state-metrics in snapshots, because it is scraped less often than the mesh.
     """
     simulator = Simulator(spec, faults, changes, snapshots)
     now: dict[float, MeshSnapshot] = {}
@@ -139,7 +139,7 @@ def simulate_day(
 
 
 def _drained_workloads(simulator: Simulator, made: Sequence[tuple[int, PlannedChange]], index: int) -> set[str]:
-    """Workloads with a pod on a node that is being drained."""
+    """Return workloads with a pod on a node that is being drained."""
     found: set[str] = set()
     for at, change in made:
         if change.kind == "node_drain" and index < at + CORDONED:

@@ -1,4 +1,4 @@
-"""A Prometheus that knows a mesh in Istio's words, from snapshots: what is polled must be what went in."""
+"""A Prometheus with Istio's metrics of a mesh, from snapshots. A poll must return the same snapshots."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Que
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
 
 ISTIO = KNOWN["istio"]
-REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls have alike
+REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls share
 
 
 RULES = recording_rules(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
 
 
 def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Role]:
-    """Which query is which."""
+    """Return kind and metric of each query, by its text."""
     kubernetes = {**RESOURCES, **CONTROLLERS, **OPTIONAL, **ANNOTATIONS}
     asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}
     assert ISTIO.serves is not None
@@ -34,16 +34,16 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> dict[str, Ro
 
 @dataclass
 class IstioMesh:
-    """Behaves like a Prometheus that scrapes this mesh.
+    """A Prometheus that scrapes this mesh.
 
     Attributes:
-        at: the snapshot of an instant.
+        at: returns the snapshot of an instant.
         broken: queries that answer 503.
-        altered: what is done to the samples of a query.
-        replicas: by workload: how many are wanted, and the generation of that decision.
-        annotations: by workload: ``mute`` and ``sensitivity``, as kube-state-metrics tells them.
-        recorded: calls that its recording rules have; None: there are no rules, or they are behind.
-        autoscaled: workloads whose number is an autoscaler's.
+        altered: functions that change the samples of a query.
+        replicas: desired number and generation, by workload.
+        annotations: ``mute`` and ``sensitivity`` from kube-state-metrics, by workload.
+        recorded: calls in its recording rules; None: there are no rules, or they are late.
+        autoscaled: workloads whose replicas an autoscaler sets.
         cordoned: workloads with a pod on a node that takes no new ones.
     """
 
@@ -62,7 +62,7 @@ class IstioMesh:
         if text == RULES.calls:
             request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
             return
-        if role is None:  # which kind of mesh is it?
+        if role is None:  # detection of the kind of mesh
             request.send(200, vector([({}, "7")] if 'reporter="destination"' in text else []))
             return
         self.asked.append(role)
@@ -147,6 +147,6 @@ def _calls(snapshot: MeshSnapshot) -> Iterator[tuple[dict[str, str], np.ndarray]
 
 
 def find_snapshot(snapshots: Sequence[MeshSnapshot]) -> Callable[[float], MeshSnapshot | None]:
-    """The snapshot of exactly this instant."""
+    """Return the snapshot of exactly this instant."""
     known = {round(one.observed_at.timestamp(), 3): one for one in snapshots}
     return lambda at: known.get(round(at, 3))

@@ -1,4 +1,4 @@
-"""A Prometheus that misbehaves as told, on a free port."""
+"""A Prometheus on a free port, with a behaviour that tests choose."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ Behaviour = Callable[["Request"], None]
 
 
 class Request(BaseHTTPRequestHandler):
-    """One query, with what a behaviour needs to answer it."""
+    """One query, with everything that a behaviour needs to answer it."""
 
     body: bytes
     query: dict[str, str]
@@ -26,7 +26,7 @@ class Request(BaseHTTPRequestHandler):
         try:
             self.server.behaviour(self)  # type: ignore[attr-defined]
         except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True  # who asked has gone: that is what these tests are about
+            self.close_connection = True  # the client has closed the connection, which these tests provoke
 
     def send(self, status: int, body: bytes, length: int | None = None) -> None:
         self.send_response(status)
@@ -36,11 +36,11 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Not into the output of the tests."""
+        """Keep requests out of the output of the tests."""
 
 
 def vector(samples: Samples, **more: Any) -> bytes:
-    """A success with an instant vector."""
+    """Return a successful answer with an instant vector."""
     result = [{"metric": labels, "value": [1700000000.123, value]} for labels, value in samples]
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}, **more}).encode()
 
@@ -63,7 +63,7 @@ def respond_after(seconds: float) -> Behaviour:
 
 
 def trickles(seconds: float) -> Behaviour:
-    """A byte now and then: every read from the socket is quick, the whole never ends."""
+    """Send a byte now and then. Every read from the socket is quick, but the answer never ends."""
 
     def behave(request: Request) -> None:
         body = vector([({"a": "b"}, "1")])
@@ -78,7 +78,7 @@ def trickles(seconds: float) -> Behaviour:
 
 @contextmanager
 def start_server(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
-    """A server on a free port that behaves so; ``asked`` has the queries that came."""
+    """Run a server with this behaviour on a free port. ``asked`` collects the queries."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
     server.daemon_threads = True
     server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Raw Envoy: whom a cluster's name means, and what of an expression reaches PromQL."""
+"""Raw Envoy: the services that cluster names mean, and quoted expressions in PromQL."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from serve_app.collect.prometheus.dialects import KNOWN, envoy
 from serve_app.collect.prometheus.frames import LabelReader
 
 
-def test_a_call_has_four_ends_though_its_series_has_a_cluster_too() -> None:
+def test_a_call_has_four_labels_for_its_ends_besides_the_cluster() -> None:
     query = envoy().calls["requests"]
     sample = (
         b'{"namespace":"shop","service":"web","envoy_cluster_name":"outbound_shop_cart",'
@@ -17,7 +17,7 @@ def test_a_call_has_four_ends_though_its_series_has_a_cluster_too() -> None:
     assert names.index.keys == [("shop", "web", "shop", "cart")]
 
 
-def test_requests_are_those_completed_since_a_dead_service_is_never_connected() -> None:
+def test_completed_requests_are_counted_because_a_dead_service_never_connects() -> None:
     dialect = envoy()
     for queries in (dialect.services, dialect.calls):
         assert "envoy_cluster_upstream_rq_completed" in queries["requests"].promql

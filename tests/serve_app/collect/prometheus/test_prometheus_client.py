@@ -1,4 +1,4 @@
-"""What a Prometheus may do to us, and what we make of it."""
+"""Faulty answers of a Prometheus, and how the client handles them."""
 
 import base64
 import socket
@@ -51,7 +51,7 @@ def test_a_query_travels_in_the_body_with_its_instant_and_deadline() -> None:
         (asked,) = server.asked  # type: ignore[attr-defined]
     assert answer.failed == ""
     assert (asked["query"], asked["time"]) == (long, "1772366400.000")
-    assert 1.5 < float(asked["timeout"]) <= 2.0  # "2.000s" Prometheus refuses
+    assert 1.5 < float(asked["timeout"]) <= 2.0  # Prometheus refuses "2.000s"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_a_query_travels_in_the_body_with_its_instant_and_deadline() -> None:
         (lambda r: r.send(200, b"[]"), "unreadable"),
         (standin.respond_with([({"a": "b"}, "much")]), "unreadable"),
         (lambda r: r.send(200, b'{"status":"success","data":{"resultType":"scalar","result":[]}}'), "unreadable"),
-        (lambda r: r.send(200, standin.vector([]), length=10_000), "unreadable"),  # ends before it should
+        (lambda r: r.send(200, standin.vector([]), length=10_000), "unreadable"),  # ends too early
         (lambda r: r.send(200, b"x" * 5000), "too_large"),
     ],
 )
-def test_what_is_no_answer_has_a_name_and_is_asked_once(behaviour: Behaviour, failed: str) -> None:
+def test_a_failed_query_has_a_named_reason_and_is_not_retried(behaviour: Behaviour, failed: str) -> None:
     with standin.start_server(behaviour) as server:
         prometheus = Prometheus(Endpoint(standin.url_of(server)), most_bytes=4000)
         answer = prometheus.ask({"q": "up"}, AT, 2.0)["q"]
@@ -96,14 +96,14 @@ def test_a_refused_connection_fails_at_once() -> None:
 
 
 @pytest.mark.parametrize("behaviour", [standin.respond_after(1.5), standin.trickles(0.05)])
-def test_a_deadline_is_of_the_whole_reply(behaviour: Behaviour) -> None:
+def test_a_deadline_holds_for_the_whole_reply(behaviour: Behaviour) -> None:
     began = time.monotonic()
     answer = query_once(behaviour, within=0.4)
     assert answer.failed == "late"
     assert time.monotonic() - began < 4 * TIME_FACTOR
 
 
-def test_one_slow_query_spoils_no_other() -> None:
+def test_one_slow_query_does_not_fail_the_others() -> None:
     def behave(request: Request) -> None:
         (standin.respond_after(1.0) if request.query["query"] == "slow" else standin.respond_with([({"a": "b"}, "1")]))(
             request
@@ -115,7 +115,7 @@ def test_one_slow_query_spoils_no_other() -> None:
 
 
 def test_polls_do_not_pile_up_on_a_prometheus_that_hangs() -> None:
-    """Two at a time: the third of each poll does not get its turn, and is not sent when its poll is over."""
+    """Two queries run at a time. The third of each poll has to wait, and is not sent after its poll has ended."""
     with standin.start_server(standin.respond_after(1.5)) as server:
         prometheus = Prometheus(Endpoint(standin.url_of(server)), at_once=2)
         answers = [prometheus.ask({"a": "a", "b": "b", "c": "c"}, AT, 0.2) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Two instants of a cluster, and what was decided in between."""
+"""Decisions of controllers between two instants of a cluster."""
 
 import pytest
 
@@ -15,7 +15,7 @@ BOTH: dict[Key, list[Key]] = {**SERVES, CART_2: [("shop", "cart")]}
 def find_changes(
     before: Controllers, now: Controllers, serves: dict[Key, list[Key]], later: dict[Key, list[Key]] | None = None
 ) -> list[tuple[str, str]]:
-    """Kind and service of what was decided; ``later``: who serves whom at the second instant."""
+    """Return kind and service of each change; ``later``: workloads by service at the second instant."""
     _, known = WorkloadState().update(before, serves, frozenset())
     changes, _ = known.update(now, serves if later is None else later, frozenset())
     return [(change.kind, change.service) for change in changes]
@@ -46,10 +46,10 @@ def test_one_workload(before: Controllers, now: Controllers, kinds: list[str]) -
 @pytest.mark.parametrize(
     ("before", "now", "kind"),
     [
-        ((3, None), (3, 1), "deploy"),  # a canary comes
-        ((3, 1), (3, None), "deploy"),  # and goes
-        ((3, 3), (0, 3), "deploy"),  # the old version is emptied, the new one stays
-        ((3, 3), (None, 3), "deploy"),  # or deleted
+        ((3, None), (3, 1), "deploy"),  # a canary starts
+        ((3, 1), (3, None), "deploy"),  # and ends
+        ((3, 3), (0, 3), "deploy"),  # the old version is scaled to zero, the new one stays
+        ((3, 3), (None, 3), "deploy"),  # or it is deleted
         ((3, 3), (None, None), "deletion"),
         ((3, 3), (0, 0), "retirement"),
         ((3, 1), (2, 2), "deploy"),  # replica by replica
@@ -60,7 +60,7 @@ def test_one_workload(before: Controllers, now: Controllers, kinds: list[str]) -
 def test_versions_beside_each_other_are_one_service(
     before: tuple[int | None, int | None], now: tuple[int | None, int | None], kind: str
 ) -> None:
-    """A version that goes while another stays must not mute the service, nor have it forgotten."""
+    """A version that ends while another stays must neither mute the service nor make the state forget it."""
     web = {("shop", "web"): of(1)}
     was, is_now = (
         web
@@ -70,8 +70,8 @@ def test_versions_beside_each_other_are_one_service(
     assert find_changes(was, is_now, BOTH) == [(kind, "shop/cart")]
 
 
-def test_who_served_whom_is_remembered_beyond_the_last_request() -> None:
-    """kube-state-metrics is scraped more rarely than a pod takes to end: its series are gone when this is told."""
+def test_workloads_of_a_service_are_remembered_beyond_the_last_request() -> None:
+    """kube-state-metrics is scraped rarely. A pod's series may be gone when its deletion is reported."""
     assert find_changes({CART: of(2), CART_2: of(1)}, {CART_2: of(1)}, SERVES, {}) == [("deletion", "shop/cart")]
 
 
@@ -81,7 +81,7 @@ def test_a_version_that_gets_its_first_traffic_is_a_deploy_of_the_service_it_ser
     assert find_changes(before, before, BOTH) == []
 
 
-def test_kube_state_metrics_that_is_away_decides_nothing_and_forgets_nothing() -> None:
+def test_while_kube_state_metrics_is_down_nothing_changes_and_nothing_is_forgotten() -> None:
     _, known = WorkloadState().update({CART: of(2)}, SERVES, frozenset())
     changes, known = known.update({}, {}, None)
     assert changes == []
@@ -117,7 +117,7 @@ def test_a_cordoned_node_is_reported_once_for_each_service_on_it() -> None:
     decided = {**mesh, ("shop", "web"): of(2, 2)}
     changes, known = known.update(decided, {}, frozenset({CART, ("shop", "web")}))
     assert [(c.kind, c.service) for c in changes] == [("scale_out", "shop/web"), ("node_drain", "shop/cart")]
-    assert known.update(decided, {}, None)[0] == []  # unknown now
+    assert known.update(decided, {}, None)[0] == []  # unknown in this poll
     changes, known = known.update(decided, {}, frozenset({CART, ("shop", "db")}))
     assert [(c.kind, c.service) for c in changes] == [("node_drain", "shop/db")]
 

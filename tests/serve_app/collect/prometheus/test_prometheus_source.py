@@ -1,4 +1,4 @@
-"""A mesh through a Prometheus that behaves, and through one that does not."""
+"""A mesh collected from a correct Prometheus, and from a faulty one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from tests.serve_app.collect.prometheus.standin import Samples
 
 SNAPSHOTS = list(Simulator(MeshSpec(services=30, calls_per_service=3.0, seed=5), snapshots=12).snapshots())
 FIRST = SNAPSHOTS[0].observed_at
-PATIENT = CollectorSettings(deadline_seconds=60)  # a busy machine is no reason for a hole
+PATIENT = CollectorSettings(deadline_seconds=60)  # a busy machine must not cause a gap
 
 
 @contextmanager
@@ -45,17 +45,17 @@ def snapshot_of(mesh: IstioMesh) -> MeshSnapshot:
 
 
 def column(snapshot: MeshSnapshot, metric: str) -> dict[str, float]:
-    """By service, NaN where not observed."""
+    """Return a metric by service; NaN if not observed."""
     place = NODE_METRICS.index(metric)
     values = np.where(snapshot.node_observed[:, place], snapshot.node_features[:, place], np.nan)
     return dict(zip(snapshot.node_ids, values.tolist(), strict=True))
 
 
 def assert_alike(came: MeshSnapshot, wanted: MeshSnapshot) -> None:
-    """The same services, calls and values, in any order."""
+    """Check for the same services, calls and values, in any order."""
     assert set(came.node_ids) == set(wanted.node_ids)
     for metric in NODE_METRICS:
-        if metric == "error_rate":  # the larger of two views: those of callers may be larger
+        if metric == "error_rate":  # the larger of two views: the callers' errors may be larger
             assert all(v >= column(wanted, metric)[k] - 1e-5 for k, v in column(came, metric).items())
             continue
         assert column(came, metric) == pytest.approx(column(wanted, metric), rel=1e-4, abs=1e-6, nan_ok=True), metric
@@ -68,23 +68,23 @@ def assert_alike(came: MeshSnapshot, wanted: MeshSnapshot) -> None:
     ]
     assert calls[0].keys() == {key for key, row in calls[1].items() if row[0] > 0}
     for key, row in calls[0].items():
-        failing = np.nan_to_num(calls[1][key][1])  # where no failure has a series there is none
+        failing = np.nan_to_num(calls[1][key][1])  # without a series of failures there are no errors
         wanted_row = np.concatenate([calls[1][key][:1], [failing], calls[1][key][2:]])
         np.testing.assert_allclose(row, wanted_row, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_polled_is_what_the_mesh_did() -> None:
+def test_a_poll_returns_the_snapshot_of_the_mesh() -> None:
     assert_alike(snapshot_of(IstioMesh(find_snapshot(SNAPSHOTS))), SNAPSHOTS[0])
 
 
-def test_an_instant_without_any_series_has_no_snapshot_and_says_so() -> None:
+def test_an_instant_without_any_series_has_no_snapshot_but_a_reason() -> None:
     with open_source(IstioMesh(lambda _: None)) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is None
     assert "at least one service" in poll.why
 
 
-def test_values_stand_in_for_a_failed_query_until_they_are_too_old() -> None:
+def test_old_values_replace_a_failed_query_until_they_are_too_old() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS))
     slow = (CALLS, "buckets")
     with open_source(mesh) as source:
@@ -111,7 +111,7 @@ def test_without_requests_there_is_no_snapshot_rather_than_an_empty_mesh(lost: t
     assert "overloaded" in poll.why
 
 
-def test_where_nothing_failed_there_is_no_series_and_no_error() -> None:
+def test_without_failures_there_is_no_series_and_no_error() -> None:
     snapshot = snapshot_of(IstioMesh(find_snapshot(SNAPSHOTS), altered={(SERVICES, "failures"): lambda _: []}))
     assert all(rate >= 0 for rate in column(snapshot, "error_rate").values())
     alone = snapshot_of(
@@ -123,7 +123,7 @@ def test_where_nothing_failed_there_is_no_series_and_no_error() -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
-def test_a_value_that_says_nothing_is_not_observed(value: str) -> None:
+def test_a_value_without_information_is_not_observed(value: str) -> None:
     def spoil(samples: Samples) -> Samples:
         return [(labels, value if i == 0 else text) for i, (labels, text) in enumerate(samples)]
 
@@ -135,8 +135,8 @@ def test_a_value_that_says_nothing_is_not_observed(value: str) -> None:
     assert np.isfinite(snapshot.node_features).all()
 
 
-def test_series_that_came_twice_are_one_service_and_those_without_a_name_none() -> None:
-    """As after a relabelling: for a while each service has a series under the old labels and one under the new."""
+def test_duplicate_series_are_one_service_and_series_without_a_name_none() -> None:
+    """After a relabelling each service has two series for a while: with the old and the new labels."""
 
     def twice(samples: Samples) -> Samples:
         return [*samples, *samples, ({"destination_service_namespace": "shop"}, "5"), ({}, "5")]
@@ -147,7 +147,7 @@ def test_series_that_came_twice_are_one_service_and_those_without_a_name_none() 
     assert column(snapshot, "request_rate") == pytest.approx(wanted, rel=1e-4)
 
 
-def test_a_dead_service_is_seen_by_those_who_call_it() -> None:
+def test_a_dead_service_is_seen_by_its_callers() -> None:
     dead = SNAPSHOTS[0].node_ids[int(np.bincount(SNAPSHOTS[0].edge_index[1]).argmax())]
     name = dead.split("/")[1]
 
@@ -181,7 +181,7 @@ def test_decisions_become_planned_changes_of_the_services_once() -> None:
             poll = source.poll(snapshot.observed_at)
             assert poll.snapshot is not None
             changes.append([(c.kind, c.service) for c in poll.snapshot.changes])
-        mesh.replicas = {}  # kube-state-metrics is away: no decision is known
+        mesh.replicas = {}  # kube-state-metrics is down: no decision is known
         away = source.poll(SNAPSHOTS[6].observed_at)
         mesh.replicas = {"shop/other": (1, 1)}
         back = source.poll(SNAPSHOTS[7].observed_at)
@@ -190,11 +190,13 @@ def test_decisions_become_planned_changes_of_the_services_once() -> None:
     assert away.snapshot is not None
     assert back.snapshot is not None
     assert away.snapshot.changes == ()
-    assert [(c.kind, c.service) for c in back.snapshot.changes] == [("deletion", leaving)]  # the other ran nothing
+    assert [(c.kind, c.service) for c in back.snapshot.changes] == [
+        ("deletion", leaving)
+    ]  # the other service had no workload
 
 
 def test_decisions_just_before_the_first_instant_are_reported() -> None:
-    """As after a restart of the collector, which goes on where it ended."""
+    """After a restart the collector resumes at its last instant."""
     service, decided_at = SNAPSHOTS[0].node_ids[3], SNAPSHOTS[4].observed_at
 
     def at(instant: float) -> MeshSnapshot | None:
@@ -208,7 +210,7 @@ def test_decisions_just_before_the_first_instant_are_reported() -> None:
     assert [(c.kind, c.service) for c in first.snapshot.changes] == [("deploy", service)]
 
 
-def test_pods_that_die_are_no_planned_change() -> None:
+def test_pods_that_crash_are_no_planned_change() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), replicas={f"{SNAPSHOTS[0].node_ids[0]}-v1": (2, 1)})
     with open_source(mesh) as source:
         source.poll(FIRST)
@@ -324,7 +326,7 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
     assert column(snapshot, "p99_latency")["shop/cart"] == pytest.approx(0.25)
 
 
-def test_the_doctor_says_what_is_missing_and_what_that_costs() -> None:
+def test_the_doctor_reports_missing_metrics_and_their_effect() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={(CALLS, "buckets")})
     with standin.start_server(mesh) as server:
         found = list(check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST))
@@ -332,6 +334,6 @@ def test_the_doctor_says_what_is_missing_and_what_that_costs() -> None:
     assert by["mesh"].outcome == "ok"
     assert by["calls buckets"].outcome == "warning"
     assert "root cause is found less often" in by["calls buckets"].remedy
-    assert by["kubernetes desired"].outcome == "warning"  # no series: planned scaling is not known
+    assert by["kubernetes desired"].outcome == "warning"  # no series: planned scaling is unknown
     assert by["services requests"].found.startswith("30 series")
     assert by["snapshot"].found.startswith("30 services")

@@ -1,4 +1,4 @@
-"""Vectors to columns, and quantiles from buckets."""
+"""Columns from vectors, and quantiles from buckets."""
 
 import json
 import math
@@ -25,13 +25,13 @@ def vector(samples: list[Sample]) -> Samples:
 
 
 def bucketed(counts: list[float], bounds: tuple[float, ...] = BOUNDS, **labels: str) -> list[Sample]:
-    """Cumulative counts at each bound."""
+    """Return cumulative counts at each bound."""
     bounds_as_text = [str(bound).replace("inf", "+Inf") for bound in bounds]
     return [sample(count, **labels, le=bound) for count, bound in zip(counts, bounds_as_text, strict=True)]
 
 
 def histogram_quantile(share: float, counts: list[float], bounds: tuple[float, ...]) -> float:
-    """One row as Prometheus does it (promql/quantile.go, bucketQuantile), step by step."""
+    """Compute one row as Prometheus does (promql/quantile.go, bucketQuantile), step by step."""
     total = counts[-1]
     if not total > 0:
         return math.nan
@@ -45,7 +45,7 @@ def histogram_quantile(share: float, counts: list[float], bounds: tuple[float, .
 
 
 @given(st.lists(st.lists(st.floats(0, 100), min_size=5, max_size=5), min_size=1, max_size=6), st.floats(0.01, 0.99))
-def test_quantiles_are_prometheus_own(counted: list[list[float]], share: float) -> None:
+def test_quantiles_are_equal_to_those_in_prometheus(counted: list[list[float]], share: float) -> None:
     rows = [np.cumsum(counts).tolist() for counts in counted]
     samples = [one for i, row in enumerate(rows) for one in bucketed(row, app=f"a{i}")]
     (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [share])
@@ -68,7 +68,7 @@ def test_rows_may_have_bounds_of_their_own_and_come_in_any_order() -> None:
     "samples",
     [
         bucketed([0, 0, 0, 0, 0], app="a"),  # no traffic
-        bucketed([1, 2], (0.1, 1.0), app="a"),  # no +Inf: their number is unknown
+        bucketed([1, 2], (0.1, 1.0), app="a"),  # no +Inf: the number of requests is unknown
         bucketed([math.nan] * 5, app="a"),
         [sample(1, app="a", le="often")],
     ],
@@ -83,7 +83,7 @@ def test_no_samples_are_no_rows() -> None:
     assert read_column(vector([]), LabelReader(("app",))).keys == ()
 
 
-def test_buckets_that_fall_by_a_rounding_are_cumulative_again() -> None:
+def test_buckets_that_fall_by_a_rounding_error_are_made_cumulative() -> None:
     (found,) = read_quantiles(vector(bucketed([5.0, 4.999999, 5.0, 5.0, 5.0], app="a")), BucketReader(("app",)), [0.99])
     assert found.values[0] <= 0.005
 
@@ -104,7 +104,7 @@ def test_names_are_read_once_and_a_constant_is_no_label() -> None:
     assert (len(names.known), len(names.index)) == (6, 3)
 
 
-def test_columns_are_laid_on_keys_by_number_or_by_name() -> None:
+def test_columns_are_aligned_with_keys_by_number_or_by_name() -> None:
     names = LabelReader(("app",))
     first = read_column(vector([sample(1, app="a"), sample(2, app="b")]), names)
     second = read_column(vector([sample(30, app="c"), sample(20, app="b")]), names)  # the same keys

@@ -1,4 +1,4 @@
-"""Recording rules: the shipped files are what the dialects say, and what is read is what is recorded."""
+"""Recording rules: the shipped files match the dialects, and queries read what the rules record."""
 
 import re
 from pathlib import Path
@@ -37,10 +37,10 @@ LARGE = CollectorSettings(deadline_seconds=60, recorded_from_calls=50)
 def test_the_shipped_file_is_what_the_command_prints(file: str, arguments: list[str]) -> None:
     printed = CliRunner().invoke(app, ["rules", *arguments])
     assert printed.exit_code == 0
-    assert (FOLDER / file).read_text() == printed.stdout, "dialects have changed: make rules"
+    assert (FOLDER / file).read_text() == printed.stdout, "dialects have changed, run: make rules"
 
 
-def test_names_keep_to_the_convention_and_none_is_given_twice() -> None:
+def test_names_follow_the_convention_and_are_unique() -> None:
     groups = yaml.safe_load(render_rules(KNOWN, 15, 60))["groups"]
     assert [group["name"] for group in groups] == [f"tagae-{name}" for name in KNOWN]
     assert {group["interval"] for group in groups} == {"15s"}
@@ -50,7 +50,7 @@ def test_names_keep_to_the_convention_and_none_is_given_twice() -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_is_read_is_what_is_recorded(name: str) -> None:
+def test_queries_read_what_the_rules_record(name: str) -> None:
     rules = recording_rules(KNOWN[name], 15, 60)
     texts = [q.promql for q in (*rules.dialect.services.values(), *rules.dialect.calls.values())] + [rules.calls]
     read = {found for text in texts for found in re.findall(r"tagae_\w+:\w+:\w+", text)}
@@ -61,7 +61,7 @@ def test_what_is_read_is_what_is_recorded(name: str) -> None:
         assert {query.unit for query in reading.values()} == {1.0}
 
 
-def test_a_window_or_interval_of_ones_own_has_rules_of_its_own() -> None:
+def test_another_window_or_interval_has_rules_of_its_own() -> None:
     names = [{rule.record for rule in recording_rules(KNOWN["istio"], 15, window).rules} for window in (60, 90, 7200)]
     assert not names[0] & names[1]
     assert {name.rsplit("rate")[-1] for name in names[1] | names[2]} == {"90s", "2h"}
@@ -79,14 +79,14 @@ def poll_once(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSett
 
 
 @pytest.mark.parametrize(("calls", "read"), [(None, False), (49, False), (50, True)])
-def test_a_large_mesh_is_read_from_its_rules_where_there_are_any(calls: int | None, read: bool) -> None:
+def test_a_large_mesh_is_read_from_its_rules_if_they_exist(calls: int | None, read: bool) -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=calls)
     (plain,) = poll_once(IstioMesh(find_snapshot(SNAPSHOTS)), SNAPSHOTS[0])
     (poll,) = poll_once(mesh, SNAPSHOTS[0])
     assert (poll.recorded, plain.recorded) == (read, False)
     asked = {(SERVICES, "buckets"), (CALLS, "buckets")}
     assert asked & set(mesh.asked) == (set() if read else asked)
-    if calls != 49:  # the stand-in tells seconds where it has rules at all
+    if calls != 49:  # the stand-in reports seconds if it has rules
         assert poll.snapshot is not None
         assert plain.snapshot is not None
         assert poll.snapshot.node_ids == plain.snapshot.node_ids
@@ -94,7 +94,7 @@ def test_a_large_mesh_is_read_from_its_rules_where_there_are_any(calls: int | No
         assert poll.snapshot.edge_features == pytest.approx(plain.snapshot.edge_features, rel=1e-3)
 
 
-def test_rules_that_fall_behind_are_left_and_their_last_values_are_no_answer() -> None:
+def test_late_rules_are_not_read_and_their_last_values_are_not_used() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90)
     with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), LARGE)
@@ -109,7 +109,7 @@ def test_rules_that_fall_behind_are_left_and_their_last_values_are_no_answer() -
     assert all(poll.snapshot is not None and poll.snapshot.num_nodes == 30 for poll in read)
 
 
-def test_where_the_size_cannot_be_asked_it_is_as_before() -> None:
+def test_if_the_size_is_unknown_the_last_choice_stays() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90)
     overloaded = standin.fails(503)
     size = recording_rules(KNOWN["istio"], 15, 60).calls
