@@ -43,12 +43,12 @@ SIDECAR = list(yaml.safe_load_all((ROOT / "deploy" / "sidecar" / "sidecar.yaml")
 
 def check(service: dict[str, Any]) -> None:
     schema = strict(ray_services()[service["apiVersion"].split("/")[1]])
-    schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
+    schema["properties"]["metadata"] = {"type": "object"}  # rules of the API server itself
     jsonschema.validate(json.loads(json.dumps(service)), schema)
 
 
 @needs_crd
-def test_kuberay_takes_it() -> None:
+def test_the_manifest_fits_the_schema_of_kuberay() -> None:
     check(SERVICE)
 
 
@@ -68,7 +68,7 @@ def test_a_misspelt_key_is_refused(path: tuple[str, ...]) -> None:
         check(service)
 
 
-def test_serve_takes_it_and_so_do_our_settings() -> None:
+def test_the_manifest_is_valid_for_serve_and_for_our_settings() -> None:
     deploy = ServeDeploySchema.model_validate(CONFIG)
     (application,) = deploy.applications
     module, _, name = application.import_path.partition(":")
@@ -82,14 +82,14 @@ def test_serve_takes_it_and_so_do_our_settings() -> None:
         Arguments(scorer={"devise": "cuda"})
 
 
-def test_sessions_are_where_their_volume_is() -> None:
+def test_sessions_run_on_the_node_with_their_volume() -> None:
     settings = Arguments(**CONFIG["applications"][0]["args"])
     state = GROUPS["state"]
     assert (state["minReplicas"], state["maxReplicas"]) == (1, 1)
     (resource,) = json.loads(json.loads(state["rayStartParams"]["resources"]))
     assert resource == settings.serve.session_resource
     others = [group for name, group in GROUPS.items() if name != "state"]
-    assert not any(resource in json.dumps(group) for group in others), "only one node may have it"
+    assert not any(resource in json.dumps(group) for group in others), "only one node may have the resource"
     pod = state["template"]["spec"]
     mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -107,11 +107,11 @@ def test_the_policy_selects_every_pod_and_the_service_has_no_outside_address() -
 
 
 def allowed_ports(namespace: str, labels: dict[str, str]) -> set[int | None]:
-    """Ports that the policy opens to a pod with these labels in a namespace; None stands for all ports."""
+    """Return the ports that the policy opens to a pod with these labels in a namespace; None: all ports."""
     ports: set[int | None] = set()
     for rule in RULES:
         for peer in rule["from"]:
-            space = {"kubernetes.io/metadata.name": namespace}  # Kubernetes gives every namespace this label
+            space = {"kubernetes.io/metadata.name": namespace}  # Kubernetes sets this label on every namespace
             if not peer.get("namespaceSelector", {}).get("matchLabels", {}).items() <= space.items():
                 continue
             if peer.get("podSelector", {}).get("matchLabels", {}).items() <= labels.items():
@@ -129,11 +129,11 @@ def allowed_ports(namespace: str, labels: dict[str, str]) -> set[int | None]:
         ("ingress-nginx", {"app.kubernetes.io/name": "ingress-nginx"}, {8000}),
     ],
 )
-def test_pods_that_need_it_are_let_in_from_their_namespace_alone(
+def test_pods_that_need_access_get_it_from_their_namespace_only(
     namespace: str, labels: dict[str, str], ports: set[int | None]
 ) -> None:
     assert allowed_ports(namespace, labels) == ports
-    assert allowed_ports("elsewhere", labels) == set()  # anyone may label a pod of their own
+    assert allowed_ports("elsewhere", labels) == set()  # anyone may set labels on their own pods
     assert allowed_ports(namespace, {"app": "another"}) == set()
 
 
@@ -145,7 +145,7 @@ def test_every_rule_names_a_namespace_and_pods() -> None:
             assert peer["podSelector"]["matchLabels"]
 
 
-def test_all_objects_are_in_a_namespace_that_takes_restricted_pods_only() -> None:
+def test_all_objects_are_in_a_namespace_for_restricted_pods_only() -> None:
     (namespace,) = [d["metadata"] for d in DOCUMENTS if d["kind"] == "Namespace"]
     assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     assert {d["metadata"]["namespace"] for d in DOCUMENTS if d["kind"] != "Namespace"} == {namespace["name"]}
@@ -154,12 +154,12 @@ def test_all_objects_are_in_a_namespace_that_takes_restricted_pods_only() -> Non
 def test_rays_ports_need_a_token() -> None:
     cluster = SERVICE["spec"]["rayClusterConfig"]
     assert cluster["authOptions"] == {"mode": "token"}
-    assert tuple(map(int, cluster["rayVersion"].split("."))) >= (2, 52, 0)  # the first with tokens
-    assert "1.5.1 or later" in (ROOT / "cluster.yaml").read_text(encoding="utf-8")  # the first with authOptions
+    assert tuple(map(int, cluster["rayVersion"].split("."))) >= (2, 52, 0)  # the first version with tokens
+    assert "1.5.1 or later" in (ROOT / "cluster.yaml").read_text(encoding="utf-8")  # the first version with authOptions
 
 
 @needs_crd
-def test_a_mode_of_authentication_that_does_not_exist_is_refused() -> None:
+def test_an_unknown_mode_of_authentication_is_refused() -> None:
     service = copy.deepcopy(SERVICE)
     service["spec"]["rayClusterConfig"]["authOptions"]["mode"] = "tokens"
     with pytest.raises(jsonschema.ValidationError, match="tokens"):
@@ -197,18 +197,18 @@ def test_replicas_run_at_the_usual_priority(name: str) -> None:
     assert {"name": "RAY_worker_niceness", "value": "0"} in container["env"]
 
 
-def test_prometheus_may_scrape_what_its_jobs_ask_for() -> None:
+def test_prometheus_may_reach_the_targets_of_its_jobs() -> None:
     ports = allowed_ports("monitoring", {"app.kubernetes.io/name": "prometheus"})
     front, ray = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
     (service,) = SERVICE["spec"]["serveService"]["spec"]["ports"]
     address = f"{SERVICE['metadata']['name']}.{SERVICE['metadata']['namespace']}"
     assert front["static_configs"] == [{"targets": [f"{address}:{service['port']}"]}]
-    assert ports == {service["port"], 8080}  # where KubeRay has Ray export
+    assert ports == {service["port"], 8080}  # the port on which KubeRay lets Ray export
     labels = TEMPLATES["head"]["metadata"]["labels"]
     assert ray["relabel_configs"][0]["regex"] == f"{labels['app.kubernetes.io/name']};metrics"
 
 
-def test_gpus_are_enough_for_the_scorers() -> None:
+def test_there_are_enough_gpus_for_the_scorers() -> None:
     settings = Arguments(**CONFIG["applications"][0]["args"])
     gpu = GROUPS["gpu"]
     each = int(gpu["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
@@ -216,28 +216,28 @@ def test_gpus_are_enough_for_the_scorers() -> None:
     assert gpu["maxReplicas"] * each >= settings.scorer.max_replicas * settings.scorer.num_gpus
 
 
-def test_ray_is_the_version_of_the_images() -> None:
+def test_ray_has_the_version_of_the_images() -> None:
     (pinned,) = re.findall(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert SERVICE["spec"]["rayClusterConfig"]["rayVersion"] == pinned
 
 
-def test_the_images_have_what_they_copy() -> None:
+def test_the_images_copy_existing_files() -> None:
     assert {"cpu", "gpu"} <= STAGES.keys()
     for stage in ("{}-build", "{}"):
         built = {
             STAGES[stage.format(target)].split("COPY", 1)[1].replace(target, "").strip() for target in ("cpu", "gpu")
         }
-        assert len(built) == 1, "they differ in torch alone"
+        assert len(built) == 1, "the images differ only in torch"
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for name in copied_files():
         assert (ROOT / name).exists(), name
-        assert any(fnmatch.fnmatch(name, pattern) for pattern in allowed), f"{name} is kept out by .dockerignore"
+        assert any(fnmatch.fnmatch(name, pattern) for pattern in allowed), f".dockerignore leaves out {name}"
 
 
 def test_the_images_run_as_a_user_by_number_and_carry_no_build_tools() -> None:
     (uid,) = re.findall(r"useradd .*--uid (\d+) ray", DOCKERFILE)
     for target in ("cpu", "gpu"):
-        # By number: the kubelet cannot tell of a name whether it is root.
+        # By number, because the kubelet cannot decide from a name whether the user is root.
         assert STAGES[target].strip().splitlines()[-1] == f"USER {uid}:{uid}"
         assert "pip uninstall --yes pip" in STAGES[f"{target}-build"]
     assert "pip uninstall --yes pip setuptools wheel" in STAGES["runtime"]
@@ -254,7 +254,7 @@ def test_the_images_install_what_the_lock_file_allows() -> None:
 
 
 def test_a_release_names_images_by_digest() -> None:
-    """The digest of the base image is an argument: `make images` looks it up, and names what it built by digest."""
+    """The digest of the base image is an argument. `make images` looks it up and names its images by digest."""
     assert re.search(r"^ARG BASE=python:3\.1[12]-slim$", DOCKERFILE, re.MULTILINE)
     outside = {base for base, _ in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)} - STAGES.keys()
     assert outside == {"${BASE}"}
@@ -270,7 +270,7 @@ def test_a_release_names_images_by_digest() -> None:
 
 
 def pods(documents: Any) -> Iterator[dict[str, Any]]:
-    """What a pod is made from, wherever it stands in these documents."""
+    """Return the specifications of all pods in these documents."""
     if isinstance(documents, dict):
         if "containers" in documents:
             yield documents
@@ -280,7 +280,7 @@ def pods(documents: Any) -> Iterator[dict[str, Any]]:
             yield from pods(one)
 
 
-def test_pods_take_images_that_are_built_as_the_user_that_these_have() -> None:
+def test_pods_use_built_images_and_their_user() -> None:
     (uid,) = re.findall(r"useradd .*--uid (\d+) ray", DOCKERFILE)
     found = list(pods([SERVICE, SIDECAR]))
     assert len(found) == 5
@@ -292,12 +292,12 @@ def test_pods_take_images_that_are_built_as_the_user_that_these_have() -> None:
         assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == int(uid)
 
 
-def test_images_and_pods_run_commands_that_there_are() -> None:
+def test_images_and_pods_run_existing_commands() -> None:
     (port,) = set(re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE))
     (folder,) = set(re.findall(r"install -d -o ray -g ray (\S+)", DOCKERFILE))
     commands = [json.loads(command) for command in re.findall(r"^CMD (.*)$", DOCKERFILE, re.MULTILINE)]
     assert len(commands) == 1
-    assert "ENTRYPOINT" not in DOCKERFILE, "the sidecar's args are all of its command"
+    assert "ENTRYPOINT" not in DOCKERFILE, "the sidecar's args are its whole command"
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     for pod in pods(SIDECAR):
         commands += [one["args"] for one in pod["initContainers"]]

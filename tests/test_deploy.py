@@ -1,4 +1,4 @@
-"""What deploy/ asks for is what the service tells."""
+"""Files of deploy/ use the metrics, routes and limits of the service."""
 
 import ast
 import json
@@ -26,7 +26,7 @@ BOARDS = {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
 
 @cache
 def exported_series() -> set[str]:
-    """LabelReader of all series that the service exports."""
+    """Return the names of all series that the service exports."""
     instruments = PrometheusInstruments()
     for metric in METRICS:
         labels: dict[str, Any] = dict.fromkeys(metric.labels, "x")
@@ -44,7 +44,7 @@ def exported_series() -> set[str]:
 
 @cache
 def ray_texts() -> set[str]:
-    """Every text in Ray's source where it names its metrics; of HTTP, where the protocol is filled in."""
+    """Return every string in Ray's sources with names of metrics, with the protocol HTTP filled in."""
     spec = find_spec("ray")
     assert spec is not None
     assert spec.origin is not None
@@ -94,7 +94,7 @@ def test_an_unknown_metric_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_panels_have_a_place_an_id_and_a_source_to_choose(name: str) -> None:
+def test_panels_have_a_position_an_id_and_a_data_source_variable(name: str) -> None:
     board: dict[str, Any] = BOARDS[name]
     assert board["uid"] == Path(name).stem
     variables = {variable["name"] for variable in board["templating"]["list"]}
@@ -128,8 +128,8 @@ def test_provisioning_finds_the_dashboards() -> None:
     assert (source["type"], source["jsonData"]["timeInterval"]) == ("prometheus", interval)
 
 
-def test_the_proxy_lets_through_what_the_service_takes() -> None:
-    """Whether nginx understands it: tests/live/test_nginx.py."""
+def test_the_proxy_has_the_limits_of_the_service() -> None:
+    """tests/live/test_nginx.py checks that nginx accepts the file."""
     text = (DEPLOY / "nginx" / "tagae.conf").read_text()
     directives = dict(re.findall(r"^\s*([a-z_]+) ([^;\n]+);", text, re.MULTILINE))
     settings = Settings.model_construct()

@@ -1,4 +1,4 @@
-"""What README, docs/ and the packages' pages tell people to type works as written."""
+"""Commands and examples in README, docs/ and the packages' pages work as written."""
 
 import ast
 import json
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, SECURITY = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 TEMPLATES = ROOT / ".github"
-READ = (README, *sorted((ROOT / "docs").glob("*.md")))  # and typed, in this order
+READ = (README, *sorted((ROOT / "docs").glob("*.md")))  # commands run in this order
 OUTSIDE = {".venv", ".venv-supply", "node_modules", "out"}
 PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
 PACKAGES = ("serve_app", "model", "partitioning", "kernels")
@@ -38,7 +38,7 @@ PORT = 8000
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"""(?<=\]\()[^)]+|(?<=src=")[^"]+|(?<=srcset=")[^"]+""")
 
-# What is not typed here, by a word of the block: why, and what tries it instead. Targets, options and files exist.
+# Blocks that are not run, by a word in them: why, and what tests them instead. Targets, options and files exist.
 NOT_RUN = {
     "make demo": "this suite is `make test`; test_demo.py",
     "make setup": "runs this suite; its second line runs below",
@@ -53,7 +53,7 @@ NOT_RUN = {
     "make train": "half an hour, and would replace the weights; test_train_makes_weights_that_score",
     "tagae train": "half an hour; test_train_makes_weights_that_score",
 }
-ENDLESS = {"/verdicts/stream": "event: verdict"}  # what is ended when it said this
+ENDLESS = {"/verdicts/stream": "event: verdict"}  # a command that is ended after this output
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ EXAMPLES = [
 
 
 def typed(word: str) -> str:
-    """The first block with a word in it."""
+    """Return the first block with this word."""
     return next(block.text for block in TYPED if word in block.text)
 
 
@@ -93,7 +93,7 @@ def test_make_targets_exist() -> None:
 
 
 def test_pip_installs_the_torch_that_tagae_needs() -> None:
-    """The CPU build is installed first, so its versions must be those of ``pyproject.toml``: else pip replaces it."""
+    """The CPU build is installed first. It needs the versions of ``pyproject.toml``, or pip replaces it."""
     (versions,) = re.findall(r'^    "torch([^"]+)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
     first, second = [line for line in typed("pip install tagae").splitlines() if "pip install" in line]
     assert first == f"pip install 'torch{versions}' --index-url \"$TORCH_INDEX_URL\""
@@ -138,14 +138,14 @@ def test_links_and_their_anchors_exist() -> None:
 
 
 def test_files_named_for_contributors_exist() -> None:
-    """The lists of files in CONTRIBUTING.md are only useful while they are complete and right."""
+    """The lists of files in CONTRIBUTING.md are only useful if they are complete and correct."""
     top = "|".join((*PACKAGES, "benchmarks", "deploy", "docs", "tests"))
     pages = (CONTRIBUTING, *DECISIONS, ROOT / "docs" / "glossary.md", ROOT / "docs" / "releasing.md")
     texts = {page: FENCE.sub("", page.read_text("utf-8")) for page in pages}
     named = {(page.name, path) for page, text in texts.items() for path in re.findall(rf"`((?:{top})/[\w./-]+)`", text)}
     assert len(named) > 80
     assert sorted(f"{page}: {path}" for page, path in named if not (ROOT / path).exists()) == []
-    alone = re.findall(r"`(\w+\.(?:py|yaml|toml))`", texts[CONTRIBUTING])  # beside a file of the same row
+    alone = re.findall(r"`(\w+\.(?:py|yaml|toml))`", texts[CONTRIBUTING])  # next to a file of the same row
     known = {path.name for path in ROOT.rglob("*.*") if not OUTSIDE & set(path.relative_to(ROOT).parts)}
     assert sorted(set(alone) - known) == []
 
@@ -190,7 +190,7 @@ def test_templates_are_forms_with_fields_of_their_own() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes of headings."""
     known: Counter[str] = Counter()
     names = set()
     for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE):
@@ -216,13 +216,13 @@ def test_settings_of_examples_are_valid(text: str, tmp_path: Path) -> None:
     assert load(config).model_copy(update={"config": None}) != load()
 
 
-def test_tables_are_those_of_the_results() -> None:
+def test_tables_match_the_results() -> None:
     assert [
         path for path, name, text in tables() if insert_table(path.read_text("utf-8"), name, text) != path.read_text()
     ] == []
 
 
-def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
+def test_messages_in_troubleshooting_exist_in_the_code() -> None:
     rows = re.findall(r"^\| (.+?) \|", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), re.MULTILINE)
     quotes = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
     said = product_texts()
@@ -232,7 +232,7 @@ def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
 
 
 def product_texts() -> str:
-    """All that the product can say: the texts of its code, its page, its alerts, its Makefile."""
+    """Return all texts of the product: in its code, its page, its alerts, its Makefile."""
     code = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     texts = [
         node.value
@@ -245,8 +245,8 @@ def product_texts() -> str:
     return "\n".join([*texts, *(path.read_text("utf-8") for path in others)])
 
 
-def test_tables_of_contributing_name_what_exists() -> None:
-    """Code in the second column of a row stands in a file of the first column, or in a test or document of the row."""
+def test_tables_of_contributing_name_existing_code() -> None:
+    """Code in the second column of a row is in a file of the first column, or in a test or document of the row."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     unknown = [target for line in re.findall(r"\bmake ([a-z -]+?)[`\"]", text) for target in line.split()]
@@ -266,7 +266,7 @@ def test_tables_of_contributing_name_what_exists() -> None:
     assert unknown == []
 
 
-def test_what_is_not_run_is_there() -> None:
+def test_blocks_that_are_not_run_exist() -> None:
     assert [word for word in (*NOT_RUN, *ENDLESS) if not any(word in block.text for block in TYPED)] == []
 
 
@@ -274,12 +274,12 @@ def test_what_is_not_run_is_there() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not here")
-def test_what_is_typed_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(socket.socket()) as probe:
         if not probe.connect_ex(("127.0.0.1", PORT)):
             pytest.skip(f"port {PORT}, which the pages use, is taken here")
     (tmp_path / ".venv").symlink_to(sys.prefix)
-    (tmp_path / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")  # an error document is a failed command
+    (tmp_path / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")  # an error document fails the command
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     with run_block(typed("serve run"), tmp_path):
@@ -294,7 +294,7 @@ def is_run(block: Block) -> bool:
 
 
 def ran(block: Block, folder: Path) -> str:
-    """What a block said."""
+    """Run a block and return its output."""
     for word, sign in ENDLESS.items():
         if word in block.text:
             return until(block.text, sign, folder)
@@ -312,7 +312,7 @@ def run(command: list[str], folder: Path) -> str:
 
 
 def until(text: str, sign: str, folder: Path) -> str:
-    """The output of what does not end by itself, up to the line with a sign."""
+    """Run an endless command up to the line with this text, and return its output."""
     with subprocess.Popen(["bash", "-c", f"exec {text}"], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = []
@@ -325,7 +325,7 @@ def until(text: str, sign: str, folder: Path) -> str:
 
 
 def outcomes(said: dict[str, str]) -> None:
-    """The answers that pages tell of are those that came."""
+    """Check that the answers are those that the pages describe."""
     pushed, newest = documents(said[typed("/shop/snapshots")])
     assert (pushed["status"], pushed["sequence"]) == ("warming_up", 1)
     assert newest == pushed
@@ -335,11 +335,11 @@ def outcomes(said: dict[str, str]) -> None:
     assert (mute["services"], mute["in_force"], listed) == (["shop/cart"], True, {"mutes": [mute]})
     agreed, denied = documents(said[typed("INCIDENT=")])
     assert (agreed["was_incident"], denied["was_incident"]) == (True, False)
-    assert agreed["culprit"] in agreed["services"], "the service that was made slow"
+    assert agreed["culprit"] in agreed["services"], "the service with injected latency"
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """JSON documents one behind the other."""
+    """Split text into consecutive JSON documents."""
     decoder, found = json.JSONDecoder(), []
     while text := text.strip():
         document, end = decoder.raw_decode(text)
@@ -350,7 +350,7 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def run_block(text: str, folder: Path) -> Iterator[None]:
-    """The block's last line running, `make setup` being done; ended by a signal."""
+    """Run the last line of a block, because `make setup` is done, and end it with a signal."""
     *_, command = text.splitlines()
     process = subprocess.Popen(
         ["bash", "-c", f"exec {command}"],
@@ -371,6 +371,6 @@ def run_block(text: str, folder: Path) -> Iterator[None]:
             raise AssertionError("".join(said)[-2000:])
         yield
     finally:
-        # Not as by Ctrl-C: where this suite runs in a shell's background, the child is born deaf to it.
+        # Not SIGINT: if this suite runs in the background of a shell, the child ignores it.
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE_SECONDS)

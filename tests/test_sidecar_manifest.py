@@ -1,4 +1,4 @@
-"""deploy/sidecar against the schema of pods, our own settings and what the sidecar does with them."""
+"""deploy/sidecar against the schema of pods, our settings, and the sidecar's use of them."""
 
 import json
 import tomllib
@@ -27,7 +27,7 @@ ENVIRONMENT = {one["name"]: one["value"] for one in SIDECAR["env"]}
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """As the container has them."""
+    """Return the settings in the container."""
     config = tmp_path / "tagae.toml"
     config.write_text(FILE)
     for name, value in (ENVIRONMENT | {"TAGAE_CONFIG": str(config)}).items():
@@ -36,29 +36,29 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def check(template: dict[str, Any]) -> None:
-    """Against the pod template that KubeRay's definition holds, which is Kubernetes' own."""
+    """Validate against the pod template in KubeRay's definition, which is the one of Kubernetes."""
     place = ray_services()["v1"]
     for step in ("spec", "rayClusterConfig", "headGroupSpec", "template"):
         place = place["properties"][step]
     schema = strict(place)
-    schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
+    schema["properties"]["metadata"] = {"type": "object"}  # rules of the API server itself
     jsonschema.validate(json.loads(json.dumps(template)), schema)
 
 
 @needs_crd
-def test_kubernetes_takes_the_pod() -> None:
+def test_the_pod_fits_the_schema_of_kubernetes() -> None:
     check(TEMPLATE)
     with pytest.raises(jsonschema.ValidationError, match="fsGrup"):
         check({"spec": {**POD, "securityContext": {"fsGrup": 1000}}})
 
 
-def test_it_is_a_native_sidecar_that_delays_no_start() -> None:
+def test_it_is_a_native_sidecar_that_does_not_delay_the_start() -> None:
     assert SIDECAR["restartPolicy"] == "Always"
     assert not {"startupProbe", "readinessProbe"} & SIDECAR.keys()
     assert SIDECAR["livenessProbe"]["grpc"].keys() == {"port"}  # the health service of the whole server
 
 
-def test_ports_and_paths_are_those_of_the_settings(settings: Settings) -> None:
+def test_ports_and_paths_match_the_settings(settings: Settings) -> None:
     chosen = settings.sidecar
     ports = {one["name"]: one["containerPort"] for one in SIDECAR["ports"]}
     assert ports == {"verdicts": chosen.port, "tagae-metrics": chosen.metrics_port}
@@ -84,14 +84,14 @@ def test_ports_and_paths_are_those_of_the_settings(settings: Settings) -> None:
     assert config.name in DOCUMENTS["ConfigMap"]["data"]
 
 
-def test_the_environment_names_are_ours(settings: Settings) -> None:
+def test_the_environment_variables_are_known(settings: Settings) -> None:
     assert ENVIRONMENT.keys() == {"TAGAE_CONFIG", *PLAIN_NAMES}
     assert (settings.model.window_size, settings.model.anomaly_percentile) == (120, 99.0)
     assert set(tomllib.loads(FILE)) <= Settings.model_fields.keys()
-    assert len(settings.collector.meshes) == 1, "one mesh, or the command must name it"
+    assert len(settings.collector.meshes) == 1, "with several meshes the command must name one"
 
 
-def test_it_may_do_nothing_but_write_its_volumes() -> None:
+def test_it_may_only_write_its_volumes() -> None:
     assert POD["securityContext"]["runAsNonRoot"] is True
     assert POD["securityContext"]["fsGroup"]
     assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

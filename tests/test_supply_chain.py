@@ -1,4 +1,4 @@
-"""Lock files against constraints.txt and pyproject.toml, and what the supply chain's targets do when a tool fails."""
+"""Lock files against constraints.txt and pyproject.toml, and the supply chain's targets with failing tools."""
 
 import re
 import shutil
@@ -10,14 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-supply.lock")
-# Wheels that differ from index to index: see pyproject.toml.
+# Wheels that differ between indexes: see pyproject.toml.
 WITHOUT_HASH = {"torch"}
-# Extras that only developers install, by version: CONTRIBUTING.md.
+# Extras that only developers install, with versions: CONTRIBUTING.md.
 EXTRAS_WITHOUT_LOCK = {"live", "page"}
 
 
 def normalize(name: str) -> str:
-    """A package's name as PEP 503 compares it."""
+    """Return a package's name, normalized as in PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -26,12 +26,12 @@ def read(name: str) -> str:
 
 
 def pinned_versions(text: str) -> dict[str, str]:
-    """Versions by normalized name."""
+    """Return versions by normalized name."""
     return {normalize(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)}
 
 
 def hashes(text: str) -> dict[str, list[str]]:
-    """Hashes by ``name==version`` of a lock file, whose lines are joined by a backslash."""
+    """Return hashes by ``name==version`` of a lock file, in which a backslash continues a line."""
     joined = text.replace("\\\n", " ").splitlines()
     requirements = [line for line in joined if line.strip() and not line.startswith("#")]
     return {line.split()[0]: re.findall(r"--hash=(\S+)", line) for line in requirements}
@@ -57,7 +57,7 @@ def test_a_lock_names_no_index(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS[:2])
 def test_a_lock_and_the_constraints_name_the_same_versions(lock: str) -> None:
-    """After a change of either: `make lock`."""
+    """After a change of either, run `make lock`."""
     locked = pinned_versions(read(lock))
     assert {name: version for name, version in locked.items() if CONSTRAINTS.get(name) != version} == {}
     assert not WITHOUT_HASH & locked.keys()
@@ -79,15 +79,15 @@ def test_the_locks_hold_all_dependencies() -> None:
     assert unlocked & direct == direct - pinned_versions(read("requirements-test.lock")).keys()
 
 
-def test_the_image_carries_nothing_that_only_tests_need() -> None:
+def test_the_image_has_no_packages_that_only_tests_need() -> None:
     only_tests = (
         pinned_versions(read("requirements-test.lock")).keys() - pinned_versions(read("requirements.lock")).keys()
     )
     assert {"pytest", "mypy", "ruff"} <= only_tests
 
 
-def test_the_lock_knows_what_torch_needs() -> None:
-    """torch is not in the lock, so its needs are listed for uv; the versions must agree."""
+def test_the_lock_has_the_requirements_of_torch() -> None:
+    """torch is not in the lock, so its requirements are listed for uv. The versions must agree."""
     (metadata,) = tomllib.loads(read("pyproject.toml"))["tool"]["uv"]["dependency-metadata"]
     assert (metadata["name"], metadata["version"]) == ("torch", CONSTRAINTS["torch"])
     assert names(metadata["requires-dist"]) <= pinned_versions(read("requirements.lock")).keys()
@@ -105,7 +105,7 @@ def test_make_setup_installs_by_hash() -> None:
 
 
 def make(target: str, tools: Path) -> subprocess.CompletedProcess[str]:
-    """A target of the Makefile with the tools of a folder, whose environment counts as made."""
+    """Run a target of the Makefile with the tools in a folder. Its environment counts as up to date."""
     program = shutil.which("make")
     if program is None:
         pytest.skip("no make here")
@@ -114,8 +114,8 @@ def make(target: str, tools: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("status", "passes"), [(0, True), (1, False), (2, False), (137, False)])
-def test_an_audit_that_did_not_succeed_is_not_green(tmp_path: Path, status: int, passes: bool) -> None:
-    """pip-audit ends with 1 for a vulnerability and for a service that it cannot reach; neither may look clean."""
+def test_an_audit_that_did_not_succeed_fails(tmp_path: Path, status: int, passes: bool) -> None:
+    """pip-audit exits with 1 for a vulnerability and for an unreachable service. Neither may look clean."""
     (tmp_path / "pip-audit").write_text(f"#!/bin/sh\nexit {status}\n")
     (tmp_path / "pip-audit").chmod(0o755)
     done = make("audit", tmp_path)

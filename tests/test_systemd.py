@@ -1,4 +1,4 @@
-"""deploy/systemd/tagae.service: what systemd makes of it, and what it must not lose."""
+"""deploy/systemd/tagae.service: systemd accepts it, and it has the necessary settings."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ UNIT = ROOT / "deploy" / "systemd" / "tagae.service"
 
 
 def parse(text: str) -> dict[str, dict[str, list[str]]]:
-    """Sections of a unit file, each with all values of a key: keys may be given several times."""
+    """Return the sections of a unit file, each with all values of a key. A key may occur several times."""
     sections: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     section = ""
     for line in text.splitlines():
@@ -32,7 +32,7 @@ SERVICE = {key: values[-1] for key, values in SECTIONS["Service"].items()}
 ENVIRONMENT = dict(pair.split("=", 1) for line in SECTIONS["Service"]["Environment"] for pair in line.split())
 
 
-def test_systemd_takes_it(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     systemd_analyze = shutil.which("systemd-analyze")
     if systemd_analyze is None:
         pytest.skip("no systemd-analyze here")
@@ -49,20 +49,22 @@ def test_systemd_takes_it(tmp_path: Path) -> None:
     assert complaints == []
     unit.write_text(text.replace("KillMode=mixed", "KillMode=most"))
     refused = subprocess.run([systemd_analyze, "verify", "--man=no", unit], capture_output=True, text=True)
-    assert "kill mode" in refused.stdout + refused.stderr, "a mistake must show, or this test shows nothing"
+    assert "kill mode" in refused.stdout + refused.stderr, (
+        "systemd must report a wrong unit, or this test proves nothing"
+    )
 
 
-def test_it_is_started_again_but_not_for_ever() -> None:
+def test_it_is_restarted_a_limited_number_of_times() -> None:
     assert SERVICE["Restart"] in ("always", "on-failure")
     assert 0 < float(SERVICE["RestartSec"]) <= 10
     unit = SECTIONS["Unit"]
     most_starts, seconds = int(unit["StartLimitBurst"][0]), float(unit["StartLimitIntervalSec"][0])
-    assert most_starts * float(SERVICE["RestartSec"]) < seconds, "the limit would never be reached"
+    assert most_starts * float(SERVICE["RestartSec"]) < seconds, "the limit of restarts must be reachable"
 
 
-def test_it_ends_within_fifteen_seconds_with_all_that_it_started() -> None:
+def test_it_ends_within_fifteen_seconds_with_all_its_processes() -> None:
     assert (SERVICE["KillMode"], SERVICE["TimeoutStopSec"]) == ("mixed", "15")
-    assert SERVICE["Type"] == "exec"  # it tells systemd nothing, so Type=notify would never be ready
+    assert SERVICE["Type"] == "exec"  # it does not notify systemd, so Type=notify would never be ready
 
 
 @pytest.mark.parametrize(
@@ -87,29 +89,29 @@ def test_it_ends_within_fifteen_seconds_with_all_that_it_started() -> None:
         ("DynamicUser", "yes"),
     ],
 )
-def test_it_may_do_little(key: str, value: str) -> None:
+def test_it_has_few_permissions(key: str, value: str) -> None:
     assert SERVICE[key] == value
 
 
-def test_what_torch_and_ray_need_is_not_forbidden() -> None:
+def test_permissions_that_torch_and_ray_need_are_allowed() -> None:
     assert SERVICE.get("MemoryDenyWriteExecute", "no") == "no"
     assert "ProcSubset" not in SERVICE
 
 
-def test_state_is_where_the_service_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_directory_is_the_one_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     assert load().store.path == Path("/var/lib") / SERVICE["StateDirectory"]
     assert SERVICE["StateDirectoryMode"] == "0700"
 
 
-def test_the_allocator_is_that_of_the_makefile() -> None:
+def test_the_allocator_has_the_settings_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     exported = dict(re.findall(r"^export (\w+) \?= (\S+)$", makefile, re.MULTILINE))
     assert len(exported) == 4
     assert exported.items() <= ENVIRONMENT.items()
 
 
-def test_the_command_is_ours() -> None:
+def test_the_command_exists() -> None:
     program, command, *_ = SERVICE["ExecStart"].split()
     assert (Path(program).name, command) == ("tagae", "serve")

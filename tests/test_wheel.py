@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works where there is nothing else."""
+"""The wheel: its content, and that it works without the checkout."""
 
 import json
 import os
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what is tracked, as a release is: a stray file must not slip in, nor a missing one be overlooked."""
+    """The wheel, built from tracked files like a release, so that it has no stray file and a missing file is found."""
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if tracked.returncode:
@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(names: Iterable[str], source: Path, built: Path) -> Path:
-    """The wheel of these files of the tree, which are copied to ``source``."""
+    """Build the wheel from these files of the tree, which are copied to ``source``."""
     for name in names:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ def build(names: Iterable[str], source: Path, built: Path) -> Path:
     return found
 
 
-def test_the_images_are_given_all_that_it_is_made_of(wheel: Path, tmp_path: Path) -> None:
-    """By .dockerignore and COPY; what is left out would be missing where it runs."""
+def test_the_images_get_all_files_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """.dockerignore and COPY select the files. A file that they leave out would be missing in the image."""
     given = [
         path.relative_to(ROOT).as_posix()
         for name in copied_files()
@@ -72,7 +72,7 @@ def names(wheel: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def installed_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``bin`` of a fresh environment with the wheel, which borrows the libraries of this one."""
+    """``bin`` of a fresh environment with the wheel, which uses the libraries of the current one."""
     home = tmp_path_factory.mktemp("home")
     venv.create(home, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
@@ -80,13 +80,13 @@ def installed_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     subprocess.run(
         [*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, env=clean_environment()
     )
-    # Appended to the path as it stands: .pth files in there, such as that of an editable tagae, are not followed.
+    # Appended to the path without following .pth files, such as the one of an editable tagae.
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "bin"
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of a user who does not have this checkout."""
+    """Return the environment of a user without this checkout."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG")}
 
 
@@ -103,7 +103,7 @@ def run(installed: Path, folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_what_is_in_it(wheel: Path) -> None:
+def test_the_content_of_the_wheel(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert top == {"serve_app", "partitioning", "model", "kernels"}
@@ -120,9 +120,9 @@ def test_doctor_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> Non
     found = {f["subject"]: f for f in json.loads(run(installed_bin, tmp_path, "tagae", "doctor", "--json"))}
     for package in ("serve_app", "partitioning", "model", "kernels"):
         assert found[f"package {package}"]["outcome"] == "ok", found
-        assert str(installed_bin.parent) in found[f"package {package}"]["found"], "not the wheel's"
+        assert str(installed_bin.parent) in found[f"package {package}"]["found"], "the file is not from the wheel"
     assert found["weights"]["outcome"] == "ok"
 
 
-def test_it_scores_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> None:
+def test_the_wheel_scores_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> None:
     assert run(installed_bin, tmp_path, "python", "-c", SCORE).strip() in ("normal", "anomalous")

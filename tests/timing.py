@@ -1,7 +1,7 @@
-"""Time limits of tests. They end what hangs; they do not measure speed.
+"""Time limits of tests. They end tests that hang; they do not measure speed.
 
 Limits fit a quiet machine. On a slow or busy one, set ``TAGAE_TEST_TIME_FACTOR``: it multiplies the limits of this
-module and those of ``pytest.mark.timeout``.
+module and of ``pytest.mark.timeout``.
 """
 
 import os

@@ -10,14 +10,14 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def at(sequence: int) -> datetime:
-    """When a snapshot was observed."""
+    """Return the time of a snapshot."""
     return START + timedelta(seconds=15 * sequence, microseconds=sequence)
 
 
 def append(
     store: StateStore, sequence: int, mesh: str = "prod", keep: int = 3, revision: int | None = None, **changed: Any
 ) -> int:
-    """Count a snapshot whose content contains its number."""
+    """Append a snapshot whose content contains its number."""
     new = NewSnapshot(
         sequence,
         at(sequence),

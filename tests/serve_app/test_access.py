@@ -33,11 +33,11 @@ OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A service that asks for tokens.
+    """A service with tokens.
 
     Attributes:
-        url: of it.
-        file: with the hashes.
+        url: of the service.
+        file: with the hashes of tokens.
         tokens: by name.
     """
 
@@ -46,7 +46,7 @@ class Secured:
     tokens: dict[str, str]
 
     def http(self, token: str = "", address: str = "127.0.0.1", **headers: str) -> httpx.Client:
-        """A client at an address of this machine."""
+        """Return a client at an address of this machine."""
         said = {"authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
         transport = httpx.HTTPTransport(local_address=address)
         return httpx.Client(
@@ -98,7 +98,7 @@ PUSH = "/v1/meshes/shop/snapshots"
 
 
 def sequences(secured: Secured) -> dict[str, int]:
-    """Counted snapshots by mesh."""
+    """Return counted snapshots by mesh."""
     with secured.http("admin") as http:
         return {row["mesh"]: row["sequence"] for row in http.get("/v1/meshes").raise_for_status().json()}
 
@@ -115,8 +115,8 @@ def check_unchanged(secured_service: Secured) -> Iterator[None]:
 
 @pytest.mark.parametrize("token", ["", "admin"])
 @pytest.mark.usefixtures("check_unchanged")
-def test_a_rebound_name_reaches_nothing(secured_service: Secured, token: str) -> None:
-    """A page of another site asks under its own name, which now leads here; even with a token it gets no answer."""
+def test_requests_to_a_rebound_name_are_refused(secured_service: Secured, token: str) -> None:
+    """A page of another site sends requests to its own name, which now resolves to here. A token does not help."""
     headers = {"origin": f"http://{EVIL}:8000", "host": f"{EVIL}:8000"}
     with secured_service.http(token, **headers) as http:
         for path in ("/", "/healthz", "/v1/meshes", "/v1/meshes/shop/verdict", "/metrics", "/login"):
@@ -139,7 +139,7 @@ def test_names_and_addresses_of_the_service_are_answered(secured_service: Secure
 @pytest.mark.parametrize("way", ["header", "cookie", "proxy"])
 @pytest.mark.usefixtures("check_unchanged")
 def test_a_page_of_another_site_changes_nothing(secured_service: Secured, way: str, media_type: str) -> None:
-    """Whatever lets the caller in, and in whatever form the page sends it."""
+    """This holds for every way to log in and every form that the page can send."""
     said = {
         "header": {"authorization": f"Bearer {secured_service.tokens['admin']}"},
         "cookie": {"cookie": f"tagae_token={secured_service.tokens['admin']}"},
@@ -149,7 +149,7 @@ def test_a_page_of_another_site_changes_nothing(secured_service: Secured, way: s
     sites = [{"origin": f"https://{EVIL}"}, {"origin": "null"}, {"origin": "http://127.0.0.1:1"}]
     sites += [{"sec-fetch-site": "cross-site"}]
     with secured_service.http(address=address, **said) as http:
-        assert http.get("/v1/meshes").status_code == 200, "they are let in"
+        assert http.get("/v1/meshes").status_code == 200, "the service's own page is accepted"
         for site in sites:
             headers = {**site, **({"content-type": media_type} if media_type else {})}
             problem(http.post(PUSH, content=body(), headers=headers), 403, "cross-origin")
@@ -157,7 +157,7 @@ def test_a_page_of_another_site_changes_nothing(secured_service: Secured, way: s
             problem(http.post("/logout", content="{}", headers=headers), 403, "cross-origin")
 
 
-def test_an_own_page_says_what_it_sends(secured_service: Secured) -> None:
+def test_a_page_of_the_service_must_send_a_media_type(secured_service: Secured) -> None:
     with secured_service.http("both", origin=secured_service.url) as http:
         problem(http.post(PUSH, content=body()), 415, "unsupported-media-type")
         assert http.post(PUSH, content=body(0), headers=JSON).status_code == 200
@@ -169,7 +169,7 @@ def test_an_own_page_says_what_it_sends(secured_service: Secured) -> None:
 
 
 def operations(secured: Secured) -> list[tuple[str, str]]:
-    """Method and path of everything that is documented, and of what is not."""
+    """Return method and path of every documented route, and of some others."""
     with secured.http("reader") as http:
         paths: dict[str, Any] = http.get("/openapi.json").raise_for_status().json()["paths"]
     known = [(method.upper(), path) for path, methods in paths.items() for method in methods]
@@ -266,7 +266,7 @@ def test_tokens_come_and_go_while_it_runs(secured_service: Secured) -> None:
             assert not [line for line in lines if line.startswith("data:")], "the stream ends with the token"
         assert eventually(lambda: http.get("/v1/meshes").status_code == 401)
     with secured_service.http("reader") as http:
-        assert http.get("/v1/meshes").status_code == 200, "the others stay"
+        assert http.get("/v1/meshes").status_code == 200, "the other streams stay open"
 
 
 def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured_service: Secured) -> None:
@@ -278,7 +278,7 @@ def test_an_address_with_many_wrong_tokens_waits_and_others_do_not(secured_servi
         refused = response.json()
         assert (response.status_code, refused["type"]) == (429, "urn:tagae:problem:too-many-failed-logins")
         assert 0 < int(response.headers["retry-after"]) <= 60
-        for _ in range(MAX_FAILURES):  # the ingress counts those of the page's form
+        for _ in range(MAX_FAILURES):  # the ingress counts failures of the page's form
             assert wrong.post("/login", json={"token": "wrong"}).status_code == 401
         assert wrong.post("/login", json={"token": "wrong"}).status_code == 429
         assert right.get("/v1/meshes").status_code == 200
@@ -317,7 +317,7 @@ def test_a_login_is_a_cookie_that_scripts_cannot_read(secured_service: Secured) 
 
 
 def test_below_a_path_of_a_proxy_the_cookie_is_for_that_path(secured_service: Secured) -> None:
-    """Without Path, a client takes the folder of the address that it asked (RFC 6265, 5.1.4)."""
+    """Without Path, a client uses the folder of the requested address (RFC 6265, 5.1.4)."""
     with secured_service.http() as http:
         response = http.post("/login", json={"token": secured_service.tokens["reader"]})
         assert "path" not in response.headers["set-cookie"].lower()
@@ -360,7 +360,7 @@ def test_a_trusted_proxy_names_the_user_and_the_scheme(secured_service: Secured)
 # Clients.
 
 
-def test_the_client_and_the_command_line_bring_a_token(secured_service: Secured, tmp_path: Path) -> None:
+def test_the_client_and_the_command_line_send_a_token(secured_service: Secured, tmp_path: Path) -> None:
     with Client(secured_service.url, token=secured_service.tokens["reader"]) as client:
         assert {row.mesh for row in client.meshes()} >= {"shop", "pay"}
         with pytest.raises(Forbidden, match="expected the scope admin"):
@@ -442,7 +442,9 @@ def test_tokens_on_the_command_line(tmp_path: Path) -> None:
         (["--set", "serve.allow_anonymous=true", "--set", "serve.tokens_file=x"], ["choose one"]),
     ],
 )
-def test_what_is_too_open_or_wrong_does_not_start(tmp_path: Path, given: list[str], words: list[str]) -> None:
+def test_a_service_with_open_or_wrong_settings_does_not_start(
+    tmp_path: Path, given: list[str], words: list[str]
+) -> None:
     (tmp_path / "wrong.toml").write_text("[[")
     arguments = [one.format(folder=tmp_path) for one in given]
     result = CliRunner().invoke(app, ["serve", "--port", "0", *arguments], env={"COLUMNS": "500"})
@@ -456,7 +458,7 @@ def test_what_is_too_open_or_wrong_does_not_start(tmp_path: Path, given: list[st
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed one for 127.0.0.1, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     made, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run(

@@ -48,7 +48,7 @@ PUSH = "/v1/meshes/shop/snapshots"
 
 
 class Clock:
-    """Time that a test moves."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -72,7 +72,7 @@ def bearer(token: str) -> tuple[bytes, bytes]:
 
 
 def outcome(access: Access, method: str, path: str, *headers: tuple[bytes, bytes], client: object = LOCAL) -> str:
-    """``ok`` or the class of the error."""
+    """Return ``ok`` or the class of the error."""
     try:
         access.check(method, path, [HOST, *headers], client)  # type: ignore[arg-type]
     except ServeError as error:
@@ -96,7 +96,7 @@ def test_a_created_token_is_random_long_and_only_its_hash_is_kept(file: Path) ->
     assert (one.name, one.scopes, one.meshes, one.expires) == ("a", {Scope.READ}, None, None)
     assert (two.scopes, two.meshes) == ({Scope.READ, Scope.WRITE}, {"shop"})
     assert two.expires == datetime(2099, 1, 1, tzinfo=UTC)
-    assert [path.name for path in file.parent.iterdir()] == [file.name], "nothing is left beside it"
+    assert [path.name for path in file.parent.iterdir()] == [file.name], "no other file is left"
 
 
 def test_removing_keeps_comments_and_the_others(file: Path) -> None:
@@ -132,7 +132,7 @@ HASH = "0" * 64
         (f'[[tokens]]\nname = "a"\nsha256 = "{HASH}"\nscopes = ["read"]\n' * 2, "each name once"),
     ],
 )
-def test_a_wrong_file_says_what_is_wrong_and_no_hash(text: str, words: str) -> None:
+def test_the_error_of_a_wrong_file_names_the_problem_without_hashes(text: str, words: str) -> None:
     with pytest.raises(BadSettings) as caught:
         parse(text, "tokens.toml")
     assert words in caught.value.message
@@ -143,7 +143,7 @@ def test_the_file_is_read_again_when_it_changes_and_not_more_often_than_once_a_s
     first = editing.create(file, "a", [Scope.READ])
     tokens = TokenFile(file, clock)
     second = editing.create(file, "b", [Scope.READ])
-    assert tokens.find(second) is None, "within the second"
+    assert tokens.find(second) is None, "no second has passed"
     clock.now += RELOAD_SECONDS
     assert tokens.find(second) is not None
     editing.remove(file, "a")
@@ -153,7 +153,7 @@ def test_the_file_is_read_again_when_it_changes_and_not_more_often_than_once_a_s
 
 
 @pytest.mark.parametrize("damage", ["missing", "invalid", "writable"])
-def test_a_file_that_breaks_keeps_the_former_tokens_and_says_so_once(
+def test_after_a_file_breaks_the_former_tokens_stay_and_one_line_is_logged(
     file: Path, clock: Clock, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = editing.create(file, "a", [Scope.READ])
@@ -172,12 +172,12 @@ def test_a_file_that_breaks_keeps_the_former_tokens_and_says_so_once(
     assert len(errors) == 1
     assert "stay valid" in errors[0].getMessage()
     with pytest.raises(BadSettings):
-        TokenFile(file, clock)  # at the start it is an error
+        TokenFile(file, clock)  # at the start a broken file is an error
     file.unlink(missing_ok=True)
     file.write_text("")
     file.chmod(0o600)
     clock.now += RELOAD_SECONDS
-    assert tokens.find(token) is None, "an empty file revokes all"
+    assert tokens.find(token) is None, "an empty file revokes all tokens"
 
 
 def test_a_file_that_others_can_read_is_used_with_a_warning(file: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -247,7 +247,7 @@ def test_a_host_is_needed_once_except_in_http_1_0(access_by_name: Access) -> Non
     ("origin", "allowed"),
     [
         ("http://127.0.0.1:8000", True),
-        ("https://127.0.0.1:8000", True),  # a proxy ends TLS
+        ("https://127.0.0.1:8000", True),  # a proxy terminates TLS
         ("http://127.0.0.1:8001", False),
         ("http://127.0.0.1", False),
         ("http://localhost:8000", False),
@@ -269,10 +269,10 @@ def test_a_host_is_needed_once_except_in_http_1_0(access_by_name: Access) -> Non
 def test_only_own_pages_change_anything(access_by_name: Access, method: str, origin: str, allowed: bool) -> None:
     header = (b"origin", origin.encode())
     assert outcome(access_by_name, method, PUSH, header) == ("ok" if allowed else "CrossOrigin")
-    assert outcome(access_by_name, "GET", "/v1/meshes", header) == "ok", "nothing lets the page read the answer"
+    assert outcome(access_by_name, "GET", "/v1/meshes", header) == "ok", "no header lets the page read the answer"
 
 
-def test_what_the_browser_says_of_the_site_counts(access_by_name: Access) -> None:
+def test_the_site_in_the_browser_s_header_counts(access_by_name: Access) -> None:
     assert outcome(access_by_name, "POST", PUSH, (b"sec-fetch-site", b"cross-site")) == "CrossOrigin"
     assert outcome(access_by_name, "POST", PUSH, (b"sec-fetch-site", b"same-origin")) == "ok"
     twice = [(b"origin", b"http://127.0.0.1:8000"), (b"origin", b"http://evil.example")]
@@ -285,19 +285,19 @@ def test_what_the_browser_says_of_the_site_counts(access_by_name: Access) -> Non
 
 
 def flat(application: Any) -> list[Any]:
-    """The routes of an application. FastAPI keeps those of a class in a router of their own."""
+    """Return the routes of an application. FastAPI has a separate router for the routes of a class."""
     return [one for route in application.routes for one in getattr(route, "original_router", _Single(route)).routes]
 
 
 class _Single:
-    """A router of one route."""
+    """Return a router with one route."""
 
     def __init__(self, route: Any) -> None:
         self.routes = [route]
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    """Method and path of every route of the service, and of the demo's buttons below theirs."""
+    """Return method and path of every route of the service, and of the demo's buttons."""
     for application, prefix in ((http, ""), (demo, "/demo")):
         for route in flat(application):
             path = route.path.replace(":path}", "}").format(**NAMES)
@@ -332,7 +332,7 @@ def test_every_route_is_in_the_table_as_documented() -> None:
         assert needed.all_meshes == (path == "/metrics"), (method, path)
 
 
-def test_what_is_not_known_needs_all() -> None:
+def test_an_unknown_route_needs_all_scopes() -> None:
     for path in ("//v1/meshes/shop/verdict", "/v1//meshes/shop", "/v1/meshes/", "/v2", "", "/Healthz", "/-/x", "x"):
         assert need("GET", path) == need("GET", "/metrics")
         assert (need("POST", path).scope, need("POST", path).all_meshes) == (Scope.ADMIN, True)
@@ -350,9 +350,9 @@ SLASHED = st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=8).map(lambd
 
 
 @given(st.one_of(PATHS, SLASHED), st.sampled_from(["GET", "HEAD", "POST", "DELETE", "PUT", "OPTIONS"]))
-def test_no_path_reaches_a_route_that_the_table_takes_for_another(raw: str, method: str) -> None:
-    """Whatever the router matches, the table names the same mesh and asks for at least the scope of that route."""
-    path = unquote(raw, errors="replace")  # as uvicorn decodes it, once
+def test_the_table_and_the_router_agree_on_the_route_of_every_path(raw: str, method: str) -> None:
+    """For every route that the router matches, the table names the same mesh and requires at least its scope."""
+    path = unquote(raw, errors="replace")  # decoded once, as uvicorn does
     scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
     needed = need(method, path)
     for route in flat(http):
@@ -433,7 +433,7 @@ def test_a_wrong_token_has_a_reason_and_a_missing_one_none(access: Access, value
     assert caught.value.details.get("reason") == reason
 
 
-def test_the_header_wins_over_the_cookie(access: Access, tokens: dict[str, str]) -> None:
+def test_the_header_has_precedence_over_the_cookie(access: Access, tokens: dict[str, str]) -> None:
     cookie = (b"cookie", f"tagae_token={tokens['admin']}".encode())
     assert outcome(access, "GET", "/v1/meshes", bearer("wrong"), cookie) == "Unauthenticated"
     assert outcome(access, "DELETE", "/v1/meshes/shop", bearer(tokens["read"]), cookie) == "Forbidden"
@@ -449,7 +449,7 @@ def test_a_removed_or_changed_token_is_no_longer_valid(
     editing.remove(file, "read")
     clock.now += RELOAD_SECONDS
     assert not access.is_valid(principal)
-    assert access.is_valid(Principal()), "where no login is required"
+    assert access.is_valid(Principal()), "if no login is required"
 
 
 def test_without_a_login_only_this_machine_is_served() -> None:
@@ -480,7 +480,7 @@ def test_only_a_trusted_proxy_names_the_user(access_by_proxy: Access, tokens: di
         assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", said, client=inside) == "Forbidden"
         assert outcome(access_by_proxy, "GET", "/v1/meshes", client=inside) == "Unauthenticated"
         assert outcome(access_by_proxy, "GET", "/v1/meshes", said, said, client=inside) == "Unauthenticated", (
-            "sent twice"
+            "the header was sent twice"
         )
         assert (
             outcome(access_by_proxy, "GET", "/v1/meshes", (b"x-forwarded-user", b""), client=inside)
@@ -513,13 +513,13 @@ def test_only_a_trusted_proxy_names_the_user(access_by_proxy: Access, tokens: di
     ],
 )
 def test_an_address_that_a_client_names_is_no_proxy(access_by_proxy: Access, forwarded: str, allowed: bool) -> None:
-    """As uvicorn hands on the address of a process of this machine that sends X-Forwarded-For."""
+    """uvicorn passes on the address in X-Forwarded-For if a process of this machine sends it."""
     said = (b"x-forwarded-user", b"ada"), (b"x-forwarded-for", forwarded.encode())
     expected = "ok" if allowed else "Unauthenticated"
     assert outcome(access_by_proxy, "GET", "/v1/meshes", *said, client=("10.0.0.9", 1)) == expected
 
 
-def test_only_a_trusted_proxy_says_that_the_caller_speaks_tls(access_by_proxy: Access) -> None:
+def test_only_a_trusted_proxy_may_set_the_scheme_of_the_caller(access_by_proxy: Access) -> None:
     said = [HOST, (b"x-forwarded-proto", b"https")]
     assert access_by_proxy.is_secure("http", said, ("10.0.0.9", 1))
     assert not access_by_proxy.is_secure("http", said, FAR)
@@ -539,8 +539,8 @@ def test_an_address_that_fails_too_often_waits_and_a_right_token_works(
         access.check("GET", "/v1/meshes", [HOST, bearer("wrong")], LOCAL)
     assert 0 < caught.value.details["retry_after_seconds"] <= failures.WINDOW_SECONDS
     assert caught.value.details["reason"] == "unknown"
-    assert outcome(access, "GET", "/v1/meshes", bearer(tokens["read"])) == "ok", "others share the address"
-    assert outcome(access, "GET", "/v1/meshes") == "Unauthenticated", "without a token nothing is counted"
+    assert outcome(access, "GET", "/v1/meshes", bearer(tokens["read"])) == "ok", "other clients share the address"
+    assert outcome(access, "GET", "/v1/meshes") == "Unauthenticated", "a request without a token is not counted"
     assert outcome(access, "GET", "/v1/meshes", bearer("wrong"), client=FAR) == "Unauthenticated"
     clock.now += failures.WINDOW_SECONDS
     assert outcome(access, "GET", "/v1/meshes", bearer("wrong")) == "Unauthenticated"
@@ -556,10 +556,12 @@ def test_addresses_are_those_of_clients_and_not_of_trusted_proxies(access_by_pro
 
     for _ in range(failures.MAX_FAILURES):
         assert fail(b"1.1.1.1, 203.0.113.7, 10.0.0.5") == "Unauthenticated"
-    assert fail(b"9.9.9.9, 203.0.113.7") == "TooManyFailedLogins", "what a client writes before itself is not believed"
+    assert fail(b"9.9.9.9, 203.0.113.7") == "TooManyFailedLogins", (
+        "addresses that a client adds to the header do not count"
+    )
     assert fail(b"203.0.113.8") == "Unauthenticated"
     for i in range(failures.MAX_FAILURES):
-        assert fail(b"%d.1.1.1" % i, FAR[:1]) == ("TooManyFailedLogins"), "the connection is the address"
+        assert fail(b"%d.1.1.1" % i, FAR[:1]) == ("TooManyFailedLogins"), "the address of the connection counts"
 
 
 def test_a_customer_with_a_whole_network_is_one_address(access: Access) -> None:
@@ -631,11 +633,13 @@ def test_a_cluster_of_several_nodes_needs_a_login_too(file: Path) -> None:
     ):
         require_protection(rules, ["0.0.0.0"], nodes=2)
     with pytest.raises(BadSettings):
-        require_protection(Rules(trusted_proxies=("10.0.0.1/32",)), ["0.0.0.0"])  # trusted, and nothing to trust it for
+        require_protection(
+            Rules(trusted_proxies=("10.0.0.1/32",)), ["0.0.0.0"]
+        )  # a trusted proxy without a header to trust
 
 
 def test_a_decision_costs_microseconds(access: Access, tokens: dict[str, str], file: Path) -> None:
-    """As a ratio to hashing a kilobyte many times on the same processor, since no test knows how busy that is."""
+    """The limit is relative to the time of hashing on the same processor, because that processor may be busy."""
     headers = [HOST, bearer(tokens["shop"]), *((b"x-%d" % i, b"value") for i in range(20))]
 
     def best(work: object, times: int = 200) -> float:

@@ -1,4 +1,4 @@
-"""What a mesh adapts to while it is served: in the background, shown, and taken back by one request."""
+"""Adaptation of a served mesh: it runs in the background, is shown, and can be removed by one request."""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SPEC = MeshSpec(services=30, seed=5)
 
 
 def with_swinging_load(snapshots: Sequence[MeshSnapshot]) -> list[MeshSnapshot]:
-    """The same with load that swings, and latencies that follow it more than load explains elsewhere."""
+    """Add a periodic load, and latencies that follow it more than the shipped model expects."""
     days = []
     for i, s in enumerate(snapshots):
         load = np.float32(1.4 ** np.sin(i / 6))
@@ -47,7 +47,7 @@ def adapter(service: Service) -> dict[str, Any]:
     return found
 
 
-def test_an_adapter_is_fitted_in_the_background_and_taken_back_by_one_request(
+def test_an_adapter_is_fitted_in_the_background_and_removed_by_one_request(
     service: Service, days: list[MeshSnapshot]
 ) -> None:
     every = service.settings.adapt.every_snapshots
@@ -61,8 +61,8 @@ def test_an_adapter_is_fitted_in_the_background_and_taken_back_by_one_request(
     verdicts = [push(service, MESH, snapshot) for snapshot in days[every - 1 : every + 4]]  # while it is fitted
     assert [verdict["sequence"] for verdict in verdicts] == list(range(every, every + 5))
     until = time.monotonic() + PATIENCE_SECONDS
-    while (found := adapter(service)["adapter"]) is None:  # a request each time; there is no event to wait for
-        assert time.monotonic() < until, "no adapter was taken into use"
+    while (found := adapter(service)["adapter"]) is None:  # poll with requests, because there is no event to wait for
+        assert time.monotonic() < until, "no adapter was adopted"
     newest = [verdict["observed_at"] for verdict in verdicts].index(
         found["fitted_at"]
     )  # when the trainer read the store

@@ -1,4 +1,4 @@
-"""The rules of load shedding, on a clock of their own."""
+"""The rules of load shedding, with a simulated clock."""
 
 import heapq
 from collections import Counter
@@ -20,9 +20,9 @@ DEADLINE = 5.0
 
 
 def simulate(admission: Admission, clients: int, servers: int, seconds_each: float, duration: float) -> list[float]:
-    """Durations of accepted pushes where clients push in a closed loop and ``servers`` work at a time.
+    """Return durations of accepted pushes if clients push in a closed loop and ``servers`` requests run at a time.
 
-    A refused client comes back after the time that it was told.
+    A refused client retries after the time in its refusal.
     """
     free = [0.0] * servers
     events: list[tuple[float, int, object]] = [(i * 0.001, i, None) for i in range(clients)]
@@ -55,7 +55,7 @@ def test_under_any_load_goodput_stays_and_accepted_requests_are_fast(clients: in
     possible = 60 * min(clients, 2) / seconds_each
     assert len(durations) > 0.85 * possible
     settled = sorted(durations[len(durations) // 4 :])
-    # A queue as long as the target, or the least that is always admitted.
+    # A queue as long as the target, or the minimum that is always admitted.
     bound = max(2 * TARGET_SHARE * DEADLINE, 2 * LEAST * seconds_each)
     assert settled[int(0.99 * len(settled))] <= bound
 
@@ -69,17 +69,19 @@ def test_the_limit_grows_only_while_it_is_used() -> None:
     assert before < admission.limit <= MOST
 
 
-def test_a_mesh_that_asks_for_everything_leaves_room_for_the_others() -> None:
+def test_a_mesh_with_many_requests_leaves_room_for_the_others() -> None:
     admission = Admission(DEADLINE)
     greedy = [admission.admit(RequestKind.PUSH, "greedy", 0.0) for _ in range(100)]
-    assert sum(ticket is not None for ticket in greedy) == admission.limit  # alone it may have it all
-    assert admission.admit(RequestKind.PUSH, "modest", 0.1) is None  # there is no room now
+    assert sum(ticket is not None for ticket in greedy) == admission.limit  # alone it may use the whole limit
+    assert admission.admit(RequestKind.PUSH, "modest", 0.1) is None  # now there is no room
     admission.finish(next(t for t in greedy if t), 0.2)
-    assert admission.admit(RequestKind.PUSH, "greedy", 0.3) is None  # above its share since another mesh asked
+    assert (
+        admission.admit(RequestKind.PUSH, "greedy", 0.3) is None
+    )  # above its share, because another mesh sends requests
     assert admission.admit(RequestKind.PUSH, "modest", 0.4) is not None
 
 
-def test_a_mesh_that_no_longer_asks_gives_its_share_back() -> None:
+def test_a_mesh_without_requests_gives_its_share_back() -> None:
     admission = Admission(DEADLINE)
     for i in range(50):
         ticket = admission.admit(RequestKind.PUSH, f"mesh-{i}", 0.0)
@@ -97,11 +99,11 @@ def test_pushes_go_before_reads_and_reads_before_back_tests() -> None:
     pushes = [admission.admit(RequestKind.PUSH, f"mesh-{i}", 0.0) for i in range(20)]
     taken = [sum(ticket is not None for ticket in group) for group in (scores, reads, pushes)]
     assert taken[0] == admission.limit / 2
-    assert taken[1] == RESERVED[RequestKind.READ]  # reads always have a few places of their own
+    assert taken[1] == RESERVED[RequestKind.READ]  # reads always have a few reserved places
     assert taken[2] >= LEAST
 
 
-def test_all_room_comes_back() -> None:
+def test_all_room_is_released() -> None:
     admission = Admission(DEADLINE)
     for _ in range(3):
         tickets = [admission.admit(kind, f"mesh-{i}", 0.0) for i, kind in enumerate([*RequestKind] * 5)]
@@ -112,7 +114,7 @@ def test_all_room_comes_back() -> None:
         assert not admission._meshes
 
 
-def test_refused_clients_are_asked_to_wait_longer_where_there_are_more() -> None:
+def test_refused_clients_wait_longer_if_there_are_more_of_them() -> None:
     few, many = Admission(DEADLINE), Admission(DEADLINE)
     for admission, refusals in ((few, 1), (many, 300)):
         for ticket in [admission.admit(RequestKind.PUSH, f"m{i}", 0.0) for i in range(8)]:
@@ -124,13 +126,13 @@ def test_refused_clients_are_asked_to_wait_longer_where_there_are_more() -> None
             assert admission.admit(RequestKind.PUSH, f"other-{i}", 0.0) is None
     waits = [[admission.retry_after_seconds() for _ in range(200)] for admission in (few, many)]
     assert 1.0 <= min(waits[0]) <= max(waits[0]) < max(waits[1]) <= LONGEST_WAIT_SECONDS
-    for share in (0.25, 0.5, 0.75):  # spread over two thirds of the time, so that they do not come back all at once
+    for share in (0.25, 0.5, 0.75):  # spread over two thirds of the time, so that they do not all retry at once
         until = LONGEST_WAIT_SECONDS * (1 + 2 * share) / 3
         assert abs(sum(wait < until for wait in waits[1]) / 200 - share) < 0.2
 
 
-def test_few_clients_are_refused_where_many_wait_for_their_turn() -> None:
-    """A client that comes back after all others could be served is rarely refused a second time."""
+def test_few_clients_are_refused_if_many_wait_for_their_turn() -> None:
+    """A client that retries after the time that it takes to serve all others is rarely refused again."""
     admission, counts = Admission(DEADLINE), Counter[bool]()
     clients, pushes_per_second, seconds = 400, 40, 60
     due = [(i * 0.001, i) for i in range(clients)]

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a request is a 4xx that names the place and changes nothing."""
+"""Every wrong request gets a 4xx that names the place and changes nothing."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def mesh(service: Service) -> None:
 
 @pytest.fixture
 def check_unchanged(service: Service, mesh: None) -> Iterator[None]:
-    """Nothing that is stored changes during the test."""
+    """Check that the stored data does not change during the test."""
     before = read_store(service)
     assert before[MESH][0] is not None
     yield
@@ -99,7 +99,9 @@ CONTENT: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 
 def _arrow(documents: list[Any]) -> bytes:
-    columns = list(dict.fromkeys(name for document in documents for name in document))  # the first has not all of them
+    columns = list(
+        dict.fromkeys(name for document in documents for name in document)
+    )  # the first item lacks some fields
     table = pa.table({name: [document.get(name) for document in documents] for name in columns})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -107,7 +109,7 @@ def _arrow(documents: list[Any]) -> bytes:
     return bytes(sink.getvalue())
 
 
-FORMS: dict[str, tuple[str, Callable[[list[Any]], tuple[bytes, bytes]]]] = {  # one document, and several to score
+FORMS: dict[str, tuple[str, Callable[[list[Any]], tuple[bytes, bytes]]]] = {  # one document, or several to score
     "json": (JSON, lambda d: (json.dumps(d[3]).encode(), json.dumps({"snapshots": d}).encode())),
     "msgpack": (MESSAGEPACK, lambda d: (msgpack.encode(d[3]), msgpack.encode({"snapshots": d}))),
     "arrow": (ARROW, lambda d: (_arrow([d[3]]), _arrow(d))),
@@ -140,7 +142,7 @@ def test_wrong_content_is_refused_with_its_place(service: Service, case: str, fo
 @EVERY_FORM
 @pytest.mark.usefixtures("check_unchanged")
 def test_damaged_bytes_are_refused(service: Service, form: str) -> None:
-    """Cut off, and what it is not: each form's own header is missing."""
+    """The bytes are cut off, or the header of the form is wrong or missing."""
     media_type, encode = FORMS[form]
     one, _ = encode([snapshot_document(s) for s in SNAPSHOTS])
     for body in (b"", one[: len(one) // 2], b"\xc1" + one, one[1:]):
@@ -152,7 +154,7 @@ def test_damaged_bytes_are_refused(service: Service, form: str) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400"])
 @pytest.mark.usefixtures("check_unchanged")
-def test_what_is_no_number_is_refused_with_its_place(service: Service, number: str) -> None:
+def test_a_value_that_is_no_number_is_refused_with_its_place(service: Service, number: str) -> None:
     document = deepcopy(NEXT)
     document["calls"][2]["requests_per_second"] = -12345.0
     body = json.dumps(document).replace("-12345.0", number)
@@ -160,7 +162,7 @@ def test_what_is_no_number_is_refused_with_its_place(service: Service, number: s
         response = service.http.post(path, content=body)
         assert (response.status_code, response.json().get("pointer")) in (
             (422, "/calls/2/requests_per_second"),
-            (400, None),  # not JSON at all, where the parser is strict
+            (400, None),  # no JSON for a strict parser
         )
         assert response.headers["content-type"] == "application/problem+json"
 
@@ -215,8 +217,8 @@ def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str])
 @pytest.mark.parametrize("media_type", [None, "text/plain", "multipart/form-data; boundary=x"])
 @pytest.mark.parametrize("route", ["snapshots", "baseline", "feedback", "mutes", "adapter/rollback"])
 @pytest.mark.usefixtures("check_unchanged")
-def test_what_any_page_can_make_a_browser_post_is_refused(service: Service, route: str, media_type: str | None) -> None:
-    """Without a preflight request; and the answer to a preflight request does not let a browser continue."""
+def test_posts_that_any_page_can_send_are_refused(service: Service, route: str, media_type: str | None) -> None:
+    """Browsers send these without a preflight request, and the answer to a preflight request refuses others."""
     path, origin = f"/v1/meshes/{MESH}/{route}", {"origin": "https://elsewhere.example"}
     said = {} if media_type is None else {"content-type": media_type}
     for sender in (origin["origin"], "null"):
@@ -238,7 +240,7 @@ def test_a_form_with_the_json_media_type_is_read(service: Service, mesh: None) -
 @pytest.mark.parametrize(
     "media_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )
-def test_json_may_be_called_by_its_other_names(service: Service, mesh: None, media_type: str) -> None:
+def test_other_media_types_of_json_are_read(service: Service, mesh: None, media_type: str) -> None:
     body = json.dumps(snapshot_document(SNAPSHOTS[2]))
     assert service.http.post(PUSH, content=body, headers={"content-type": media_type}).status_code == 200
 
@@ -255,15 +257,15 @@ def test_time_and_content_conflicts_are_refused(service: Service, check_unchange
     older["observed_at"] = (SNAPSHOTS[0].observed_at - timedelta(days=1)).isoformat()
     for stale in (between, older):
         body = problem(service.http.post(PUSH, json=stale), 409, "stale-snapshot", "/observed_at")
-        assert newest["observed_at"] in body["detail"], "the newest is named"
+        assert newest["observed_at"] in body["detail"], "the error names the newest snapshot"
 
 
-def test_the_same_again_is_the_same_verdict_counted_once(service: Service, check_unchanged: None) -> None:
+def test_a_repeated_snapshot_gets_the_same_verdict_and_counts_once(service: Service, check_unchanged: None) -> None:
     verdicts = service.http.get(f"/v1/meshes/{MESH}/verdicts").json()["verdicts"]
     assert [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:3]] == verdicts
 
 
-def test_a_time_that_has_not_come_does_not_lock_the_mesh(service: Service, check_unchanged: None) -> None:
+def test_a_time_in_the_future_does_not_lock_the_mesh(service: Service, check_unchanged: None) -> None:
     document = deepcopy(NEXT)
     ahead = service.settings.limits.max_ahead_seconds
     document["observed_at"] = (datetime.now(UTC) + timedelta(seconds=ahead + 60)).isoformat()
@@ -271,7 +273,7 @@ def test_a_time_that_has_not_come_does_not_lock_the_mesh(service: Service, check
     assert document["observed_at"] in body["detail"]
 
 
-def test_a_clock_a_little_ahead_is_taken(service: Service) -> None:
+def test_a_clock_slightly_ahead_is_accepted(service: Service) -> None:
     document = deepcopy(NEXT)
     ahead = service.settings.limits.max_ahead_seconds
     document["observed_at"] = (datetime.now(UTC) + timedelta(seconds=ahead - 60)).isoformat()
@@ -284,7 +286,7 @@ def _services(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("check_unchanged")
-def test_more_than_the_limits_is_too_large(service: Service) -> None:
+def test_documents_above_the_limits_are_too_large(service: Service) -> None:
     limits = service.settings.limits
     many = {"observed_at": NEXT["observed_at"], "services": _services(limits.max_services + 1)}
     ends = [(f"n/s{i}", f"n/s{j}") for i in range(80) for j in range(80)][: limits.max_calls + 1]
@@ -301,7 +303,7 @@ def test_more_than_the_limits_is_too_large(service: Service) -> None:
 
 
 @pytest.mark.usefixtures("check_unchanged")
-def test_a_body_beyond_the_limit_is_refused_whether_it_says_so_or_not(service: Service) -> None:
+def test_a_body_beyond_the_limit_is_refused_with_and_without_content_length(service: Service) -> None:
     body = b" " * (service.settings.limits.max_body_bytes + 1)
     for path in (PUSH, BASELINE, SCORE):
         problem(service.http.post(path, content=body), 413, "document-too-large")
@@ -355,12 +357,12 @@ ROUTES = [
 
 @pytest.mark.parametrize(("method", "path", "status", "code"), ROUTES, ids=lambda value: str(value)[:60])
 @pytest.mark.usefixtures("check_unchanged")
-def test_paths_and_parameters_that_lead_nowhere(
+def test_unknown_paths_and_wrong_parameters_are_refused(
     service: Service, method: str, path: str, status: int, code: str
 ) -> None:
     response = service.http.request(method, path)
     body = problem(response, status, code)
-    assert len(body["detail"]) < 500, "what came is shown, not repeated"
+    assert len(body["detail"]) < 500, "the wrong value is shown shortened"
     assert response.headers["server-timing"].startswith("total;dur=")
     if status == 405:
         assert response.headers["allow"]

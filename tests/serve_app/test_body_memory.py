@@ -1,6 +1,6 @@
-"""What a hostile body takes: below ten times its size and 50 MB, in every form and route.
+"""Memory of a hostile body: below ten times its size and 50 MB, in every form and route.
 
-Each body is decoded in a process of its own, which reports by how much its peak grew.
+Each body is decoded in its own process, which reports the growth of its peak.
 """
 
 import json
@@ -58,12 +58,12 @@ ARROWS: dict[str, Callable[[int], bytes]] = {
 
 
 def measure_growth(body: bytes, read: Callable[[bytes], object]) -> int:
-    """Bytes by which the peak of a process grows while it reads a body."""
+    """Return the growth of a process's peak in bytes while it reads a body."""
     inlet, outlet = os.pipe()
     child = os.fork()
     if not child:
         try:
-            Path("/proc/self/clear_refs").write_text("5")  # sets the peak to what there is now
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
             before = _peak()
             with suppress(ServeError):
                 read(body)
@@ -96,6 +96,6 @@ def test_memory_is_in_proportion_to_the_body(media_type: str, case: str, size: i
 
 @pytest.mark.parametrize("decode", [decode_feedback, decode_mute], ids=["feedback", "mute"])
 @pytest.mark.parametrize("case", JSONS)
-def test_actions_take_as_little(case: str, decode: Callable[[bytes], object]) -> None:
+def test_memory_of_actions_is_in_proportion_too(case: str, decode: Callable[[bytes], object]) -> None:
     body = JSONS[case](2**20)
     assert measure_growth(body, decode) < FACTOR * len(body) + SPARE

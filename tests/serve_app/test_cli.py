@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real recordings, exit codes, words."""
+"""The command line: real recordings, exit codes, messages."""
 
 import json
 import signal
@@ -45,7 +45,7 @@ COMMANDS = [
 
 
 def tagae(*args: object) -> Result:
-    """One run of the command, its streams apart."""
+    """Run the command once, with separate output streams."""
     return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
@@ -60,7 +60,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_teaches(command: tuple[str, ...]) -> None:
+def test_help_explains_the_commands(command: tuple[str, ...]) -> None:
     result = tagae(*command, "--help")
     assert result.exit_code == 0
     if command not in ((), ("config",)):
@@ -98,7 +98,7 @@ def test_simulate_is_the_same_for_the_same_seed(recording: Path, tmp_path: Path)
         assert all(a.digest == b.digest for a, b in pairs) == same
 
 
-def test_simulate_labels_what_it_did(tmp_path: Path) -> None:
+def test_simulate_labels_its_faults_and_changes(tmp_path: Path) -> None:
     result = tagae(
         "simulate", tmp_path / "storm", "--services", 20, "--calls-per-service", 2, "--snapshots", 120,
         "--first-fault", 5, "--fault", "error_burst", "--severity", "critical", "--churn-per-hour", 40,
@@ -159,7 +159,7 @@ def test_muted_churn_is_the_same_mesh_plan_and_faults(tmp_path: Path) -> None:
     assert faults(one) == faults(other) != []
 
 
-def test_simulate_can_stay_calm(tmp_path: Path) -> None:
+def test_simulate_can_run_without_faults(tmp_path: Path) -> None:
     assert tagae("simulate", tmp_path / "calm", "--services", 20, "--calls-per-service", 2, "--snapshots", 3,
                  "--no-faults", "--churn-per-hour", 0).exit_code == 0  # fmt: skip
     reader = RecordingReader(tmp_path / "calm")
@@ -181,7 +181,7 @@ def test_simulate_refuses_the_impossible(args: tuple[object, ...], words: str, t
     assert not (tmp_path / "x").exists()
 
 
-def test_simulate_says_why_there_is_no_fault(tmp_path: Path) -> None:
+def test_simulate_reports_why_there_is_no_fault(tmp_path: Path) -> None:
     mesh = ("--services", 24, "--calls-per-service", 3)
     arguments = (*mesh, "--first-fault", 2, "--fault", "error_burst")
     short = tagae("simulate", tmp_path / "short", *arguments, "--snapshots", 17)
@@ -200,7 +200,7 @@ def test_simulate_says_why_there_is_no_fault(tmp_path: Path) -> None:
     assert "no fault" not in calm.stderr
 
 
-def test_simulate_keeps_what_is_there(recording: Path) -> None:
+def test_simulate_keeps_existing_files(recording: Path) -> None:
     result = tagae("simulate", recording)
     assert result.exit_code == 1
     assert "choose another" in result.stderr
@@ -210,7 +210,7 @@ def test_simulate_keeps_what_is_there(recording: Path) -> None:
 # score
 
 
-def test_score_writes_what_the_pipeline_says_and_nothing_else(recording: Path) -> None:
+def test_score_writes_only_the_verdicts_of_the_pipeline(recording: Path) -> None:
     result = tagae("score", recording)
     assert result.exit_code == 0
     checkpoint, mesh, expected = load(SHIPPED), Mesh(), []
@@ -221,7 +221,7 @@ def test_score_writes_what_the_pipeline_says_and_nothing_else(recording: Path) -
     assert f"{SNAPSHOTS} snapshots: " in result.stderr
 
 
-def test_lines_keep_the_contract(recording: Path, tmp_path: Path) -> None:
+def test_lines_meet_the_contract_of_scorers(recording: Path, tmp_path: Path) -> None:
     result = tagae("score", recording, "--output", tmp_path / "verdicts.jsonl")
     assert (result.exit_code, result.stdout) == (0, "")
     lines = [json.loads(text) for text in (tmp_path / "verdicts.jsonl").read_text().splitlines()]
@@ -350,7 +350,7 @@ def test_assignments_are_read_as_toml() -> None:
 
 
 @pytest.mark.ray
-def test_score_through_a_service_says_the_same(recording: Path, service: Service) -> None:
+def test_score_through_a_service_gives_the_same_verdicts(recording: Path, service: Service) -> None:
     here = [json.loads(text) for text in tagae("score", recording, "--warmup", recording).stdout.splitlines()]
     before = list_meshes(service)
     result = tagae("score", recording, "--warmup", recording, "--url", service.url)
@@ -365,7 +365,7 @@ def test_score_through_a_service_says_the_same(recording: Path, service: Service
 
 
 class LosesAnswers(BaseHTTPRequestHandler):
-    """A proxy before the service that answers 504 to the first attempt of each request, after the service did it."""
+    """A proxy that answers 504 to the first attempt of each request, after the service processed it."""
 
     service: ClassVar[httpx.Client]
     seen: ClassVar[set[tuple[str, bytes]]] = set()
@@ -383,14 +383,14 @@ class LosesAnswers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_POST = do_DELETE = do_GET  # noqa: N815  # the names are those of the library
+    do_POST = do_DELETE = do_GET  # noqa: N815  # the library chose the names
 
     def log_message(self, *_: Any) -> None:
-        """Not into the output of the tests."""
+        """Keep requests out of the output of the tests."""
 
 
 @pytest.mark.ray
-def test_score_goes_on_if_answers_are_lost(recording: Path, service: Service) -> None:
+def test_score_continues_if_answers_are_lost(recording: Path, service: Service) -> None:
     LosesAnswers.service = service.http
     with HTTPServer(("127.0.0.1", 0), LosesAnswers) as proxy:
         serving = threading.Thread(target=proxy.serve_forever)

@@ -1,4 +1,4 @@
-"""The client against a transport that answers like the service: what is sent, and which error comes back."""
+"""The client with a transport that answers like the service: its requests, and its errors."""
 
 import json
 from collections.abc import Callable
@@ -156,7 +156,7 @@ def test_a_mute_is_sent_as_the_service_reads_it() -> None:
         assert service.mute("prod", given) == MUTE
 
 
-def test_what_was_said_is_listed_and_taken_back() -> None:
+def test_feedback_and_mutes_are_listed_and_removed() -> None:
     lists = {
         "/v1/meshes/prod/feedback": FeedbackListDocument(feedback=[FEEDBACK]),
         "/v1/meshes/prod/mutes": MuteListDocument(mutes=[MUTE]),
@@ -174,7 +174,7 @@ def test_what_was_said_is_listed_and_taken_back() -> None:
         assert service.mutes("prod") == [MUTE]
         service.withdraw_feedback("prod", FEEDBACK.incident)
         service.unmute("prod", MUTE.id)
-        service.unmute("prod", "a/b")  # whatever people type is an id, and no other route
+        service.unmute("prod", "a/b")  # any text is an id and cannot reach another route
     assert taken_back == [
         b"/v1/meshes/prod/feedback/20260301T031200Z-1f3870be",
         b"/v1/meshes/prod/mutes/20260301T050000Z-4e0260c1",
@@ -195,7 +195,7 @@ def test_missing_feedback_cannot_be_withdrawn(call: Callable[[Client], None], er
 
 
 @pytest.mark.parametrize("cls", [cls for cls in ANSWERS if issubclass(cls, ServeError)], ids=lambda cls: cls.__name__)
-def test_every_refusal_comes_back_as_itself(cls: type[ServeError]) -> None:
+def test_every_refusal_is_raised_as_the_same_error(cls: type[ServeError]) -> None:
     error = cls("what was expected, what came", pointer="/calls/3")
     with client(lambda _: refusal(error), patience_seconds=0.0) as service, pytest.raises(cls) as caught:
         service.push("prod", SNAPSHOT)
@@ -204,7 +204,7 @@ def test_every_refusal_comes_back_as_itself(cls: type[ServeError]) -> None:
     assert caught.value.details["pointer"] == "/calls/3"
 
 
-def test_overload_is_waited_out() -> None:
+def test_the_client_waits_during_overload() -> None:
     answers = [refusal(Overloaded("full"), **{"retry-after": "0"})] * 2
     answers.append(httpx.Response(200, content=VERDICT.model_dump_json()))
     with client(lambda _: answers.pop(0)) as service:
@@ -218,13 +218,13 @@ def test_overload_without_end_is_an_error() -> None:
         service.push("prod", SNAPSHOT)
 
 
-def test_other_refusals_are_not_repeated() -> None:
+def test_other_refusals_are_not_retried() -> None:
     answers = [refusal(StaleSnapshot("too old"))]
     with client(lambda _: answers.pop(0)) as service, pytest.raises(StaleSnapshot):
         service.push("prod", SNAPSHOT)
 
 
-def test_a_broken_answer_is_asked_for_again() -> None:
+def test_a_request_with_a_broken_answer_is_retried() -> None:
     calls = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -237,7 +237,7 @@ def test_a_broken_answer_is_asked_for_again() -> None:
         assert service.push("prod", SNAPSHOT) == VERDICT
 
 
-def test_until_the_first_answer_a_service_that_is_not_there_is_reported_sooner() -> None:
+def test_before_the_first_answer_an_absent_service_is_reported_sooner() -> None:
     late = refusal(DeadlineExceeded("late", retry_after_seconds=0.01))
     done = httpx.Response(200, content=b"[]")
     answers = [late, late, done, None, late, done]
@@ -296,17 +296,17 @@ IN_PLACE = {
 
 
 @pytest.mark.parametrize("away", IN_PLACE.values(), ids=IN_PLACE)
-def test_who_answers_in_place_of_the_service_is_asked_again(away: httpx.Response) -> None:
+def test_errors_of_a_proxy_are_retried(away: httpx.Response) -> None:
     answers = [away, away, httpx.Response(200, content=VERDICT.model_dump_json())]
     with client(lambda _: answers.pop(0)) as service:
         assert service.push("prod", SNAPSHOT) == VERDICT
     with client(lambda _: away, patience_seconds=0.0) as service, pytest.raises(NoCapacity) as caught:
         service.meshes()
     assert f"/v1/meshes: {away.status_code}: " in caught.value.message
-    assert "<" not in caught.value.message, "no page, but words"
+    assert "<" not in caught.value.message, "the error has text, not an HTML page"
 
 
-def test_what_came_too_late_is_sent_again_until_the_patience_ends() -> None:
+def test_a_request_that_timed_out_is_retried_until_the_limit() -> None:
     late = DeadlineExceeded("late", retry_after_seconds=0.01, stored="unknown")
     answers = [refusal(late), httpx.Response(200, content=VERDICT.model_dump_json())]
     with client(lambda _: answers.pop(0)) as service:

@@ -1,4 +1,4 @@
-"""Every socket that listens is on loopback or asks for a credential, and Ray runs no code without its token."""
+"""Every listening socket is on loopback or needs a credential, and Ray runs no code without its token."""
 
 import json
 import os
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
 LOOPBACK = re.compile(r"127\.|::1$|::ffff:127\.")
 SERVE_RUN = [sys.executable, "-m", "ray.serve.scripts", "run", "serve_app.app:build"]
-AGENT_PORT = 52365  # of Ray's dashboard agent, which takes jobs
+AGENT_PORT = 52365  # port of Ray's dashboard agent, which accepts jobs
 ATTACK = """
 import sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False)
@@ -33,7 +33,7 @@ ray.get(ray.remote(lambda: open(sys.argv[2], "w").write("ran")).remote(), timeou
 
 
 def list_listeners(process: psutil.Process) -> dict[tuple[str, int], str]:
-    """Name of the process behind each address and port on which a process or its descendants listen, TCP and UDP."""
+    """Return the process name of each address and port on which a process or its descendants listen, TCP and UDP."""
     found = {}
     for one in [process, *process.children(recursive=True)]:
         try:
@@ -47,7 +47,7 @@ def list_listeners(process: psutil.Process) -> dict[tuple[str, int], str]:
 
 
 def assert_closed(process: psutil.Process) -> set[int]:
-    """Every socket is on loopback; the ports."""
+    """Check that every socket is on loopback, and return the ports."""
     sockets = list_listeners(process)
     assert sockets
     assert {where: name for where, name in sockets.items() if not LOOPBACK.match(where[0])} == {}
@@ -55,7 +55,7 @@ def assert_closed(process: psutil.Process) -> set[int]:
 
 
 def assert_ray_refuses(process: psutil.Process, tmp_path: Path) -> None:
-    """Tasks, jobs and calls of Serve's replicas, without the token of this run and with a wrong one."""
+    """Try to run tasks, jobs and calls of Serve's replicas, without a token and with a wrong one."""
     ports = assert_closed(process)
     proof = tmp_path / "ran"
     [gcs] = [one for one in process.children(recursive=True) if one.name() == "gcs_server"]
@@ -78,26 +78,26 @@ def assert_ray_refuses(process: psutil.Process, tmp_path: Path) -> None:
             url = f"http://127.0.0.1:{port}{path}"
             return httpx.post(url, json=job, headers=headers, timeout=20 * TIME_FACTOR).status_code
         except httpx.HTTPError:
-            return 0  # it speaks another protocol
+            return 0  # the port uses another protocol
 
     wrong = {"Authorization": "Bearer " + "wrong" * 8}
     asked = [(port, path, h) for port in ports for path in ("/api/job_agent/jobs/", "/api/jobs/") for h in ({}, wrong)]
     with ThreadPoolExecutor(len(asked)) as pool:
         statuses = list(pool.map(lambda one: post(*one), asked))
     assert [one for one, status in zip(asked, statuses, strict=True) if 0 < status < 400] == []
-    if AGENT_PORT in ports:  # else another Ray of this machine has it, and this one goes without
+    if AGENT_PORT in ports:  # otherwise another Ray on this machine has the port, and this one runs without it
         assert {401, 403} <= set(statuses)
     for attacker in attackers:
         with attacker:
             try:
                 assert attacker.wait(10 * TIME_FACTOR) != 0
             except subprocess.TimeoutExpired:
-                attacker.kill()  # it asks again and again; that nothing ran is looked at below
+                attacker.kill()  # the client retries; below, the test checks that no code ran
     assert not proof.exists()
 
 
 def assert_replicas_refuse(process: psutil.Process, tmp_path: Path) -> None:
-    """The port that a replica opens for other replicas unpickles what it is sent; it must refuse before that."""
+    """A replica's port for other replicas unpickles its input. It must refuse a caller before that."""
     proof = tmp_path / "unpickled"
     payload = b"cposix\nsystem\n(S'touch " + str(proof).encode() + b"'\ntR."
     message = b"\x0a" + _varint(len(payload)) + payload  # field 1, bytes
@@ -127,13 +127,13 @@ def _varint(number: int) -> bytes:
 
 
 def clean_environment() -> dict[str, str]:
-    """Without what another Ray in this process has left."""
+    """Return the environment without settings that another Ray in this process has left."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TAGAE_"))}
 
 
 @contextmanager
 def run_command(command: Sequence[str], pattern: str) -> Iterator[psutil.Process]:
-    """A command until it says something like this; no process is left."""
+    """Run a command until this output. No process is left over."""
     with (
         tempfile.TemporaryDirectory() as state,
         subprocess.Popen(
@@ -163,7 +163,7 @@ def tagae(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
 
 
-def test_tagae_serve_is_closed_and_its_token_is_its_owners_alone(tmp_path: Path) -> None:
+def test_tagae_serve_is_closed_and_only_its_owner_can_read_the_token(tmp_path: Path) -> None:
     with run_command(tagae("serve", "--port", "0"), r"Page: http") as process:
         assert_ray_refuses(process, tmp_path)
         assert_replicas_refuse(process, tmp_path)
@@ -194,7 +194,7 @@ def test_the_sidecar_is_closed() -> None:
         assert_closed(process)
 
 
-def test_the_settings_travel_to_rays_processes_as_they_are() -> None:
+def test_the_settings_reach_rays_processes_unchanged() -> None:
     from serve_app.deployments import local
     from serve_app.settings import Settings
 

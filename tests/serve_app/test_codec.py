@@ -1,4 +1,4 @@
-"""Documents and packed bytes against the house's own types."""
+"""Documents and packed bytes, decoded and encoded."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -33,20 +33,20 @@ NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 
 @given(snapshots())
 @settings(deadline=None, max_examples=60)
-def test_json_and_back_is_the_same_snapshot(snapshot: MeshSnapshot) -> None:
+def test_a_snapshot_survives_json(snapshot: MeshSnapshot) -> None:
     back = decode_snapshot(json.dumps(snapshot_document(snapshot)).encode())
     assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
 
 
 @given(snapshots())
 @settings(deadline=None, max_examples=60)
-def test_packed_and_back_is_the_same_snapshot(snapshot: MeshSnapshot) -> None:
+def test_a_snapshot_survives_packing(snapshot: MeshSnapshot) -> None:
     back = unpack_snapshot(pack_snapshot(snapshot))
     assert (back.observed_at, back.digest) == (snapshot.observed_at, snapshot.digest)
 
 
 def _written_rates(values: np.ndarray[Any, Any]) -> list[str]:
-    """How these request rates of services are written in JSON."""
+    """Return the JSON texts of these request rates."""
     snapshot = MeshSnapshot.create(
         node_ids=[f"a/{i}" for i in range(len(values))],
         edge_index=np.empty((2, 0), np.int64),
@@ -88,7 +88,7 @@ def test_absent_and_null_are_not_observed() -> None:
 
 
 @pytest.mark.parametrize(("changed", "pointer", "words"), WRONG)
-def test_what_is_wrong_is_said_with_its_place(changed: dict[str, Any], pointer: str, words: str) -> None:
+def test_an_error_names_its_place(changed: dict[str, Any], pointer: str, words: str) -> None:
     with pytest.raises(InvalidDocument) as caught:
         decode_snapshot(_body(**changed))
     body = problem(caught.value)
@@ -106,7 +106,7 @@ def test_unknown_ends_are_listed_in_the_order_of_the_document() -> None:
     ]  # fmt: skip
 
 
-def test_all_wrong_places_are_listed_up_to_a_limit() -> None:
+def test_wrong_places_are_listed_up_to_a_limit() -> None:
     with pytest.raises(InvalidDocument) as caught:
         decode_snapshot(_body(calls=[call(source=f"shop/{i}") for i in range(100)]))
     assert [e["pointer"] for e in caught.value.details["errors"]] == [
@@ -169,7 +169,7 @@ def _verdict(**changed: Any) -> Verdict:
     return Verdict(**{**values, **changed})
 
 
-def test_a_verdict_line_is_one_line_of_json_that_reads_back() -> None:
+def test_a_verdict_line_is_one_line_of_json_that_can_be_read() -> None:
     line = verdict_line(_verdict())
     assert "\n" not in line
     document = json.loads(line)
@@ -195,7 +195,7 @@ def test_a_verdict_line_is_one_line_of_json_that_reads_back() -> None:
     assert VerdictDocument.model_validate_json(line) == encode_verdict(_verdict())
 
 
-def test_a_reason_that_reads_as_expected_is_left_out() -> None:
+def test_a_reason_whose_text_shows_no_deviation_is_left_out() -> None:
     strong, weak = _reason("error_rate", 0.3, 0.0001), _reason("error_rate", 0.0, 0.0001)
     document = encode_verdict(_verdict(suspects=(Suspect("shop/cart", 0.7, (weak, strong, weak)),)))
     assert [reason.observed for reason in document.suspects[0].reasons] == [0.3]

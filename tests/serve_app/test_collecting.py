@@ -1,4 +1,4 @@
-"""The loop that collects one mesh: what is due, what is caught up on, what happens when something fails."""
+"""The loop that collects one mesh: due instants, catching up, and failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from serve_app.errors import InvalidDocument, NoCapacity, Overloaded, StaleSnaps
 from serve_app.exporter import PrometheusInstruments
 
 RHYTHM = PollSchedule(interval_seconds=10, behind_seconds=10, catch_up=4)
-NOW = 1_700_000_005.0  # the newest instant that is in: 10 s and more ago
+NOW = 1_700_000_005.0  # the newest complete instant: at least 10 s ago
 
 
 def snapshot(at: datetime, *changes: PlannedChange) -> MeshSnapshot:
@@ -46,7 +46,7 @@ def empty(at: datetime) -> Poll:
 
 @dataclass
 class Scripted:
-    """A source that answers as it is told, and remembers what it was asked for."""
+    """A source with a scripted answer. It stores the requested instants."""
 
     says: Callable[[datetime], Poll] = good_poll
     asked: list[float] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Scripted:
 
 @dataclass
 class Service:
-    """Who takes snapshots, or raises."""
+    """A receiver that accepts snapshots or raises."""
 
     raises: Exception | None = None
     taken: list[MeshSnapshot] = field(default_factory=list)
@@ -103,7 +103,7 @@ def test_a_mesh_has_its_own_phase_and_keeps_it() -> None:
     assert poll_phase("shop", 15.0) == poll_phase("shop", 15.0)
 
 
-async def test_the_newest_instant_is_asked_for_once_and_handed_on() -> None:
+async def test_the_newest_instant_is_polled_once_and_pushed() -> None:
     source, service = Scripted(), Service()
     one = run_collector(source, service)
     await one.tick(NOW)
@@ -113,7 +113,7 @@ async def test_the_newest_instant_is_asked_for_once_and_handed_on() -> None:
     assert one.state.handed_on == newest()
 
 
-async def test_what_was_missed_is_caught_up_on_up_to_a_bound() -> None:
+async def test_missed_instants_are_caught_up_to_a_limit() -> None:
     source, service = Scripted(), Service()
     one = run_collector(source, service, done=newest() - 70)
     await one.tick(NOW)
@@ -121,7 +121,7 @@ async def test_what_was_missed_is_caught_up_on_up_to_a_bound() -> None:
     assert one.state.polls == {"given_up": 3, "taken": 4}
 
 
-async def test_a_prometheus_that_fails_is_asked_once_an_interval_and_then_caught_up_on() -> None:
+async def test_a_failing_prometheus_is_polled_once_an_interval_and_then_caught_up() -> None:
     source, service = Scripted(failed_poll), Service()
     one = run_collector(source, service, done=newest() - 10)
     for i in range(3):
@@ -145,7 +145,7 @@ async def test_an_instant_without_services_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("error", [Overloaded("full"), NoCapacity("none left")])
-async def test_a_snapshot_that_is_not_taken_waits_and_is_not_asked_for_again(error: Exception) -> None:
+async def test_a_snapshot_that_is_not_accepted_waits_and_is_not_polled_again(error: Exception) -> None:
     source, service = Scripted(), Service(error)
     one = run_collector(source, service)
     await one.tick(NOW)
@@ -172,7 +172,7 @@ async def test_planned_changes_survive_a_snapshot_that_is_given_up() -> None:
     assert all(not later.changes for later in service.taken[1:])
 
 
-async def test_what_is_refused_or_known_already_does_not_come_again() -> None:
+async def test_refused_or_known_snapshots_are_not_pushed_again() -> None:
     source, service = Scripted(), Service(InvalidDocument("too many services"))
     one = run_collector(source, service)
     await one.tick(NOW)
@@ -198,7 +198,7 @@ async def test_annotations_without_effect_are_logged_once_and_counted(caplog: py
     assert len(service.taken) == 3
 
 
-async def test_a_mistake_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     asked = asyncio.Event()
 
     def breaks(at: datetime) -> Poll:
@@ -209,7 +209,7 @@ async def test_a_mistake_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptur
     running = asyncio.create_task(one.run())
     await asyncio.wait_for(asked.wait(), 5)
     asked.clear()
-    await asyncio.wait_for(asked.wait(), 5)  # it was asked again
+    await asyncio.wait_for(asked.wait(), 5)  # the source was polled again
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -217,7 +217,7 @@ async def test_a_mistake_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptur
     assert "collecting failed" in caplog.text
 
 
-async def test_a_slow_source_delays_no_other_mesh() -> None:
+async def test_a_slow_source_does_not_delay_other_meshes() -> None:
     began, release = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 

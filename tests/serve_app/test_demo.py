@@ -1,4 +1,4 @@
-"""The demo without controls: its story, its judgement, its progress lines, the pipeline, and all of it."""
+"""The demo without controls: auto-play, evaluation, progress lines, the pipeline, and a whole run."""
 
 import re
 import subprocess
@@ -144,7 +144,7 @@ def test_which_fault_an_incident_is_about() -> None:
     assert find_cause(raised_incident("x", 129, "a/db"), faults, INTERVAL) is None
 
 
-def test_what_is_found_of_a_fault() -> None:
+def test_the_outcome_of_a_fault() -> None:
     late = FaultFinding(Fault("latency_injection", "b/q", 100, 120))
     open_before = verdict(99, "anomalous", 9.0, incident("x", 9.0, "b/q"))
     assert update_finding(late, 99, open_before, INTERVAL) == late
@@ -160,7 +160,7 @@ def test_what_is_found_of_a_fault() -> None:
     assert update_finding(late, 129, second, INTERVAL) == late
 
 
-# plain lines, the way through the pipeline, and all of it
+# plain lines, the pipeline, and a whole run
 
 
 def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The buttons of the demo: what each does, and what it does to the mesh."""
+"""The buttons of the demo, and their effects on the mesh."""
 
 from dataclasses import replace
 from itertools import islice
@@ -23,7 +23,7 @@ MENU = build_menu(MESH, 3)
 
 
 def past_warm_up(**values: object) -> DemoState:
-    """A quiet mesh, known by now."""
+    """Return a quiet mesh that is warmed up."""
     state = DemoState("30 services", 15.0, MENU, snapshots=(scored_snapshot(WARM_UP),))
     return replace(state, **values)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def test_an_option_rotates_and_avoids_busy_services() -> None:
         ("unknown", {}),
     ],
 )
-def test_each_button_changes_what_it_says(key: str, changed: dict[str, object]) -> None:
+def test_each_button_changes_what_its_label_names(key: str, changed: dict[str, object]) -> None:
     controls, option = apply_key(Controls(), key, MENU)
     assert controls == replace(Controls(), **changed)  # type: ignore[arg-type]
     assert (option is not None) == (key in ("latency_injection", "deploy", "mystery"))
@@ -99,7 +99,7 @@ def test_mystery_faults_are_of_all_kinds() -> None:
 # state
 
 
-def test_a_button_takes_over_from_the_story_and_begins_with_the_next_snapshot() -> None:
+def test_a_button_stops_auto_play_and_takes_effect_at_the_next_snapshot() -> None:
     plan = chapters(MESH, 3)
     state = advance_story(past_warm_up(), plan)
     assert state.chapter is not None
@@ -116,7 +116,7 @@ def test_a_button_takes_over_from_the_story_and_begins_with_the_next_snapshot() 
     assert len({event.service for event in twice.events}) == 2
 
 
-def test_nothing_begins_before_the_mesh_is_known() -> None:
+def test_no_event_begins_before_the_mesh_is_warmed_up() -> None:
     early = past_warm_up(snapshots=(scored_snapshot(5),))
     assert press(early, "error_burst").events == ()
     assert "Not yet" in press(early, "error_burst").notice
@@ -124,7 +124,7 @@ def test_nothing_begins_before_the_mesh_is_known() -> None:
 
 
 def test_the_mesh_accepts_any_sequence_of_buttons() -> None:
-    """No service joins twice, and nothing happens at a retired service."""
+    """No service joins twice, and no event is at a retired service."""
     simulator, rng = Simulator(SPEC), np.random.default_rng(7)
     state = past_warm_up()
     for index in range(WARM_UP, WARM_UP + 80):

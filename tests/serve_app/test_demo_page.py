@@ -1,4 +1,4 @@
-"""The demo on the page: its document, its buttons, and all of it on a real Ray Serve."""
+"""The demo on the page: its document, its buttons, and a whole run on a real Ray Serve."""
 
 import asyncio
 import json
@@ -40,13 +40,13 @@ DEPLOY, BURST = BenignChange("deploy", "a/web", 80), Fault("error_burst", "a/db"
 
 
 def decode_state(state: DemoState) -> dict[str, Any]:
-    """The document as the page reads it."""
+    """Return the document that the page reads."""
     document: dict[str, Any] = json.loads(encode(state))
     return document
 
 
 def known_state(**values: Any) -> DemoState:
-    """A mesh that is known by now."""
+    """Return a mesh that is warmed up."""
     return replace(DemoState("60 services", 15.0, MENU, snapshots=(scored_snapshot(WARM_UP),)), **values)
 
 
@@ -144,7 +144,7 @@ def test_every_button_has_a_key() -> None:
     assert sorted(keys(known_state())) == sorted([*(option.kind for option in MENU), *CONTROLS])
 
 
-async def test_keys_wait_in_order_and_not_without_bound() -> None:
+async def test_keys_wait_in_order_up_to_a_limit() -> None:
     waiting_keys = WaitingKeys("le")
     assert await waiting_keys.take(0.0) == []
     for key in "lel":
@@ -162,7 +162,7 @@ async def test_keys_wait_in_order_and_not_without_bound() -> None:
 
 
 @pytest.mark.parametrize("key", ["q", "?", "le", "", None, 7, ["l"]])
-def test_a_key_that_means_nothing_is_refused(key: object) -> None:
+def test_an_unknown_key_is_refused(key: object) -> None:
     with pytest.raises(InvalidDocument, match="expected one of 'e' 'l', came"):
         WaitingKeys("le").press(key)
 
@@ -198,14 +198,14 @@ def test_a_browser_opens_on_a_desktop(
         assert started.read_text() == "http://127.0.0.1:1/demo/"
 
 
-# all of it
+# a whole run
 
 
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(480)
-def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
-    """The whole demo without a terminal; when it is interrupted, no process is left."""
+def test_a_fault_by_a_button_is_found_and_raises_an_alert(tmp_path: Path) -> None:
+    """The whole demo runs without a terminal. After an interrupt no process is left."""
     command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser", "--speed", "30"]
     errors = tmp_path / "stderr"
     with (
@@ -237,7 +237,7 @@ def test_a_fault_by_a_button_is_seen_and_pages(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.timeout(480)
-def test_an_interrupt_while_it_starts_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_during_the_start_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser"]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "RAY_TMPDIR": "/tmp"}  # its sockets need a short path
     with subprocess.Popen(
@@ -262,7 +262,7 @@ def test_an_interrupt_while_it_starts_ends_it_and_leaves_nothing(tmp_path: Path)
 
 
 def _check_access(http: httpx.Client) -> None:
-    """The panel is on the demo's page alone, and takes keys that mean something, from there alone."""
+    """Check that only the demo's page has the panel, and that only known keys from there are accepted."""
     page = http.get("/demo/")
     assert '<script type="module" src="/demo/controls.js"></script>' in page.text
     assert "script-src 'self';" in page.headers["content-security-policy"]
@@ -276,7 +276,7 @@ def _check_access(http: httpx.Client) -> None:
 
 
 def _check_fault(http: httpx.Client) -> None:
-    """A fault by its button: the page shows it, it raises an alert, and its culprit is named."""
+    """Press the button of a fault: the page shows it, an alert is raised, and the culprit is named."""
 
     def until(what: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         ends = time.monotonic() + seconds
@@ -284,7 +284,7 @@ def _check_fault(http: httpx.Client) -> None:
             answer = http.get("/demo/show")
             if answer.status_code == 200 and what(answer.json()):
                 return dict(answer.json())
-            time.sleep(0.05)  # as the page does, only sooner
+            time.sleep(0.05)  # as the page does, but without waiting
         raise AssertionError(answer.text)
 
     until(lambda seen: not seen["warming_up"])

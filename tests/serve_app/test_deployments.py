@@ -1,4 +1,4 @@
-"""What the deployments decide, without starting Ray."""
+"""Decisions of the deployments, without Ray."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from serve_app.stores.record import Record, gauges
 
 
 def part(index: int, calls: int) -> PartitionTask:
-    """A task of which only the size matters."""
+    """Return a task of which only the size matters."""
     rows = np.zeros((1, 45), np.float32)
     none = np.zeros(0, np.int64)
     attended = np.ones(calls, bool)
@@ -47,7 +47,7 @@ def part(index: int, calls: int) -> PartitionTask:
         ([7], 4, [7]),  # one part, one call
         ([5, 5], 1, [10]),
         ([1, 9, 4, 5], 2, [9, 10]),
-        ([0, 0, 0, 0], 2, [0, 0]),  # parts without calls are spread too
+        ([0, 0, 0, 0], 2, [0, 0]),  # parts without calls are distributed too
     ],
 )
 def test_groups_are_balanced_and_hold_each_part_once(calls: list[int], count: int, loads: list[int]) -> None:
@@ -57,7 +57,7 @@ def test_groups_are_balanced_and_hold_each_part_once(calls: list[int], count: in
     assert max(map(len, groups)) - min(map(len, groups)) <= len(calls) // 2
 
 
-def test_a_bad_group_spoils_no_other(weights: Path) -> None:
+def test_a_bad_group_does_not_fail_the_others(weights: Path) -> None:
     checkpoint = load(weights)
     good = probe(checkpoint)
     bad = (replace(good[0], edge_index=np.array([[0], [99]], np.int32)),)
@@ -78,7 +78,7 @@ def test_a_configured_device_that_is_absent_is_refused() -> None:
         find_device("cuda")
 
 
-def test_the_cache_lets_go_of_the_least_recently_used() -> None:
+def test_the_cache_drops_the_least_recently_used() -> None:
     def mesh(services: int) -> CachedMesh:
         return CachedMesh(Mesh(MeshState(node_absent=np.zeros(services, np.int32))), 1)
 
@@ -91,7 +91,7 @@ def test_the_cache_lets_go_of_the_least_recently_used() -> None:
     assert cache.get("b") is None
     assert cache.get("a") is not None
     assert cache.bytes == 2 * one
-    cache.put("c", mesh(9000))  # larger than the budget: stays alone
+    cache.put("c", mesh(9000))  # an item larger than the budget stays alone
     assert cache.get("a") is None
     assert cache.get("c") is not None
     cache.drop("c")
@@ -99,15 +99,17 @@ def test_the_cache_lets_go_of_the_least_recently_used() -> None:
     assert cache.bytes == 0
 
 
-def test_a_record_comes_back_as_it_was_kept() -> None:
+def test_a_record_is_loaded_unchanged() -> None:
     record = Record(60, b'{"status":"normal"}', bytes(range(256)))
     assert Record.unpack(record.pack()) == record
     made = Record(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456)
     assert Record.unpack(made.pack()) == made
     unmeasured = Record(60, b"{}", made_at=1.5)
     assert Record.unpack(unmeasured.pack()) == unmeasured
-    assert Record.unpack(b"60 250000\n{}\n") == Record(60, b"{}", seconds=0.25)  # before verdicts had a time
-    assert Record.unpack(b'60\n{"status":"normal"}') == Record(60, b'{"status":"normal"}')  # as 0.1.0 kept it
+    assert Record.unpack(b"60 250000\n{}\n") == Record(
+        60, b"{}", seconds=0.25
+    )  # from a version whose verdicts had no time
+    assert Record.unpack(b'60\n{"status":"normal"}') == Record(60, b'{"status":"normal"}')  # as version 0.1.0 stored it
 
 
 def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
@@ -116,17 +118,17 @@ def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
     assert mesh_document(row, 9.0).age_seconds is None
 
 
-def test_a_list_tells_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
+def test_a_list_has_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
     document = b'{"status":"normal","mesh_score":1.5,"threshold":null,"probability":0.1,"incidents":[]}'
     year_1970 = datetime(1970, 1, 1, tzinfo=UTC)  # of a simulated mesh
     row = gauges(MeshSummary("m", 3, year_1970, Record(2, document, made_at=1000.0).pack()))
     assert mesh_document(row, 1540.0).age_seconds == 540.0
-    assert mesh_document(row, 999.0).age_seconds == 0.0, "of a clock that is behind"
+    assert mesh_document(row, 999.0).age_seconds == 0.0, "a clock that is behind"
     old = gauges(MeshSummary("m", 3, year_1970, Record(2, document).pack()))
-    assert mesh_document(old, 1540.0).age_seconds is None, "stored by a version without it"
+    assert mesh_document(old, 1540.0).age_seconds is None, "stored by a version without ages"
 
 
-def test_metrics_carry_the_meshes_of_the_moment() -> None:
+def test_metrics_have_the_current_meshes() -> None:
     instruments = PrometheusInstruments(replica="r1")
     instruments.count(PARTS_SCORED, 3, scorer="s1")
     instruments.observe(STAGE, 0.004, stage="lay")

@@ -12,12 +12,12 @@ from serve_app.cli import app
 
 
 def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Exit code, and the findings by subject."""
+    """Return exit code, and the findings by subject."""
     result = CliRunner().invoke(app, ["doctor", "--json", *options])
     return result.exit_code, {finding["subject"]: finding for finding in json.loads(result.stdout)}
 
 
-def test_here_the_service_can_run(tmp_path: Path) -> None:
+def test_the_doctor_accepts_this_machine(tmp_path: Path) -> None:
     code, found = doctor("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
     assert code == 0
     assert {f["outcome"] for f in found.values()} <= {"ok", "warning"}
@@ -25,7 +25,7 @@ def test_here_the_service_can_run(tmp_path: Path) -> None:
     assert found["settings"]["found"] == "serve.port from override, store.path from override"
 
 
-def test_it_says_who_can_reach_the_service_and_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_reports_who_can_reach_the_service_and_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     _, found = doctor("--set", "serve.port=0")
@@ -70,7 +70,7 @@ def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> No
     assert code == 0
     assert found["port"]["outcome"] == found["state"]["outcome"] == "warning"
     assert "move it away" in found["state"]["remedy"]
-    assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "it only looks"
+    assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "the doctor changes nothing"
 
 
 def test_the_table_reads_like_a_list() -> None:

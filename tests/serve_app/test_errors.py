@@ -1,4 +1,4 @@
-"""Every error of the house has one answer over HTTP and survives a trip between processes."""
+"""Every error of TAGAE has one answer over HTTP and survives pickling between processes."""
 
 import pickle
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def _tree(base: type[Exception]) -> Iterator[type[Exception]]:
         yield from _tree(child)
 
 
-# Subclasses that a test of another file defines are none of the house's.
+# Subclasses that another test file defines do not belong to TAGAE.
 HOUSE = [
     cls
     for base in (ServeError, model_errors.ModelError)
@@ -35,7 +35,7 @@ def test_slugs_are_unique() -> None:
     assert len(codes) == len(set(codes))
 
 
-def test_the_drawn_tree_names_every_class_of_this_floor() -> None:
+def test_the_tree_in_the_docstring_names_every_class() -> None:
     drawn = errors.__doc__ or ""
     assert [
         cls.__name__ for cls in _tree(ServeError) if f" {cls.__name__}" not in drawn and cls is not ServeError
@@ -93,7 +93,7 @@ def test_an_unexpected_error_does_not_show_its_text() -> None:
     assert "hunter2" not in body.model_dump_json()
 
 
-def test_an_error_that_came_back_through_ray_reads_like_its_cause() -> None:
+def test_an_error_that_comes_through_ray_has_the_text_of_its_cause() -> None:
     ray_exceptions = pytest.importorskip("ray.exceptions")
     cause = InvalidDocument("call 0: unknown", pointer="/calls/0/source")
     wrapped = ray_exceptions.RayTaskError("score", "a traceback", cause).as_instanceof_cause()

@@ -1,4 +1,4 @@
-"""``tagae evaluate`` as a person uses it: scored recordings, several detectors, tables and JSON, clear refusals."""
+"""``tagae evaluate``: scored recordings, several detectors, tables and JSON, clear refusals."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ def tagae(*args: object) -> Result:
 
 
 def write_verdicts(recording: Path, path: Path, right: bool) -> None:
-    """A detector that pages for every fault in time, and names the culprit or the same service all the time."""
+    """Write verdicts of a detector that finds every fault in time, and names the culprit or always one service."""
     reader = RecordingReader(recording)
     faults = reader.incidents()
     lines = []
@@ -47,7 +47,7 @@ def write_verdicts(recording: Path, path: Path, right: bool) -> None:
 
 @pytest.fixture(scope="module")
 def meshes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two meshes with faults, the muted control of one of them, a quiet one; verdicts of two detectors on each."""
+    """Two meshes with faults, the muted control of one of them, and a quiet one, with verdicts of two detectors."""
     folder = tmp_path_factory.mktemp("evaluate")
     made = {
         "one": ("--seed", 1),
@@ -86,14 +86,14 @@ def test_two_detectors_on_meshes_with_faults_and_a_quiet_one(meshes: Path) -> No
 
 
 class Elements(HTMLParser):
-    """Every element of a page with its attributes, and how deep it is."""
+    """Every element of a page with its attributes and depth."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.feed(text)
-        assert self.open == [], "every element is closed"
+        assert self.open == [], "every element must be closed"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
@@ -111,7 +111,7 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize("detector", ["right", "wrong"])
-def test_the_page_has_charts_and_says_what_they_show(meshes: Path, tmp_path: Path, detector: str) -> None:
+def test_the_page_has_charts_with_descriptions(meshes: Path, tmp_path: Path, detector: str) -> None:
     target = tmp_path / "report.html"
     given = meshes / "one", meshes / "quiet", "-v", f"{detector}={meshes / detector}"
     assert tagae("evaluate", *given, "--html", target).exit_code == 0
@@ -136,8 +136,8 @@ def test_the_page_has_charts_and_says_what_they_show(meshes: Path, tmp_path: Pat
     assert len(seen.of("tr", "missed")) == (0 if detector == "right" else faults)
 
 
-def test_notices_are_judged_apart(tmp_path: Path) -> None:
-    """The right detector, which raises an alert for the first fault alone and gives notices for the others."""
+def test_notices_are_evaluated_separately(tmp_path: Path) -> None:
+    """Write verdicts with an alert for the first fault, and notices for the other faults."""
     recording = tmp_path / "faults"
     assert tagae("simulate", recording, *MESH, "--snapshots", 300, "--seed", 1).exit_code == 0
     write_verdicts(recording, tmp_path / "right.jsonl", right=True)
@@ -188,7 +188,7 @@ def test_the_table_of_one_recording(meshes: Path) -> None:
         assert words in result.stdout
 
 
-def test_the_budget_of_the_settings_is_the_promise(meshes: Path) -> None:
+def test_the_budget_of_the_settings_is_shown(meshes: Path) -> None:
     result = tagae(
         "evaluate", meshes / "quiet", "-v", f"right={meshes / 'right'}", "--set", "alert.false_pages_per_day=7",
         "--begin-after", 300, "--json", "-",
@@ -198,14 +198,14 @@ def test_the_budget_of_the_settings_is_the_promise(meshes: Path) -> None:
     assert promise["days"] == pytest.approx((SNAPSHOTS - 20) * 15 / 86_400, abs=1e-5)
 
 
-def test_false_pages_that_the_muted_control_has_too_are_not_due_to_churn(meshes: Path) -> None:
+def test_false_alerts_that_the_muted_control_also_has_are_not_due_to_churn(meshes: Path) -> None:
     result = tagae(
         "evaluate", meshes / "one", "--control", meshes / "one-muted", "-v", f"wrong={meshes / 'wrong'}", "--json", "-"
     )
     assert result.exit_code == 0, result.stderr
     churn = json.loads(result.stdout)["pooled"]["located"]["wrong"]["churn"]
     assert churn["false_pages"] >= 1
-    assert (churn["control_false_pages"], churn["due"]) == (churn["false_pages"], 0), "the same pages, to the second"
+    assert (churn["control_false_pages"], churn["due"]) == (churn["false_pages"], 0), "the same alerts, to the second"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,9 @@ def test_false_pages_that_the_muted_control_has_too_are_not_due_to_churn(meshes:
         (["right", "-v", "a={m}/right/one.jsonl"], "it is not a recording"),
     ],
 )
-def test_what_cannot_be_judged_is_refused_in_words(meshes: Path, arguments: list[str], words: str) -> None:
+def test_verdicts_that_cannot_be_evaluated_are_refused_with_a_message(
+    meshes: Path, arguments: list[str], words: str
+) -> None:
     folders = {path.name for path in meshes.iterdir()}
     given = [str(meshes / one) if one in folders else one.replace("{m}", str(meshes)) for one in arguments]
     result = tagae("evaluate", *given)

@@ -1,4 +1,4 @@
-"""What people say of incidents: what it changes in later verdicts, and how it is said, listed and taken back."""
+"""Feedback on incidents: its effect on later verdicts, and its routes to send, list and remove it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ MOST = 200
 
 @pytest.fixture(scope="module")
 def days() -> list[MeshSnapshot]:
-    """A service fails, fails the same way again, and then another one does."""
+    """A service fails, fails again in the same way, and then another one fails."""
     simulator = Simulator(MeshSpec(services=40, seed=0), snapshots=OTHER.stop)
     able = sorted(candidates(simulator.mesh, "error_burst"), key=lambda i: -simulator.mesh.usual_rate[i])
     one, other = (simulator.node_ids[able[len(able) // n]] for n in (3, 2))
@@ -55,25 +55,25 @@ def run(checkpoint: Checkpoint, mesh: Mesh, snapshots: Sequence[MeshSnapshot]) -
 
 
 def with_feedback(mesh: Mesh, said: FeedbackDocument | MissedDocument) -> Mesh:
-    """The mesh that heeds it, after a trip through the store."""
+    """Return the mesh with this feedback, stored and loaded again."""
     state, _ = add_feedback(mesh.state, said, MOST)
     return replace(mesh, state=unpack_state(pack_state(state), state.window))
 
 
 def pages(verdicts: Sequence[Verdict], span: range, since: int) -> set[str]:
-    """Ids of what paged in a span, of verdicts that begin with snapshot ``since``."""
+    """Return ids of incidents in a span of verdicts that begin with snapshot ``since``."""
     return {incident.id for i in span for incident in verdicts[i - since].incidents}
 
 
 @pytest.fixture(scope="module")
 def mesh_after_incident(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> tuple[Mesh, str]:
-    """The mesh in the pause after its first incident, and the id of that one."""
+    """The mesh in the pause after its first incident, and the id of this incident."""
     verdicts, mesh = run(checkpoint, Mesh(), days[: PAUSE.stop])
     (incident,) = pages(verdicts, FIRST, 0)
     return mesh, incident
 
 
-def test_what_was_no_incident_pages_no_more_and_others_do(
+def test_a_false_alarm_is_not_repeated_but_other_incidents_are_alerted(
     checkpoint: Checkpoint, days: list[MeshSnapshot], mesh_after_incident: tuple[Mesh, str]
 ) -> None:
     mesh, incident = mesh_after_incident
@@ -85,13 +85,13 @@ def test_what_was_no_incident_pages_no_more_and_others_do(
     after, _ = run(checkpoint, spoken, rest)
     assert not pages(after, AGAIN, PAUSE.stop)
     assert pages(after, OTHER, PAUSE.stop)
-    assert after[0].threshold > before[0].threshold, "what was scored then is normal now"
+    assert after[0].threshold > before[0].threshold, "scores of that time are normal now"
     state, _ = withdraw_feedback(spoken.state, incident)
     again, _ = run(checkpoint, replace(spoken, state=state), rest)
     check_same(again, before)
 
 
-def test_an_open_incident_ends_when_it_is_none(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
+def test_an_open_incident_ends_when_it_is_a_false_alarm(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
     verdicts, mesh = run(checkpoint, Mesh(), days[: FIRST.start + 5])
     (incident,) = verdicts[-1].incidents
     spoken = with_feedback(mesh, FeedbackDocument(incident=incident.id, was_incident=False))
@@ -99,7 +99,9 @@ def test_an_open_incident_ends_when_it_is_none(checkpoint: Checkpoint, days: lis
     assert (verdict.status, verdict.incidents) == ("normal", ())
 
 
-def test_a_notice_that_is_denied_ends_and_stays_away(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
+def test_a_notice_that_is_a_false_alarm_ends_and_does_not_return(
+    checkpoint: Checkpoint, days: list[MeshSnapshot]
+) -> None:
     quiet, short = days[:24], [_with_full_memory(snapshot) for snapshot in days[24:31]]
     verdicts, mesh = run(checkpoint, Mesh(), [*quiet, *short[:4]])
     assert (verdicts[-1].status, verdicts[-1].alerts) == ("normal", ())
@@ -116,7 +118,7 @@ def test_a_notice_that_is_denied_ends_and_stays_away(checkpoint: Checkpoint, day
 
 
 def _with_full_memory(snapshot: MeshSnapshot) -> MeshSnapshot:
-    """The first service with measured memory needs nearly all of it."""
+    """Change the snapshot: the first service with measured memory uses nearly all of it."""
     features = snapshot.node_features.copy()
     memory = NODE_METRICS.index("memory_utilization")
     features[np.flatnonzero(snapshot.node_observed[:, memory])[0], memory] = 0.95
@@ -132,7 +134,7 @@ def test_feedback_of_an_older_version_has_no_shortage() -> None:
     assert level_shifts([old], ["shop/cart"]).tolist() == [[1.0, 0.5, 0.0, 0.0, 0.0]]
 
 
-def test_a_missed_incident_makes_its_services_page_sooner_and_a_culprit_is_named_first(
+def test_a_missed_incident_makes_its_services_alert_sooner_and_a_culprit_is_named_first(
     checkpoint: Checkpoint, days: list[MeshSnapshot], mesh_after_incident: tuple[Mesh, str]
 ) -> None:
     mesh, incident = mesh_after_incident
@@ -150,13 +152,13 @@ def test_a_missed_incident_makes_its_services_page_sooner_and_a_culprit_is_named
     assert share[second] > opened.suspects[1].score
 
 
-def test_there_is_room_for_so_much_and_no_more(mesh_after_incident: tuple[Mesh, str], days: list[MeshSnapshot]) -> None:
+def test_stored_feedback_is_limited(mesh_after_incident: tuple[Mesh, str], days: list[MeshSnapshot]) -> None:
     mesh, incident = mesh_after_incident
     said = FeedbackDocument(incident=incident, was_incident=True)
     state, first = add_feedback(mesh.state, said, 1)
     assert add_feedback(state, said, 1) == (state, first)
     other, second = add_feedback(state, FeedbackDocument(incident=incident, was_incident=False), 1)
-    assert other.memory.feedback == (second,), "it takes the place of what was said before"
+    assert other.memory.feedback == (second,), "it replaces the earlier feedback"
     missed = MissedDocument(services=[state.node_ids[0]], since=days[3].observed_at)
     with pytest.raises(TooMuchFeedback, match=r"feedback on at most 1 .* limits\.max_feedback"):
         add_feedback(state, missed, 1)
@@ -169,7 +171,7 @@ SNAPSHOTS = record_simulation(MeshSpec(services=30, seed=3), 24, fault_from=18)
 
 @pytest.fixture(scope="module")
 def incident(service: Service) -> str:
-    """Id of the open incident of a mesh."""
+    """Id of the mesh's open incident."""
     verdicts = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:-1]]
     found: str = verdicts[-1]["incidents"][0]["id"]
     return found
@@ -177,7 +179,7 @@ def incident(service: Service) -> str:
 
 @pytest.fixture
 def check_unchanged(service: Service, incident: str) -> Iterator[None]:
-    """Nothing that is stored changes during the test."""
+    """Check that the stored data does not change during the test."""
     before = read_store(service)
     assert before[MESH][0] is not None
     yield
@@ -210,7 +212,7 @@ MISSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.ray
 @pytest.mark.parametrize("case", WRONG)
 @pytest.mark.usefixtures("check_unchanged")
-def test_what_cannot_be_said_of_an_incident(service: Service, incident: str, case: str) -> None:
+def test_invalid_feedback_on_an_incident_is_refused(service: Service, incident: str, case: str) -> None:
     change, status, code, pointer = WRONG[case]
     problem(service.http.post(PATH, json={"incident": incident, "was_incident": True} | change), status, code, pointer)
 
@@ -218,7 +220,7 @@ def test_what_cannot_be_said_of_an_incident(service: Service, incident: str, cas
 @pytest.mark.ray
 @pytest.mark.parametrize("case", MISSED)
 @pytest.mark.usefixtures("check_unchanged")
-def test_what_cannot_be_said_of_a_missed_one(service: Service, case: str) -> None:
+def test_invalid_feedback_on_a_missed_incident_is_refused(service: Service, case: str) -> None:
     change, pointer = MISSED[case]
     document = {"services": [SNAPSHOTS[0].node_ids[0]], "since": WHEN} | change
     problem(service.http.post(PATH, json=document), 422, "invalid-document", pointer)
@@ -226,7 +228,7 @@ def test_what_cannot_be_said_of_a_missed_one(service: Service, case: str) -> Non
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("check_unchanged")
-def test_what_leads_nowhere(service: Service, incident: str) -> None:
+def test_unknown_meshes_and_incidents_are_not_found(service: Service, incident: str) -> None:
     said = {"incident": incident, "was_incident": True}
     nowhere = "/v1/meshes/nobody/feedback"
     for response in (service.http.post(nowhere, json=said), service.http.get(nowhere)):
@@ -237,7 +239,7 @@ def test_what_leads_nowhere(service: Service, incident: str) -> None:
 
 
 @pytest.mark.ray
-def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident: str) -> None:
+def test_feedback_is_stored_listed_applied_and_removed(service: Service, incident: str) -> None:
     said = {"incident": incident, "was_incident": False, "note": "nightly batch"}
     response = service.http.post(PATH, json=said)
     assert response.status_code == 200, response.text
@@ -251,9 +253,9 @@ def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident: s
     assert max(level["errors"] for level in document["page_levels"].values()) > 0
     before = read_store(service)
     assert service.http.post(PATH, json=said).json() == document
-    assert read_store(service) == before, "the same again writes nothing"
+    assert read_store(service) == before, "repeated feedback writes nothing"
     assert push(service, MESH, SNAPSHOTS[-1])["incidents"] == []
-    assert service.http.post(PATH, json=said).json() == document, "nor when a snapshot came in between"
+    assert service.http.post(PATH, json=said).json() == document, "not even after another snapshot"
     missed = service.http.post(PATH, json={"services": document["services"][:1] * 2, "since": WHEN}).json()
     assert (missed["missed"], missed["services"]) == (True, document["services"][:1])
     assert service.http.get(PATH).json() == {"feedback": [document, missed]}

@@ -1,4 +1,4 @@
-"""No accepted value makes a score that is no number: the smallest, the largest, and anything between them."""
+"""Every accepted value gives a finite score: the smallest, the largest, and all between them."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ def tables(draw: st.DrawFn, rows: int, names: tuple[str, ...], required: int) ->
 
 @st.composite
 def recordings(draw: st.DrawFn) -> list[MeshSnapshot]:
-    """A mesh at one level, then at another: what is normal may be as extreme as what is not."""
+    """Return a mesh at one level, and then at another. Both the normal level and the deviation may be extreme."""
     kinds = [
         (draw(tables(len(SERVICES), NODE_METRICS, 0)), draw(tables(len(CALLS[0]), EDGE_METRICS, 1))) for _ in range(3)
     ]
@@ -79,7 +79,7 @@ def test_every_accepted_value_has_a_finite_verdict(checkpoint: Checkpoint, recor
 
 @pytest.mark.parametrize("value", [1e37, float(np.finfo(np.float32).max)])
 def test_stored_values_beyond_the_limit_are_scored(checkpoint: Checkpoint, value: float) -> None:
-    """Older versions took them."""
+    """Older versions accepted such values."""
     mesh = Mesh()
     for minute in range(SNAPSHOTS):
         nodes = np.full((2, len(NODE_METRICS)), np.nan)

@@ -1,4 +1,4 @@
-"""The gate in front of a real HTTP server, with an application behind it that does what a test tells it to."""
+"""The gate in front of a real HTTP server, with an application whose behaviour a test chooses."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from serve_app.settings.access import serve_rules
 from tests.timing import TIME_FACTOR
 
 PUSH = "/v1/meshes/shop/snapshots"
-PEERS: list["Peer"] = []  # of the test that runs
+PEERS: list["Peer"] = []  # of the current test
 Behave = Callable[["Behind", Scope, Receive, Send], Awaitable[None]]
 
 
@@ -67,7 +67,7 @@ async def wait(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
 
 @contextmanager
 def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
-    """A server on a free port of loopback, and what is behind its gate."""
+    """A server on a free loopback port, and the application behind its gate."""
     settings = Settings(serve=front, limits={"max_body_bytes": 4096})
     behind = Behind(behave)
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
@@ -98,7 +98,7 @@ def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
 
 
 class Peer:
-    """A client that decides on each byte."""
+    """A client that controls each byte."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=240 * TIME_FACTOR)
@@ -118,7 +118,7 @@ class Peer:
         return self.answer()
 
     def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body; status 0: the server closed the connection."""
+        """Return status, headers and body; status 0: the server closed the connection."""
         data = b""
         while b"\r\n\r\n" not in data:
             try:
@@ -136,7 +136,7 @@ class Peer:
         return int(lines[0].split()[1]), headers, body
 
     def is_closed(self) -> bool:
-        """Whether the server ends the connection; waits for it."""
+        """Wait for the end of the connection, and return whether the server ended it."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
@@ -148,7 +148,7 @@ def is_problem(body: bytes, code: str) -> bool:
     return bool(found["type"] == f"urn:tagae:problem:{code}" and found["detail"])
 
 
-def test_a_request_passes_whole_and_stamped_by_the_gate_alone() -> None:
+def test_a_request_passes_whole_with_stamps_only_from_the_gate() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
         assert peer.post(body=b"x" * 4096, headers=f"{RECEIVED}: 1.0\r\n")[0] == 200
@@ -170,7 +170,7 @@ def test_a_slow_body_is_cut_off_and_never_reaches_a_replica() -> None:
         assert behind.requests == []
 
 
-def test_a_body_in_small_pieces_that_is_whole_in_time_passes() -> None:
+def test_a_body_in_small_pieces_passes_if_it_is_complete_in_time() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 40\r\n\r\n".encode())
@@ -209,7 +209,7 @@ def test_large_headers_are_refused(request_bytes: bytes) -> None:
         assert behind.requests == []
 
 
-def test_a_large_body_is_refused_however_it_is_announced() -> None:
+def test_a_large_body_is_refused_with_and_without_content_length() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
         status, _, body = peer.post(body=b"x" * 5000)
@@ -230,7 +230,9 @@ def test_connections_are_limited_in_total_and_for_each_client() -> None:
             status, headers, _ = Peer(port).answer()
             assert (status, headers["retry-after"]) == (503, "1")
             held[0].socket.close()
-            while (peer := Peer(port)).get("/v1/meshes")[0] != 200:  # once the server has seen the end of the other
+            while (peer := Peer(port)).get("/v1/meshes")[
+                0
+            ] != 200:  # once the server has noticed the end of the other connection
                 peer.socket.close()
 
 
@@ -243,7 +245,7 @@ def test_too_many_pushes_are_refused_at_once_and_health_routes_never() -> None:
                 f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n".encode()
                 + body
             )
-        refused = [peer.answer() for peer in peers[9:]]  # the limit begins at 8
+        refused = [peer.answer() for peer in peers[9:]]  # the initial limit is 8
         assert {status for status, _, _ in refused} == {429}
         assert all(int(headers["retry-after"]) >= 1 for _, headers, _ in refused)
         assert all(is_problem(body, "overloaded") for _, _, body in refused)
@@ -253,17 +255,17 @@ def test_too_many_pushes_are_refused_at_once_and_health_routes_never() -> None:
         read.send(b"GET /v1/meshes HTTP/1.1\r\nhost: localhost\r\n\r\n")
         behind.release.set()
         assert health.answer()[0] == 200
-        assert read.answer()[0] == 200  # some places are for reads alone
+        assert read.answer()[0] == 200  # some places are reserved for reads
         assert [peer.answer()[0] for peer in peers[:8]] == [200] * 8
 
 
 def refused_early(port: int, body_bytes: int) -> Peer:
-    """A peer whose push was refused before any of its body was sent, since all places are taken."""
-    for i in range(8):  # the limit begins at 8
+    """Return a client whose push was refused before its body was sent, because all places are taken."""
+    for i in range(8):  # the initial limit is 8
         Peer(port).send(
             f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode()
         )
-    while True:  # until the holders are in
+    while True:  # until the other pushes have their places
         peer = Peer(port)
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {body_bytes}\r\n\r\n".encode())
         peer.socket.settimeout(1.0)
@@ -277,17 +279,17 @@ def refused_early(port: int, body_bytes: int) -> Peer:
         return peer
 
 
-def test_where_there_is_no_room_a_push_is_refused_before_its_body_comes() -> None:
+def test_without_room_a_push_is_refused_before_its_body_is_read() -> None:
     with gate(wait, deadline_seconds=600) as (port, behind):
         peer = refused_early(port, body_bytes=3000)
-        peer.send(b"x" * 3000)  # dropped
+        peer.send(b"x" * 3000)  # the body is dropped
         behind.release.set()
-        assert peer.get("/v1/meshes")[0] == 200  # the connection is as good as new
+        assert peer.get("/v1/meshes")[0] == 200  # the connection still works
         peer.send(b"x" * 10)
         assert peer.answer()[0] == 400
 
 
-def test_what_follows_an_early_refusal_has_to_come_in_time() -> None:
+def test_the_body_after_an_early_refusal_must_arrive_in_time() -> None:
     with gate(wait, deadline_seconds=600, header_seconds=0.5) as (port, _):
         never_ends, slow_next = refused_early(port, body_bytes=3000), refused_early(port, body_bytes=3)
         never_ends.send(b"x")
@@ -297,7 +299,7 @@ def test_what_follows_an_early_refusal_has_to_come_in_time() -> None:
         assert slow_next.is_closed()
 
 
-def test_what_a_dying_replica_dropped_is_sent_again() -> None:
+def test_a_request_that_a_dying_replica_dropped_is_sent_again() -> None:
     async def dies_twice(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
         if len(behind.requests) < 3:
             await answer(send, 500, b"The actor died unexpectedly", "text/plain")
@@ -322,7 +324,7 @@ def test_an_error_of_the_service_itself_is_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("status", "body"), [(404, b"Path '/' not found. Ping http://.../-/routes for available routes."), (503, b"x")]
 )
-def test_a_service_that_is_not_there_is_503_with_a_time_to_come_back(status: int, body: bytes) -> None:
+def test_an_absent_service_is_503_with_a_time_to_retry(status: int, body: bytes) -> None:
     async def absent(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
         await answer(send, status, body, "text/plain")
 
@@ -332,14 +334,14 @@ def test_a_service_that_is_not_there_is_503_with_a_time_to_come_back(status: int
         assert len(behind.requests) > 1
 
 
-def test_an_answer_that_does_not_come_is_504_and_says_what_is_known() -> None:
+def test_a_missing_answer_is_504_and_the_problem_describes_the_known_state() -> None:
     with gate(wait, deadline_seconds=0.5) as (port, _):
         status, headers, body = Peer(port).post()
         assert (status, headers["retry-after"], is_problem(body, "deadline-exceeded")) == (504, "1", True)
         assert json.loads(body)["stored"] == "unknown"
 
 
-def test_the_room_of_a_client_that_goes_away_comes_back() -> None:
+def test_the_place_of_a_client_that_disconnects_is_released() -> None:
     with gate(wait, deadline_seconds=0.5) as (port, behind):
         for _ in range(3):
             peers = [Peer(port) for _ in range(4)]
@@ -363,7 +365,7 @@ def test_websockets_are_refused() -> None:
         assert behind.requests == []
 
 
-def test_what_may_not_be_asked_is_refused_before_its_body_is_read() -> None:
+def test_a_forbidden_request_is_refused_before_its_body_is_read() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 4000\r\n\r\n".encode())

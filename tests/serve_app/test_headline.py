@@ -142,7 +142,7 @@ def test_every_kind_has_a_headline_that_names_the_suspect() -> None:
             assert "{" not in text
 
 
-def test_an_uncertain_culprit_is_called_likely_or_has_its_rival_beside_it() -> None:
+def test_an_uncertain_culprit_is_called_likely_or_named_with_the_second_suspect() -> None:
     likely = incident(SLOW, score=0.4)
     assert headline(likely).startswith("Likely: shop/cart is slow: ")
     rivals = (Suspect("shop/cart", 0.5, (SLOW,)), Suspect("shop/web", 0.4, (FAILING,)))
@@ -159,7 +159,7 @@ def test_an_uncertain_culprit_is_called_likely_or_has_its_rival_beside_it() -> N
         (incident(recovering=True), "shop/cart is recovering."),
     ],
 )
-def test_a_recovering_incident_says_so(made: Incident, text: str) -> None:
+def test_a_recovering_incident_is_called_recovering(made: Incident, text: str) -> None:
     assert headline(made) == text
 
 
@@ -203,7 +203,7 @@ def test_the_document_has_the_same_headline_and_the_facts_behind_it() -> None:
     ]
 
 
-def test_an_incident_that_an_earlier_version_stored_has_none() -> None:
+def test_an_incident_stored_by_an_earlier_version_has_no_headline() -> None:
     stored = encode_incident(incident(SLOW), NOW).model_dump(mode="json")
     for name in ("kind", "headline", "impact"):
         del stored[name]

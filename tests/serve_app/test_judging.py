@@ -1,4 +1,4 @@
-"""Verdict files on recordings: the same figures as the judge gives, and clear words where there is nothing to judge."""
+"""Evaluation of verdict files: the same figures as the reference judge, and clear errors for invalid files."""
 
 import ast
 import importlib.util
@@ -31,7 +31,7 @@ SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 JUDGE = SHARED / "judge" / "evaluate.py"
 RECORDINGS = sorted(path.parent for path in (SHARED / "recordings").glob("*/*/meta.json"))
 ROUNDING = 0.0006
-# its own main, once for each recording, in one process: most of its time is the import of pandas
+# its own main, once for each recording, in one process, because most of its time is the import of pandas
 ASK_THE_JUDGE = """
 import contextlib, io, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -45,7 +45,7 @@ for name, recording, good, poor in json.loads(sys.argv[2]):
 
 
 def write_made_up_verdicts(truth: GroundTruth, path: Path, skill: float, seed: int) -> Path:
-    """Verdict lines of a detector that is as good as its ``skill``: 0 guesses. Some lines are missing, some twice."""
+    """Write verdict lines of a detector with this ``skill``; 0 guesses. Some lines are missing, some are doubled."""
     rng = np.random.default_rng(seed)
     names = sorted(truth.services)
     windows = {int(i): window for window in truth.windows for i in window.inside}
@@ -69,7 +69,7 @@ def write_made_up_verdicts(truth: GroundTruth, path: Path, skill: float, seed: i
 
 
 def guard_of(recording: Path) -> timedelta | None:
-    """The guard that the judge gives a dataset: its own for those it names, none for others."""
+    """Return the judge's guard for a dataset: its own for the datasets that it names, none for others."""
     found = re.search(r"^GUARD_SECONDS = (\{.*?\})", (JUDGE.parent / "metrics.py").read_text(), re.MULTILINE)
     assert found
     dataset = json.loads((recording / "meta.json").read_text())["dataset"]
@@ -77,7 +77,7 @@ def guard_of(recording: Path) -> timedelta | None:
 
 
 @pytest.mark.slow
-def test_the_judge_says_the_same(tmp_path: Path) -> None:
+def test_the_judge_gives_the_same_figures(tmp_path: Path) -> None:
     if not RECORDINGS or not JUDGE.exists():
         pytest.skip("needs ../shared/recordings and ../shared/judge")
     if importlib.util.find_spec("pandas") is None:
@@ -111,7 +111,7 @@ def evaluate_file(truth: GroundTruth, path: Path) -> RecordingResult:
 
 
 def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[str]:
-    """Every figure that both have, and no figure that only the reference has."""
+    """Compare every figure that both have. The reference must have no other figure."""
     found = compute_metrics([judged])
     plain = {
         "recording": found.recordings[0],
@@ -194,7 +194,7 @@ def _ranking_apart(where: str, ours: Ranking | None, reference: dict[str, Any]) 
 
 
 def _share_apart(where: str, ours: Estimate | None, reference: dict[str, Any]) -> Iterator[str]:
-    """Where the reference has an interval over clusters too, ours is the wider one; where it has not, ours may be."""
+    """If the reference has an interval over clusters too, ours is the wider of its two. If not, ours may be wider."""
     assert ours is not None
     yield from _apart(where, (ours.n, ours.value), (reference["n"], reference["value"]))
     both = [reference["ci95"], reference.get("ci95_clustered", reference["ci95"])]
@@ -216,7 +216,7 @@ def _apart(where: str, ours: tuple[Any, ...], reference: tuple[Any, ...], roundi
 
 @pytest.fixture
 def labelled_recording(tmp_path: Path) -> Path:
-    """Ten snapshots, the first three of them wrong."""
+    """Return ten snapshots. The first three are wrong."""
     folder = tmp_path / "shop"
     snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=10).snapshots())
     with RecordingWriter(folder, 15.0) as writer:
@@ -234,7 +234,7 @@ def test_a_label_without_a_namespace_finds_its_service(labelled_recording: Path)
     assert read_truth(labelled_recording).labels.tolist() == [1, 1, 1] + [-1] * 7, "two minutes by default"
 
 
-def test_verdicts_that_cannot_be_judged(labelled_recording: Path, tmp_path: Path) -> None:
+def test_verdicts_that_cannot_be_evaluated_are_refused(labelled_recording: Path, tmp_path: Path) -> None:
     truth = read_truth(labelled_recording)
     good = [json.dumps({"observed_at": truth.instant(i).isoformat(), "mesh_score": 1.0}) for i in range(10)]
     path = tmp_path / "verdicts.jsonl"
@@ -259,7 +259,7 @@ def test_verdicts_that_cannot_be_judged(labelled_recording: Path, tmp_path: Path
         read_series(tmp_path, truth)
 
 
-def test_recordings_that_cannot_be_judged(labelled_recording: Path) -> None:
+def test_recordings_that_cannot_be_evaluated_are_refused(labelled_recording: Path) -> None:
     (labelled_recording / "incidents.parquet").unlink()
     with pytest.raises(BadRecording, match=r"expected incidents.parquet with the labels"):
         read_truth(labelled_recording)
@@ -284,7 +284,9 @@ def test_labels_with_a_place_make_located_incidents(tmp_path: Path) -> None:
         writer.add_incident(LabelledIncident(times[5], times[8], "latency", name, details=details))
     truth = read_truth(folder)
     assert truth.form is Form.LOCATED
-    assert truth.labels.tolist() == [0] * 5 + [1] * 3 + [-1] * 11 + [0] * 11, "recovered at 10, and two minutes more"
+    assert truth.labels.tolist() == [0] * 5 + [1] * 3 + [-1] * 11 + [0] * 11, (
+        "recovered at minute 10, and two more minutes"
+    )
     (fault,) = truth.faults
     assert (fault.recovered, fault.effect, fault.severity) == (times[10], 12.0, "minor")
     assert fault.culprit == truth.windows[0].span.culprit == snapshots[0].node_ids[0]

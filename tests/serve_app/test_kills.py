@@ -1,4 +1,4 @@
-"""kill -9 under load: Scorer, MetaModel, Ingress, each MeshSession, then all; nothing is lost, doubled or wrong."""
+"""kill -9 under load: Scorer, MetaModel, Ingress, each MeshSession, then all. No snapshot is lost or counted twice."""
 
 import re
 import threading
@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SEEDS = (3, 4, 5)
 WARM_UP = 10
-MOST_KILLS = 6  # more, until one of them interrupts a call
+MOST_KILLS = 6  # more kills, until one of them interrupts a call
 
 
 @dataclass(slots=True)
 class Sender:
-    """Sends the snapshots of one mesh in order, each once, and keeps what came."""
+    """A client that sends the snapshots of one mesh in order, each once, and stores the answers."""
 
     mesh: str
     snapshots: Sequence[MeshSnapshot]
@@ -40,7 +40,7 @@ class Sender:
     run: Future[None] = field(default_factory=Future)
 
     def start(self, pool: ThreadPoolExecutor, url: str, stop: threading.Event) -> None:
-        """Send from now on, in a thread of the pool."""
+        """Start sending, in a thread of the pool."""
         self.run = pool.submit(self.send, url, stop)
 
     def send(self, url: str, stop: threading.Event) -> None:
@@ -58,7 +58,7 @@ class Sender:
 
 @contextmanager
 def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
-    """``tagae serve`` in a process of its own; whatever becomes of it, no process is left."""
+    """Run ``tagae serve`` in its own process. No process is left over."""
     chosen = {
         "store.path": settings.store.path,
         "serve.deadline_seconds": settings.serve.deadline_seconds,
@@ -74,7 +74,7 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
 
 
 def replicas(process: psutil.Process, deployment: str) -> set[int]:
-    """Process ids of a deployment's replicas."""
+    """Return the process ids of a deployment's replicas."""
     found = set()
     for child in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -101,12 +101,12 @@ def await_verdicts(senders: Sequence[Sender], more: int) -> None:
     )
     for sender in senders:
         if sender.run.done():
-            sender.run.result()  # what it raised, if it did
+            sender.run.result()  # raise the thread's error, if any
             pytest.fail(f"{sender.mesh} was cut off or refused after {len(sender.verdicts)}: {sender.refusals}")
 
 
 def kill_one(process: psutil.Process, deployment: str, senders: Sequence[Sender], pid: int | None = None) -> None:
-    """Kill a replica under load, and wait until it is replaced and each mesh went on."""
+    """Kill a replica under load, and wait until it is replaced and each mesh continues."""
     before = replicas(process, deployment)
     assert before, deployment
     psutil.Process(pid or min(before)).kill()
@@ -118,17 +118,17 @@ def kill_one(process: psutil.Process, deployment: str, senders: Sequence[Sender]
 
 
 def retries(service: Service) -> dict[str, float]:
-    """Repeated calls by deployment."""
+    """Return the number of repeated calls by deployment."""
     text = service.http.get("/metrics").text
     return {name: float(n) for name, n in re.findall(r'tagae_retries_total\{.*callee="(\w+)".*\} (\S+)', text)}
 
 
-def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_path: Path) -> None:
+def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(tmp_path: Path) -> None:
     settings = Settings(
         model={"weights": SHIPPED},
         serve={"deadline_seconds": 15},
         store={"path": tmp_path},
-        adapt={"enabled": False},  # what is compared with has no adapter, and a fast machine gets to have one
+        adapt={"enabled": False},  # the expected verdicts have no adapter, but a fast machine would fit one
     )
     senders = [
         Sender(f"mesh-{s}", record_simulation(MeshSpec(services=30, seed=s), 1500, fault_from=30)) for s in SEEDS
@@ -142,19 +142,19 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
                 await_verdicts(senders, WARM_UP + 2)
                 kill_one(process, "Scorer", senders)
                 kill_one(process, "MetaModel", senders)
-                kill_one(process, "Ingress", senders)  # the gate sends what it dropped to the other one
-                for owner in sorted(replicas(process, "MeshSession")):  # every mesh loses its owner once
+                kill_one(process, "Ingress", senders)  # the gate sends dropped requests to the other one
+                for owner in sorted(replicas(process, "MeshSession")):  # every mesh loses its session once
                     kill_one(process, "MeshSession", senders, owner)
                 repeated = retries(service)
-                # Each mesh has one call under way at most, so that more would be a second retry of one call.
+                # Each mesh has at most one call in flight, so more would be a second retry of one call.
                 assert repeated.get("Scorer", 0) <= len(senders)
                 assert repeated.get("MeshSession", 0) <= 2 * len(senders)
-                for _ in range(MOST_KILLS):  # a kill between two calls of a replica is no proof
+                for _ in range(MOST_KILLS):  # a kill between two calls of a replica proves nothing
                     if sum(retries(service).values()) > 0:
                         break
                     kill_one(process, "MeshSession", senders)
-                assert sum(retries(service).values()) > 0, "something was killed under load"
-                kill_all(process)  # in the middle of it
+                assert sum(retries(service).values()) > 0, "a kill interrupted a call"
+                kill_all(process)  # during the load
             finally:
                 stop.set()
             for sender in senders:
@@ -171,7 +171,7 @@ def test_whatever_is_killed_no_snapshot_is_lost_doubled_or_judged_wrongly(tmp_pa
             for sender in senders:
                 sender.run.result(timeout=PATIENCE_SECONDS)
             sequences = {row["mesh"]: row["sequence"] for row in service.http.get("/v1/meshes").json()}
-    assert sequences == {s.mesh: len(s.verdicts) for s in senders}  # no gap, nothing counted twice
+    assert sequences == {s.mesh: len(s.verdicts) for s in senders}  # no gap, no snapshot counted twice
     for sender, since in zip(senders, before, strict=True):
         assert "warming_up" not in {v["status"] for v in sender.verdicts[since:]}
         for came, wanted in zip(

@@ -1,4 +1,4 @@
-"""A mesh behind a Prometheus, a service whose settings name it, and the alert at the end."""
+"""A mesh behind a Prometheus, a service that collects it, and the resulting alert."""
 
 import re
 import time
@@ -22,7 +22,7 @@ QUIET = 25  # snapshots before the fault
 
 
 def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: ThreadingHTTPServer, folder: Path) -> str:
-    """A second stands for fifteen; such a day has room for many pages, one of them soon after a deploy."""
+    """Return settings in which a second stands for fifteen, with a budget for an alert soon after a deploy."""
     (folder / "token").write_text(api.token)
     return f"""
         serve.port = 0
@@ -43,7 +43,7 @@ def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: Thre
     """
 
 
-def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_near(tmp_path: Path) -> None:
+def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_nearby_changes(tmp_path: Path) -> None:
     spec = MeshSpec(services=40, calls_per_service=3.0, seed=4)
     snapshots, culprit = record_simulation(spec, 60, fault_from=QUIET), failing(spec)
     began: list[float] = []
@@ -95,7 +95,7 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_what_was_n
 
 
 def read_collector_metrics(http: httpx.Client, within: float = PATIENCE_SECONDS) -> str:
-    """Metrics with those of the collector, which a busy machine may keep from answering in time."""
+    """Return metrics that include the collector's. On a busy machine these may be late."""
     until = time.monotonic() + within
     while "tagae_collector" not in (text := http.get("/metrics").text):
         assert time.monotonic() < until, text

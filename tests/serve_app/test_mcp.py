@@ -153,7 +153,7 @@ DOCUMENTS = st.recursive(
 
 
 @given(DOCUMENTS, st.booleans())
-def test_a_document_that_fits_is_whole_and_another_is_cut(document: Any, newest: bool) -> None:
+def test_a_document_that_fits_is_whole_and_a_longer_one_is_cut(document: Any, newest: bool) -> None:
     whole = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     try:
         text, *note = fit(document, newest=newest, most_characters=200)
@@ -165,7 +165,7 @@ def test_a_document_that_fits_is_whole_and_another_is_cut(document: Any, newest:
     assert bool(note) is (len(whole) > 200)
 
 
-def test_a_long_document_keeps_its_best_or_its_newest_rows_and_says_so() -> None:
+def test_a_long_document_keeps_its_best_or_newest_rows_with_a_note() -> None:
     columns = {"time": list(range(20_000)), "score": list(range(20_000)), "open": [{"affected": ["a"] * 7}]}
     text, note = fit(columns, newest=True)
     assert len(text) <= MOST_CHARACTERS

@@ -1,4 +1,4 @@
-"""How a mute is set, listed, shown in verdicts, and removed over HTTP."""
+"""Mutes over HTTP: set, list, show in verdicts, remove."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ SERVICE = SNAPSHOTS[0].node_ids[0]
 
 @pytest.fixture(scope="module")
 def incident_services(service: Service) -> list[str]:
-    """The services that were part of the open incident of a mesh so far."""
+    """The services of the mesh's open incident so far."""
     verdicts = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS[:PUSHED]]
     assert verdicts[-1]["muted"] == []
     found = sorted({name for one in verdicts for incident in one["incidents"] for name in incident["affected"]})
@@ -40,7 +40,7 @@ def incident_services(service: Service) -> list[str]:
 
 @pytest.fixture
 def check_unchanged(service: Service, incident_services: list[str]) -> Iterator[None]:
-    """Nothing that is stored changes during the test."""
+    """Check that the stored data does not change during the test."""
     before = read_store(service)
     assert before[MESH][0] is not None
     yield
@@ -66,7 +66,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 @pytest.mark.usefixtures("check_unchanged")
-def test_what_cannot_be_muted(service: Service, case: str) -> None:
+def test_invalid_mutes_are_refused(service: Service, case: str) -> None:
     change, pointer = WRONG[case]
     document = {"end": END, "reason": "x", **change}
     document = {name: value for name, value in document.items() if value is not None}
@@ -74,7 +74,7 @@ def test_what_cannot_be_muted(service: Service, case: str) -> None:
 
 
 @pytest.mark.usefixtures("check_unchanged")
-def test_what_leads_nowhere(service: Service) -> None:
+def test_unknown_meshes_and_mutes_are_not_found(service: Service) -> None:
     said, nowhere = {"end": END, "reason": "x"}, "/v1/meshes/nobody/mutes"
     for response in (service.http.post(nowhere, json=said), service.http.get(nowhere)):
         problem(response, 404, "unknown-mesh")
@@ -83,7 +83,7 @@ def test_what_leads_nowhere(service: Service) -> None:
     check_malformed_documents(service, PATH)
 
 
-def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident_services: list[str]) -> None:
+def test_a_mute_is_stored_listed_applied_and_removed(service: Service, incident_services: list[str]) -> None:
     said = {"services": [*incident_services, incident_services[0]], "end": END, "reason": "database upgrade"}
     response = service.http.post(PATH, json=said)
     assert response.status_code == 200, response.text
@@ -92,7 +92,7 @@ def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident_se
     assert (mute["services"], mute["start"], mute["end"]) == (incident_services, text(NOW), END)
     before = read_store(service)
     assert service.http.post(PATH, json=said).json() == mute
-    assert read_store(service) == before, "the same again writes nothing"
+    assert read_store(service) == before, "a repeated mute writes nothing"
 
     verdict = push(service, MESH, SNAPSHOTS[PUSHED])
     assert verdict["incidents"] == []
@@ -109,7 +109,7 @@ def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident_se
     }
     assert service.http.get(f"/v1/meshes/{MESH}/verdict").json()["muted"] == verdict["muted"]
     assert f'tagae_mesh_mutes{{mesh="{MESH}"}} 1.0' in service.http.get("/metrics").text
-    assert service.http.post(PATH, json=said).json() == mute, "nor when a snapshot came in between"
+    assert service.http.post(PATH, json=said).json() == mute, "not even after another snapshot"
 
     start, end = (text(NOW + timedelta(hours=h)) for h in (5, 6))
     window = service.http.post(PATH, json={"start": start, "end": end, "reason": "move"}).json()
@@ -121,11 +121,11 @@ def test_it_is_stored_listed_applied_and_withdrawn(service: Service, incident_se
     problem(service.http.delete(f"{PATH}/{mute['id']}"), 404, "unknown-mute")
     assert service.http.get(PATH).json() == {"mutes": []}
     again = push(service, MESH, SNAPSHOTS[PUSHED + 1])
-    assert again["incidents"], "what goes on pages at once"
+    assert again["incidents"], "a lasting fault raises an alert at once"
     assert again["muted"] == []
 
 
-def test_nothing_that_was_acknowledged_is_lost_among_snapshots(service: Service) -> None:
+def test_no_acknowledged_mute_is_lost_among_snapshots(service: Service) -> None:
     mesh = "muted-while-pushed"
     path = f"/v1/meshes/{mesh}/mutes"
     push(service, mesh, SNAPSHOTS[0])
@@ -147,7 +147,7 @@ def test_nothing_that_was_acknowledged_is_lost_among_snapshots(service: Service)
     assert service.http.delete(f"/v1/meshes/{mesh}").status_code == 204
 
 
-def test_it_is_over_when_the_mesh_has_seen_its_end_and_there_is_room_for_so_many(service: Service) -> None:
+def test_a_mute_ends_with_the_first_snapshot_after_its_end_and_mutes_are_limited(service: Service) -> None:
     mesh = "muted-often"
     path = f"/v1/meshes/{mesh}/mutes"
     for snapshot in SNAPSHOTS[:2]:

@@ -1,4 +1,4 @@
-"""Mutes and sensitivity: what they change in later verdicts, and what they leave as it is."""
+"""Mutes and sensitivity: their effect on later verdicts, and what they do not change."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ LIMITS = LimitSettings()
 
 @dataclass(frozen=True)
 class Days:
-    """A service fails, and later another one in another namespace does."""
+    """A service fails, and later another one in another namespace."""
 
     snapshots: list[MeshSnapshot]
     one: str
@@ -84,7 +84,7 @@ def quiet(run: Running, days: Days) -> Mesh:
 
 @pytest.fixture(scope="module")
 def plain(run: Running, quiet: Mesh, days: Days) -> list[Verdict]:
-    """The verdicts from then on if no service is muted."""
+    """The later verdicts if no service is muted."""
     verdicts, _ = run(quiet, days.snapshots[QUIET.stop :])
     assert affected_services(verdicts, FAULT) >= {days.one}
     assert affected_services(verdicts, OTHER) >= {days.other}
@@ -92,12 +92,12 @@ def plain(run: Running, quiet: Mesh, days: Days) -> list[Verdict]:
 
 
 def affected_services(verdicts: Sequence[Verdict], span: range) -> set[str]:
-    """Services of incidents in a span, of verdicts that begin after the quiet."""
+    """Return services of incidents in a span of verdicts that begin after the quiet."""
     return {name for i in span for incident in verdicts[i - QUIET.stop].incidents for name in incident.affected}
 
 
 def with_mutes(mesh: Mesh, days: Days, services: Sequence[str] | None, until: int, start: int | None = None) -> Mesh:
-    """The mesh that heeds it, after a trip through the store."""
+    """Return the mesh with these mutes, stored and loaded again."""
     said = MuteDocument(
         services=None if services is None else list(services),
         start=None if start is None else days.snapshots[start].observed_at,
@@ -122,7 +122,7 @@ def test_a_muted_service_raises_no_alert_and_is_still_scored(
         (mute,) = verdict.muted
         assert (mute.origin, mute.reason) == (MuteOrigin.API, "database upgrade")
         assert mute.until == days.snapshots[AFTER.stop].observed_at
-        if before.incidents and i < FAULT.start + 6:  # later, whose incidents there were teaches no tail either way
+        if before.incidents and i < FAULT.start + 6:  # later, no run learns from incidents
             assert days.one in mute.hides
             assert verdict.mesh_score == pytest.approx(before.mesh_score, rel=0.05)
     assert max(v.mesh_score for v in verdicts) > 5
@@ -140,7 +140,7 @@ def test_a_window_is_for_the_whole_mesh_and_an_open_incident_ends(run: Running, 
     assert days.one in rest[0].muted[0].hides
 
 
-def test_an_incident_goes_on_without_those_that_are_muted_and_may_still_be_their_doing(
+def test_an_incident_continues_without_muted_services_which_may_still_be_suspects(
     run: Running, quiet: Mesh, days: Days
 ) -> None:
     verdicts, mesh = run(quiet, days.snapshots[QUIET.stop : FAULT.start + 5])
@@ -158,7 +158,7 @@ def test_an_incident_goes_on_without_those_that_are_muted_and_may_still_be_their
     assert culprit not in after.state.memory.open[0].members
 
 
-def test_one_that_is_taken_back_leaves_what_there_would_be_without(
+def test_after_a_mute_is_removed_verdicts_are_as_without_it(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
     muted = with_mutes(quiet, days, [days.one], until=AFTER.stop)
@@ -171,15 +171,15 @@ def test_one_that_is_taken_back_leaves_what_there_would_be_without(
     assert not any(verdict.incidents for verdict in before)
     again, _ = run(replace(mesh, state=remove_mute(mesh.state, mute.id)[0]), days.snapshots[FAULT.start + 5 :])
     (incident,) = again[0].incidents
-    assert incident.since == next(i.since for v in plain for i in v.incidents), "the trouble is as old as it is"
+    assert incident.since == next(i.since for v in plain for i in v.incidents), "the incident keeps its start"
     for i, (verdict, other) in enumerate(zip(again, plain[5:], strict=True)):
         assert bool(verdict.incidents) == bool(other.incidents), i
     with pytest.raises(UnknownMute, match="list the mutes"):
         remove_mute(quiet.state, mute.id)
 
 
-def test_mutes_without_services_change_no_bit(run: Running, quiet: Mesh, plain: list[Verdict], days: Days) -> None:
-    """One to come, one of a service that is not there, and a sensitivity that is the usual one."""
+def test_mutes_without_effect_change_no_bit(run: Running, quiet: Mesh, plain: list[Verdict], days: Days) -> None:
+    """The mutes are a future one, one of an unknown service, and the usual sensitivity."""
     later = Mute("m", (), days.snapshots[-1].observed_at + timedelta(1), days.snapshots[-1].observed_at, "x", AT)
     waiting = replace(quiet, state=replace(quiet.state, memory=replace(quiet.state.memory, mutes=(later,))))
     mute, usual = ServicePolicy("nobody/*", mute="x"), ServicePolicy(f"{days.one}", Sensitivity.NORMAL)
@@ -194,9 +194,7 @@ def test_mutes_without_services_change_no_bit(run: Running, quiet: Mesh, plain: 
 AT = datetime.fromisoformat("2026-01-01T00:00:00Z")
 
 
-def test_what_a_window_hides_does_not_become_ordinary(
-    run: Running, quiet: Mesh, plain: list[Verdict], days: Days
-) -> None:
+def test_a_fault_hidden_by_a_window_is_not_learned(run: Running, quiet: Mesh, plain: list[Verdict], days: Days) -> None:
     muted = with_mutes(quiet, days, None, until=AFTER.stop)
     verdicts, mesh = run(muted, days.snapshots[QUIET.stop : FAULT.start + 10])
     assert days.one in verdicts[-1].muted[0].hides
@@ -205,13 +203,13 @@ def test_what_a_window_hides_does_not_become_ordinary(
     assert np.array_equal(state.edge_filters[EXCEED_COUNT], before.edge_filters[EXCEED_COUNT])
     assert state.memory.last_hidden == {EVERY: days.snapshots[FAULT.start + 9].observed_at}
     assert not _read_fit_data(state, set(range(len(state.window)))).teaches.any(), "adapters"
-    # The threshold: all services are muted, so 0 was normal; without mutes such snapshots are withheld altogether.
+    # The threshold: all services are muted, so the score was 0. Without mutes such snapshots are left out.
     scores = state.memory.scores[len(before.memory.scores) :]
     assert max(scores) <= max(v.mesh_score for v in plain[:2])
     assert verdicts[-1].mesh_score > 5
 
 
-def test_what_is_hidden_at_one_service_keeps_the_others_learning(run: Running, quiet: Mesh, days: Days) -> None:
+def test_a_fault_hidden_at_one_service_does_not_stop_the_others_learning(run: Running, quiet: Mesh, days: Days) -> None:
     muted = with_mutes(quiet, days, [days.one], until=AFTER.stop)
     _, mesh = run(muted, days.snapshots[QUIET.stop : AFTER.stop])
     state: MeshState = mesh.state
@@ -225,7 +223,7 @@ def test_what_is_hidden_at_one_service_keeps_the_others_learning(run: Running, q
 
 def test_a_sensitivity_shifts_the_level(run: Running, quiet: Mesh, plain: list[Verdict], days: Days) -> None:
     def score(sensitivity: Sensitivity) -> float:
-        """Of all services at once, as it is not said whose score the mesh's is; .3 of a second symptom moves too."""
+        """Set it for all services: any may have the mesh's score. A second symptom can add 0.3 of the shift."""
         everybody = {f"{namespace_of(name)}/*" for name in quiet.state.node_ids}
         chosen = Options(services=tuple(ServicePolicy(name, sensitivity) for name in everybody))
         return run(quiet, days.snapshots[QUIET.stop : QUIET.stop + 1], chosen)[0][0].mesh_score
@@ -247,7 +245,7 @@ def test_a_sensitivity_shifts_the_level(run: Running, quiet: Mesh, plain: list[V
         ({"end": timedelta(days=31)}, "end: expected at most 30 days, 0:00:00 after the newest"),
     ],
 )
-def test_what_cannot_be_muted(quiet: Mesh, said: dict[str, Any], words: str) -> None:
+def test_invalid_mutes_are_refused(quiet: Mesh, said: dict[str, Any], words: str) -> None:
     now = quiet.state.observed_at
     assert now is not None
     times = {name: now + value for name, value in said.items() if name in ("start", "end")}
@@ -256,24 +254,24 @@ def test_what_cannot_be_muted(quiet: Mesh, said: dict[str, Any], words: str) -> 
         add_mute(quiet.state, document, LIMITS)
 
 
-def test_the_same_again_is_the_same_mute_and_there_is_room_for_so_many(quiet: Mesh) -> None:
+def test_a_repeated_mute_is_the_same_mute_and_mutes_are_limited(quiet: Mesh) -> None:
     now = quiet.state.observed_at
     assert now is not None
     one, other = (MuteDocument(end=now + timedelta(hours=h), reason="x") for h in (1, 2))
     few = LimitSettings(max_mutes=1)
     state, mute = add_mute(quiet.state, one, few)
     later = replace(state, observed_at=now + timedelta(seconds=15))
-    assert add_mute(later, one, few) == (later, mute), "sent again after a snapshot came in between"
+    assert add_mute(later, one, few) == (later, mute), "sent again after another snapshot"
     with pytest.raises(TooManyMutes, match=r"expected at most 1 .* limits\.max_mutes"):
         add_mute(state, other, few)
 
 
 def test_settings_mute_and_move_the_services_of_one_mesh() -> None:
-    services = {"shop/cart": {"sensitivity": "low"}, "batch/*": {"mute": "nobody looks"}}
+    services = {"shop/cart": {"sensitivity": "low"}, "batch/*": {"mute": "unattended jobs"}}
     settings = Settings(alert={"meshes": {"prod": {"services": services}}})
     assert options(settings, "prod").services == (
         ServicePolicy("shop/cart", Sensitivity.LOW),
-        ServicePolicy("batch/*", mute="nobody looks"),
+        ServicePolicy("batch/*", mute="unattended jobs"),
     )
     assert options(settings, "other").services == options(settings).services == ()
 
@@ -281,7 +279,7 @@ def test_settings_mute_and_move_the_services_of_one_mesh() -> None:
 def test_an_annotation_comes_through_prometheus_and_mutes(
     run: Running, quiet: Mesh, plain: list[Verdict], days: Days
 ) -> None:
-    """The same mesh through the stand-in, with what kube-state-metrics says of its workloads."""
+    """The stand-in serves the same mesh, with annotations of its workloads from kube-state-metrics."""
     annotations = {f"{name}-v1": {"mute": "being moved"} for name in affected_services(plain, FAULT)}
     unreadable = {f"{days.other}-v1": {"mute": "false", "sensitivity": "loud"}}
     mesh = IstioMesh(find_snapshot(days.snapshots), annotations=annotations | unreadable)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what it says is kept, complete, and true of the running service."""
+"""The OpenAPI document: it is stored, complete, and correct for the running service."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.serve_app.running import Service
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "openapi.json"
-# `make fuzz` gives it minutes; without, so many examples of each operation and the same ones each time.
+# `make fuzz` gives it minutes. Otherwise it tries this number of examples of each operation, the same every time.
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "0"))
 EXAMPLES = 15
 ENDLESS = {"stream"}  # operations that schemathesis.toml leaves out
@@ -27,13 +27,13 @@ def _document() -> dict[str, Any]:
     return document
 
 
-def test_the_interface_is_the_one_that_is_kept() -> None:
+def test_the_interface_is_the_stored_one() -> None:
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     del golden["info"]["version"]
-    assert _document() == golden, "the HTTP interface changed: if that is meant, run `make openapi` and commit"
+    assert _document() == golden, "the HTTP interface changed: if this is intended, run `make openapi` and commit"
 
 
-def test_every_reference_leads_somewhere_and_errors_are_problems() -> None:
+def test_every_reference_resolves_and_errors_are_problems() -> None:
     document = _document()
     schemas = document["components"]["schemas"]
     assert set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document))) <= schemas.keys()
@@ -60,8 +60,8 @@ def test_the_service_has_the_same_document_and_accepts_its_example(service: Serv
 
 @pytest.mark.ray
 @pytest.mark.timeout(180 + 2 * FUZZ_SECONDS)
-def test_requests_made_up_from_it_find_nothing(service: Service, tmp_path: Path) -> None:
-    """No 5xx, nothing undocumented, nothing accepted that the schema forbids, and the reverse."""
+def test_generated_requests_find_no_difference_to_the_document(service: Service, tmp_path: Path) -> None:
+    """There is no 5xx and no undocumented answer. The service accepts exactly what the schema allows."""
     effort = [f"--max-time={FUZZ_SECONDS}"] if FUZZ_SECONDS else [f"--max-examples={EXAMPLES}", "--seed=1"]
     command = [str(Path(sys.executable).with_name("schemathesis")), f"--config-file={HERE / 'schemathesis.toml'}"]
     command += ["run", f"{service.url}/openapi.json", "--continue-on-failure", "--no-color", *effort]

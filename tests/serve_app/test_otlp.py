@@ -29,7 +29,7 @@ BINARY, ZIPPED = {"content-type": PROTOBUF}, {"content-type": PROTOBUF, "content
 
 @pytest.mark.slow
 def test_the_exporter_of_the_sdk_feeds_a_mesh(tmp_path: Path) -> None:
-    """With gzip and a token that is limited to this mesh."""
+    """The exporter uses gzip and a token for this mesh only."""
     tokens, config = tmp_path / "tokens.toml", tmp_path / "tagae.toml"
     writer = editing.create(tokens, "collector", [Scope.WRITE], ["shop"])
     reader = editing.create(tokens, "reader", [Scope.READ])
@@ -118,7 +118,7 @@ def test_other_metrics_are_named_in_the_answer(service: Service) -> None:
     assert service.http.get("/v1/meshes/other/verdict").status_code == 404
 
 
-def test_what_is_refused(service: Service) -> None:
+def test_invalid_requests_are_refused(service: Service) -> None:
     path, most = PATH.format("otlp"), service.settings.limits.max_metrics_bytes
 
     def post(content: bytes, headers: dict[str, str], to: str = path) -> httpx.Response:
@@ -141,7 +141,7 @@ def test_what_is_refused(service: Service) -> None:
     problem(post(ahead.SerializeToString(), BINARY), 422, "ahead-of-clock", "/observed_at")
 
 
-def test_a_collector_that_is_late_learns_so_and_is_counted_from_then_on(service: Service) -> None:
+def test_a_late_collector_is_refused_and_counted_from_then_on(service: Service) -> None:
     path = PATH.format("late")
     snapshot = {
         "observed_at": datetime.fromtimestamp(BEGAN + 2 * INTERVAL, UTC).isoformat(),

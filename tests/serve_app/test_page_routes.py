@@ -1,4 +1,4 @@
-"""What the page asks of a running service: its files, columns, maps, and verdicts as they are made."""
+"""Routes of the page on a running service: its files, columns, maps, and the stream of verdicts."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ def at(index: int) -> str:
 
 @pytest.fixture(scope="module")
 def verdicts(service: Service) -> list[dict[str, Any]]:
-    """Of a mesh in which a service fails."""
+    """Verdicts of a mesh in which a service fails."""
     found = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS]
     assert found[-1]["incidents"]
     return found
@@ -54,7 +54,7 @@ def verdicts(service: Service) -> list[dict[str, Any]]:
 # columns and maps
 
 
-def test_the_timeline_is_what_the_verdicts_say(service: Service, verdicts: list[dict[str, Any]]) -> None:
+def test_the_timeline_matches_the_verdicts(service: Service, verdicts: list[dict[str, Any]]) -> None:
     response = service.http.get(f"{PATH}/timeline")
     timeline = TimelineDocument.model_validate_json(response.content)
     columns = response.json()
@@ -70,7 +70,7 @@ def test_the_timeline_is_what_the_verdicts_say(service: Service, verdicts: list[
     problem(service.http.get(f"{PATH}/timeline", params={"sinec": at(0)}), 422, "invalid-parameter")
 
 
-def test_the_map_is_the_graph_with_places(service: Service, verdicts: list[dict[str, Any]]) -> None:
+def test_the_map_is_the_graph_with_positions(service: Service, verdicts: list[dict[str, Any]]) -> None:
     for when in ({}, {"at": at(18)}):
         response = service.http.get(f"{PATH}/map", params=when)
         assert (response.status_code, response.headers["content-encoding"]) == (200, "gzip")
@@ -100,7 +100,7 @@ def test_the_map_is_the_graph_with_places(service: Service, verdicts: list[dict[
 
 @pytest.mark.parametrize("route", ["map", "graph", "verdict"])
 @pytest.mark.usefixtures("verdicts")
-def test_an_instant_that_is_not_kept_is_unknown(service: Service, route: str) -> None:
+def test_an_instant_that_is_not_stored_is_unknown(service: Service, route: str) -> None:
     other = text(SNAPSHOTS[0].observed_at + timedelta(seconds=1))
     problem(service.http.get(f"{PATH}/{route}", params={"at": other}), 404, "unknown-instant")
     problem(service.http.get(f"{PATH}/{route}", params={"at": "yesterday"}), 422, "invalid-parameter")
@@ -130,7 +130,7 @@ def test_series_and_comparison_are_answered(service: Service) -> None:
     problem(compared(at(0), at(15), at(17)), 422, "invalid-parameter")
 
 
-def test_a_report_is_one_page_that_may_run_nothing(service: Service, verdicts: list[dict[str, Any]]) -> None:
+def test_a_report_is_one_page_that_may_not_run_scripts(service: Service, verdicts: list[dict[str, Any]]) -> None:
     worst = verdicts[-1]["incidents"][0]
     for wanted in ({}, {"incident": worst["id"]}):
         response = service.http.get(f"{PATH}/report", params=wanted)
@@ -151,7 +151,7 @@ def test_a_report_is_one_page_that_may_run_nothing(service: Service, verdicts: l
 
 
 @pytest.mark.usefixtures("verdicts")
-def test_where_snapshots_come_from(service: Service) -> None:
+def test_the_source_of_snapshots(service: Service) -> None:
     nothing: dict[str, Any] = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "problem": ""}
     assert service.http.get(f"{PATH}/source").json() == {"collected": False, **nothing}
     problem(service.http.get("/v1/meshes/Not%20A%20Name/source"), 400, "bad-mesh-name")
@@ -182,7 +182,7 @@ def test_the_page_and_its_files_are_sent_with_a_policy(service: Service) -> None
         assert service.http.request(method, "/").status_code == 405
 
 
-def test_who_does_not_take_gzip_gets_plain_bytes(service: Service) -> None:
+def test_a_client_without_gzip_gets_plain_bytes(service: Service) -> None:
     digest, found = files()
     for path, name in (("/", None), (f"/static/{digest}/main.js", "main.js")):
         response = service.http.get(path, headers={"accept-encoding": "identity"})
@@ -198,20 +198,20 @@ def raw(service: Service, path: str) -> Iterator[bytes]:
         yield from response.iter_raw()
 
 
-# verdicts as they are made
+# the stream of verdicts
 
 
 class Events:
-    """A stream that is read as it comes."""
+    """A stream that is read event by event."""
 
     def __init__(self, response: httpx.Response) -> None:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
-        assert response.headers["x-accel-buffering"] == "no", "a proxy before it must not gather events"
+        assert response.headers["x-accel-buffering"] == "no", "a proxy must not buffer events"
         self._lines = response.iter_lines()
 
     def next(self) -> tuple[str, dict[str, Any]]:
-        """The id and the data of the next event."""
+        """Return the id and the data of the next event."""
         event: dict[str, str] = {}
         for line in self._lines:
             name, _, value = line.partition(": ")
@@ -234,7 +234,7 @@ def open_stream(service: Service, mesh: str, since: str | None = None, last: str
         yield Events(response)
 
 
-def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Service) -> None:
+def test_a_stream_begins_with_the_newest_verdict_and_continues_with_later_ones(service: Service) -> None:
     mesh = "streamed"
     pushed = [push(service, mesh, snapshot) for snapshot in SNAPSHOTS[:3]]
     with open_stream(service, mesh) as events, open_stream(service, mesh) as others:
@@ -245,7 +245,7 @@ def test_a_stream_begins_with_the_newest_and_goes_on_with_what_comes(service: Se
             answered = time.perf_counter()
             for stream in (events, others):
                 assert stream.next() == (verdict["observed_at"], verdict)
-            assert time.perf_counter() - answered < 3 * TIME_FACTOR, "it does not wait for a poll"
+            assert time.perf_counter() - answered < 3 * TIME_FACTOR, "an event does not wait for a poll"
 
 
 def test_a_reconnected_stream_gets_missed_verdicts_once(service: Service) -> None:
@@ -257,7 +257,7 @@ def test_a_reconnected_stream_gets_missed_verdicts_once(service: Service) -> Non
             assert [events.next() for _ in range(3)] == list(zip(times[2:], pushed[2:], strict=True)), how
     with open_stream(service, mesh, since=times[-1]) as events:
         verdict = push(service, mesh, SNAPSHOTS[5])
-        assert events.next() == (verdict["observed_at"], verdict), "nothing that it had seen comes first"
+        assert events.next() == (verdict["observed_at"], verdict), "the stream repeats no known event"
     with open_stream(service, mesh, last="an id of another service") as events:
         assert events.next()[0] == verdict["observed_at"]
 
@@ -270,17 +270,17 @@ def test_a_stream_ends_when_its_mesh_is_deleted(service: Service) -> None:
         began = time.perf_counter()
         with pytest.raises(AssertionError, match="ended"):
             events.next()
-        assert time.perf_counter() - began < 5 * TIME_FACTOR, "not with the next look"
+        assert time.perf_counter() - began < 5 * TIME_FACTOR, "the stream ends at once, not at the next poll"
 
 
-def test_there_is_no_stream_of_nothing(service: Service) -> None:
+def test_a_mesh_without_verdicts_has_no_stream(service: Service) -> None:
     for query in ({}, {"since": at(0)}):
         problem(service.http.get(STREAM.format("nowhere"), params=query), 404, "unknown-mesh")
     problem(service.http.get(STREAM.format("Not%20A%20Name")), 400, "bad-mesh-name")
     problem(service.http.get(STREAM.format("nowhere"), params={"since": "now"}), 422, "invalid-parameter")
 
 
-def test_so_many_streams_and_no_more_and_who_goes_makes_room(service: Service) -> None:
+def test_streams_are_limited_and_a_closed_stream_makes_room(service: Service) -> None:
     most = service.settings.serve.max_streams
     push(service, "crowded", SNAPSHOTS[0])
     path = STREAM.format("crowded")
@@ -291,26 +291,28 @@ def test_so_many_streams_and_no_more_and_who_goes_makes_room(service: Service) -
         def ask() -> httpx.Response:
             return client.send(client.build_request("GET", path), stream=True)
 
-        with ThreadPoolExecutor(most + 6) as threads:  # at once: none slips in while another is let in
+        with ThreadPoolExecutor(
+            most + 6
+        ) as threads:  # all at once: no stream exceeds the limit while another one is opened
             answers = list(threads.map(lambda _: ask(), range(most + 6)))
         opened = [one for one in answers if one.status_code == 200]
         assert len(opened) == most
         for refused in (one for one in answers if one.status_code != 200):
             refused.read()
             assert problem(refused, 429, "overloaded")["retry_after_seconds"] > 0
-        assert push(service, "crowded", SNAPSHOTS[1])["sequence"] == 2, "pushes are taken all the same"
+        assert push(service, "crowded", SNAPSHOTS[1])["sequence"] == 2, "pushes are still accepted"
         for one in opened:
             one.close()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (again := ask()).status_code == 429:
             again.close()
-            assert time.monotonic() < deadline, "who went away still holds a slot"
+            assert time.monotonic() < deadline, "a closed stream still holds a place"
         assert again.status_code == 200
         again.close()
 
 
 @pytest.mark.slow
-def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Path) -> None:
+def test_an_open_stream_delays_the_end_of_a_service_by_seconds_only(tmp_path: Path) -> None:
     with (
         start_service("--port", "0", "--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu") as (process, url),
         httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
@@ -325,13 +327,13 @@ def test_an_open_stream_holds_the_end_of_a_service_for_seconds_only(tmp_path: Pa
             _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
             took = time.perf_counter() - began
     assert not alive
-    assert took < GRACE_SECONDS + 10 * TIME_FACTOR, "a session waits for its verdict first"
+    assert took < GRACE_SECONDS + 10 * TIME_FACTOR, "a session first waits for its verdict"
 
 
 # without a service
 
 
-def test_a_collected_mesh_says_how_that_goes() -> None:
+def test_a_collected_mesh_has_the_state_of_its_collector() -> None:
     found = CollectorState("shop", handed_on=1.5, stale_seconds=3.0, masked=("cpu",), problem="no answer")
     document = source_document(found)
     assert document.collected

@@ -1,4 +1,4 @@
-"""The whole path in one process: contract, cut equals whole, what is missing, and the whole house."""
+"""The whole pipeline in one process: contract, a cut mesh equals a whole one, missing parts, culprits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,13 +39,13 @@ from tests.contract import Scorer, check_all, check_same, check_suspects
 
 WHOLE, CUT = Options(max_services=10_000), Options(max_services=80)
 LARGE = MeshSpec(services=6000, namespaces=40, namespace_skew=1.4)
-# Sums are taken in another order in a part: float32 keeps seven digits, and calibration multiplies differences.
+# A part adds in another order: float32 has seven digits, and calibration multiplies differences.
 TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
 def checkpoint() -> Iterator[Checkpoint]:
-    """The shipped weights, on one thread, so that small meshes are not slowed by waiting."""
+    """The shipped weights, with one thread, because several threads are slower on small meshes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield load()
@@ -59,7 +59,7 @@ def snapshots_of(spec: MeshSpec, count: int, *events: Fault | BenignChange) -> l
 
 
 def busiest(spec: MeshSpec, kind: str = "latency_injection", place: int = 0) -> str:
-    """A service where a fault of this kind is one, by its usual traffic."""
+    """Return a service with enough traffic for a fault of this kind."""
     mesh = Simulator(spec).mesh
     possible = candidates(mesh, kind)  # type: ignore[arg-type]
     return mesh.topology.node_ids[int(possible[np.argsort(-mesh.usual_rate[possible])[place]])]
@@ -95,11 +95,11 @@ def events() -> list[MeshSnapshot]:
     return simulate_events(40, 7)
 
 
-def test_the_pipeline_keeps_the_contract(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
+def test_the_pipeline_meets_the_contract_of_scorers(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
     check_all(scorer(checkpoint, WHOLE), events)
 
 
-def test_a_state_saved_in_the_middle_of_an_incident_goes_on_the_same(
+def test_a_state_saved_during_an_incident_continues_unchanged(
     checkpoint: Checkpoint, events: list[MeshSnapshot]
 ) -> None:
     mesh, later = Mesh(), iter(events)
@@ -116,7 +116,7 @@ def test_a_state_saved_in_the_middle_of_an_incident_goes_on_the_same(
     check_same(resumed, straight)
 
 
-def test_a_warm_up_is_learned_from_and_not_counted(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
+def test_a_warm_up_is_learned_from_but_not_counted(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:
     mesh = Mesh()
     for snapshot in events[:20]:
         _, mesh = advance(checkpoint, mesh, snapshot, WHOLE, counted=False)
@@ -129,7 +129,7 @@ def test_a_warm_up_is_learned_from_and_not_counted(checkpoint: Checkpoint, event
 
 @dataclass(frozen=True)
 class Scored:
-    """One snapshot scored in parts, all core embeddings kept."""
+    """Score one snapshot in parts, and keep all core embeddings."""
 
     laid: PreparedSnapshot
     scores: list[PartitionScore]
@@ -138,7 +138,7 @@ class Scored:
 
 
 def score_in_parts(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options) -> Scored:
-    """Each part by itself, as a replica would; calls between parts decoded as the combining step does."""
+    """Score each part alone, as a replica does, and decode calls between parts as the combining step does."""
     laid = prepare(checkpoint, mesh, snapshot, options)
     state, cut = laid.mesh.state, laid.mesh.plan
     assert cut is not None
@@ -172,7 +172,7 @@ def decide_and_commit(
 def check_cut_equals_whole(
     checkpoint: Checkpoint, snapshots: Sequence[MeshSnapshot], cut: Options, state: MeshState | None = None
 ) -> tuple[list[Verdict], Mesh]:
-    """Every snapshot scored both ways, from a state on; -> verdicts and the mesh of the cut one."""
+    """Score every snapshot whole and in parts, from a state on. Return the verdicts and the mesh in parts."""
     one, other, verdicts = Mesh(state or MeshState()), Mesh(state or MeshState()), []
     for snapshot in snapshots:
         whole, parts = (
@@ -199,8 +199,10 @@ def test_cut_equals_whole(checkpoint: Checkpoint) -> None:
     assert max(len(p.core) for p in plan.parts) <= 80
     assert len(plan.crossing) > 50
     in_degree = np.bincount(mesh.state.edge_index[1])
-    assert in_degree.max() > 3 * checkpoint.network.config.neighbours, "no hub was there to be heard in part"
-    assert any(v.incidents for v in verdicts), "no incident was there to be compared"
+    assert in_degree.max() > 3 * checkpoint.network.config.neighbours, (
+        "there must be a hub with more callers than the sampled ones"
+    )
+    assert any(v.incidents for v in verdicts), "there must be an incident to compare"
 
 
 def test_a_mesh_without_calls_has_a_verdict(checkpoint: Checkpoint) -> None:
@@ -234,7 +236,7 @@ def test_cut_equals_whole_in_a_mesh_that_has_adapted(checkpoint: Checkpoint) -> 
     state = adopt(mesh.state, Candidate(adapter, None))
     verdicts, _ = check_cut_equals_whole(checkpoint, snapshots[16:], CUT, state)
     without, _ = run(checkpoint, snapshots[16:], WHOLE, mesh)
-    assert [v.mesh_score for v in verdicts] != [v.mesh_score for v in without], "it did nothing"
+    assert [v.mesh_score for v in verdicts] != [v.mesh_score for v in without], "the adapter must have an effect"
 
 
 def test_cut_equals_whole_while_services_come_and_go(checkpoint: Checkpoint) -> None:
@@ -250,7 +252,7 @@ def test_cut_equals_whole_while_services_come_and_go(checkpoint: Checkpoint) -> 
 
 
 def with_calls(s: MeshSnapshot, new: np.ndarray) -> MeshSnapshot:
-    """The snapshot with some calls more, ``[2, X]``."""
+    """Return the snapshot with some more calls, ``[2, X]``."""
     measured = np.where(s.edge_observed, s.edge_features, np.nan)
     return MeshSnapshot.create(
         node_ids=s.node_ids,
@@ -261,8 +263,8 @@ def with_calls(s: MeshSnapshot, new: np.ndarray) -> MeshSnapshot:
     )
 
 
-def test_a_new_call_between_parts_is_judged_the_same(checkpoint: Checkpoint) -> None:
-    """Calls that were never made, most of them between parts: the structure is evaluated for each."""
+def test_a_new_call_between_parts_has_the_same_score(checkpoint: Checkpoint) -> None:
+    """The calls are new and most are between parts. The structure score is computed for each."""
     snapshots = snapshots_of(MeshSpec(services=200, namespaces=5, seed=12), 16)
     rng = np.random.default_rng(0)
     first = snapshots[0]
@@ -291,7 +293,7 @@ def test_cut_equals_whole_at_6000_services(
     assert plan.quality.replication <= 2
 
 
-def test_a_part_that_gives_no_answer_is_named_and_nothing_is_called_normal(checkpoint: Checkpoint) -> None:
+def test_a_part_without_an_answer_is_named_and_the_verdict_is_not_normal(checkpoint: Checkpoint) -> None:
     snapshots = snapshots_of(MeshSpec(services=200, namespaces=5, seed=12), 16)
     _, mesh = run(checkpoint, snapshots[:-1], CUT)
     laid = prepare(checkpoint, mesh, snapshots[-1], CUT)
@@ -309,7 +311,7 @@ def test_a_part_that_gives_no_answer_is_named_and_nothing_is_called_normal(check
     check_suspects(verdict, snapshots[-1].node_ids)
 
 
-def test_an_open_incident_is_reported_though_a_part_is_missing(checkpoint: Checkpoint) -> None:
+def test_an_open_incident_is_reported_even_if_a_part_is_missing(checkpoint: Checkpoint) -> None:
     spec = MeshSpec(services=200, namespaces=5, seed=12)
     snapshots = snapshots_of(spec, 40, Fault("error_burst", busiest(spec, "error_burst", 3), 25, 40))
     mesh, verdict = Mesh(), None
@@ -330,7 +332,7 @@ def test_an_open_incident_is_reported_though_a_part_is_missing(checkpoint: Check
 
 
 def remove_service(snapshots: Sequence[MeshSnapshot], service: str, at: int, announced: bool) -> list[MeshSnapshot]:
-    """The mesh from which a service goes at ``at``, with its calls; its planned deletion is announced one before."""
+    """Remove a service and its calls at ``at``. A planned deletion is announced one snapshot before."""
     row = snapshots[0].node_ids.index(service)
     out = []
     for i, s in enumerate(snapshots):
@@ -356,7 +358,7 @@ def test_only_an_unplanned_deletion_raises_an_alert(checkpoint: Checkpoint) -> N
 
 
 def house(seed: int, kind: str) -> tuple[list[MeshSnapshot], str]:
-    """Sixty services; a deploy and a scale-out anywhere, then one fault. -> snapshots and the culprit."""
+    """Simulate sixty services with a deploy, a scale-out and then a fault. Return snapshots and the culprit."""
     simulator = Simulator(MeshSpec(services=60, seed=seed), snapshots=175)
     rng = np.random.default_rng([seed, 5])
     culprit = simulator.node_ids[int(rng.choice(candidates(simulator.mesh, kind)))]  # type: ignore[arg-type]
@@ -373,8 +375,8 @@ def house(seed: int, kind: str) -> tuple[list[MeshSnapshot], str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_whole_house(checkpoint: Checkpoint) -> None:
-    """The culprit is among the first three suspects of the only page in 14 of 15 unseen meshes."""
+def test_the_culprit_is_found_in_unseen_meshes(checkpoint: Checkpoint) -> None:
+    """In 14 of 15 unseen meshes, the culprit is among the first three suspects of the only alert."""
     wrong = []
     for kind in ("latency_injection", "error_burst", "retry_storm"):
         for seed in range(500, 505):

@@ -25,7 +25,7 @@ def test_times_below_an_axis_are_round_and_have_room(seconds: int, count: int, f
     assert min(b - a for (a, _), (b, _) in pairwise(labels)) >= LABEL_WIDTH
 
 
-def test_a_tail_drawn_closer_together_does_not_cost_the_rest_its_labels() -> None:
+def test_a_dense_tail_does_not_remove_the_labels_of_the_rest() -> None:
     times = [START + i * timedelta(seconds=15) for i in range(4000)]
     x = np.concatenate([np.linspace(46, 760, 480), np.linspace(761, 892, 3520)])
     labels = instants(times, x)
@@ -46,7 +46,7 @@ def test_ticks_are_round_and_inside(scale: Scale, ticks: list[float]) -> None:
     assert scale.one(scale.high) == pytest.approx(scale.end)
 
 
-def test_the_reliability_chart_says_what_it_shows() -> None:
+def test_the_reliability_chart_has_a_description() -> None:
     rng = np.random.default_rng(0)
     said = rng.uniform(0, 1, 20_000)
     found = forecast(said, rng.uniform(0, 1, 20_000) < said)

@@ -1,4 +1,4 @@
-"""Ports that are asked for and cannot be had."""
+"""Configured ports that cannot be opened."""
 
 import socket
 
@@ -14,7 +14,7 @@ from serve_app.settings import Settings
 def test_a_port_that_is_taken_is_refused_before_anything_starts(name: str) -> None:
     before = ray.is_initialized()
     with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as Ray's proxy holds its own
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as Ray's proxy holds its port
         held.bind(("127.0.0.1", 0))
         held.listen()
         port = held.getsockname()[1]

@@ -98,7 +98,7 @@ def test_reasons_in_words(reason: Reason, sentence: str) -> None:
         ("request_rate", float("nan"), float("nan")),
     ],
 )
-def test_reasons_that_read_as_expected_are_recognised(metric: str, observed: float, expected: float) -> None:
+def test_reasons_whose_text_shows_no_deviation_are_recognised(metric: str, observed: float, expected: float) -> None:
     assert reads_as_expected(_reason(metric, observed, expected))
     assert reads_as_expected(_reason(metric, expected, observed))
 

@@ -1,4 +1,4 @@
-"""A live mesh written down: segments, going on, giving up the oldest."""
+"""Recording of a live mesh: segments, resuming, and deleting the oldest."""
 
 from pathlib import Path
 
@@ -27,10 +27,10 @@ def test_segments_read_back_as_one_recording(tmp_path: Path) -> None:
     assert recorder.until == SNAPSHOTS[-1].observed_at
 
 
-def test_what_was_broken_off_is_written_again_from_the_last_complete_segment(tmp_path: Path) -> None:
+def test_an_interrupted_recording_continues_after_the_last_complete_segment(tmp_path: Path) -> None:
     broken = Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4))
     broken.__enter__()
-    for snapshot in SNAPSHOTS[:6]:  # killed amid its second segment
+    for snapshot in SNAPSHOTS[:6]:  # killed during its second segment
         broken.write(snapshot)
     assert len(segments(tmp_path)) == 1
     with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4)) as recorder:
@@ -40,7 +40,7 @@ def test_what_was_broken_off_is_written_again_from_the_last_complete_segment(tmp
     assert [s.observed_at for s in SegmentReader(tmp_path).snapshots()] == [s.observed_at for s in SNAPSHOTS]
 
 
-def test_the_oldest_segments_go_first_and_what_is_not_ours_stays(tmp_path: Path) -> None:
+def test_the_oldest_segments_are_deleted_first_and_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "README").write_text("mine")
     with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=2, most_bytes=1)) as recorder:
@@ -80,13 +80,13 @@ def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
         (["record", "out/live"], "meshes of the settings"),
     ],
 )
-def test_what_is_not_said_is_asked_for(arguments: list[str], message: str) -> None:
+def test_missing_options_are_named(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_record_writes_as_many_as_are_wanted(tmp_path: Path) -> None:
+def test_record_writes_the_requested_number_of_snapshots(tmp_path: Path) -> None:
     mesh = IstioMesh(lambda _: SNAPSHOTS[0])
     with standin.start_server(mesh) as server:
         asked = ["record", str(tmp_path / "live"), "--prometheus", standin.url_of(server), "--snapshots", "2"]

@@ -1,4 +1,4 @@
-"""Recordings: what goes in comes out, in little memory, and nothing is lost without a word."""
+"""Recordings: written and read values are equal, memory is small, and losses are reported."""
 
 import json
 import multiprocessing
@@ -31,7 +31,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "recordings"
 
 
 def _mesh(seed: int, services: int, calls: int, at: datetime, changes: tuple[PlannedChange, ...] = ()) -> MeshSnapshot:
-    """A random mesh with a third of its values not observed."""
+    """Return a random mesh with a third of its values unobserved."""
     rng = np.random.default_rng(seed)
     pairs = rng.choice(services * services, size=min(calls, services * services), replace=False)
     nodes = rng.random((services, len(NODE_METRICS)), dtype=np.float32)
@@ -62,7 +62,7 @@ def _write(path: Path, snapshots: Iterator[MeshSnapshot] | list[MeshSnapshot], *
     seed=st.integers(0, 2**32),
 )
 @settings(deadline=None, max_examples=40)
-def test_written_and_read_is_the_same_whatever_the_batches(
+def test_a_recording_is_read_as_written_for_any_batch_size(
     tmp_path_factory: pytest.TempPathFactory,
     shapes: list[tuple[int, int]],
     gaps: list[timedelta],
@@ -109,7 +109,7 @@ def test_incidents_keep_their_further_columns(tmp_path: Path) -> None:
 
 
 def _tables(folder: Path, *, times: list[int], **columns: list[Any]) -> RecordingReader:
-    """A recording of one service per row of nodes, as a foreign tool would write it: other types, few columns."""
+    """Write a recording of one service, as another tool would: with other types and few columns."""
     stamps = pa.array([START + timedelta(seconds=s) for s in times], pa.timestamp("ms", tz="UTC"))
     nodes = {"service": ["a"] * len(times), "namespace": ["n"] * len(times), "request_rate": [1.0] * len(times)}
     pq.write_table(pa.table({"time": stamps, **nodes, **columns}), folder / "nodes.parquet")
@@ -140,7 +140,7 @@ def test_absent_columns_and_nulls_are_not_observed(tmp_path: Path) -> None:
     assert reader.incidents() == []
 
 
-def test_calls_that_cannot_stand_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_impossible_calls_are_left_out_and_counted(tmp_path: Path) -> None:
     reader = _tables(tmp_path, times=[0, 0, 60, 120], service=["a", "b", "a", "a"])
     before, between, after = (-5, "a", "a", 1.0), (90, "a", "a", 1.0), (500, "a", "a", 1.0)
     at_start = [(0, "a", "b", 1.0), (0, "a", "gone", 1.0), (0, "b", "a", None)]
@@ -163,7 +163,9 @@ def test_an_end_of_a_call_without_a_row_is_a_service_without_measurements(tmp_pa
 def test_events_belong_to_the_first_snapshot_at_or_after_them(tmp_path: Path) -> None:
     reader = _tables(tmp_path, times=[0, 60, 120])
     events = {
-        "time": pa.array([START + timedelta(seconds=s) for s in (90, -10, 60, 61, 500)], pa.timestamp("us")),  # no zone
+        "time": pa.array(
+            [START + timedelta(seconds=s) for s in (90, -10, 60, 61, 500)], pa.timestamp("us")
+        ),  # without a time zone
         "kind": ["late", "early", "on time", "next", "after the end"],
         "object": ["n/a"] * 5,
     }
@@ -218,12 +220,14 @@ def test_wrong_metadata_is_refused(tmp_path: Path, meta: str) -> None:
         RecordingReader(tmp_path)
 
 
-def test_the_writer_keeps_the_order_and_what_is_there(tmp_path: Path) -> None:
+def test_the_writer_requires_order_and_keeps_existing_files(tmp_path: Path) -> None:
     with pytest.raises(BadRecording, match="oldest first"):
         _write(tmp_path, [_mesh(0, 2, 1, START), _mesh(1, 2, 1, START)])
     with pytest.raises(BadRecording, match=r"missing: meta\.json"):
         RecordingReader(tmp_path)
-    assert len(list(_write(tmp_path, [_mesh(2, 2, 1, START)]).snapshots())) == 1  # the unfinished one is written over
+    assert (
+        len(list(_write(tmp_path, [_mesh(2, 2, 1, START)]).snapshots())) == 1
+    )  # the unfinished recording is overwritten
     with pytest.raises(BadRecording, match="came a complete recording"):
         RecordingWriter(tmp_path, 15)
 
@@ -235,7 +239,7 @@ def _write_for_ever(folder: Path, progress: Connection) -> None:
             progress.send(i)
 
 
-def test_a_killed_writer_leaves_nothing_that_reads_as_complete(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_no_recording_that_looks_complete(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     writer = context.Process(target=_write_for_ever, args=(tmp_path, theirs))

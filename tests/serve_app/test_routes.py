@@ -1,4 +1,4 @@
-"""What can be asked of a running service beside pushing: scoring without keeping, verdicts, plan, graph, model."""
+"""Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,11 +19,11 @@ CUT = MeshSpec(services=120, namespaces=6, seed=5)
 
 @pytest.fixture(scope="module")
 def watched_verdicts(service: Service) -> list[dict[str, Any]]:
-    """Verdicts of a mesh of several parts with a fault in it, named ``watched``."""
+    """Verdicts of the mesh ``watched``, which has several parts and a fault."""
     return [push(service, "watched", snapshot) for snapshot in record_simulation(CUT, 16, fault_from=12)]
 
 
-def test_scoring_says_what_pushing_says_and_keeps_nothing(service: Service) -> None:
+def test_scoring_gives_the_verdicts_of_pushing_and_stores_nothing(service: Service) -> None:
     snapshots = record_simulation(CUT, 16, fault_from=12)
     before = list_meshes(service)
     response = service.http.post("/v1/score", json={"snapshots": [snapshot_document(s) for s in snapshots]})
@@ -50,7 +50,7 @@ def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
     )
 
 
-def test_too_many_such_requests_at_once_are_refused_and_pushes_still_taken(service: Service) -> None:
+def test_too_many_of_these_requests_at_once_are_refused_and_pushes_still_accepted(service: Service) -> None:
     body = {"snapshots": [snapshot_document(s) for s in record_simulation(SMALL, 20)]}
     slots = service.settings.serve.max_ongoing_scores * service.settings.serve.session_replicas
     with ThreadPoolExecutor(3 * slots) as threads:
@@ -64,7 +64,7 @@ def test_too_many_such_requests_at_once_are_refused_and_pushes_still_taken(servi
     assert len({r.text for r in responses if r.status_code == 200}) == 1
 
 
-def test_kept_verdicts_are_read_in_pages(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
+def test_stored_verdicts_are_read_in_pages(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     path = "/v1/meshes/watched/verdicts"
     assert service.http.get(path).json() == {"verdicts": watched_verdicts}
     page = service.http.get(path, params={"limit": 5}).json()["verdicts"]
@@ -92,7 +92,7 @@ def test_the_plan_accounts_for_every_service_and_call(service: Service, watched_
     assert {m.split("/")[0] for m in named[0]["members"]} == set(named[0]["namespaces"])
 
 
-def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
+def test_the_graph_is_the_newest_snapshot_with_its_scores(
     service: Service, watched_verdicts: list[dict[str, Any]]
 ) -> None:
     newest = snapshot_document(record_simulation(CUT, 16, fault_from=12)[-1])
@@ -109,7 +109,9 @@ def test_the_graph_is_the_newest_snapshot_with_what_is_said_of_it(
     assert culprit["suspicion"] == watched_verdicts[-1]["suspects"][0]["score"]
     deviations = [s["deviation"] for s in graph["services"]]
     assert all(0 <= d <= 15 for d in deviations)
-    assert culprit["deviation"] > sorted(deviations)[len(deviations) // 2] + 1, "it stands out"
+    assert culprit["deviation"] > sorted(deviations)[len(deviations) // 2] + 1, (
+        "the culprit deviates more than the others"
+    )
     most_unusual = max(graph["calls"], key=lambda c: c["deviation"])
     assert most_unusual["deviation"] > 2
 
@@ -124,7 +126,7 @@ def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
     assert service.http.get("/v1/meshes/baselined/graph").json() == before
 
 
-def test_the_model_says_what_it_is(service: Service) -> None:
+def test_the_model_route_describes_the_model(service: Service) -> None:
     checkpoint = load(service.weights)
     model = service.http.get("/v1/model").json()
     assert model["digest"] == checkpoint.digest
@@ -135,6 +137,6 @@ def test_the_model_says_what_it_is(service: Service) -> None:
     assert model["provenance"] == checkpoint.provenance
 
 
-def test_every_answer_says_how_long_it_took(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
+def test_every_answer_has_its_duration(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     for path in ("verdict", "verdicts", "plan", "graph", "incidents", "nothing"):
         assert service.http.get(f"/v1/meshes/watched/{path}").headers["server-timing"].startswith("total;dur=")

@@ -1,4 +1,4 @@
-"""What the documents promise to clients: the OpenAPI schema and strictness."""
+"""Documents for clients: the OpenAPI schema and strict validation."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     assert set(MeshDocument.model_fields) == {"mesh", "services", "sequence", "observed_at", "status", "age_seconds"}
 
 
-def test_the_words_of_the_schema_are_those_of_the_model() -> None:
+def test_the_enumerations_of_the_schema_match_the_model() -> None:
     status = VerdictDocument.model_fields["status"].description or ""
     severity, kind = (IncidentDocument.model_fields[name].description or "" for name in ("severity", "kind"))
     assert [word for word in Status if f"`{word}`" not in status] == []
@@ -55,7 +55,7 @@ def test_the_words_of_the_schema_are_those_of_the_model() -> None:
     assert [word for word in IncidentKind if f"`{word}`" not in kind] == []
 
 
-def test_every_described_document_says_what_it_is() -> None:
+def test_every_document_of_the_schema_has_a_description() -> None:
     documents = (SnapshotDocument, VerdictDocument, MeshDocument, Problem)
     definitions = [d for model in documents for d in model.model_json_schema().get("$defs", {}).values()]
     assert [d["title"] for d in definitions if not d.get("description")] == []

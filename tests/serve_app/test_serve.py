@@ -1,4 +1,4 @@
-"""The application over HTTP, on a real Ray Serve: it says what the pipeline says, and survives what may happen."""
+"""The application over HTTP, on a real Ray Serve: it gives the pipeline's verdicts, and survives failures."""
 
 import json
 import re
@@ -26,7 +26,7 @@ CUT = MeshSpec(services=120, namespaces=6, seed=5)
 
 
 def scored_parts(service: Service) -> Counter[str]:
-    """Parts scored, by Scorer replica, as the service's metrics tell: each session counts what it sent there."""
+    """Return scored parts by Scorer replica, from the service's metrics. Each session counts the parts that it sent."""
     lines = re.findall(r'^tagae_parts_scored_total\{.*scorer="(.+)"\} (\S+)$', service.http.get("/metrics").text, re.M)
     parts: Counter[str] = Counter()
     for scorer, count in lines:
@@ -35,7 +35,9 @@ def scored_parts(service: Service) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("name", "spec", "parts"), [("small", SMALL, 1), ("cut", CUT, 3)])
-def test_it_says_what_the_pipeline_says(service: Service, name: str, spec: MeshSpec, parts: int) -> None:
+def test_the_service_gives_the_verdicts_of_the_pipeline(
+    service: Service, name: str, spec: MeshSpec, parts: int
+) -> None:
     snapshots = record_simulation(spec, 26, fault_from=18)
     before = scored_parts(service)
     verdicts = [push(service, name, snapshot) for snapshot in snapshots]
@@ -45,7 +47,7 @@ def test_it_says_what_the_pipeline_says(service: Service, name: str, spec: MeshS
     assert verdicts[-1]["incidents"]
     after = scored_parts(service)
     assert after.total() - before.total() >= parts * len(snapshots)
-    if parts > 1:  # of any mesh: after a burst Serve may spare a replica for seconds
+    if parts > 1:  # of any mesh: after a burst, Serve may not use a replica for seconds
         assert len(after) == service.settings.scorer.num_replicas
 
 
@@ -68,7 +70,7 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
     assert 'tagae_mesh_status{mesh="read",status="warming_up"} 1.0' in text
 
 
-def test_a_verdict_says_how_long_it_took(service: Service) -> None:
+def test_a_verdict_has_its_duration(service: Service) -> None:
     body = json.dumps(snapshot_document(record_simulation(SMALL, 1)[0]))
     header = service.http.post("/v1/meshes/timed/snapshots", content=body).headers["server-timing"]
     stages = dict(re.findall(r"(\w+);dur=([\d.]+)", header))
@@ -80,7 +82,7 @@ def test_the_same_snapshot_again_counts_once(service: Service) -> None:
     first, second = record_simulation(SMALL, 2)
     verdicts = [push(service, "again", s) for s in (first, second)]
     assert push(service, "again", second) == verdicts[1]
-    assert push(service, "again", first) == verdicts[0]  # not the newest, but known
+    assert push(service, "again", first) == verdicts[0]  # an older snapshot, but a known one
     assert service.http.get("/v1/meshes/again/verdict").json()["sequence"] == 2
 
 
@@ -123,7 +125,7 @@ def test_a_deleted_mesh_starts_again(service: Service) -> None:
     assert push(service, "gone", second)["sequence"] == 1
 
 
-def test_probes_say_what_works(service: Service) -> None:
+def test_probes_report_which_parts_work(service: Service) -> None:
     for path, status in (("/healthz", "ok"), ("/readyz", "ready")):
         body = service.http.get(path).json()
         assert (body["status"], body["device"]) == (status, "cpu")
@@ -132,7 +134,7 @@ def test_probes_say_what_works(service: Service) -> None:
 
 
 def kill(deployment: str, application: str) -> None:
-    """Kill one replica of a deployment as a node's loss would."""
+    """Kill one replica of a deployment, as if its node failed."""
     import ray
 
     for actor in ray.util.list_named_actors(all_namespaces=True):
@@ -155,8 +157,7 @@ def test_a_lost_replica_loses_no_snapshot(service: Service, deployment: str) -> 
 
 @pytest.fixture(scope="module")
 def second(service: Service) -> Iterator[Service]:
-    """New processes over the same store, with the shortest of queues and one replica of each: the application as it
-    is after a restart."""
+    """The application after a restart: new processes with the same store, shortest queues and one replica of each."""
     from ray import serve
 
     from serve_app.app import application
@@ -182,10 +183,10 @@ def second(service: Service) -> Iterator[Service]:
     serve.delete("second")
 
 
-def test_a_restart_goes_on_where_it_was(service: Service, second: Service) -> None:
+def test_a_restarted_service_resumes(service: Service, second: Service) -> None:
     snapshots = record_simulation(CUT, 14, fault_from=11)
     wanted = expected(service, snapshots)
-    # To and fro between two sets of processes that hold each other's past: the store decides.
+    # Alternate between two sets of processes, each with old state of the other: the store decides.
     for i, snapshot in enumerate(snapshots):
         assert_same(push(service if i < 6 or i == 9 else second, "restarted", snapshot), wanted[i], f"snapshot {i}")
     assert wanted[9]["status"] == "normal"
@@ -214,7 +215,7 @@ def test_feedback_outlives_its_session_and_a_restart(service: Service, second: S
     assert again["given_at"] > answer.json()["given_at"]
 
 
-def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
+def test_too_many_pushes_at_once_are_refused_and_no_snapshot_is_lost(second: Service) -> None:
     bodies = [json.dumps(snapshot_document(record_simulation(SMALL, 1)[0]))] * 24
     with ThreadPoolExecutor(len(bodies)) as threads:
         responses = list(
@@ -229,7 +230,7 @@ def test_too_much_at_once_is_refused_and_nothing_lost(second: Service) -> None:
     assert kept == {f"flood-{i}" for i, r in enumerate(responses) if r.status_code == 200}
 
 
-def test_many_snapshots_that_cannot_be_judged_in_time_are_given_up(second: Service) -> None:
+def test_many_snapshots_that_cannot_be_scored_in_time_are_given_up(second: Service) -> None:
     body = {"snapshots": [snapshot_document(s) for s in record_simulation(SMALL, 20)]}
     before = list_meshes(second)
     problem(second.http.post("/v1/score", json=body), 504, "deadline-exceeded")
@@ -244,8 +245,8 @@ def test_without_scorers_the_verdict_is_partial_and_in_time(second: Service) -> 
     started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         pushed = pool.submit(push, second, "unscored", last)
-        while not pushed.done():  # nor is there any that takes its place
-            with suppress(AssertionError, ValueError):  # there is none, or it is just gone
+        while not pushed.done():  # and no other replica replaces it
+            with suppress(AssertionError, ValueError):  # there is no replica, or it has just ended
                 kill("Scorer", "second")
             wait([pushed], 0.05)
         verdict = pushed.result()

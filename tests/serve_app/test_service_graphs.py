@@ -1,4 +1,4 @@
-"""What the session keeps of meshes whose collectors push metrics."""
+"""State of the session for meshes whose collectors push metrics."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def flushes(count: int, calls: int = 1) -> list[list[Point]]:
 
 
 class Pushes:
-    """Keeps what is pushed, after so many errors."""
+    """Stores pushed snapshots, after a number of errors."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors, self.snapshots = list(errors), list[MeshSnapshot]()
@@ -36,7 +36,7 @@ class Pushes:
         self.snapshots.append(snapshot)
 
 
-async def test_a_push_that_failed_is_the_same_with_the_repeated_request() -> None:
+async def test_a_failed_push_is_equal_when_the_request_is_repeated() -> None:
     graphs, pushes = ServiceGraphs(INTERVAL, LimitSettings()), Pushes(Overloaded("full"))
     first, second, third, fourth = flushes(4)
     for points in (first, second):
@@ -84,7 +84,7 @@ async def test_a_mesh_that_is_too_large_is_refused() -> None:
 
 
 async def test_the_mesh_that_was_idle_longest_loses_its_counters() -> None:
-    """Then it counts as after a restart."""
+    """The next request counts as the first one after a restart."""
     graphs, pushes = ServiceGraphs(INTERVAL, LimitSettings(max_calls=2)), Pushes()
     requests = flushes(4)
     for mesh in ("old", "shop"):

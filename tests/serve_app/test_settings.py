@@ -1,4 +1,4 @@
-"""The order of the layers, the names people type, and what a wrong setting says."""
+"""The order of the layers, the names of settings, and the errors of wrong ones."""
 
 import os
 import pickle
@@ -31,7 +31,7 @@ def _origins(**arguments: Any) -> dict[str, tuple[Any, str]]:
     return {setting.name: (setting.value, setting.origin) for setting in sources(**arguments)}
 
 
-def test_the_defaults_of_the_field(tmp_path: Path) -> None:
+def test_the_defaults_of_settings(tmp_path: Path) -> None:
     settings = load()
     assert (settings.model.window_size, settings.model.anomaly_percentile) == (120, 99.0)
     assert settings.partition.max_services == 2000
@@ -39,7 +39,7 @@ def test_the_defaults_of_the_field(tmp_path: Path) -> None:
     assert {origin for _, origin in _origins().values()} == {"default"}
 
 
-def test_each_layer_wins_over_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_layer_overrides_the_previous_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = _toml(tmp_path, "[serve]\nport = 1\ndeadline_seconds = 1.5\nhost = '0.0.0.0'\n[model]\nwindow_size = 60\n")
     monkeypatch.setenv("TAGAE_SERVE__PORT", "2")
     monkeypatch.setenv("TAGAE_SERVE__HOST", "::")
@@ -84,20 +84,20 @@ def test_plain_names(
         ("'shop/cart' = {volume = 1}", "no such setting; expected one of sensitivity, mute"),
     ],
 )
-def test_what_cannot_be_said_of_a_service(tmp_path: Path, services: str, words: str) -> None:
+def test_invalid_policies_of_services_are_refused(tmp_path: Path, services: str, words: str) -> None:
     with pytest.raises(BadSettings, match=words.replace("*", r"\*")) as caught:
         load(_toml(tmp_path, f"[alert.meshes.shop.services]\n{services}\n"))
     assert "alert.meshes.shop.services" in str(caught.value)
     assert "(from file)" in str(caught.value)
 
 
-def test_a_nested_name_wins_over_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nested_name_overrides_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_WINDOW_SIZE", "60")
     monkeypatch.setenv("TAGAE_MODEL__WINDOW_SIZE", "30")
     assert load().model.window_size == 30
 
 
-def test_what_kubernetes_sets_for_a_service_of_this_name_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_kubernetes_sets_for_a_service_of_this_name_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_PORT", "tcp://10.0.0.1:8000")
     monkeypatch.setenv("TAGAE_SERVICE_HOST", "10.0.0.1")
     assert load().serve.port == 8000

@@ -1,4 +1,4 @@
-"""The whole path while telemetry is missing: silence raises no alert, and real disappearances are still found."""
+"""The whole pipeline while telemetry is missing: silence raises no alert, and disappearances are still found."""
 
 import subprocess
 import sys
@@ -44,14 +44,14 @@ def checkpoint() -> Iterator[Checkpoint]:
 
 @pytest.fixture(scope="module")
 def settled_mesh(checkpoint: Checkpoint) -> tuple[Mesh, list[MeshSnapshot]]:
-    """A mesh after a quarter of an hour, and what follows."""
+    """Return a mesh after a quarter of an hour, and the snapshots after it."""
     snapshots = list(Simulator(SPEC, snapshots=SNAPSHOTS).snapshots())
     return settle(checkpoint, snapshots[:SETTLED]), snapshots[SETTLED:]
 
 
 @pytest.fixture(scope="module")
 def other_mesh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An hour of a simulated mesh by others, without faults. Its own exporters fall silent at times too."""
+    """An hour of a mesh from another simulator, without faults. Its own exporters are silent at times too."""
     if not GENERATOR.exists():
         pytest.skip(f"no generator in {GENERATOR.parent} (it is not part of the project)")
     folder = tmp_path_factory.mktemp("other") / "mesh"
@@ -64,20 +64,20 @@ def other_mesh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_silence_raises_no_alert(
     checkpoint: Checkpoint, settled_mesh: tuple[Mesh, list[MeshSnapshot]], reporter: Reporter
 ) -> None:
-    """Twenty silences of a tenth of the services."""
+    """A tenth of the services is silent, twenty times."""
     mesh, snapshots = settled_mesh
     verdicts = score_all(checkpoint, mesh, with_silences(snapshots, reporter))
     assert alerts(verdicts) == set()
     silent = [v for v in verdicts if v.silence]
     if reporter is Reporter.CALLS:
-        assert not silent, "their own metrics are there"
+        assert not silent, "their own metrics are measured"
         return
     assert {v.silence.services for v in silent if v.silence} <= set(range(9, 12))
     assert {v.status for v in silent} == {Status.PARTIAL}
     assert len(verdicts) - len(silent) == SILENCES * BETWEEN, "three measured snapshots after each silence"
 
 
-def test_silence_in_a_mesh_by_others_raises_no_alert(checkpoint: Checkpoint, other_mesh: Path) -> None:
+def test_silence_in_a_mesh_of_another_simulator_raises_no_alert(checkpoint: Checkpoint, other_mesh: Path) -> None:
     source = RecordingReader(other_mesh).snapshots()
     mesh = settle(checkpoint, islice(source, SETTLED))
     verdicts = score_all(checkpoint, mesh, with_silences(source, Reporter.BOTH))
@@ -88,7 +88,7 @@ def test_silence_in_a_mesh_by_others_raises_no_alert(checkpoint: Checkpoint, oth
 def test_disappearances_are_found_during_a_silence_of_others(
     checkpoint: Checkpoint, settled_mesh: tuple[Mesh, list[MeshSnapshot]]
 ) -> None:
-    """Ten busy services disappear, each while a tenth of the others is silent: at least nine are found."""
+    """Ten busy services disappear, each while a tenth of the others is silent. At least nine are found."""
     mesh, _ = settled_mesh
     found = [find_disappearance(checkpoint, mesh, SPEC, name, seed) for seed, name in enumerate(busy_services(SPEC))]
     assert len(found) == 10

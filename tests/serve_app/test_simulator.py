@@ -21,12 +21,12 @@ SPEC = MeshSpec(seed=1, without_resources=0.0, without_connections=0.0, dropout=
 
 
 def nodes_of(snapshots: list[MeshSnapshot]) -> np.ndarray:
-    """``[T, N, 7]``."""
+    """Return metrics ``[T, N, 7]``."""
     return np.stack([s.node_features for s in snapshots])
 
 
 def settle(mesh: MeshPhysics, now: Conditions, ticks: int = 12) -> Response:
-    """The response once retries have found their level."""
+    """Return the response once retries have settled."""
     response = respond(mesh, now)
     for _ in range(ticks):
         response = respond(mesh, replace(now, attempts=response.attempts))
@@ -56,7 +56,7 @@ def quiet_run() -> list[MeshSnapshot]:
     ("services", "mean"), [(20, 2.0), (60, 4.0), (500, 6.0), (2000, 4.0), (2000, 10.0), (6000, 4.0)]
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_topology_has_the_size_asked_for_and_is_a_layered_graph(services: int, mean: float, seed: int) -> None:
+def test_topology_has_the_requested_size_and_is_a_layered_graph(services: int, mean: float, seed: int) -> None:
     spec = MeshSpec(services=services, calls_per_service=mean, seed=seed)
     topology = generate_topology(spec, spec.stream(0))
     assert len(topology.node_ids) == services
@@ -103,7 +103,7 @@ def test_namespaces_are_heavy_tailed() -> None:
         {"start": datetime(2026, 1, 1)},
     ],
 )
-def test_a_spec_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+def test_an_impossible_spec_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: expected"):
         MeshSpec(**wrong)  # type: ignore[arg-type]
 
@@ -123,12 +123,12 @@ def test_meshes_of_different_seeds_differ_widely() -> None:
 # --- laws -----------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_follows_mm1_below_saturation_and_the_queue_refuses_what_it_cannot_serve() -> None:
+def test_waiting_follows_mm1_below_saturation_and_a_full_queue_refuses_requests() -> None:
     one = np.ones(4)
     wait, blocked = wait_and_blocking(np.array([0.1, 0.5, 0.8, 3.0]), one, one * 400)
     np.testing.assert_allclose(wait[:3], [0.1 / 0.9, 1.0, 4.0], rtol=1e-3)
     np.testing.assert_allclose(blocked, [0, 0, 0, 2 / 3], atol=1e-9)
-    assert wait[3] == pytest.approx(400, rel=0.01)  # a full queue ahead of each that gets in
+    assert wait[3] == pytest.approx(400, rel=0.01)  # each accepted request has a full queue ahead
     # One long queue for four workers at 0.7: Erlang C is 0.4287, so the wait is 1.43 of service time over workers.
     many, _ = wait_and_blocking(np.array([0.7]), np.array([4.0]), np.array([400.0]))
     assert many[0] == pytest.approx(1.43, rel=0.1)
@@ -146,7 +146,7 @@ def test_retries_multiply_attempts_until_the_budget_ends_them() -> None:
     assert 0.125 < lost[2] < 0.5
 
 
-def test_timeouts_strike_the_tail_of_the_lognormal() -> None:
+def test_timeouts_cut_the_tail_of_the_lognormal() -> None:
     p50, p99 = np.full(3, 0.1), np.full(3, 0.4)
     np.testing.assert_allclose(share_above(np.array([0.1, 0.4, 4.0]), p50, p99), [0.5, 0.01, 0.0], atol=5e-4)
 
@@ -202,13 +202,13 @@ def test_a_slow_service_slows_only_its_callers(mesh: MeshPhysics) -> None:
         others = ~upstream
         others[culprit] = False
         assert (slow.p99[upstream] > 0.999 * usual.p99[upstream]).all()
-        # Beside it only the load of retries could be felt.
+        # At other services only the load of retries could have an effect.
         np.testing.assert_allclose(slow.p50[others], usual.p50[others], rtol=0.1)
         if upstream.any():
             assert (slow.mean[upstream] > usual.mean[upstream]).any()
 
 
-def test_errors_surface_at_callers_and_thin_out_on_the_way_up(mesh: MeshPhysics) -> None:
+def test_errors_reach_callers_and_decrease_with_distance(mesh: MeshPhysics) -> None:
     usual = settle(mesh, usual_conditions(mesh))
     callers = _callers(mesh)
     surfaced = 0
@@ -222,7 +222,7 @@ def test_errors_surface_at_callers_and_thin_out_on_the_way_up(mesh: MeshPhysics)
     assert surfaced > 0.5 * (mesh.topology.layer[candidates(mesh, "error_burst")] > 0).sum()
 
 
-def test_a_retry_storm_multiplies_the_calls_below_the_culprit_and_drowns_callees() -> None:
+def test_a_retry_storm_multiplies_the_calls_of_the_culprit_and_overloads_callees() -> None:
     drowned = []
     for seed in range(4):
         mesh = build_mesh(replace(SPEC, seed=seed))
@@ -233,7 +233,7 @@ def test_a_retry_storm_multiplies_the_calls_below_the_culprit_and_drowns_callees
             per_request = storm.call_rate[calls].sum() / storm.rate[culprit]
             assert per_request > 1.4 * usual.call_rate[calls].sum() / usual.rate[culprit]
             assert storm.call_errors[calls].max() > 0.3
-            # Its callers retry within their budgets if it fails them; they do not storm themselves.
+            # Its callers retry failed calls within their budgets. They start no storm of their own.
             assert storm.rate[culprit] < 1.8 * usual.rate[culprit]
             drowned.append((storm.utilisation[mesh.topology.destination[calls]] > 0.9).any())
     assert np.mean(drowned) > 0.3
@@ -250,7 +250,7 @@ def test_equal_specs_give_equal_snapshots_and_a_run_can_be_repeated(quiet_run: l
     assert other.digest != first[0].digest
 
 
-def test_time_runs_in_intervals_and_a_source_without_a_length_goes_on() -> None:
+def test_time_advances_in_intervals_and_a_source_without_a_length_does_not_end() -> None:
     simulator = Simulator(replace(SPEC, interval_seconds=60.0))
     times = [s.observed_at for s in islice(simulator.snapshots(), 40)]
     assert times == [datetime(2026, 1, 1, tzinfo=UTC) + i * timedelta(minutes=1) for i in range(40)]
@@ -313,7 +313,7 @@ def test_events_can_be_scheduled_while_the_mesh_runs(mesh: MeshPhysics) -> None:
         simulator.schedule(Fault("error_burst", "shop/nobody", 30, 40))
 
 
-def test_metrics_are_missing_as_asked() -> None:
+def test_metrics_are_missing_as_specified() -> None:
     spec = replace(SPEC, services=400, without_resources=0.3, without_connections=0.2, dropout=0.01)
     run = list(Simulator(spec, snapshots=8).snapshots())
     seen = np.stack([s.node_observed for s in run])
@@ -327,7 +327,7 @@ def test_metrics_are_missing_as_asked() -> None:
 
 
 def _callers(mesh: MeshPhysics) -> dict[int, np.ndarray]:
-    """For each service, which others reach it over calls (bool ``[N]``)."""
+    """Return for each service which others reach it over calls (bool ``[N]``)."""
     count = len(mesh.topology.node_ids)
     reaches = np.zeros((count, count), dtype=np.bool_)
     for source, destination in zip(mesh.topology.source[::-1], mesh.topology.destination[::-1], strict=True):

@@ -1,4 +1,4 @@
-"""A start on a busy machine: limits of Ray that cannot be changed are met by another attempt."""
+"""A start on a busy machine: if a fixed time limit of Ray has passed, the start is attempted again."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ LATE = "The current node timed out during startup. This could happen because som
 
 
 def start_with(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> list[dict[str, Any]]:
-    """Start Ray where its attempts end like this, the last one again and again; returns the attempts."""
+    """Start Ray with these results of its attempts, repeating the last one, and return the number of attempts."""
     attempts: list[dict[str, Any]] = []
 
     def init(**options: Any) -> None:
@@ -34,6 +34,6 @@ def test_a_machine_that_is_too_busy_is_reported(monkeypatch: pytest.MonkeyPatch)
         start_with(monkeypatch, Exception(LATE))
 
 
-def test_another_error_of_ray_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_ray_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="no such resource"):
         start_with(monkeypatch, ValueError("no such resource"), None)

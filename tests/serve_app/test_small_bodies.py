@@ -1,4 +1,4 @@
-"""Bodies of a few bytes that ask for much: refused before anything of their size is built."""
+"""Small bodies that would need much memory are refused before it is allocated."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -56,7 +56,7 @@ ARROWS: dict[str, tuple[Callable[[], dict[str, Any]], int, str | None]] = {
 
 
 def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None) -> None:
-    """The body has this answer, which is short, and reading it takes little memory."""
+    """Check the answer to a body. It must be short, and decoding must take little memory."""
     for decode, prefix in ((decode_snapshot, ""), (decode_snapshots, "/snapshots/0")):
         if prefix and media_type != ARROW:
             body = {JSON: b'{"snapshots":[%s]}', MESSAGEPACK: b"\x81\xa9snapshots\x91%s"}[media_type] % body
@@ -69,7 +69,7 @@ def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None
             tracemalloc.stop()
         answer = problem(caught.value)
         assert (answer.status, answer.pointer or "") == (status, prefix + (pointer or ""))
-        assert len(answer.model_dump_json()) < 4000, "what came is shown, not repeated"
+        assert len(answer.model_dump_json()) < 4000, "the wrong value is shown shortened"
         assert most < 2**26 + 4 * len(body)
 
 
@@ -106,8 +106,8 @@ def test_nanoseconds_are_cut() -> None:
 
 @pytest.mark.parametrize("depth", range(940, 1001, 4))
 @pytest.mark.parametrize("media_type", [JSON, MESSAGEPACK])
-def test_no_depth_escapes(media_type: str, depth: int) -> None:
-    """Between what the decoder takes and what can be shown of it there is a depth or two."""
+def test_every_depth_is_refused(media_type: str, depth: int) -> None:
+    """The decoder's limit of depth is slightly above the limit of formatting a value."""
     bodies = {JSON: b'{"observed_at":%s1%s,"services":[]}', MESSAGEPACK: b"\x82\xabobserved_at%s\x01%s\xa8services\x90"}
     brackets = {JSON: (b"[" * depth, b"]" * depth), MESSAGEPACK: (b"\x91" * depth, b"")}
     with pytest.raises(ServeError):

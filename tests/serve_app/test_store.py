@@ -1,4 +1,4 @@
-"""The local store: compare-and-set, a bounded ring, and nothing acknowledged is ever lost."""
+"""The local store: compare-and-set, a bounded ring, and no loss of acknowledged writes."""
 
 import multiprocessing
 import sqlite3
@@ -24,13 +24,13 @@ def store(tmp_path: Path) -> Any:
         yield opened
 
 
-def test_what_was_appended_is_loaded(store: LocalStore) -> None:
+def test_an_appended_snapshot_is_loaded(store: LocalStore) -> None:
     assert store.load("prod") is None
     revision = append(store, 1)
     assert store.load("prod") == StoredMesh("prod", revision, 1, at(1), "digest 1", b"state 1", b"verdict 1")
 
 
-def test_a_second_opening_finds_it(store: LocalStore, tmp_path: Path) -> None:
+def test_a_reopened_store_has_the_data(store: LocalStore, tmp_path: Path) -> None:
     append(store, 1)
     with closing(LocalStore(tmp_path / "stores")) as other:
         assert other.load("prod") == store.load("prod")
@@ -57,7 +57,7 @@ def test_verdicts_are_read_from_a_time_on_in_pages(store: LocalStore) -> None:
     assert store.verdicts("other", None, 10) == []
 
 
-def test_a_window_is_one_moment_however_slowly_it_is_read(store: LocalStore) -> None:
+def test_a_window_is_consistent_even_if_read_slowly(store: LocalStore) -> None:
     for sequence in (1, 2, 3):
         append(store, sequence)
     window = store.window("prod")
@@ -93,7 +93,7 @@ def test_a_baseline_comes_first_or_in_between_and_is_not_lost(store: LocalStore)
     assert (loaded.sequence, loaded.state, loaded.verdict) == (1, b"second baseline", b"verdict 1")
 
 
-def test_a_mesh_deleted_and_made_again_is_another_mesh(store: LocalStore) -> None:
+def test_a_mesh_deleted_and_created_again_is_another_mesh(store: LocalStore) -> None:
     revision = append(store, 1)
     assert store.delete("prod")
     assert not store.delete("prod")
@@ -103,7 +103,7 @@ def test_a_mesh_deleted_and_made_again_is_another_mesh(store: LocalStore) -> Non
         append(store, 2, revision=revision)
 
 
-def test_meshes_are_listed_by_name_and_kept_apart(store: LocalStore) -> None:
+def test_meshes_are_listed_by_name_and_stored_separately(store: LocalStore) -> None:
     append(store, 1, mesh="b")
     store.replace("a", b"baseline", revision=0)
     listed = [(m.mesh, m.sequence, m.observed_at, m.verdict) for m in store.meshes()]
@@ -130,7 +130,7 @@ def test_bad_names_are_refused_everywhere(store: LocalStore, name: str) -> None:
             call()
 
 
-def test_a_ring_of_nothing_is_a_callers_mistake(store: LocalStore) -> None:
+def test_a_ring_of_size_zero_is_an_error(store: LocalStore) -> None:
     with pytest.raises(ValueError, match="keep: expected at least 1"):
         append(store, 1, keep=0)
 
@@ -145,7 +145,7 @@ def test_threads_share_one_store(store: LocalStore) -> None:
         assert list(threads.map(fill, ["a", "b", "c", "d"])) == [3] * 4
 
 
-def test_a_store_held_by_another_says_when_to_come_back(store: LocalStore, tmp_path: Path) -> None:
+def test_a_locked_store_reports_when_to_retry(store: LocalStore, tmp_path: Path) -> None:
     with (
         closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME, isolation_level=None)) as other,
         closing(LocalStore(tmp_path / "stores", busy_timeout_seconds=0.01)) as impatient,
@@ -159,7 +159,7 @@ def test_a_store_held_by_another_says_when_to_come_back(store: LocalStore, tmp_p
 
 
 def _race(directory: Path, name: bytes, until: int, start: Any, won: Connection) -> None:
-    """Advance one mesh against the others; every win must build on the state that was loaded."""
+    """Advance one mesh while others do too. Every success must build on the loaded state."""
     wins = []
     start.wait()
     with closing(LocalStore(directory, busy_timeout_seconds=30)) as store:
@@ -177,7 +177,7 @@ def _race(directory: Path, name: bytes, until: int, start: Any, won: Connection)
     won.send(wins)
 
 
-def test_processes_that_race_never_both_advance_a_mesh(tmp_path: Path) -> None:
+def test_racing_processes_never_both_advance_a_mesh(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     start, pipes, until = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)], 200
     racers = [

@@ -1,4 +1,4 @@
-"""What happens to a store's file: damage, a full disk, the death of its writer."""
+"""Faults of a store's file: damage, a full disk, a killed writer."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ def _files_set_aside(directory: Path) -> list[Path]:
     return sorted(p for p in directory.glob(f"{FILE_NAME}.corrupt-*") if not p.name.endswith(("-wal", "-shm")))
 
 
-def test_a_file_that_is_no_store_is_set_aside_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_no_store_is_renamed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database " * 1000)
     with closing(LocalStore(tmp_path)) as store:
         append(store, 1)
@@ -39,7 +39,7 @@ def test_a_file_that_is_no_store_is_set_aside_by_name(tmp_path: Path, caplog: py
     assert "file is not a database" in caplog.text
     assert str(aside) in caplog.text
     with closing(LocalStore(tmp_path)) as store:
-        assert store.load("prod") is not None  # once is enough
+        assert store.load("prod") is not None  # only once
     assert _files_set_aside(tmp_path) == [aside]
 
 
@@ -49,14 +49,14 @@ def test_a_store_of_a_later_layout_is_set_aside_whole(store: LocalStore, tmp_pat
         other.execute("PRAGMA user_version = 99")
     with closing(LocalStore(tmp_path / "stores")) as another:
         assert another.meshes() == []
-        append(store, 1)  # the one that was open follows to the new file
+        append(store, 1)  # the open store uses the new file
         assert [m.sequence for m in another.meshes()] == [1]
     (aside,) = _files_set_aside(tmp_path / "stores")
     with closing(sqlite3.connect(aside)) as kept:
         assert kept.execute("SELECT sequence FROM meshes").fetchall() == [(1,)]
 
 
-def test_a_store_of_the_layout_before_is_carried_over(tmp_path: Path) -> None:
+def test_a_store_of_the_previous_layout_is_migrated(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:
         old.executescript(
             "CREATE TABLE clock (revision INTEGER NOT NULL); INSERT INTO clock VALUES (7);"
@@ -90,7 +90,7 @@ def test_a_store_of_the_layout_before_is_carried_over(tmp_path: Path) -> None:
         ("snapshots SET snapshot", lambda store: list(store.window("prod"))),
     ],
 )
-def test_one_damaged_mesh_is_set_aside_and_takes_no_other_down(
+def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
     store: LocalStore,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -112,11 +112,11 @@ def test_one_damaged_mesh_is_set_aside_and_takes_no_other_down(
     assert [(m.mesh, m.sequence) for m in store.meshes()] == [("other", 2)]
     assert list(store.window("other")) == [b"snapshot 1", b"snapshot 2"]
     append(store, 1)
-    with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:  # nothing was thrown away
+    with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:  # no data was deleted
         assert hand.execute("SELECT count(*) FROM snapshots_aside").fetchone() == (2,)
 
 
-def test_a_mesh_is_set_aside_on_request_unless_it_moved_on(store: LocalStore) -> None:
+def test_a_mesh_is_set_aside_on_request_unless_it_has_changed(store: LocalStore) -> None:
     revision = append(store, 1)
     newer = append(store, 2)
     assert not store.set_aside("prod", "of another schema", revision=revision)
@@ -134,19 +134,19 @@ def test_a_list_of_meshes_survives_a_damaged_one(store: LocalStore, tmp_path: Pa
     assert [m.mesh for m in store.meshes()] == ["other"]
 
 
-def test_a_torn_or_scribbled_file_never_gives_other_content(tmp_path: Path) -> None:
-    """Cut or overwritten anywhere: every mesh is then as it was at some append, or gone; and the store takes writes."""
+def test_a_truncated_or_overwritten_file_never_gives_wrong_content(tmp_path: Path) -> None:
+    """After damage anywhere, every mesh is as after some append, or missing. The store still accepts writes."""
     chosen = random.Random(0)
     with closing(LocalStore(tmp_path / "whole")) as store:
         for sequence in range(1, 9):
             for mesh in ("a", "b", "c"):
                 append(store, sequence, mesh=mesh, state=b"%d" % sequence * 9_000, snapshot=b"%d" % sequence * 20_000)
-        for n in range(60):  # copied with the store open, as a crash leaves it: a file and its log
+        for n in range(60):  # copied while the store is open, as after a crash: a file and its log
             torn = tmp_path / f"torn{n}"
             torn.mkdir()
             for suffix in ("", "-wal"):
                 (torn / (FILE_NAME + suffix)).write_bytes((tmp_path / "whole" / (FILE_NAME + suffix)).read_bytes())
-            if n % 3 == 0:  # all in the file
+            if n % 3 == 0:  # all data is in the file
                 with closing(sqlite3.connect(torn / FILE_NAME)) as db:
                     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             sized = [p for p in torn.iterdir() if p.stat().st_size and not p.name.endswith("-shm")]
@@ -167,7 +167,9 @@ def _damage(path: Path, chosen: random.Random) -> None:
 def _expect_whole_or_gone(directory: Path) -> None:
     with closing(LocalStore(directory)) as store:
         for mesh in ("a", "b", "c"):
-            for _ in range(4):  # a refusal sets aside what it met; the state, the window and the file may all be hit
+            for _ in range(
+                4
+            ):  # each refusal sets aside the damaged part; the state, the window and the file may all be damaged
                 try:
                     _advance_checked(store, mesh)
                     break
@@ -188,7 +190,7 @@ def _advance_checked(store: LocalStore, mesh: str) -> None:
 
 
 def _fill_until_refused(directory: Path, results: Connection) -> None:
-    """In a process that may write no file beyond 4 MB: the system refuses, as a full disk does."""
+    """Fill a store in a process whose files are limited to 4 MB. The system refuses writes as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with closing(LocalStore(directory)) as store:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4 * 2**20, resource.RLIM_INFINITY))
@@ -196,7 +198,7 @@ def _fill_until_refused(directory: Path, results: Connection) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         found = store.load("prod")
         assert found is not None
-        append(store, found.sequence + 1, keep=1000)  # there is room again
+        append(store, found.sequence + 1, keep=1000)  # now there is room again
         results.send(found.sequence + 1)
 
 
@@ -228,7 +230,7 @@ def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
     assert _files_set_aside(tmp_path) == []
 
 
-def test_sqlites_own_full_is_store_full(store: LocalStore) -> None:
+def test_the_full_error_of_sqlite_becomes_store_full(store: LocalStore) -> None:
     append(store, 1)
     store._connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(StoreFull, match="nothing was changed"):
@@ -247,7 +249,7 @@ def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path) -> None:
         if sequence == 1500:
             before = count_bytes()
     assert count_bytes() <= before * 1.02
-    assert count_bytes() < 24 * 2**20  # most of it is the log, whose length does not depend on the meshes
+    assert count_bytes() < 24 * 2**20  # most of the size is the log, whose length does not depend on the meshes
 
 
 def _append_for_ever(directory: Path, acknowledged: Connection) -> None:
@@ -258,7 +260,7 @@ def _append_for_ever(directory: Path, acknowledged: Connection) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path, seed: int) -> None:
+def test_no_acknowledged_write_is_lost_when_the_writer_is_killed(tmp_path: Path, seed: int) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     writer = context.Process(target=_append_for_ever, args=(tmp_path, theirs))
@@ -271,7 +273,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path, 
             last = ours.recv()
         assert writer.pid is not None
         os.kill(writer.pid, signal.SIGKILL)
-        while True:  # what it acknowledged before it died
+        while True:  # writes that were acknowledged before the kill
             last = ours.recv()
     except EOFError:
         pass
@@ -282,7 +284,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path, 
     with closing(LocalStore(tmp_path)) as store:
         mesh = store.load("prod")
         assert mesh is not None
-        assert mesh.sequence in (last, last + 1)  # at most one was written and not yet acknowledged
+        assert mesh.sequence in (last, last + 1)  # at most one write was done but not yet acknowledged
         assert mesh.state == mesh.sequence.to_bytes(8) * 40_000
         assert list(store.window("prod"))[-1] == b"%d" % mesh.sequence * 10_000
         append(store, mesh.sequence + 1)

@@ -1,4 +1,4 @@
-"""A store whose files disappear: nothing is acknowledged that would be lost, and no empty store takes its place."""
+"""A store whose files disappear: no lost write is acknowledged, and no empty store replaces the files."""
 
 import logging
 import multiprocessing
@@ -61,7 +61,7 @@ LOSS_NAMES = ["all files", "folder", "database", "log", "index", "replaced"]
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=LOSS_NAMES)
-def test_every_read_and_write_says_that_the_store_is_gone(
+def test_every_read_and_write_reports_that_the_store_is_missing(
     store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, lose: Callable[[Path], None]
 ) -> None:
     append(store, 1)
@@ -86,7 +86,9 @@ def test_every_read_and_write_says_that_the_store_is_gone(
     left = [path for path in sorted((tmp_path / "stores").glob("*")) if path.name != MARKER_NAME]
     assert left == [path for path in before[0] if path.name != MARKER_NAME]  # no file was created
     assert find_files(str(tmp_path / "stores" / FILE_NAME)) == before[1]
-    assert len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1  # not one for each request
+    assert (
+        len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1
+    )  # one log line, not one for each request
 
 
 def test_the_same_files_are_used_again_when_they_are_back(
@@ -108,7 +110,7 @@ def test_the_same_files_are_used_again_when_they_are_back(
 
 
 @pytest.mark.parametrize("lose", [_delete_all, _delete_only("")], ids=["all files", "database"])
-def test_a_replica_of_the_same_run_does_not_make_an_empty_store(
+def test_a_replica_of_the_same_run_does_not_create_an_empty_store(
     store: LocalStore, tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     append(store, 1)
@@ -120,7 +122,7 @@ def test_a_replica_of_the_same_run_does_not_make_an_empty_store(
     assert not (tmp_path / "stores" / FILE_NAME).exists()
 
 
-def test_another_run_starts_empty_and_says_so(
+def test_another_run_starts_empty_and_logs_it(
     store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(store, 1)
@@ -130,12 +132,12 @@ def test_another_run_starts_empty_and_says_so(
         assert empty.meshes() == []
         append(empty, 1)
         assert "the store that was here are missing" in caplog.text
-        with pytest.raises(StoreGone):  # who had the first one open does not take the second for it
+        with pytest.raises(StoreGone):  # a process with the first file open does not mistake the second for it
             append(store, 2)
         assert [one.sequence for one in empty.meshes()] == [1]
 
 
-def test_a_first_start_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_first_start_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with closing(LocalStore(tmp_path / "new", run=RUN)):
         assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
     with closing(LocalStore(tmp_path / "new", run="session_2")) as again:
@@ -143,7 +145,7 @@ def test_a_first_start_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
-def test_what_went_into_files_that_were_deleted_meanwhile_is_not_acknowledged(
+def test_a_write_into_deleted_files_is_not_acknowledged(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(store, 1)
@@ -152,7 +154,7 @@ def test_what_went_into_files_that_were_deleted_meanwhile_is_not_acknowledged(
     sealed = tables.seal_snapshot
 
     def delete_inside(mesh: str, sequence: int, snapshot: bytes) -> bytes:
-        """Called within the transaction."""
+        """Run within the transaction."""
         _delete_all(tmp_path / "stores")
         deleted.append(sequence)
         return sealed(mesh, sequence, snapshot)
@@ -174,8 +176,8 @@ def _push_until_gone(directory: Path, results: Connection) -> None:
             results.send(sequence)
 
 
-def test_nothing_acknowledged_is_lost_when_a_store_is_moved_under_load(tmp_path: Path) -> None:
-    """All acknowledged writes are in the files that were moved away, to the last snapshot."""
+def test_no_acknowledged_write_is_lost_when_a_store_is_moved_under_load(tmp_path: Path) -> None:
+    """All acknowledged writes, up to the last snapshot, are in the files that were moved away."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     writer = context.Process(target=_push_until_gone, args=(tmp_path / "stores", theirs))
@@ -192,12 +194,12 @@ def test_nothing_acknowledged_is_lost_when_a_store_is_moved_under_load(tmp_path:
     with closing(LocalStore(tmp_path / "away")) as store:
         loaded = store.load("prod")
         assert loaded is not None
-        assert loaded.sequence in (last, last + 1)  # one may have been written and not acknowledged
+        assert loaded.sequence in (last, last + 1)  # one write may be done but not acknowledged
     assert not (tmp_path / "stores").exists()
 
 
-def test_looking_costs_little_beside_a_write(store: LocalStore, tmp_path: Path) -> None:
-    """Compared within one run, and with a wide margin: a busy machine slows both."""
+def test_the_check_of_files_is_cheap_relative_to_a_write(store: LocalStore, tmp_path: Path) -> None:
+    """Both are timed in one run and compared with a wide margin, because a busy machine slows both."""
     path = str(tmp_path / "stores" / FILE_NAME)
     state, snapshot = os.urandom(20_000), os.urandom(50_000)
     sequences = iter(range(1, 10_000))

@@ -1,4 +1,4 @@
-"""A running service whose store is gone, full, or holds as many meshes as it may."""
+"""A running service whose store is missing, full, or at the limit of meshes."""
 
 import os
 import random
@@ -22,7 +22,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def document(sequence: int, services: int = 3) -> dict[str, Any]:
-    """A snapshot of so many services."""
+    """Return a snapshot with this number of services."""
     drawn = random.Random(sequence)
     return {
         "observed_at": (START + timedelta(seconds=15 * sequence)).isoformat(),
@@ -38,7 +38,7 @@ def push(http: httpx.Client, mesh: str, sequence: int, services: int = 3) -> htt
     return http.post(f"/v1/meshes/{mesh}/snapshots", json=document(sequence, services))
 
 
-def test_a_store_that_is_gone_is_503_everywhere_until_its_files_are_back(service: Service, tmp_path: Path) -> None:
+def test_a_missing_store_is_503_on_all_routes_until_its_files_are_back(service: Service, tmp_path: Path) -> None:
     http, store = service.http, service.settings.store.path
     for sequence in (1, 2):
         answer = push(http, "store-gone", sequence)
@@ -63,11 +63,11 @@ def test_a_store_that_is_gone_is_503_everywhere_until_its_files_are_back(service
             assert "put the same files back" in detail
             assert int(answer.headers["retry-after"]) > 0
         assert http.get("/healthz").status_code == 200  # a restart would not bring the files back
-        assert {path.name for path in store.iterdir()} <= {MARKER_NAME}  # nothing was made in their place
+        assert {path.name for path in store.iterdir()} <= {MARKER_NAME}  # no new files were created
     finally:
         for path in tmp_path.iterdir():
             path.rename(store / path.name)
-    # A probe joins a check that is under way, and the one of `/healthz` may have begun while the files were away.
+    # A probe joins a running check, and the check of `/healthz` may have begun while the files were missing.
     assert eventually(lambda: http.get("/readyz").status_code == 200)
     answer = push(http, "store-gone", 3)
     assert (answer.status_code, answer.json()["sequence"]) == (200, 3)
@@ -100,12 +100,14 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
         httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
     ):
         assert push(http, "small", 1).status_code == 200
-        (disk / "ballast").write_bytes(bytes(4 * 2**20))  # another program's, so that fewer snapshots fill the rest
+        (disk / "ballast").write_bytes(
+            bytes(4 * 2**20)
+        )  # a file of another program, so that fewer snapshots fill the rest
         statuses: list[int] = []
         while 507 not in statuses:
             answer = push(http, "large", len(statuses) + 1, services=1000)
             statuses.append(answer.status_code)
-            assert len(statuses) < 200, "the disk never became full"
+            assert len(statuses) < 200, "the disk did not become full"
         assert "free space on the disk, or delete unused meshes" in problem(answer, 507, "store-full")["detail"]
         assert statuses.count(200) == len(statuses) - 1 > 3
 
@@ -122,17 +124,17 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_idle_mesh_makes_room_for_a_new_one_where_that_is_allowed(tmp_path: Path) -> None:
+def test_an_idle_mesh_makes_room_for_a_new_one_if_configured(tmp_path: Path) -> None:
     settings = (f"store.path={tmp_path}", "scorer.device=cpu", "limits.max_meshes=2", "limits.evict_idle_seconds=0.001")
     chosen = [word for setting in settings for word in ("--set", setting)]
     with (
         start_service("--port", "0", *chosen) as (_, url),
         httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
     ):
-        for sequence, mesh in enumerate(("a", "b", "a", "c"), 2):  # b is idle longest when c comes
+        for sequence, mesh in enumerate(("a", "b", "a", "c"), 2):  # b has been idle longest when c comes
             assert push(http, mesh, sequence).status_code == 200
         assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["a", "c"]
         problem(http.get("/v1/meshes/b/verdict"), 404, "unknown-mesh")
-        answer = push(http, "b", 1)  # an earlier time than before: no session remembers the mesh
+        answer = push(http, "b", 1)  # an earlier time is accepted, because no session remembers the mesh
         assert (answer.status_code, answer.json()["sequence"]) == (200, 1)
         assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["b", "c"]

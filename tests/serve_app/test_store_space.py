@@ -39,7 +39,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(store: LocalStore, mesh: str, *, other: LocalStore | None = None, **content: bytes) -> int:
-    """Append until there is no room, through both stores in turn; the number of the last snapshot that was kept."""
+    """Append until there is no room, through both stores in turn. Return the number of the last stored snapshot."""
     stores = (store, other or store)
     for sequence in range(1, 10_000):
         try:
@@ -56,7 +56,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def occupy(folder: Path) -> None:
-    """Fill what is left of a disk, as another program would."""
+    """Fill the rest of a disk, as another program would."""
     with open(folder / "ballast", "wb", buffering=0) as ballast:
         try:
             while ballast.write(bytes(4096)):
@@ -75,14 +75,14 @@ def test_a_mesh_is_deleted_on_a_full_disk_and_pushes_to_others_work_again(disk: 
             append(store, 2, mesh="other", snapshot=os.urandom(100_000))
         assert store.delete("large")
         assert store.load("large") is None
-        for sequence in range(2, 60):  # several times what the log has room for
+        for sequence in range(2, 60):  # several times the size of the log
             append(store, sequence, mesh="other", snapshot=os.urandom(100_000), keep=5)
         assert len(list(store.window("other"))) == 5
-        assert (disk / "state" / FILE_NAME).stat().st_size == RESERVE_BYTES  # the next full disk finds it again
+        assert (disk / "state" / FILE_NAME).stat().st_size == RESERVE_BYTES  # it works again at the next full disk
 
 
 def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:
-    """The log is empty then, so that all room is in the file: it must shrink."""
+    """Then the log is empty and all space is in the file, so the file must shrink."""
     with closing(LocalStore(disk / "state")) as store:
         append(store, 1, mesh="other")
         fill(store, "large")
@@ -94,8 +94,8 @@ def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:
     assert free_bytes(disk) > before + 2**20
 
 
-def test_the_room_of_a_deleted_mesh_serves_another_session(disk: Path) -> None:
-    """The deletion needs no reserve here, since the log is used again from its start; the disk is full all the same."""
+def test_another_session_can_use_the_space_of_a_deleted_mesh(disk: Path) -> None:
+    """The deletion needs no reserve here, because the log is reused from its start. But the disk is still full."""
     large: dict[str, Any] = {"state": os.urandom(1_000_000), "snapshot": os.urandom(80_000)}
     with closing(LocalStore(disk / "state")) as first, closing(LocalStore(disk / "state")) as second:
         assert fill(first, "large", other=second, **large) > 3
@@ -110,7 +110,7 @@ def test_a_disk_filled_by_one_mesh_after_the_other_can_be_freed_each_time(disk: 
         for mesh in ("a", "b", "c", "d"):
             counts.append(fill(store, mesh))
             assert store.delete(mesh)
-    assert min(counts) > 0.8 * max(counts)  # no space is lost on the way
+    assert min(counts) > 0.8 * max(counts)  # no space is lost
 
 
 def test_many_small_meshes_are_deleted_one_by_one_on_a_full_disk(disk: Path) -> None:
@@ -137,8 +137,8 @@ def test_a_mesh_is_deleted_when_sqlite_may_take_no_more_pages(tmp_path: Path) ->
         append(store, 2, mesh="other", snapshot=os.urandom(300_000))
 
 
-def test_the_file_shrinks_no_further_than_room_is_needed(tmp_path: Path) -> None:
-    """On a disk with room a deletion moves no pages: the next snapshots use them."""
+def test_the_file_shrinks_only_if_space_is_needed(tmp_path: Path) -> None:
+    """On a disk with space a deletion moves no pages, because the next snapshots use the free ones."""
     with closing(LocalStore(tmp_path)) as store:
         append(store, 1, mesh="large", snapshot=os.urandom(10**6))
         append(store, 1, mesh="other")
@@ -148,7 +148,7 @@ def test_the_file_shrinks_no_further_than_room_is_needed(tmp_path: Path) -> None
         assert store._pages("freelist_count") > 60
 
 
-def test_a_deletion_leaves_nothing_that_was_set_aside(tmp_path: Path) -> None:
+def test_a_deletion_also_deletes_data_that_was_set_aside(tmp_path: Path) -> None:
     with closing(LocalStore(tmp_path)) as store:
         revision = append(store, 1)
         assert store.set_aside("prod", "for this test", revision=revision)
@@ -177,7 +177,7 @@ def test_a_mesh_beyond_the_limit_is_refused_and_changes_nothing(tmp_path: Path) 
             ):
                 create()
         assert [one.mesh for one in store.meshes()] == ["a", "b"]
-        append(store, 2, mesh="a")  # the meshes that are there go on
+        append(store, 2, mesh="a")  # existing meshes still accept snapshots
         append(store, 1, mesh="b")
         store.check_room("a")
         store.delete("a")
@@ -185,7 +185,7 @@ def test_a_mesh_beyond_the_limit_is_refused_and_changes_nothing(tmp_path: Path) 
         append(store, 1, mesh="c")
 
 
-def test_a_limit_below_what_is_stored_refuses_new_meshes_only(tmp_path: Path) -> None:
+def test_a_limit_below_the_number_of_stored_meshes_refuses_new_meshes_only(tmp_path: Path) -> None:
     with closing(LocalStore(tmp_path)) as store:
         for mesh in ("a", "b", "c"):
             append(store, 1, mesh=mesh)
@@ -195,7 +195,7 @@ def test_a_limit_below_what_is_stored_refuses_new_meshes_only(tmp_path: Path) ->
             append(store, 1, mesh="d")
 
 
-def test_the_mesh_that_was_idle_longest_makes_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_mesh_that_was_idle_longest_is_evicted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     evicted: list[str] = []
     with closing(LocalStore(tmp_path, limit=MeshLimit(3, 1e-6), on_evicted=evicted.append)) as store:
         for mesh in ("a", "b", "c"):
@@ -210,7 +210,7 @@ def test_the_mesh_that_was_idle_longest_makes_room(tmp_path: Path, caplog: pytes
         assert evicted == ["b", "c"]
 
 
-def test_a_mesh_that_was_not_idle_for_long_enough_stays(tmp_path: Path) -> None:
+def test_a_mesh_that_was_idle_too_briefly_stays(tmp_path: Path) -> None:
     with closing(LocalStore(tmp_path, limit=MeshLimit(1, 3600.0))) as store:
         append(store, 1, mesh="a")
         with pytest.raises(TooManyMeshes, match=r"lower limits\.evict_idle_seconds"):

@@ -7,8 +7,8 @@ from tests.serve_app.shows import incident, verdict
 
 
 def summary(tally: Tally, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines of the summary, without the spaces between columns."""
-    stderr_console.cache_clear()  # the console keeps the width that it found first
+    """Return the lines of the summary, with single spaces."""
+    stderr_console.cache_clear()  # the console keeps its first width
     tally.show()
     return [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
 

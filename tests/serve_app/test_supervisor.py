@@ -1,4 +1,4 @@
-"""A service that loses processes recovers or exits; it never lingers."""
+"""A service that loses processes recovers or exits. It never keeps running without working."""
 
 import signal
 from contextlib import suppress
@@ -19,7 +19,7 @@ def test_a_process_that_is_replaced_in_time_is_no_reason_to_exit() -> None:
     watch = Watch(recovery_seconds=20, answered=0.0)
     assert watch.reason_to_exit(WHOLE, 0.0) == ""
     assert watch.reason_to_exit(WHOLE | {"ProxyActor": 0}, 1.0) == ""
-    assert watch.reason_to_exit(WHOLE | {"ServeReplica:tagae:Scorer": 1}, 20.0) == ""  # the other one works
+    assert watch.reason_to_exit(WHOLE | {"ServeReplica:tagae:Scorer": 1}, 20.0) == ""  # the other replica works
     assert watch.reason_to_exit(WHOLE, 22.0) == ""
     assert watch.reason_to_exit({k: v for k, v in WHOLE.items() if k != "ProxyActor"}, 30.0) == ""
     found = watch.reason_to_exit({k: v for k, v in WHOLE.items() if k != "ProxyActor"}, 51.0)
@@ -27,7 +27,7 @@ def test_a_process_that_is_replaced_in_time_is_no_reason_to_exit() -> None:
 
 
 @pytest.mark.parametrize("role", ["gcs_server", "raylet"])
-def test_what_nothing_replaces_is_a_reason_at_once(role: str) -> None:
+def test_a_lost_process_without_replacement_is_a_reason_to_exit_at_once(role: str) -> None:
     watch = Watch(recovery_seconds=20, answered=0.0)
     roles = {name: count for name, count in WHOLE.items() if name != role}
     assert watch.reason_to_exit(roles, 0.5) == f"{role} ended, and only a new start replaces it"
@@ -45,7 +45,7 @@ def list_descendants(process: psutil.Process) -> list[psutil.Process]:
 
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
-def test_without_gcs_the_service_exits_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_without_gcs_the_service_exits_and_leaves_no_process(tmp_path: Path) -> None:
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
     with start_service(*settings) as (process, url):
         assert httpx.get(f"{url}/readyz", timeout=240 * TIME_FACTOR).status_code == 200

@@ -1,4 +1,4 @@
-"""Views of a mesh: deviations in the snapshot's own order, packed to a byte each."""
+"""Views of a mesh: deviations in the order of the snapshot, packed to a byte each."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ OPTIONS = Options(max_services=20)
 
 
 def _reorder(snapshot: MeshSnapshot, drop: int) -> MeshSnapshot:
-    """Without one service and its calls, the rest in another order."""
+    """Remove one service and its calls, and change the order of the rest."""
     order = np.random.default_rng(0).permutation([i for i in range(snapshot.num_nodes) if i != drop])
     place = np.full(snapshot.num_nodes, -1)
     place[order] = np.arange(len(order))
@@ -53,7 +53,7 @@ def test_each_service_and_call_keeps_its_score_in_any_order() -> None:
     known = {tuple(ends): i for i, ends in enumerate(laid.mesh.state.edge_index.T.tolist())}
     calls = [known[rows[a], rows[b]] for a, b in shuffled.edge_index.T.tolist()]
     np.testing.assert_array_equal(deviations.calls, whole.surprise.edge.max(axis=1)[calls])
-    assert deviations.calls.std() > 0.1, "all alike would prove nothing"
+    assert deviations.calls.std() > 0.1, "equal values would prove nothing"
 
     partial = find_deviations(laid, shuffled, lost=1)
     assert laid.mesh.plan is not None
@@ -64,7 +64,7 @@ def test_each_service_and_call_keeps_its_score_in_any_order() -> None:
     np.testing.assert_array_equal(np.isnan(partial.calls), owned)
 
 
-def test_packing_keeps_a_sixteenth_of_a_decade_and_what_is_unknown() -> None:
+def test_packing_keeps_sixteenths_of_a_decade_and_unknown_values() -> None:
     snapshot = next(iter(Simulator(MeshSpec(services=30, seed=2), snapshots=1).snapshots()))
     values = np.linspace(0, 15, snapshot.num_nodes + snapshot.num_edges, dtype=np.float32)
     values[3] = np.nan
@@ -72,11 +72,11 @@ def test_packing_keeps_a_sixteenth_of_a_decade_and_what_is_unknown() -> None:
     back = Deviations.unpack(kept.pack(), snapshot)
     np.testing.assert_allclose(np.concatenate([back.services, back.calls]), values, atol=1 / 32)
     assert len(kept.pack()) == len(values)
-    for other in (b"", kept.pack()[1:]):  # of a store from before, or of another snapshot
+    for other in (b"", kept.pack()[1:]):  # from an older store, or of another snapshot
         assert np.isnan(Deviations.unpack(other, snapshot).services).all()
 
 
-def test_a_suspect_that_is_gone_is_named() -> None:
+def test_a_suspect_that_disappeared_is_named() -> None:
     checkpoint = load()
     snapshots = list(Simulator(MeshSpec(services=30, seed=2), snapshots=2).snapshots())
     verdict, mesh = advance(checkpoint, Mesh(), snapshots[0], OPTIONS)
@@ -85,5 +85,5 @@ def test_a_suspect_that_is_gone_is_named() -> None:
     laid = prepare(checkpoint, mesh, snapshots[1], OPTIONS)
     graph = graph_document(snapshots[1], deviations_of(laid, calibrate(checkpoint, laid, []), snapshots[1]), document)
     assert graph.vanished == ["old/one"]
-    assert {s["deviation"] for s in graph.services} == {None}, "nobody scored them"
+    assert {s["deviation"] for s in graph.services} == {None}, "no part scored them"
     assert [i for i, s in enumerate(graph.services) if s["suspicion"] == 0.25] == [4]

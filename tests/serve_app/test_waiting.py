@@ -1,4 +1,4 @@
-"""What the command line shows while one waits."""
+"""Output of the command line during a wait."""
 
 import io
 

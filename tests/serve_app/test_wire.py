@@ -1,4 +1,4 @@
-"""A snapshot in every form: the same snapshot, or the same mistake at the same place."""
+"""A snapshot in every form: the same snapshot, or the same error at the same place."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Encoder = Callable[[dict[str, Any]], bytes]
 
 
 def as_columns(rows: dict[str, Any], ends: Callable[[list[str], str], Any] = lambda ids, end: end) -> dict[str, Any]:
-    """The document turned by hand, with the ends of calls as they should be written."""
+    """Return the document in columns, with ends of calls in a given type."""
     services, calls = rows["services"], rows.get("calls", [])
     ids = [f"{s['namespace']}/{s['name']}" for s in services]
     names = {*NODE_METRICS, *(name for s in services for name in s.get("metrics") or {})}
@@ -68,7 +68,7 @@ def stream(table: pa.Table, **options: Any) -> bytes:
 
 
 def dictionaries(rows: dict[str, Any]) -> bytes:
-    """Arrow with dictionary-encoded names of ends."""
+    """Encode as Arrow with dictionary-encoded names of ends."""
     if not rows["calls"]:
         return arrow(rows)
     calls = pa.array(rows["calls"])
@@ -108,7 +108,7 @@ def test_every_form_is_the_same_snapshot(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("changed", "pointer", "words"), WRONG)
-def test_every_format_reports_the_same_mistake(form: str, changed: dict[str, Any], pointer: str, words: str) -> None:
+def test_every_format_reports_the_same_error(form: str, changed: dict[str, Any], pointer: str, words: str) -> None:
     media_type, encode = FORMS[form]
     try:
         body = encode(document(**changed))
@@ -124,7 +124,7 @@ def test_every_format_reports_the_same_mistake(form: str, changed: dict[str, Any
 
 @given(snapshots(), st.sampled_from(MEDIA_TYPES))
 @settings(deadline=None, max_examples=120)
-def test_there_and_back_is_the_same_snapshot(snapshot: MeshSnapshot, media_type: str) -> None:
+def test_a_snapshot_survives_encoding(snapshot: MeshSnapshot, media_type: str) -> None:
     found = decode_snapshot(encode_snapshot(snapshot, media_type), media_type)
     assert (found.digest, found.observed_at) == (snapshot.digest, snapshot.observed_at)
 
@@ -268,7 +268,7 @@ def test_other_media_types_are_refused() -> None:
 
 @pytest.mark.parametrize("media_type", MEDIA_TYPES)
 def test_documents_of_the_past_are_still_read(media_type: str) -> None:
-    """Golden files: clients that wrote them must not be broken. They are renewed only with a new version."""
+    """Golden files must stay readable for clients that write them. They change only with a new version."""
     expected = json.loads((GOLDEN / "snapshot.expected.json").read_text())
     found = decode_snapshot((GOLDEN / f"snapshot.{SUFFIXES[media_type]}").read_bytes(), media_type)
     assert json.loads(json.dumps(snapshot_document(found))) == expected

@@ -1,4 +1,4 @@
-"""What telemetry loses on its way."""
+"""Telemetry with missing scrapes, metrics and services."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -18,7 +18,7 @@ SPEC = MeshSpec(services=30, seed=4, latent=0.0, dropout=0.0)
 RATE = NODE_METRICS.index("request_rate")
 
 
-def test_scrapes_are_missing_and_time_goes_on() -> None:
+def test_scrapes_are_missing_while_time_advances() -> None:
     spec = MeshSpec(services=30, seed=4, scrape_gaps_per_day=200.0)
     times = [s.observed_at for s in Simulator(spec, snapshots=240).snapshots()]
     assert 150 < len(times) < 240

@@ -31,7 +31,7 @@ def test_without_instrumentation_nothing_is_rewritten(simulator: Simulator) -> N
     assert [s.digest for s in instrumented_snapshots(simulator, Instrumentation())] == [s.digest for s in plain]
 
 
-def test_a_front_hands_on_all_that_comes_and_shows_what_its_callers_see(simulator: Simulator) -> None:
+def test_a_front_forwards_all_requests_and_has_the_metrics_of_its_callers(simulator: Simulator) -> None:
     last = instrumented_snapshots(simulator, Instrumentation(fronts=1.0, seed=5))[-1]
     fronts = [i for i, name in enumerate(last.node_ids) if name.endswith(".front")]
     assert fronts
@@ -44,7 +44,7 @@ def test_a_front_hands_on_all_that_comes_and_shows_what_its_callers_see(simulato
     assert traffic(last, np.array(fronts)) == pytest.approx(last.edge_features[handed_on, 0], rel=1e-5)
 
 
-def test_a_remote_name_takes_some_of_the_traffic_and_has_no_callees(simulator: Simulator) -> None:
+def test_a_remote_name_receives_some_of_the_traffic_and_has_no_callees(simulator: Simulator) -> None:
     plain = list(Simulator(SPEC, snapshots=LENGTH).snapshots())[-1]
     last = instrumented_snapshots(simulator, Instrumentation(remotes=1.0, seed=5))[-1]
     remotes = [i for i, name in enumerate(last.node_ids) if name.endswith(".remote")]
@@ -56,7 +56,7 @@ def test_a_remote_name_takes_some_of_the_traffic_and_has_no_callees(simulator: S
     assert both == pytest.approx(traffic(plain, np.array(before)), rel=1e-5)
 
 
-def test_a_caller_in_trouble_sees_it_in_what_only_it_measures(simulator: Simulator) -> None:
+def test_a_failing_caller_shows_faults_in_calls_that_only_it_measures(simulator: Simulator) -> None:
     how = Instrumentation(outside=1.0, seed=1)
     plain = list(Simulator(SPEC, snapshots=LENGTH).snapshots())[-1]
     source, destination = plain.edge_index
@@ -70,7 +70,7 @@ def test_a_caller_in_trouble_sees_it_in_what_only_it_measures(simulator: Simulat
         assert not troubled.node_observed[leaves, 4:].any()
         raised += bool((troubled.node_features[mine, 1] > calm.node_features[mine, 1] + 0.02).any())
         assert (troubled.node_features[others, 1] < calm.node_features[others, 1] + 0.02).all()
-    assert raised  # half of the faults show there, drawn by service
+    assert raised  # half of the faults are visible there, drawn by service
 
 
 def test_measurement_of_a_service_does_not_depend_on_other_services() -> None:

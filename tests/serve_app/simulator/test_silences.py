@@ -1,4 +1,4 @@
-"""Silences in a run: what falls silent, for how long, and that nothing else changes."""
+"""Silences in a run: which services, for how long, and no other change."""
 
 from dataclasses import replace
 from itertools import chain
@@ -81,7 +81,7 @@ def test_a_run_shows_its_silences_and_nothing_else_changes() -> None:
         assert np.array_equal(shown.edge_features, full.edge_features[~calls])
 
 
-def test_silences_are_those_of_the_seed_and_end_within_their_slot() -> None:
+def test_silences_follow_the_seed_and_end_within_their_slot() -> None:
     assert plan_silences(SPEC, NODES, 480) == plan_silences(SPEC, NODES, 480)
     assert plan_silences(replace(SPEC, seed=7), NODES, 480) != plan_silences(SPEC, NODES, 480)
     slow = replace(SPEC, interval_seconds=300.0)

@@ -13,7 +13,7 @@ SPEC = MeshSpec(services=80, seed=3, hiccups_per_hour=0.0, dropout=0.0)
 
 
 @pytest.mark.parametrize("seed", [1, 3, 6])
-def test_crowds_and_batches_show_and_brown_nothing_out(seed: int) -> None:
+def test_crowds_and_batches_are_visible_and_cause_no_brownout(seed: int) -> None:
     spec = replace(SPEC, seed=seed)
     calm = np.stack([s.node_features for s in Simulator(spec, snapshots=240).snapshots()])
     busy = np.stack(
@@ -28,7 +28,7 @@ def test_crowds_and_batches_show_and_brown_nothing_out(seed: int) -> None:
     assert (np.median(busy[:, used, 2], axis=0) < 1.5 * np.median(calm[:, used, 2], axis=0)).all()
 
 
-def test_muted_churn_leaves_the_mesh_its_noise_and_nothing_else() -> None:
+def test_with_muted_churn_only_the_noise_of_the_mesh_remains() -> None:
     changes = [BenignChange("deploy", Simulator(SPEC).node_ids[0], 3)]
     muted = Simulator(
         replace(SPEC, crowds_per_day=24.0, batches=0.05), changes=changes, snapshots=8, mute_churn=True

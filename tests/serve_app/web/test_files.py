@@ -1,4 +1,4 @@
-"""The page's files: all that they refer to is there, nothing comes from elsewhere, and it is little."""
+"""The page's files: all references exist, no file comes from another host, and the total is small."""
 
 import gzip
 import re
@@ -13,7 +13,7 @@ SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and not name.sta
 OURS = sorted(name for name in FILES if not name.startswith("vendor/"))
 ELSEWHERE = re.compile(r"""https?:(?!//www\.w3\.org/)|wss?:|["'(`]//""")
 IMPORT = re.compile(r"""(?:^\s*(?:import|export)\b[^;]*?\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']""", re.MULTILINE)
-MOST_BYTES = 300_000  # of the page and all that it loads, compressed
+MOST_BYTES = 300_000  # size of the page and all files that it loads, compressed
 
 
 def text(name: str) -> str:
@@ -21,14 +21,14 @@ def text(name: str) -> str:
 
 
 def find_referred_files() -> list[str]:
-    """The files that the page names."""
+    """Return the files that the page names."""
     return [
         name.removeprefix(f"static/{DIGEST}/") for name in re.findall(r'(?:href|src)="([^"#]+)"', page().plain.decode())
     ]
 
 
 def find_modules(script: str) -> set[str]:
-    """The modules that a module loads, itself and theirs included."""
+    """Return a module and all modules that it loads, also indirectly."""
     found, waiting = set[str](), [script]
     while waiting:
         name = waiting.pop()
@@ -41,19 +41,21 @@ def find_modules(script: str) -> set[str]:
     return found
 
 
-def test_the_page_names_files_that_are_there_and_nothing_else() -> None:
+def test_the_page_names_only_existing_files() -> None:
     html = page().plain.decode()
     assert PLACEHOLDER not in html
     named = re.findall(r'(?:href|src)="([^"#]+)"', html)
-    assert all(name.startswith(f"static/{DIGEST}/") for name in named), "relative: a proxy may serve it below a path"
+    assert all(name.startswith(f"static/{DIGEST}/") for name in named), (
+        "addresses are relative, because a proxy may serve the page below a path"
+    )
     assert f'href="../static/{DIGEST}/style.css"' in page(root="../").plain.decode()
     assert set(find_referred_files()) <= FILES.keys()
     assert {"main.js", "style.css", "vendor/sigma.min.js"} <= set(find_referred_files())
 
 
-def test_every_import_leads_to_a_module_of_ours_and_the_page_preloads_them_all() -> None:
+def test_every_import_is_a_module_of_the_page_and_the_page_preloads_all() -> None:
     loaded = find_modules("main.js")
-    assert loaded == set(SCRIPTS), "a module that is never loaded, or one that is missing"
+    assert loaded == set(SCRIPTS), "a module is missing or is never loaded"
     assert loaded == {name for name in find_referred_files() if name.endswith(".js") and not name.startswith("vendor/")}
 
 
@@ -66,12 +68,12 @@ def test_every_name_that_is_imported_is_exported() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_nothing_of_ours_mentions_a_place_elsewhere(name: str) -> None:
+def test_no_file_of_the_page_mentions_another_host(name: str) -> None:
     assert ELSEWHERE.findall(text(name)) == []
 
 
-def test_nothing_is_inline() -> None:
-    """The policy would forbid it, and the page would be broken without a word."""
+def test_no_script_or_style_is_inline() -> None:
+    """The policy would forbid it, and the page would not work."""
     html = page().plain.decode()
     assert "unsafe" not in HEADERS["content-security-policy"]
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", html)
@@ -80,12 +82,12 @@ def test_nothing_is_inline() -> None:
     assert not re.search(r"@import|url\((?!data:)", text("style.css"))
 
 
-def test_it_is_little() -> None:
+def test_the_page_is_small() -> None:
     assert all(gzip.decompress(file.zipped) == file.plain for file in FILES.values())
     assert len(page().zipped) + sum(len(FILES[name].zipped) for name in set(find_referred_files())) < MOST_BYTES
 
 
-def test_what_others_wrote_has_its_licence() -> None:
+def test_files_of_libraries_have_their_licence() -> None:
     vendored = {PurePosixPath(name) for name in FILES if name.startswith("vendor/")}
     libraries = {path.name.split(".")[0] for path in vendored}
     assert {"sigma", "graphology", "uplot"} <= libraries
@@ -95,7 +97,7 @@ def test_what_others_wrote_has_its_licence() -> None:
         assert "Permission is hereby granted" in licence, library
 
 
-def test_media_types_are_those_that_browsers_insist_on() -> None:
+def test_media_types_are_the_ones_that_browsers_require() -> None:
     assert {FILES[name].media_type for name in FILES if name.endswith(".js")} == {"text/javascript; charset=utf-8"}
     assert FILES["style.css"].media_type == "text/css; charset=utf-8"
     assert FILES["icon.svg"].media_type == "image/svg+xml"

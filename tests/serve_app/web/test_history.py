@@ -1,4 +1,4 @@
-"""The kept time as the page reads it: columns that say what the verdicts say, what was measured, what differs."""
+"""Stored snapshots for the page: columns of verdicts, series of metrics, comparison of periods."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -27,14 +27,14 @@ MESH = "shop"
 
 
 def culprit() -> str:
-    """The service that becomes slow."""
+    """Name of the service that becomes slow."""
     simulator = Simulator(SPEC)
     able = candidates(simulator.mesh, "latency_injection")
     return simulator.node_ids[able[len(able) // 2]]
 
 
 def recording() -> list[MeshSnapshot]:
-    """A mesh with a deploy, and then a service that becomes slow for a while."""
+    """Snapshots of a mesh with a deploy, and then a service that is slow for a while."""
     fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, 0.9)
     deploy = BenignChange("deploy", Simulator(SPEC).node_ids[5], 25)
     return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
@@ -52,7 +52,7 @@ def watched_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def verdicts(watched_mesh: Watched) -> list[dict[str, Any]]:
-    """Of the recording, which is kept as ``shop``."""
+    """Verdicts of the recording, which is stored as ``shop``."""
     return watched_mesh.see(MESH, SNAPSHOTS)
 
 
@@ -64,7 +64,7 @@ def read_timeline(watched: Watched, since: str | None = None, limit: int = 1000)
 # timeline
 
 
-def test_columns_are_what_the_verdicts_say(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_columns_match_the_verdicts(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
     columns = msgspec.json.decode(watched_mesh.viewing.timeline(MESH, None, 1000))
     TimelineDocument.model_validate_json(watched_mesh.viewing.timeline(MESH, None, 1000))
     for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage"):
@@ -105,7 +105,7 @@ def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() 
     assert [(one.service, one.score) for one in found.incidents] == [("shop/db", 9.0)]
     assert (found.missing_parts, found.threshold, found.milliseconds) == ([2] * 3, [None] * 3, [None] * 3)
     (unexplained,) = TimelineDocument.model_validate_json(timeline([document(4, 4.0)], SNAPSHOTS)).incidents
-    assert unexplained.service == "shop/web", "nobody is suspected: the first that suffers"
+    assert unexplained.service == "shop/web", "without suspects, the first affected service is shown"
 
 
 def test_changes_belong_to_the_listed_snapshots(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
@@ -127,10 +127,10 @@ def test_since_and_limit_make_pages_that_join(watched_mesh: Watched, verdicts: l
     assert (first.observed_at + rest.observed_at, len(first.observed_at)) == (whole.observed_at, 30)
     nothing = read_timeline(watched_mesh, since=verdicts[-1]["observed_at"])
     assert (nothing.observed_at, nothing.incidents, nothing.changes) == ([], [], [])
-    assert instant(nothing.kept_from) == verdicts[0]["observed_at"], "also where nothing is new"
+    assert instant(nothing.kept_from) == verdicts[0]["observed_at"], "also if there is nothing new"
 
 
-def test_times_with_fractions_are_written_as_verdicts_write_them(watched_mesh: Watched) -> None:
+def test_times_with_fractions_have_the_format_of_verdicts(watched_mesh: Watched) -> None:
     shifted = [s for s in SNAPSHOTS[20:28] if s.changes] or SNAPSHOTS[25:26]
     late = [at_time(s, s.observed_at + timedelta(microseconds=120_000)) for s in shifted]
     (verdict, *_) = watched_mesh.see("fractions", late)
@@ -140,7 +140,7 @@ def test_times_with_fractions_are_written_as_verdicts_write_them(watched_mesh: W
 
 
 def at_time(snapshot: MeshSnapshot, at: datetime) -> MeshSnapshot:
-    """The same at another time."""
+    """Return the snapshot with another time."""
     return MeshSnapshot.create(
         node_ids=snapshot.node_ids,
         edge_index=snapshot.edge_index,
@@ -152,7 +152,7 @@ def at_time(snapshot: MeshSnapshot, at: datetime) -> MeshSnapshot:
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, 0.012345, 7.0])
-def test_a_record_reads_back_and_those_of_before_had_no_seconds(seconds: float | None) -> None:
+def test_a_record_is_read_back_and_older_records_have_no_seconds(seconds: float | None) -> None:
     record = Record(40, b'{"status":"normal"}', b"\x00\n\xff\n", seconds)
     assert Record.unpack(record.pack()) == record
     assert Record.unpack(b'40\n{"status":"normal"}\n\x00\n\xff\n').seconds is None
@@ -162,7 +162,7 @@ def test_a_record_reads_back_and_those_of_before_had_no_seconds(seconds: float |
 # series
 
 
-def test_a_series_is_what_was_measured_and_null_where_nothing_was() -> None:
+def test_a_series_has_measured_values_and_null_for_the_others() -> None:
     for name in SNAPSHOTS[0].node_ids[:10]:
         document = SeriesDocument.model_validate_json(series(SNAPSHOTS, name))
         assert tuple(document.metrics) == NODE_METRICS
@@ -177,7 +177,7 @@ def test_a_series_is_what_was_measured_and_null_where_nothing_was() -> None:
     assert b"null" in b"".join(series(SNAPSHOTS, name) for name in SNAPSHOTS[0].node_ids)
 
 
-def test_the_series_of_a_call_is_between_these_two() -> None:
+def test_the_series_of_a_call_is_between_its_two_services() -> None:
     snapshot = SNAPSHOTS[-1]
     source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 7])
     document = SeriesDocument.model_validate_json(series(SNAPSHOTS, destination, source))
@@ -185,7 +185,7 @@ def test_the_series_of_a_call_is_between_these_two() -> None:
     assert document.metrics["requests_per_second"][-1] == pytest.approx(float(snapshot.edge_features[7, 0]), rel=1e-4)
 
 
-def test_who_came_late_has_nulls_before() -> None:
+def test_a_late_service_has_nulls_before() -> None:
     late = drop_namespace(SNAPSHOTS[0], "platform")
     name = next(n for n in SNAPSHOTS[1].node_ids if n.startswith("platform/"))
     rates = SeriesDocument.model_validate_json(series([late, SNAPSHOTS[1]], name)).metrics["request_rate"]
@@ -195,7 +195,7 @@ def test_who_came_late_has_nulls_before() -> None:
 
 
 def drop_namespace(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
-    """A snapshot that lacks a namespace."""
+    """Return a snapshot without one of the namespaces."""
     rows = np.array([i for i, n in enumerate(snapshot.node_ids) if not n.startswith(f"{namespace}/")])
     calls = np.flatnonzero(np.isin(snapshot.edge_index, rows).all(axis=0))
     place = np.full(snapshot.num_nodes, -1)
@@ -238,9 +238,7 @@ def differing(first: list[MeshSnapshot], second: list[MeshSnapshot]) -> list[Com
     return document.rows
 
 
-def test_the_service_that_became_slow_is_what_differs_most(
-    watched_mesh: Watched, verdicts: list[dict[str, Any]]
-) -> None:
+def test_the_service_that_became_slow_differs_most(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
     times = [
         (SNAPSHOTS[a].observed_at, SNAPSHOTS[b].observed_at) for a, b in ((10, 38), (FAULT_FROM + 3, FAULT_TO - 1))
     ]
@@ -256,7 +254,7 @@ def test_the_service_that_became_slow_is_what_differs_most(
 
 
 def test_two_quiet_periods_hardly_differ() -> None:
-    """Of some 900 series at most ten are told, and none by as much as a fault."""
+    """At most ten of about 900 series are listed, and none differs as much as in a fault."""
     quiet = list(Simulator(SPEC, snapshots=60, mute_churn=True).snapshots())
     rows = differing(quiet[:30], quiet[30:])
     assert len(rows) <= 10
@@ -274,7 +272,7 @@ def test_periods_of_a_snapshot_and_of_meshes_with_nothing_in_common_are_compared
     assert differing([SNAPSHOTS[0]], [SNAPSHOTS[0]]) == []
 
 
-def test_medians_are_of_what_was_observed() -> None:
+def test_medians_are_of_observed_values() -> None:
     nothing = np.array([SNAPSHOTS[0].node_features[0], SNAPSHOTS[0].node_features[1]]) * np.nan
     times = [SNAPSHOTS[0].observed_at + timedelta(seconds=15 * i) for i in range(6)]
 

@@ -1,4 +1,4 @@
-"""Where services are drawn: grouped, near whom they call, and where they were before."""
+"""Positions of services: grouped, near their callees, and where they were before."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from serve_app.web.graph.layout import CLOSEST, Ints, Layout, arrange
 
 
 def mesh(sizes: list[int], calls: int, seed: int = 0) -> tuple[list[str], Ints, np.ndarray]:
-    """A mesh of namespaces of these sizes, four calls of five inside one."""
+    """Return a mesh with namespaces of these sizes, and four of five calls inside a namespace."""
     random = np.random.default_rng(seed)
     ends = np.cumsum([0, *sizes])
     names = [f"ns{s}/s{i}" for s, (a, b) in enumerate(pairwise(ends)) for i in range(a, b)]
@@ -21,7 +21,7 @@ def mesh(sizes: list[int], calls: int, seed: int = 0) -> tuple[list[str], Ints, 
 
 
 def discs(layout: Layout) -> list[tuple[np.ndarray, float]]:
-    """Centre and radius of each namespace."""
+    """Return centre and radius of each namespace."""
     spaces = np.array([name.split("/")[0] for name in layout.names])
     found = []
     for space in dict.fromkeys(spaces):
@@ -32,7 +32,7 @@ def discs(layout: Layout) -> list[tuple[np.ndarray, float]]:
 
 
 def nearest(positions: np.ndarray) -> np.ndarray:
-    """The distance of each service to the next."""
+    """Return the distance of each service to the nearest other one."""
     apart = np.hypot(*(positions[:, None] - positions).transpose(2, 0, 1))
     np.fill_diagonal(apart, np.inf)
     return apart.min(axis=1)
@@ -58,13 +58,13 @@ def test_namespaces_are_discs_apart_and_services_one_apart(sizes: list[int], deg
         assert len(sizes) > 1 or np.median(apart) < 1.2
 
 
-def test_the_same_mesh_is_laid_out_the_same() -> None:
+def test_the_same_mesh_has_the_same_layout() -> None:
     drawn = mesh([30, 300, 8], 1500)
     assert np.array_equal(arrange(*drawn).positions, arrange(*drawn).positions)
 
 
 @pytest.mark.parametrize(("sizes", "nearer"), [([25] * 20, 0.4), ([1000], 0.8)], ids=["namespaces", "one"])
-def test_who_calls_is_nearer_than_anybody(sizes: list[int], nearer: float) -> None:
+def test_a_callee_is_nearer_than_other_services(sizes: list[int], nearer: float) -> None:
     names, edges, rates = mesh(sizes, 3 * sum(sizes))
     at = arrange(names, edges, rates).positions
     anybody = np.random.default_rng(1).permutation(len(names))
@@ -79,7 +79,7 @@ def test_callers_are_left_of_callees() -> None:
     assert x[-1] == x.max()
 
 
-def test_calls_between_namespaces_draw_them_together() -> None:
+def test_namespaces_with_calls_between_them_are_near_each_other() -> None:
     names = [f"ns{s}/s{i}" for s in range(9) for i in range(10)]
     chain = np.arange(80)
     layout = arrange(names, np.stack([chain, chain + 10]), np.ones(80))
@@ -88,7 +88,7 @@ def test_calls_between_namespaces_draw_them_together() -> None:
     assert steps.mean() < 0.7 * np.hypot(*(centres[:, None] - centres).transpose(2, 0, 1)).mean()
 
 
-def test_who_was_there_stays_and_newcomers_are_beside_whom_they_call() -> None:
+def test_known_services_stay_and_new_ones_are_near_their_callees() -> None:
     names, edges, rates = mesh([40, 40, 40], 600)
     before = arrange(names, edges, rates)
     names = [*names[5:], "ns1/new", "ns1/alone", "ns1/behind", "fresh/a", "fresh/b"]
@@ -108,7 +108,7 @@ def test_who_was_there_stays_and_newcomers_are_beside_whom_they_call() -> None:
     assert np.array_equal(after.positions, arrange(names, edges, np.ones(edges.shape[1]), before).positions)
 
 
-def test_all_known_is_as_before_in_the_order_asked_for() -> None:
+def test_a_known_mesh_keeps_its_layout_in_the_given_order() -> None:
     names, edges, rates = mesh([20, 20], 100)
     before = arrange(names, edges, rates)
     assert arrange(names, edges, rates, before) is before
@@ -116,13 +116,13 @@ def test_all_known_is_as_before_in_the_order_asked_for() -> None:
     assert np.array_equal(turned.positions, before.positions[::-1])
 
 
-def test_mostly_new_is_arranged_from_nothing() -> None:
+def test_a_mostly_new_mesh_is_arranged_from_the_start() -> None:
     names, edges, rates = mesh([20, 20], 100)
     fresh = arrange(names, edges, rates)
     moved = Layout(tuple(names[:15]), fresh.positions[:15] + 1000)
     assert np.array_equal(arrange(names, edges, rates, moved).positions, fresh.positions)
 
 
-def test_calls_without_a_rate_and_to_oneself_are_taken() -> None:
+def test_calls_without_a_rate_and_self_calls_are_accepted() -> None:
     layout = arrange(["a/x", "a/y"], np.array([[0, 0, 0], [0, 1, 1]]), np.array([1.0, np.nan, 0.0]))
     assert np.hypot(*np.diff(layout.positions, axis=0)[0]) == pytest.approx(1, abs=0.2)

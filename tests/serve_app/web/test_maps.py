@@ -1,4 +1,4 @@
-"""A mesh as it is drawn: what a map says of each node and call, and what it folds in a large mesh."""
+"""The map of a mesh: its nodes and calls, and the folded namespaces of a large mesh."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,7 @@ LARGE = {"shop": 40, "pay": 60, "batch": 5100}  # services of a mesh above the l
 
 
 def snapshot(names: list[str], calls: dict[tuple[str, str], float]) -> MeshSnapshot:
-    """A mesh of these calls and their rates."""
+    """Return a mesh with these calls and rates."""
     row = {name: i for i, name in enumerate(names)}
     edges = np.full((len(calls), 4), np.nan)
     edges[:, 0] = list(calls.values())
@@ -52,7 +52,7 @@ def verdict(*incidents: dict[str, Any], suspects: dict[str, float] | None = None
 def draw_map(
     mesh: MeshSnapshot, said: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
 ) -> tuple[MapDocument, Moment]:
-    """A map of a mesh whose deviations are random, in sixteenths, and in part unknown."""
+    """Return the map of a mesh whose deviations are random, in sixteenths, and partly unknown."""
     random = np.random.default_rng(seed)
     services, calls = (
         np.where(random.random(n) < 0.2, np.nan, random.integers(0, 64, n) / 16).astype(np.float32)
@@ -67,7 +67,7 @@ def draw_map(
 
 
 def large(seed: int = 0) -> MeshSnapshot:
-    """Namespaces of which one alone is above the limit, and calls between any two services."""
+    """Return a mesh with one namespace above the limit, and calls between any two services."""
     random = np.random.default_rng(seed)
     names = [f"{space}/s{i}" for space, size in LARGE.items() for i in range(size)]
     ends = random.integers(0, len(names), (12_000, 2))
@@ -100,9 +100,9 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
     assert tuple(drawn.nodes.name) == SMALL.node_ids
     assert drawn.nodes.services == [1] * 4
     assert drawn.nodes.gone == [False] * 4
-    assert drawn.nodes.silent == [True] * 4, "none of them has a metric of its own"
+    assert drawn.nodes.silent == [True] * 4, "none of the services has a metric of its own"
     assert drawn.nodes.suspicion == [0.1, None, None, 0.8]
-    assert drawn.nodes.incident == [None, "other", "worse", "worse"], "of two incidents the worse one"
+    assert drawn.nodes.incident == [None, "other", "worse", "worse"], "a service in two incidents shows the worse one"
     expected = [None if np.isnan(d) else round(float(d), 2) for d in moment.deviations.services]
     assert drawn.nodes.deviation == expected
     ends = {
@@ -172,7 +172,7 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
         )
         assert rate == pytest.approx(float(mesh.edge_features[between, 0].sum()), abs=0.01)
         assert deviation == round(float(np.nanmax(moment.deviations.calls[between])), 2)
-    assert len(drawn.edges.source) == 6, "all ordered pairs of three; what is inside one is not drawn"
+    assert len(drawn.edges.source) == 6, "all ordered pairs of three namespaces, without the calls inside one"
 
 
 def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
@@ -189,7 +189,7 @@ def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
     assert [opened.nodes.incident[at[name]] for name in ("shop/s3", "pay/s1", "batch/*")] == ["x", "x", None]
     shop = {i for name, i in at.items() if name.startswith("shop/")}
     ends = zip(opened.edges.source, opened.edges.destination, strict=True)
-    assert any(s in shop and d in shop for s, d in ends), "calls inside what is unfolded are drawn"
+    assert any(s in shop and d in shop for s, d in ends), "calls inside an unfolded namespace are drawn"
 
 
 def test_a_namespace_without_room_shows_its_worst_service() -> None:
@@ -205,7 +205,7 @@ def test_a_namespace_without_room_shows_its_worst_service() -> None:
     assert drawn.nodes.gone == [False] * 3
 
 
-def test_incidents_have_room_before_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incidents_have_precedence_over_requested_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve_app.web.graph.map.MOST_SERVICES", 65)  # three namespaces, and one of those unfolded
     drawn, _ = draw_map(large(), verdict(incident("x", "pay/s1")), "shop")
     assert drawn.collapsed == ["batch", "shop"]
@@ -229,12 +229,12 @@ def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
 
 def test_a_disappeared_service_does_not_change_a_folded_namespace() -> None:
     mesh = large()
-    assert (mesh.edge_index == mesh.num_nodes - 1).any(), "it had calls, whose rates are unknown now"
+    assert (mesh.edge_index == mesh.num_nodes - 1).any(), "it had calls, and their rates are unknown now"
     names = [*mesh.node_ids[:-1]]
     kept = np.flatnonzero((mesh.edge_index < len(names)).all(axis=0))
     calls = {(names[a], names[b]): float(mesh.edge_features[e, 0]) for e in kept for a, b in [mesh.edge_index[:, e]]}
     drawn, _ = draw_map(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
     at = drawn.nodes.name.index("batch/*")
-    assert drawn.nodes.services[at] == LARGE["batch"], "those that are gone count"
+    assert drawn.nodes.services[at] == LARGE["batch"], "services that disappeared count"
     assert not drawn.nodes.gone[at]
     assert None not in drawn.edges.requests_per_second

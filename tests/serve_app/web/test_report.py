@@ -1,4 +1,4 @@
-"""The report of an incident: of a simulated mesh that a fault befalls, through the command and through its function."""
+"""The report of an incident in a simulated mesh, by the command and by its function."""
 
 import re
 from dataclasses import replace
@@ -32,12 +32,12 @@ MADE = datetime(2026, 3, 2, tzinfo=UTC)
 
 
 def tagae(*args: object) -> Result:
-    """One run of the command."""
+    """Run the command once."""
     return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 def record_fault(folder: Path, fault: str) -> Path:
-    """A mesh that this befalls after forty snapshots."""
+    """Record a mesh with this fault after forty snapshots."""
     options = ("--services", 30, "--snapshots", 70, "--first-fault", 40, "--seed", 3, "--severity", "critical")
     result = tagae("simulate", folder / fault, *options, "--fault", fault)
     assert result.exit_code == 0, result.stderr
@@ -61,7 +61,7 @@ def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]
 
 
 class Checked(HTMLParser):
-    """Reads a page and notes what is not closed, and what would be fetched or run."""
+    """Parser of a page that collects unclosed elements, and content that would be fetched or run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,14 +89,14 @@ class Checked(HTMLParser):
 
 
 def read_markup(html: str) -> str:
-    """The words of HTML."""
+    """Return the text of HTML."""
     checked = Checked()
     checked.feed(html)
     return "".join(checked.text)
 
 
 def read(page: str) -> str:
-    """The words of a page that is closed everywhere and needs nothing."""
+    """Return the text of a page, and check that it is well-formed and self-contained."""
     checked = Checked()
     checked.feed(page)
     assert checked.wrong == []
@@ -105,7 +105,7 @@ def read(page: str) -> str:
     return " ".join(checked.text)
 
 
-def test_it_says_what_is_wrong_since_when_and_who_says_so(moments: list[Moment]) -> None:
+def test_a_report_has_cause_start_and_source(moments: list[Moment]) -> None:
     text = read(report("shop", moments, made_at=MADE))
     case = find("shop", moments)
     assert case.first
@@ -128,7 +128,7 @@ def test_it_says_what_is_wrong_since_when_and_who_says_so(moments: list[Moment])
 
 
 def feedback_on(case: ReportedIncident, note: str) -> KeptFeedbackDocument:
-    """A confirmation of an incident."""
+    """Return feedback that confirms an incident."""
     incident = case.incident
     return KeptFeedbackDocument(
         incident=incident.id,
@@ -144,7 +144,7 @@ def feedback_on(case: ReportedIncident, note: str) -> KeptFeedbackDocument:
     )
 
 
-def test_markdown_has_what_a_post_mortem_needs(moments: list[Moment]) -> None:
+def test_markdown_has_all_sections_of_a_post_mortem(moments: list[Moment]) -> None:
     case = find("shop", moments)
     note = "fixed by *us* <b>now</b>"
     text = markdown_report(
@@ -158,7 +158,7 @@ def test_markdown_has_what_a_post_mortem_needs(moments: list[Moment]) -> None:
     read_text = " ".join(read_markup(html).split())
     heads = ["Timeline (UTC)", "Likely causes", "Affected services", "Changes and events nearby", "Feedback", "Links"]
     assert re.findall(r"<h2>(.*?)</h2>", html) == [*heads, "About this report"]
-    for told in (
+    for words in (
         case.incident.headline,
         case.incident.kind.replace("_", " "),
         f"{case.incident.since:%Y-%m-%d %H:%M:%S}",
@@ -169,14 +169,14 @@ def test_markdown_has_what_a_post_mortem_needs(moments: list[Moment]) -> None:
         f"Culprit: {case.first}. Note: {note}",
         "2026-03-02 00:00:00 UTC",
     ):
-        assert told in read_text
+        assert words in read_text
     assert f'<a href="https://host/#mesh=shop&amp;incident={case.incident.id}">' in html
     without = markdown_report("shop", moments, made_at=MADE)
     assert "None was given." in without
     assert "## Links" not in without
 
 
-def test_the_course_of_an_incident_is_in_order_and_has_its_turns(moments: list[Moment]) -> None:
+def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: list[Moment]) -> None:
     case = find("shop", moments)
     steps = course(case)
     assert [step.at for step in steps] == sorted(step.at for step in steps)
@@ -202,7 +202,7 @@ def test_names_in_markdown_are_text(moments: list[Moment]) -> None:
     assert "&lt;script&gt;" in html
 
 
-def test_suspects_are_those_of_the_worst_moment_and_the_end_is_known(moments: list[Moment]) -> None:
+def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[Moment]) -> None:
     case = find("shop", moments)
     scores = [i.score for m in moments for i in m.verdict.incidents if i.id == case.incident.id]
     assert case.incident.score == max(scores)
@@ -237,18 +237,18 @@ def test_names_are_text_and_never_markup(moments: list[Moment]) -> None:
     read(page)
 
 
-def test_who_vanished_is_drawn_dashed_among_those_who_called_it(vanished_recording: list[Moment]) -> None:
+def test_a_vanished_service_is_drawn_dashed_with_its_callers(vanished_recording: list[Moment]) -> None:
     case = find("shop", vanished_recording)
     shown = build_graph(case)
     assert case.first not in case.worst.snapshot.node_ids
     assert shown.gone[0]
-    assert (shown.edge_index[1] == 0).any(), "its callers as last seen"
+    assert (shown.edge_index[1] == 0).any(), "its last known callers"
     page = report("shop", vanished_recording, made_at=MADE)
     assert "service culprit gone" in page
     assert "disappeared: no requests" in read(page)
 
 
-def test_a_scene_is_of_the_incident_and_not_of_the_mesh(moments: list[Moment]) -> None:
+def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[Moment]) -> None:
     case = find("shop", moments)
     shown = build_graph(case)
     names = shown.layout.names
@@ -262,7 +262,7 @@ def test_a_scene_is_of_the_incident_and_not_of_the_mesh(moments: list[Moment]) -
 
 
 def _is_onset(since: datetime, moment: Moment) -> bool:
-    """Whether an incident takes its suspects and their reasons from this moment."""
+    """Return whether an incident has its suspects and their reasons from this moment."""
     return since <= moment.verdict.observed_at <= since + timedelta(seconds=ONSET_SECONDS)
 
 
@@ -278,7 +278,7 @@ def test_charts_show_the_metric_of_the_reason(moments: list[Moment]) -> None:
         assert np.isclose(shown, reason.observed, rtol=0.01, atol=1e-4).any(), reason.text
 
 
-def test_no_incident_is_an_error_that_says_so(moments: list[Moment]) -> None:
+def test_a_mesh_without_an_incident_is_an_error_with_a_reason(moments: list[Moment]) -> None:
     quiet = [moment for moment in moments if not moment.verdict.incidents]
     with pytest.raises(UnknownIncident, match="came none"):
         report("shop", quiet)
@@ -286,7 +286,9 @@ def test_no_incident_is_an_error_that_says_so(moments: list[Moment]) -> None:
         report("shop", moments, "other")
 
 
-def test_windows_hold_little_and_the_strongest(moments: list[Moment], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_short_and_include_the_strongest_moment(
+    moments: list[Moment], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(windows, "BEFORE", 5)
     monkeypatch.setattr(windows, "AFTER", 3)
     monkeypatch.setattr(windows, "LONGEST", 6)
@@ -326,8 +328,8 @@ def test_the_command_writes_markdown(
     assert tagae("report", recording, "--format", "pdf").exit_code == 2
 
 
-def test_the_command_says_what_it_saw_where_it_finds_nothing(recording: Path, moments: list[Moment]) -> None:
-    result = tagae("report", recording, "--incident", "nobody")
+def test_without_an_incident_the_command_reports_the_snapshots(recording: Path, moments: list[Moment]) -> None:
+    result = tagae("report", recording, "--incident", "absent")
     assert result.exit_code == 1
-    assert "with the id nobody" in result.stderr
+    assert "with the id absent" in result.stderr
     assert find("shop", moments).incident.id in result.stderr.replace("\n", "")

@@ -13,7 +13,7 @@ AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
 
 
 def snapshot(calls: dict[tuple[str, str], float]) -> MeshSnapshot:
-    """A mesh of these calls and their rates."""
+    """Return a mesh with these calls and rates."""
     names = sorted({f"shop/{name}" for pair in calls for name in pair})
     ends = [[names.index(f"shop/{pair[side]}") for pair in calls] for side in (0, 1)]
     edges = np.full((len(calls), 4), np.nan)
@@ -28,7 +28,7 @@ def snapshot(calls: dict[tuple[str, str], float]) -> MeshSnapshot:
 
 
 def incident(*affected: str, suspects: tuple[str, ...] = ("db",)) -> IncidentDocument:
-    """One of these services."""
+    """Return an incident of these services."""
     ranked = [{"service": f"shop/{name}", "score": 0.5, "reasons": []} for name in suspects]
     return IncidentDocument.model_validate(
         {
@@ -38,7 +38,7 @@ def incident(*affected: str, suspects: tuple[str, ...] = ("db",)) -> IncidentDoc
     )  # fmt: skip
 
 
-def test_it_goes_from_the_called_to_the_calling_by_the_shortest_way() -> None:
+def test_the_spread_follows_shortest_paths_from_callees_to_callers() -> None:
     calls = {("web", "cart"): 9.0, ("cart", "db"): 5.0, ("web", "orders"): 2.0, ("orders", "db"): 3.0}
     calls |= {("edge", "web"): 1.0, ("edge", "db"): 0.1, ("db", "disk"): 4.0}
     found = spread(snapshot(calls), incident("web", "cart", "orders", "edge", "disk"))
@@ -50,7 +50,7 @@ def test_it_goes_from_the_called_to_the_calling_by_the_shortest_way() -> None:
     )
 
 
-def test_it_stops_where_nothing_is_wrong_and_ends_in_circles() -> None:
+def test_the_spread_stops_at_normal_services_and_ends_in_cycles() -> None:
     calls = {("cart", "db"): 1.0, ("web", "cart"): 1.0, ("edge", "web"): 1.0, ("db", "cart"): 1.0}
     assert spread(snapshot(calls), incident("cart", "edge")) == (Hop("shop/cart", "shop/db", 1),)
 

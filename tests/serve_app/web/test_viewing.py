@@ -1,4 +1,4 @@
-"""What a session shows of a mesh: maps made once, places that stay, instants of the kept time."""
+"""Views of a mesh in a session: cached maps, stable positions, stored instants."""
 
 import asyncio
 import zlib
@@ -58,7 +58,7 @@ def places(document: MapDocument) -> dict[str, tuple[float, float]]:
     return dict(zip(document.nodes.name, zip(document.nodes.x, document.nodes.y, strict=True), strict=True))
 
 
-def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(watched_mesh: Watched) -> None:
+def test_a_map_is_of_the_newest_snapshot_or_of_the_requested_instant(watched_mesh: Watched) -> None:
     snapshots = recording(15)
     verdicts = watched_mesh.see(MESH, snapshots)
     for at, snapshot, verdict in (
@@ -75,7 +75,7 @@ def test_a_map_is_of_the_newest_snapshot_or_of_the_instant_that_is_asked_for(wat
     assert places(read_map(watched_mesh)) == places(read_map(watched_mesh, at=snapshots[4].observed_at))
 
 
-def test_a_mesh_that_an_upgrade_sets_aside_has_no_kept_time(watched_mesh: Watched) -> None:
+def test_a_mesh_that_an_upgrade_sets_aside_has_no_stored_snapshots(watched_mesh: Watched) -> None:
     watched_mesh.see(MESH, recording(12))
     stored = watched_mesh.store.load(MESH)
     assert stored is not None
@@ -84,7 +84,7 @@ def test_a_mesh_that_an_upgrade_sets_aside_has_no_kept_time(watched_mesh: Watche
         watched_mesh.viewing.timeline(MESH, None, 100)
 
 
-def test_what_is_not_kept_is_not_caches(watched_mesh: Watched) -> None:
+def test_unknown_instants_are_not_found(watched_mesh: Watched) -> None:
     snapshots = recording(14)
     watched_mesh.see(MESH, snapshots, window=10)
     for at in (snapshots[3].observed_at, snapshots[-1].observed_at + timedelta(seconds=1)):
@@ -102,7 +102,7 @@ def test_what_is_not_kept_is_not_caches(watched_mesh: Watched) -> None:
             watched_mesh.meshes.load_snapshot("nowhere", at)
 
 
-def test_who_was_there_stays_when_others_come_and_go(watched_mesh: Watched) -> None:
+def test_services_keep_their_positions_when_others_come_and_go(watched_mesh: Watched) -> None:
     mesh = Simulator(SPEC).mesh
     newcomer, leaver = (
         mesh.topology.node_ids[eligible_services(mesh, kind)[0]] for kind in ("new_service", "deletion")
@@ -115,17 +115,17 @@ def test_who_was_there_stays_when_others_come_and_go(watched_mesh: Watched) -> N
     joined = places(read_map(watched_mesh))
     assert newcomer in joined
     assert newcomer not in before
-    assert joined | before == joined, "nobody moves for a newcomer"
+    assert joined | before == joined, "a new service moves no other service"
     watched_mesh.see(MESH, snapshots[18:])
     left = read_map(watched_mesh)
     assert leaver not in snapshots[-1].node_ids
     assert {name: at for name, at in places(left).items() if name in joined} == {
         name: joined[name] for name in left.nodes.name if name in joined
     }
-    assert places(read_map(watched_mesh, at=snapshots[12].observed_at)) == before, "nor for who looks back"
+    assert places(read_map(watched_mesh, at=snapshots[12].observed_at)) == before, "a look at the past moves no service"
 
 
-def test_who_vanished_is_drawn_where_it_was(watched_mesh: Watched) -> None:
+def test_a_vanished_service_is_drawn_at_its_last_position(watched_mesh: Watched) -> None:
     mesh = Simulator(SPEC).mesh
     able = candidates(mesh, "disappearance")
     culprit = mesh.topology.node_ids[able[len(able) // 2]]
@@ -173,7 +173,7 @@ def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytes
     assert len(made) == 2
 
 
-def test_so_many_maps_and_layouts_are_held(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_maps_and_layouts_are_limited(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(viewing, "MOST_MESHES", 2)
     snapshots = recording(viewing.MOST_MAPS + 3)
     watched_mesh.see(MESH, snapshots)
@@ -190,7 +190,7 @@ def test_so_many_maps_and_layouts_are_held(watched_mesh: Watched, monkeypatch: p
     assert list(held) == ["two"]
 
 
-def test_moments_are_what_was_measured_and_said(watched_mesh: Watched) -> None:
+def test_moments_have_snapshot_and_verdict(watched_mesh: Watched) -> None:
     snapshots = recording(14)
     verdicts = watched_mesh.see(MESH, snapshots, window=10)
     moments = watched_mesh.viewing.moments(MESH)
@@ -201,10 +201,10 @@ def test_moments_are_what_was_measured_and_said(watched_mesh: Watched) -> None:
         watched_mesh.viewing.moments("nowhere")
 
 
-# what is new
+# new verdicts
 
 
-async def test_news_wake_those_who_wait_and_leave_nothing_behind() -> None:
+async def test_news_wake_waiting_tasks_and_leave_no_state() -> None:
     news = News()
     waiting = [asyncio.create_task(news.next_verdict("a").wait()) for _ in range(3)]
     other = asyncio.create_task(news.next_verdict("b").wait())
@@ -219,7 +219,7 @@ async def test_news_wake_those_who_wait_and_leave_nothing_behind() -> None:
     news.notify("nobody")
 
 
-async def test_who_waits_gets_what_came_after_and_nothing_twice(watched_mesh: Watched) -> None:
+async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched) -> None:
     snapshots = recording(6)
     pushed = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
     news = News()

@@ -1,4 +1,4 @@
-"""Meshes that were judged and kept, as a session does it, without Ray."""
+"""Meshes whose snapshots are scored and stored as in a session, but without Ray."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,11 +16,11 @@ from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
 from serve_app.web.queries import Viewing
 
-SECONDS = 0.0123  # that a verdict is said to have taken
+SECONDS = 0.0123  # recorded duration of a verdict
 
 
 class Watched:
-    """A store in a folder, and what looks at it."""
+    """A store in a folder, and the views of it."""
 
     def __init__(self, path: Path) -> None:
         self.store = LocalStore(path)
@@ -29,7 +29,7 @@ class Watched:
         self._checkpoint = load()
 
     def see(self, mesh: str, snapshots: Iterable[MeshSnapshot], window: int = 120) -> list[dict[str, Any]]:
-        """Judge and keep snapshots; their verdicts."""
+        """Score and store snapshots, and return their verdicts."""
         options, known, verdicts = Options(window_size=window), self.meshes.get(mesh), []
         for snapshot in snapshots:
             step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options)
