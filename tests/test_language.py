@@ -1,7 +1,9 @@
-"""Plain English in Markdown files, in the texts of the code, and in the names of functions.
+"""Plain English in Markdown files, in the texts of the code and of the tests, and in names.
 
 Every Markdown file of the repository keeps sentences and paragraphs short and avoids the phrases in ``BANNED``. So do
-comments, docstrings and strings of Python, and the texts of the page. No function is named with a bare past participle.
+comments, docstrings and strings of Python, and the texts of the page. In tests, strings are data, so only comments,
+docstrings, messages of assertions and test ids are checked. Names are checked in packages and tests: no name contains a
+word in ``BANNED``, and no function is named with a bare past participle.
 
 ``python -m tests.test_language FOLDER`` lists the banned phrases of a folder.
 """
@@ -20,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "benchmarks", "deploy", "kernels", "model", "partitioning", "serve_app", "tests")
-PACKAGES = ("serve_app", "model", "partitioning", "kernels", "benchmarks")
+CODE = ("serve_app", "model", "partitioning", "kernels", "benchmarks", "tests")
 MOST_WORDS_IN_A_SENTENCE = 35
 MOST_WORDS_IN_A_PARAGRAPH = 100
 
@@ -191,13 +193,61 @@ def find_code_texts(path: Path) -> Iterator[tuple[int, str]]:
         yield line, re.sub(r"``.*?``|`[^`]*`", "CODE", text) if path.suffix == ".py" else text
 
 
+def find_test_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and content of each comment, docstring, message of an assertion and test id of a Python file."""
+    source = path.read_text("utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    texts: list[ast.AST] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            texts += [node.body[0]] if ast.get_docstring(node) else []
+        elif isinstance(node, ast.Assert):
+            texts += [node.msg] if node.msg else []
+        elif isinstance(node, ast.keyword) and node.arg in ("id", "ids"):
+            texts.append(node.value)
+    for part in (part for text in texts for part in ast.walk(text)):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.lineno, re.sub(r"``.*?``|`[^`]*`", "CODE", part.value)
+
+
+def find_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and words of each name that a Python file defines: functions, classes, arguments, variables, attributes.
+
+    Slashes separate the words, so that only single words of ``BANNED`` match.
+    """
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.attr
+        else:
+            continue
+        yield node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])|_+", "/", name)
+
+
+def find_texts(path: Path) -> list[tuple[int, str]]:
+    """Line and content of all that a person reads in a file of code: its texts and the names that it defines."""
+    if path.suffix != ".py":
+        return list(find_code_texts(path))
+    texts = find_test_texts(path) if ROOT / "tests" in path.parents else find_code_texts(path)
+    return sorted([*texts, *find_names(path)])
+
+
 def find_banned_in_code(folder: Path) -> Iterator[str]:
     """Banned phrases below a folder, as ``file:line: phrase in: text`` and what to write instead."""
     for path in sorted(folder.rglob("*")):
-        if path.suffix not in (".py", ".js", ".html") or "vendor" in path.parts or "_pb2" in path.name:
+        if path.suffix not in (".py", ".js", ".html") or {"vendor", "node_modules"} & set(path.parts):
             continue
+        if "_pb2" in path.name or path == Path(__file__):
+            continue  # generated code; this file, which lists the phrases
         name = path.relative_to(ROOT).as_posix()
-        for line, text in find_code_texts(path):
+        for line, text in find_texts(path):
             for found in ANY_BANNED.finditer(text):
                 at = line + text.count("\n", 0, found.start())
                 context = " ".join(text[max(0, found.start() - 60) : found.end() + 60].split())
@@ -212,8 +262,8 @@ def find_files() -> dict[str, Path]:
 
 
 def count_participles() -> Counter[str]:
-    """Functions of the packages that are named with a participle alone, by name."""
-    trees = (ast.parse(path.read_text("utf-8")) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    """Functions of packages and tests that are named with a participle alone, by name."""
+    trees = (ast.parse(path.read_text("utf-8")) for folder in CODE for path in (ROOT / folder).rglob("*.py"))
     functions = (
         node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
@@ -233,9 +283,9 @@ def test_no_function_is_named_with_a_participle() -> None:
     assert count_participles() == {}, "use a verb for what it does or a noun for its result"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_code_uses_no_banned_phrase(package: str) -> None:
-    problems = list(find_banned_in_code(ROOT / package))
+@pytest.mark.parametrize("folder", CODE)
+def test_code_uses_no_banned_phrase(folder: str) -> None:
+    problems = list(find_banned_in_code(ROOT / folder))
     assert not problems, "\n" + "\n".join(problems)
 
 
@@ -243,6 +293,9 @@ def test_code_uses_no_banned_phrase(package: str) -> None:
     ("name", "source", "lines"),
     [
         ("x.py", 'x = 1  # told\ny = told("ok")\n', [1]),
+        ("x.py", "def f(told):\n    as_it_is = 1\n    self.who_told = 2\n\n\nclass AnyStranger: ...\n", [1, 3, 6]),
+        ("tests/x.py", 'x = "told"  # nobody\nassert x == "told", f"as {x} told"\n', [1, 2]),
+        ("tests/x.py", 'def told():\n    """Heard."""\n\n\ny = param("told", id="nobody told")\n', [1, 2, 5, 5]),
         ("x.py", '"""Ok.\n\nAs it\nis.\n"""', [3]),
         ("x.py", '"""Calls ``told``."""\nz = f"{told} nobody"', [2]),
         ("x.js", 'const told = "fine"; // nobody\n', [1]),
@@ -253,7 +306,9 @@ def test_code_uses_no_banned_phrase(package: str) -> None:
 def test_banned_phrases_in_code_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, lines: list[int]
 ) -> None:
-    (tmp_path / name).write_text(source)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert [int(problem.split(":")[1]) for problem in find_banned_in_code(tmp_path)] == lines
 

@@ -19,7 +19,7 @@ from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_
 from tests.model.model_cases import CALLS, NODE, SERVICES, settled_state, snapshot, watch
 
 
-def said(evidence: Evidence, service: int, kind: str) -> float:
+def score_of(evidence: Evidence, service: int, kind: str) -> float:
     return float(evidence.kinds[evidence.names.index(SERVICES[service]), EvidenceKind[kind.upper()]])
 
 
@@ -33,8 +33,8 @@ def with_nodes(index: float, service: int, **metrics: float) -> MeshSnapshot:
 def test_rerouted_calls_are_evidence_against_the_caller_and_both_destinations() -> None:
     evidence = evidence_of(snapshot_with_move(0.7))
     for service in (CART, STORE, IDLE):
-        assert said(evidence, service, "vanished") == pytest.approx(REROUTE_SURPRISE)
-    assert said(evidence, SEARCH, "vanished") == 0
+        assert score_of(evidence, service, "vanished") == pytest.approx(REROUTE_SURPRISE)
+    assert score_of(evidence, SEARCH, "vanished") == 0
     assert evidence.page[evidence.names.index(SERVICES[CART])] >= REROUTE_SURPRISE
 
 
@@ -44,7 +44,7 @@ def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
 
 
 def test_few_calls_or_a_small_share_count_for_less() -> None:
-    assert said(evidence_of(snapshot_with_move(0.03)), CART, "vanished") < 0.2 * REROUTE_SURPRISE
+    assert score_of(evidence_of(snapshot_with_move(0.03)), CART, "vanished") < 0.2 * REROUTE_SURPRISE
 
 
 @pytest.mark.parametrize(("minutes", "counts"), [(3, True), (6, False)])
@@ -52,7 +52,7 @@ def test_a_slow_move_counts_while_its_calls_are_new(minutes: int, counts: bool) 
     """Traffic moves slowly, so its new calls exist for some minutes before the move is large."""
     slow = [snapshot_with_move(0.05, index=30 + i) for i in range(minutes * 4)]
     found = evidence_of(*slow, snapshot_with_move(0.7, index=30 + len(slow)))
-    assert (said(found, CART, "vanished") > 0) == counts
+    assert (score_of(found, CART, "vanished") > 0) == counts
 
 
 def test_traffic_that_moves_to_a_new_service_is_no_rerouting() -> None:
@@ -68,7 +68,7 @@ def test_a_wrong_route_counts_although_a_rollout_announced_a_change() -> None:
     announced = snapshot_with_move(0.7, change=True)
     memory = state.memory.advance_changes(announced.changes, AlertPolicy().change_memory)
     evidence = evidence_of(announced, state=replace(state, memory=memory))
-    assert said(evidence, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)
+    assert score_of(evidence, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)
 
 
 def test_errors_count_relative_to_the_usual_errors() -> None:
@@ -78,8 +78,8 @@ def test_errors_count_relative_to_the_usual_errors() -> None:
     nodes[STORE, 1] = 0.8
     broken = watch((snapshot(i, nodes=nodes) for i in range(30, 150)), settled_state())[1]
     worse = evidence_of(with_nodes(150, STORE, _1=0.88), state=broken)
-    assert said(healthy, STORE, "error") > 2
-    assert said(worse, STORE, "error") < 0.1
+    assert score_of(healthy, STORE, "error") > 2
+    assert score_of(worse, STORE, "error") < 0.1
 
 
 def test_resources_count_less_and_load_raises_no_alert() -> None:

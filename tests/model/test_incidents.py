@@ -324,7 +324,7 @@ def test_the_argument_is_unchanged() -> None:
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
 
 
-def test_a_planned_change_exposes_its_service_as_long_as_it_is_remembered() -> None:
+def test_a_planned_change_exposes_its_service_while_it_is_remembered() -> None:
     memory = IncidentMemory().advance_changes([PlannedChange("deploy", "shop/b", "v2")], POLICY.change_memory)
     names = ["shop/a", "shop/b"]
     exposed = []

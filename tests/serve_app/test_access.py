@@ -25,7 +25,7 @@ from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = record_simulation(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)
-NAME, PROXY, STRANGER = "tagae.example", "127.0.0.9", "127.0.0.8"
+NAME, PROXY, OTHER_CLIENT = "tagae.example", "127.0.0.9", "127.0.0.8"
 EVIL = "evil.example"
 OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
 OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -201,7 +201,7 @@ def test_every_route_is_refused_without_a_token(secured_service: Secured) -> Non
 
 @pytest.mark.usefixtures("check_unchanged")
 def test_every_route_is_refused_with_a_wrong_token(secured_service: Secured) -> None:
-    with secured_service.http("tagae_wrong", STRANGER) as http:
+    with secured_service.http("tagae_wrong", OTHER_CLIENT) as http:
         codes = {
             http.request(method, path).status_code for method, path in operations(secured_service) if path not in OPEN
         }

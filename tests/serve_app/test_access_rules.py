@@ -546,7 +546,7 @@ def test_an_address_that_fails_too_often_waits_and_a_right_token_works(
     assert outcome(access, "GET", "/v1/meshes", bearer("wrong")) == "Unauthenticated"
 
 
-def test_addresses_are_those_of_clients_and_not_of_trusted_proxies(access_by_proxy: Access) -> None:
+def test_addresses_belong_to_clients_and_not_to_trusted_proxies(access_by_proxy: Access) -> None:
     proxy = ("10.0.0.9", 1)
 
     def fail(forwarded: bytes, client: object = proxy) -> str:

@@ -151,10 +151,10 @@ def test_an_incident_continues_without_muted_services_which_may_still_be_suspect
         with_mutes(mesh, days, [culprit], until=AFTER.stop), days.snapshots[FAULT.start + 5 : FAULT.start + 8]
     )
     for verdict in rest:
-        (goes_on,) = verdict.incidents
-        assert goes_on.id == incident.id
-        assert culprit not in goes_on.affected
-        assert culprit in [suspect.service for suspect in goes_on.suspects]
+        (ongoing,) = verdict.incidents
+        assert ongoing.id == incident.id
+        assert culprit not in ongoing.affected
+        assert culprit in [suspect.service for suspect in ongoing.suspects]
     assert culprit not in after.state.memory.open[0].members
 
 

@@ -21,7 +21,7 @@ def _limits(field: dict[str, Any]) -> tuple[float | None, float | None]:
     return number.get("minimum"), number.get("maximum")
 
 
-def test_the_metrics_are_those_of_the_model_with_their_ranges() -> None:
+def test_the_metrics_match_the_model_with_their_ranges() -> None:
     nodes = SCHEMA["$defs"]["ServiceMetrics"]["properties"]
     edges = SCHEMA["$defs"]["CallDocument"]["properties"]
     assert tuple(nodes) == NODE_METRICS

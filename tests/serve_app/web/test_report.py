@@ -196,7 +196,9 @@ def test_names_in_markdown_are_text(moments: list[Moment]) -> None:
     evil = "[x](javascript:alert(1)) <script>alert(1)</script> | `y` ![z](https://host/)\n# Head"
     incident = case.incident.model_copy(update={"headline": evil, "affected": [evil]})
     verdict = case.worst.verdict.model_copy(update={"incidents": [incident]})
-    html = MarkdownIt("commonmark").enable("table").render(markdown_report(evil, [replace(case.worst, verdict=verdict)]))
+    html = (
+        MarkdownIt("commonmark").enable("table").render(markdown_report(evil, [replace(case.worst, verdict=verdict)]))
+    )
     assert not re.search(r"<(a|img|script|code)\b", html)
     assert html.count("<h1>") == 1
     assert "&lt;script&gt;" in html
