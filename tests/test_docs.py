@@ -225,9 +225,9 @@ def test_tables_match_the_results() -> None:
 def test_messages_in_troubleshooting_exist_in_the_code() -> None:
     rows = re.findall(r"^\| (.+?) \|", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), re.MULTILINE)
     quotes = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
-    said = product_texts()
+    texts = product_texts()
     assert len(rows) >= 20
-    unknown = [quote for quote in quotes if any(part.strip() not in said for part in quote.split("…"))]
+    unknown = [quote for quote in quotes if any(part.strip() not in texts for part in quote.split("…"))]
     assert unknown == []
 
 
@@ -283,8 +283,8 @@ def test_commands_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     with run_block(typed("serve run"), tmp_path):
-        said = {block.text: ran(block, tmp_path) for block in BLOCKS if is_run(block)}
-    outcomes(said)
+        outputs = {block.text: ran(block, tmp_path) for block in BLOCKS if is_run(block)}
+    outcomes(outputs)
     assert (tmp_path / "incident.html").stat().st_size > 10_000
     assert (tmp_path / "state-backup.sqlite").stat().st_size > 10_000
 
@@ -315,25 +315,25 @@ def until(text: str, sign: str, folder: Path) -> str:
     """Run an endless command up to the line with this text, and return its output."""
     with subprocess.Popen(["bash", "-c", f"exec {text}"], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = []
+        output = []
         for line in process.stdout:
-            said.append(line)
+            output.append(line)
             if sign in line:
                 process.terminate()
-                return "".join(said)
-    raise AssertionError(f"{text} ended without {sign!r}: {''.join(said)[-2000:]}")
+                return "".join(output)
+    raise AssertionError(f"{text} ended without {sign!r}: {''.join(output)[-2000:]}")
 
 
-def outcomes(said: dict[str, str]) -> None:
+def outcomes(outputs: dict[str, str]) -> None:
     """Check that the answers are those that the pages describe."""
-    pushed, newest = documents(said[typed("/shop/snapshots")])
+    pushed, newest = documents(outputs[typed("/shop/snapshots")])
     assert (pushed["status"], pushed["sequence"]) == ("warming_up", 1)
     assert newest == pushed
-    kept, listed = documents(said[typed('"services": ["shop/cart"], "since"')])
+    kept, listed = documents(outputs[typed('"services": ["shop/cart"], "since"')])
     assert (kept["missed"], kept["services"], listed) == (True, ["shop/cart"], {"feedback": [kept]})
-    mute, listed = documents(said[typed("database upgrade")])
+    mute, listed = documents(outputs[typed("database upgrade")])
     assert (mute["services"], mute["in_force"], listed) == (["shop/cart"], True, {"mutes": [mute]})
-    agreed, denied = documents(said[typed("INCIDENT=")])
+    agreed, denied = documents(outputs[typed("INCIDENT=")])
     assert (agreed["was_incident"], denied["was_incident"]) == (True, False)
     assert agreed["culprit"] in agreed["services"], "the service with injected latency"
 
@@ -361,14 +361,14 @@ def run_block(text: str, folder: Path) -> Iterator[None]:
         text=True,
     )
     assert process.stdout is not None
-    said = []
+    output = []
     try:
         for line in process.stdout:
-            said.append(line)
+            output.append(line)
             if "is ready at" in line:
                 break
         else:
-            raise AssertionError("".join(said)[-2000:])
+            raise AssertionError("".join(output)[-2000:])
         yield
     finally:
         # Not SIGINT: if this suite runs in the background of a shell, the child ignores it.

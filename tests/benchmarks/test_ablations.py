@@ -75,8 +75,12 @@ def last(checkpoint: Checkpoint, snapshots: list[MeshSnapshot]) -> tuple[Prepare
     for snapshot in snapshots[:-1]:
         mesh = advance(checkpoint, mesh, snapshot, OPTIONS)[1]
     laid = prepare(checkpoint, mesh, snapshots[-1], OPTIONS)
-    (said,) = score_parts(checkpoint.network, laid.tasks)
-    return laid, said, build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, [said]), snapshots[-1], OPTIONS)
+    (scores,) = score_parts(checkpoint.network, laid.tasks)
+    return (
+        laid,
+        scores,
+        build_meta_input(checkpoint, laid, calibrate(checkpoint, laid, [scores]), snapshots[-1], OPTIONS),
+    )
 
 
 def kinds(evidence: Evidence, *names: str) -> float:
@@ -85,13 +89,13 @@ def kinds(evidence: Evidence, *names: str) -> float:
 
 def test_removed_inputs_have_no_effect(shop: tuple[list[MeshSnapshot], Fault]) -> None:
     snapshots, _ = shop
-    said = {name: last(variant.of(load()), snapshots) for name, variant in VARIANTS.items()}
-    laid, _, full = said[FULL]
+    results = {name: last(variant.of(load()), snapshots) for name, variant in VARIANTS.items()}
+    laid, _, full = results[FULL]
     into = ("calls_in_latency", "calls_in_error", "calls_out")
     assert kinds(full.evidence, *into) > 3, "there must be inputs to remove"
-    assert kinds(said["without_edges"][2].evidence, *into, "structure") < 1e-3
-    assert kinds(said["without_edges"][2].evidence, "error", "error_raw") > 3, "other services keep their inputs"
-    mute = said["without_network"][1]
+    assert kinds(results["without_edges"][2].evidence, *into, "structure") < 1e-3
+    assert kinds(results["without_edges"][2].evidence, "error", "error_raw") > 3, "other services keep their inputs"
+    mute = results["without_network"][1]
     assert not any(values.any() for values in (mute.node_expected, mute.edge_expected, mute.root_cause_logit))
     (task,) = laid.tasks
     for name, changed in (

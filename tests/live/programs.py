@@ -132,7 +132,7 @@ class Program:
             self.kill()
 
     def _last_words(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")[-2000:] or "it said nothing"
+        return self._log.read_text(encoding="utf-8", errors="replace")[-2000:] or "it has no output"
 
 
 def _answers(url: str) -> bool:

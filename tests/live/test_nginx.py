@@ -209,7 +209,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
 
 def test_feedback_is_stored_and_links_lead_to_the_proxy(front: Front, incident: str) -> None:
     front.client.give_feedback(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
-    assert [said.incident for said in front.client.feedback(front.mesh)] == [incident]
+    assert [feedback.incident for feedback in front.client.feedback(front.mesh)] == [incident]
     links = AlertLinks(external_url=front.url).urls(front.mesh, incident)
     assert links["dashboard_url"] == f"{front.url}#mesh={front.mesh}&incident={incident}"
     page = httpx.get(urldefrag(links["dashboard_url"]).url)

@@ -35,7 +35,7 @@ class Playground:
 
     process: subprocess.Popen[str]
     folder: Path
-    said: str
+    output: str
 
     @property
     def settings(self) -> Path:
@@ -55,13 +55,13 @@ def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]
         family = [psutil.Process(process.pid)]
         try:
             assert process.stdout is not None
-            said = ""
+            output = ""
             for line in process.stdout:
-                said += line
+                output += line
                 if "Ctrl-C" in line:
                     break
-            assert process.poll() is None, said
-            yield Playground(process, folder, said)
+            assert process.poll() is None, output
+            yield Playground(process, folder, output)
         finally:
             with suppress(psutil.NoSuchProcess):
                 family += family[0].children(recursive=True)
@@ -72,7 +72,7 @@ def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]
 
 def test_its_settings_watch_it(playground: Playground) -> None:
     mesh = load(playground.settings).collector.meshes["shop"]
-    assert mesh.prometheus in playground.said
+    assert mesh.prometheus in playground.output
 
     def has_snapshot() -> bool:
         doctor = ["doctor", "--config", str(playground.settings), "--source", "shop", "--json"]
@@ -83,21 +83,21 @@ def test_its_settings_watch_it(playground: Playground) -> None:
 
 
 def test_its_commands_break_and_heal_it(playground: Playground) -> None:
-    commands = re.findall(r"curl -X PUT (\S+) -d '(.+)'", playground.said)
+    commands = re.findall(r"curl -X PUT (\S+) -d '(.+)'", playground.output)
     assert len(commands) == 3
     for url, body in commands:
         assert httpx.put(url, content=body).status_code == 200
-    (heal,) = re.findall(r"curl -X DELETE (\S+)", playground.said)
+    (heal,) = re.findall(r"curl -X DELETE (\S+)", playground.output)
     assert httpx.delete(heal).status_code == 200
 
 
 def test_a_port_in_use_is_reported_with_what_to_do(playground: Playground, tmp_path: Path) -> None:
     used = int(load(playground.settings).collector.meshes["shop"].prometheus.rpartition(":")[2])
     with start(tmp_path, used, *free_ports(1)) as second:
-        said, _ = second.communicate(timeout=PATIENCE_SECONDS)
+        output, _ = second.communicate(timeout=PATIENCE_SECONDS)
     assert second.returncode == 1
-    assert f"port {used} is in use" in said
-    assert "make mesh PORT=" in said
+    assert f"port {used} is in use" in output
+    assert "make mesh PORT=" in output
 
 
 def test_it_runs_until_it_is_stopped_and_leaves_no_process(playground: Playground) -> None:

@@ -144,9 +144,9 @@ def test_only_core_and_owned_rows_are_returned() -> None:
 
 
 def test_the_decoder_is_directed() -> None:
-    said = decode(task_of(((0, 1), (1, 0), (1, 2), (2, 1)), 3)).structure
-    assert (said[0] - said[1]).abs() > 1e-3
-    assert (said[2] - said[3]).abs() > 1e-3
+    decoded = decode(task_of(((0, 1), (1, 0), (1, 2), (2, 1)), 3)).structure
+    assert (decoded[0] - decoded[1]).abs() > 1e-3
+    assert (decoded[2] - decoded[3]).abs() > 1e-3
 
 
 def test_a_service_never_sees_its_own_symptoms_in_their_expectation() -> None:
@@ -192,8 +192,8 @@ def test_the_expectation_of_a_call_does_not_depend_on_its_current_values() -> No
 
 def test_expectations_are_bounded_for_any_input() -> None:
     task = task_of(CHAIN, 4)
-    said = decode(replace(task, nodes=task.nodes * 1e4, edges=task.edges * 1e4))
-    for values in (said.node_expected, said.edge_expected):
+    decoded = decode(replace(task, nodes=task.nodes * 1e4, edges=task.edges * 1e4))
+    for values in (decoded.node_expected, decoded.edge_expected):
         assert torch.isfinite(values).all()
         assert values.abs().max() <= EXPECTED_LIMIT
 
@@ -214,6 +214,6 @@ def test_no_parameter_belongs_to_a_service() -> None:
 
 
 def test_a_mesh_without_calls_is_scored() -> None:
-    said = decode(task_of((), 3))
-    assert said.edge_expected.shape == (0, C_EDGE)
-    assert torch.isfinite(said.embeddings).all()
+    decoded = decode(task_of((), 3))
+    assert decoded.edge_expected.shape == (0, C_EDGE)
+    assert torch.isfinite(decoded.embeddings).all()

@@ -51,10 +51,10 @@ def test_surprise_rises_with_the_level(
     rate: float, mean: float, shape: float, seen: float, count: float, excess: float
 ) -> None:
     tail = alike(rate, mean, shape)
-    said = surprise(*np.linspace(0, 60, 400), tail=tail, seen=seen, count=count, total=count * excess)
-    assert (np.diff(said) >= 0).all()
-    assert said[0] == 0
-    assert said[-1] <= SURPRISE_LIMIT
+    surprises = surprise(*np.linspace(0, 60, 400), tail=tail, seen=seen, count=count, total=count * excess)
+    assert (np.diff(surprises) >= 0).all()
+    assert surprises[0] == 0
+    assert surprises[-1] <= SURPRISE_LIMIT
 
 
 def test_surprise_is_continuous_where_the_tail_starts() -> None:
@@ -69,14 +69,14 @@ def test_at_the_start_of_the_tail_surprise_follows_from_its_rate() -> None:
 
 def test_the_rate_of_a_series_moves_from_the_shipped_rate_to_its_own() -> None:
     own = 0.1
-    said = [
+    surprises = [
         float(surprise(TAIL_START, seen=seen, count=own * seen, total=own * seen * 0.8)[0])
         for seen in (0, 50, 200, RATE_WEIGHT)
     ]
-    assert (np.diff(said) < 0).all()
-    assert said[0] == pytest.approx(-np.log10(0.02) - LOOKS, abs=1e-5)
+    assert (np.diff(surprises) < 0).all()
+    assert surprises[0] == pytest.approx(-np.log10(0.02) - LOOKS, abs=1e-5)
     half = (own * RATE_WEIGHT + 0.02 * RATE_WEIGHT) / (2 * RATE_WEIGHT)
-    assert said[3] == pytest.approx(-np.log10(half) - LOOKS, abs=1e-5)
+    assert surprises[3] == pytest.approx(-np.log10(half) - LOOKS, abs=1e-5)
 
 
 def test_a_series_that_often_deviates_is_less_unusual() -> None:
@@ -87,9 +87,9 @@ def test_a_series_that_often_deviates_is_less_unusual() -> None:
 def test_unobserved_values_have_no_surprise() -> None:
     half = replace(past(rows=2), observed=np.array([[True], [False]]))
     series = TAIL.of(half, np.full(2, UNEXPOSED), no_impact(1))
-    said = series.surprise(np.full((SCALES, 2, 1), 20, np.float32))
-    assert said[0] > 3
-    assert said[1] == 0
+    surprises = series.surprise(np.full((SCALES, 2, 1), 20, np.float32))
+    assert surprises[0] > 3
+    assert surprises[1] == 0
 
 
 @given(st.floats(-30, 30), st.floats(-30, 30))
@@ -201,12 +201,12 @@ def test_normal_noise_exceeds_levels_at_the_stated_rate() -> None:
         if t >= 300:
             counts.add(deviation, np.full(rows, UNEXPOSED), np.ones(rows, bool))
     tail = Tail.of_meshes([counts])
-    said = []
+    surprises = []
     for _ in range(600):
         deviation, filters = see(filters)
         series = tail.of(deviation, np.full(rows, UNEXPOSED), no_impact(1))
-        said.append(series.surprise(np.maximum(deviation.level, 0)))
-    observed = np.stack(said)
+        surprises.append(series.surprise(np.maximum(deviation.level, 0)))
+    observed = np.stack(surprises)
     for decades in (1.5, 2.0, 2.5, 3.0):
         share = float((observed > decades).mean())
         assert 10**-decades / 2 < share < 10**-decades * 3, (decades, share)

@@ -161,7 +161,7 @@ def test_a_schema_comes_back_from_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (replace(SCHEMA, node=(*NODE_CHANNELS[:3], *NODE_CHANNELS[4:])), "node channel 3: .*p99_latency"),
         (replace(SCHEMA, node=NODE_CHANNELS[:-1]), "node channel 8: expected .*cpu_per_request.* came none"),
@@ -176,7 +176,7 @@ def test_a_schema_comes_back_from_its_text() -> None:
         (replace(SCHEMA, version=9), "expected feature schema 3, came 9"),
     ],
 )
-def test_another_schema_is_refused_naming_the_channel(other: FeatureSchema, said: str) -> None:
+def test_another_schema_is_refused_naming_the_channel(other: FeatureSchema, message: str) -> None:
     came = FeatureSchema.from_json(other.to_json())
-    with pytest.raises(IncompatibleWeights, match=rf"^weights x: {said}"):
+    with pytest.raises(IncompatibleWeights, match=rf"^weights x: {message}"):
         SCHEMA.require(came, "weights x")

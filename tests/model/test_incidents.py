@@ -73,14 +73,14 @@ class Watch:
 def test_services_above_the_level_are_confirmed_by_k_of_the_last_n_snapshots(
     hot: list[int], confirmed: list[bool]
 ) -> None:
-    memory, said = IncidentMemory(), []
+    memory, found = IncidentMemory(), []
     for i, warm in enumerate(hot):
         bits, sure = confirm_services(
             memory.above_level, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i)
         )
         memory = replace(memory, above_level=bits)
-        said.append(bool(sure[0]))
-    assert said == confirmed
+        found.append(bool(sure[0]))
+    assert found == confirmed
 
 
 def test_a_streak_has_its_beginning_and_is_forgotten_at_its_end() -> None:
@@ -226,11 +226,11 @@ def test_a_notice_has_the_newest_forecast_until_it_recovers() -> None:
 
 def test_severity_only_rises() -> None:
     watch = Watch()
-    said = [
+    severities = [
         watch.see(group(1), severity=s)[0].severity
         for s in (Severity.MINOR, Severity.CRITICAL, Severity.MAJOR, Severity.MINOR)
     ]
-    assert said == [Severity.MINOR, Severity.CRITICAL, Severity.CRITICAL, Severity.CRITICAL]
+    assert severities == [Severity.MINOR, Severity.CRITICAL, Severity.CRITICAL, Severity.CRITICAL]
 
 
 def test_services_of_an_open_incident_are_not_learned_from() -> None:

@@ -43,17 +43,17 @@ def test_without_trajectories_attention_is_gatv2() -> None:
     source, target = random_calls()
     callers = Neighbourhoods.of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
     with torch.inference_mode():
-        said = ours(x, trajectories, callers)
+        output = ours(x, trajectories, callers)
         expected = oracle(x, torch.stack([source, target]))
-    torch.testing.assert_close(said, expected, atol=1e-5, rtol=1e-5)
-    assert said[: NODES - 1].abs().sum() > 1
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    assert output[: NODES - 1].abs().sum() > 1
 
 
 def test_a_service_without_neighbours_gets_zeros() -> None:
     source, target = random_calls()
     callers = Neighbourhoods.of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
-    said = attention()(torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY), callers)
-    assert (said[-1] == 0).all()
+    output = attention()(torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY), callers)
+    assert (output[-1] == 0).all()
 
 
 def test_a_call_that_is_not_sampled_has_no_effect() -> None:

@@ -290,8 +290,8 @@ def test_an_unlikely_young_call_between_parts_is_evidence_against_both_ends() ->
     ends = np.array([[0, 1, 2], [3, 3, -1]])
     crossing = CrossingCalls(np.zeros((4, 64), np.float32), ends, ends, np.array([True, False, True]))
     logits = np.array([-6.0, -20.0, 6.0], np.float32)
-    said = with_crossing(scene, crossing, logits).kinds[:, EvidenceKind.STRUCTURE]
-    assert said[0] == said[3] == pytest.approx(np.log10(1 + np.exp(6.0)), rel=1e-5)
-    assert said[1] == 0, "a settled call is not evidence"
-    assert said[2] == pytest.approx(np.log10(1 + np.exp(-6.0)), rel=1e-4)
+    surprises = with_crossing(scene, crossing, logits).kinds[:, EvidenceKind.STRUCTURE]
+    assert surprises[0] == surprises[3] == pytest.approx(np.log10(1 + np.exp(6.0)), rel=1e-5)
+    assert surprises[1] == 0, "a settled call is not evidence"
+    assert surprises[2] == pytest.approx(np.log10(1 + np.exp(-6.0)), rel=1e-4)
     assert (scene.kinds[:, EvidenceKind.STRUCTURE] == 0).all()

@@ -30,7 +30,7 @@ def edges_with(row: int, metric: str, value: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "place", "said"),
+    ("arguments", "place", "words"),
     [
         ({"services": (), "calls": (), "nodes": [], "edges": []}, ("nodes",), "at least one service"),
         ({"nodes": np.tile(NODE, (4, 1))}, (), "5 services, came 4"),
@@ -57,12 +57,12 @@ def edges_with(row: int, metric: str, value: float) -> np.ndarray:
     ],
 )
 def test_a_contradiction_is_refused_with_its_place(
-    arguments: dict[str, Any], place: tuple[Any, ...], said: str
+    arguments: dict[str, Any], place: tuple[Any, ...], words: str
 ) -> None:
     with pytest.raises(InvalidSnapshot) as refused:
         snapshot(**arguments)
     assert refused.value.details["place"] == place
-    assert said in refused.value.message
+    assert words in refused.value.message
 
 
 def test_a_time_without_a_zone_is_refused() -> None:

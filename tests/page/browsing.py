@@ -105,7 +105,7 @@ def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     one = Tab(page, base)
-    page.on("console", lambda said: one.complaints.append(said.text) if is_complaint(said) else None)
+    page.on("console", lambda message: one.complaints.append(message.text) if is_complaint(message) else None)
     page.on("pageerror", lambda error: one.complaints.append(str(error)))
     page.on(
         "request",
@@ -117,9 +117,9 @@ def tab(browser: Any, base: str, **options: Any) -> Iterator[Tab]:
         context.close()
 
 
-def is_complaint(said: Any) -> bool:
+def is_complaint(message: Any) -> bool:
     """Return whether a console message is an error or a warning about the page."""
-    return said.type in ("error", "warning") and not said.text.startswith(DRIVER)
+    return message.type in ("error", "warning") and not message.text.startswith(DRIVER)
 
 
 @contextmanager

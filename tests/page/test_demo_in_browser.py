@@ -68,13 +68,13 @@ def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
         opened.page.click("#demo button:text-is('Pause')")
         opened.until(lambda: show(base)["controls"]["paused"], "the demo pauses")
         opened.until(lambda: deed["service"] in opened.text("#headline"), "the headline names the culprit", 10)
-        said = {name: opened.text(f"#{name}") for name in ("headline", "story", "cards")}
+        texts = {name: opened.text(f"#{name}") for name in ("headline", "story", "cards")}
         opened.until(lambda: opened.red() > quiet + LEAST_RED, "the graph shows the way it spread", 10)
         assert "likely origin " + deed["service"] in opened.page.get_attribute("#canvas", "aria-label")
         assert opened.complaints == []
     verdicts = httpx.get(f"{base}/v1/meshes/demo/verdicts?limit=1000").json()["verdicts"]
     first = next(v for v in verdicts if any(deed["service"] in i["affected"] for i in v["incidents"]))
-    return {"deed": deed, "first": first, "said": said, "verdicts": verdicts}
+    return {"deed": deed, "first": first, "texts": texts, "verdicts": verdicts}
 
 
 def test_the_page_shows_the_incident_and_its_culprit_in_time(shown_incident: dict[str, Any]) -> None:
@@ -82,10 +82,10 @@ def test_the_page_shows_the_incident_and_its_culprit_in_time(shown_incident: dic
     began = next(v for v in shown_incident["verdicts"] if v["observed_at"][:19] == deed["at"][:19])
     assert first["sequence"] - began["sequence"] + 1 <= WITHIN_SNAPSHOTS
     assert first["incidents"][0]["suspects"][0]["service"] == deed["service"]
-    assert deed["service"] in shown_incident["said"]["headline"]
-    assert "usually" in shown_incident["said"]["headline"]
-    assert shown_incident["said"]["story"].startswith("Since ")
-    assert deed["service"] in shown_incident["said"]["cards"]
+    assert deed["service"] in shown_incident["texts"]["headline"]
+    assert "usually" in shown_incident["texts"]["headline"]
+    assert shown_incident["texts"]["story"].startswith("Since ")
+    assert deed["service"] in shown_incident["texts"]["cards"]
 
 
 def test_the_past_shows_the_quiet_before_and_a_link_shows_it_again(one: Tab, shown_incident: dict[str, Any]) -> None:

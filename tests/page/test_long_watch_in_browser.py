@@ -62,7 +62,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
-        assert [said for said in opened.complaints if not said.startswith(REFUSED)] == []
+        assert [complaint for complaint in opened.complaints if not complaint.startswith(REFUSED)] == []
 
 
 def push(base: str, mesh: str, begin: int, end: int, route: str = "snapshots") -> dict[str, Any]:
@@ -163,7 +163,7 @@ def test_a_page_without_a_stream_still_shows_verdicts(browser: Any, one: Tab) ->
         assert one.text("#headline") == "No incident"
         push(one.base, "full", 11, ANOMALOUS)
         one.page.wait_for_selector("#verdict.incident", timeout=1000 * PATIENCE_SECONDS)
-        assert any("429" in said for said in one.complaints)
+        assert any("429" in complaint for complaint in one.complaints)
 
 
 def test_a_tab_that_becomes_visible_catches_up_at_once(one: Tab) -> None:

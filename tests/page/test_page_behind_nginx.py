@@ -94,7 +94,7 @@ def say_and_read(opened: Tab, service: str, incident: str) -> None:
     opened.page.get_by_role("button", name="Confirm incident").click()
     opened.page.get_by_role("button", name="Undo").wait_for()
     kept: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/feedback").json()["feedback"]
-    assert [said["incident"] for said in kept] == [incident]
+    assert [feedback["incident"] for feedback in kept] == [incident]
     with opened.page.context.expect_page() as coming:
         opened.page.get_by_role("link", name="Report").click()
     report = coming.value

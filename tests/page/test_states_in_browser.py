@@ -75,7 +75,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def one(browser: Any, base: str) -> Iterator[Tab]:
     with tab(browser, base) as opened:
         yield opened
-        assert [said for said in opened.complaints if not said.startswith(REFUSED)] == []
+        assert [complaint for complaint in opened.complaints if not complaint.startswith(REFUSED)] == []
         assert opened.foreign_requests == []
 
 

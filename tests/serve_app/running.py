@@ -180,13 +180,13 @@ def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psut
         process = psutil.Process(it.pid)
         try:
             assert it.stdout is not None
-            said = []
+            output = []
             for line in it.stdout:
-                said.append(line)
+                output.append(line)
                 if found := re.search(pattern, line):
                     break
             else:
-                pytest.fail("".join(said))
+                pytest.fail("".join(output))
             yield process, found
         finally:
             kill_all(process)

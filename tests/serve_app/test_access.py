@@ -47,10 +47,10 @@ class Secured:
 
     def http(self, token: str = "", address: str = "127.0.0.1", **headers: str) -> httpx.Client:
         """Return a client at an address of this machine."""
-        said = {"authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
+        login = {"authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
         transport = httpx.HTTPTransport(local_address=address)
         return httpx.Client(
-            base_url=self.url, timeout=PATIENCE_SECONDS, transport=transport, headers={**said, **headers}
+            base_url=self.url, timeout=PATIENCE_SECONDS, transport=transport, headers={**login, **headers}
         )
 
 
@@ -140,7 +140,7 @@ def test_names_and_addresses_of_the_service_are_answered(secured_service: Secure
 @pytest.mark.usefixtures("check_unchanged")
 def test_a_page_of_another_site_changes_nothing(secured_service: Secured, way: str, media_type: str) -> None:
     """This holds for every way to log in and every form that the page can send."""
-    said = {
+    login = {
         "header": {"authorization": f"Bearer {secured_service.tokens['admin']}"},
         "cookie": {"cookie": f"tagae_token={secured_service.tokens['admin']}"},
         "proxy": {"x-forwarded-user": "ada"},
@@ -148,7 +148,7 @@ def test_a_page_of_another_site_changes_nothing(secured_service: Secured, way: s
     address = PROXY if way == "proxy" else "127.0.0.1"
     sites = [{"origin": f"https://{EVIL}"}, {"origin": "null"}, {"origin": "http://127.0.0.1:1"}]
     sites += [{"sec-fetch-site": "cross-site"}]
-    with secured_service.http(address=address, **said) as http:
+    with secured_service.http(address=address, **login) as http:
         assert http.get("/v1/meshes").status_code == 200, "the service's own page is accepted"
         for site in sites:
             headers = {**site, **({"content-type": media_type} if media_type else {})}
@@ -300,8 +300,13 @@ def test_a_login_is_a_cookie_that_scripts_cannot_read(secured_service: Secured) 
         problem(http.post("/login", json={}), 422, "invalid-document", "/token")
         response = http.post("/login", json={"token": f" {secured_service.tokens['both']}\n"})
         assert response.status_code == 204
-        said = response.headers["set-cookie"].split("; ")
-        assert said == [f"tagae_token={secured_service.tokens['both']}", "Max-Age=43200", "HttpOnly", "SameSite=Strict"]
+        cookie = response.headers["set-cookie"].split("; ")
+        assert cookie == [
+            f"tagae_token={secured_service.tokens['both']}",
+            "Max-Age=43200",
+            "HttpOnly",
+            "SameSite=Strict",
+        ]
         assert response.headers["cache-control"] == "no-store"
         assert http.get("/v1/meshes").status_code == 200
         assert http.get("/login").json() == {
@@ -333,8 +338,8 @@ def test_below_a_path_of_a_proxy_the_cookie_is_for_that_path(secured_service: Se
 
 
 def test_a_trusted_proxy_names_the_user_and_the_scheme(secured_service: Secured) -> None:
-    said = {"x-forwarded-user": "ada", "x-forwarded-proto": "https"}
-    with secured_service.http(address=PROXY, **said) as http:
+    login = {"x-forwarded-user": "ada", "x-forwarded-proto": "https"}
+    with secured_service.http(address=PROXY, **login) as http:
         assert http.get("/login").json() == {
             "needed": True,
             "name": "ada",
@@ -348,7 +353,7 @@ def test_a_trusted_proxy_names_the_user_and_the_scheme(secured_service: Secured)
             .headers["set-cookie"]
             .endswith("; Secure")
         )
-    with secured_service.http(**said, **{"x-forwarded-for": PROXY}) as http:
+    with secured_service.http(**login, **{"x-forwarded-for": PROXY}) as http:
         assert http.get("/v1/meshes").status_code == 401
         assert (
             not http.post("/login", json={"token": secured_service.tokens["both"]})
@@ -449,8 +454,8 @@ def test_a_service_with_open_or_wrong_settings_does_not_start(
     arguments = [one.format(folder=tmp_path) for one in given]
     result = CliRunner().invoke(app, ["serve", "--port", "0", *arguments], env={"COLUMNS": "500"})
     assert result.exit_code == 1
-    said = " ".join(result.stderr.split())
-    assert all(word in said for word in words), said
+    message = " ".join(result.stderr.split())
+    assert all(word in message for word in words), message
 
 
 # TLS.
@@ -486,8 +491,8 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
         trusted = ssl.create_default_context(cafile=made)
         with httpx.Client(base_url=url, verify=trusted, headers={"origin": url}) as http:
             assert http.get("/healthz").status_code == 200
-            said = http.post("/login", json={"token": token}).headers["set-cookie"]
-            assert said.endswith("; HttpOnly; SameSite=Strict; Secure")
+            cookie = http.post("/login", json={"token": token}).headers["set-cookie"]
+            assert cookie.endswith("; HttpOnly; SameSite=Strict; Secure")
             assert http.get("/v1/meshes").status_code == 200
         with pytest.raises(httpx.TransportError):
             httpx.get(url.replace("https", "http") + "/healthz", headers={"authorization": f"Bearer {token}"})

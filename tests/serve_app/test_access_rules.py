@@ -472,30 +472,38 @@ def access_by_proxy(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
 
 
 def test_only_a_trusted_proxy_names_the_user(access_by_proxy: Access, tokens: dict[str, str]) -> None:
-    said = (b"x-forwarded-user", b"ada")
-    found = access_by_proxy.check("GET", "/v1/meshes", [HOST, said], ("10.0.0.9", 1))
+    forwarded_header = (b"x-forwarded-user", b"ada")
+    found = access_by_proxy.check("GET", "/v1/meshes", [HOST, forwarded_header], ("10.0.0.9", 1))
     assert (found.name, found.scopes, found.way) == ("ada", {Scope.READ, Scope.WRITE}, "proxy")
     for inside in (("10.0.0.9", 1), ("fd00::5", 1), ("::ffff:10.0.0.9", 1)):
-        assert outcome(access_by_proxy, "POST", PUSH, said, client=inside) == "ok"
-        assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", said, client=inside) == "Forbidden"
+        assert outcome(access_by_proxy, "POST", PUSH, forwarded_header, client=inside) == "ok"
+        assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", forwarded_header, client=inside) == "Forbidden"
         assert outcome(access_by_proxy, "GET", "/v1/meshes", client=inside) == "Unauthenticated"
-        assert outcome(access_by_proxy, "GET", "/v1/meshes", said, said, client=inside) == "Unauthenticated", (
-            "the header was sent twice"
-        )
+        assert (
+            outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, forwarded_header, client=inside)
+            == "Unauthenticated"
+        ), "the header was sent twice"
         assert (
             outcome(access_by_proxy, "GET", "/v1/meshes", (b"x-forwarded-user", b""), client=inside)
             == "Unauthenticated"
         )
     for outside in (FAR, LOCAL, ("10.0.1.9", 1), None):
-        assert outcome(access_by_proxy, "GET", "/v1/meshes", said, client=outside) == "Unauthenticated"
+        assert outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, client=outside) == "Unauthenticated"
     wrong = (b"cookie", b"tagae_token=gone")
-    assert outcome(access_by_proxy, "GET", "/v1/meshes", said, wrong, client=("10.0.0.9", 1)) == "ok"
+    assert outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, wrong, client=("10.0.0.9", 1)) == "ok"
     assert (
-        outcome(access_by_proxy, "GET", "/v1/meshes", said, bearer("wrong"), client=("10.0.0.9", 1))
+        outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, bearer("wrong"), client=("10.0.0.9", 1))
         == "Unauthenticated"
     )
     assert (
-        outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", said, bearer(tokens["admin"]), client=("10.0.0.9", 1))
+        outcome(
+            access_by_proxy,
+            "DELETE",
+            "/v1/meshes/shop",
+            forwarded_header,
+            bearer(tokens["admin"]),
+            client=("10.0.0.9", 1),
+        )
         == "ok"
     )
 
@@ -514,15 +522,15 @@ def test_only_a_trusted_proxy_names_the_user(access_by_proxy: Access, tokens: di
 )
 def test_an_address_that_a_client_names_is_no_proxy(access_by_proxy: Access, forwarded: str, allowed: bool) -> None:
     """uvicorn passes on the address in X-Forwarded-For if a process of this machine sends it."""
-    said = (b"x-forwarded-user", b"ada"), (b"x-forwarded-for", forwarded.encode())
+    headers = (b"x-forwarded-user", b"ada"), (b"x-forwarded-for", forwarded.encode())
     expected = "ok" if allowed else "Unauthenticated"
-    assert outcome(access_by_proxy, "GET", "/v1/meshes", *said, client=("10.0.0.9", 1)) == expected
+    assert outcome(access_by_proxy, "GET", "/v1/meshes", *headers, client=("10.0.0.9", 1)) == expected
 
 
 def test_only_a_trusted_proxy_may_set_the_scheme_of_the_caller(access_by_proxy: Access) -> None:
-    said = [HOST, (b"x-forwarded-proto", b"https")]
-    assert access_by_proxy.is_secure("http", said, ("10.0.0.9", 1))
-    assert not access_by_proxy.is_secure("http", said, FAR)
+    headers = [HOST, (b"x-forwarded-proto", b"https")]
+    assert access_by_proxy.is_secure("http", headers, ("10.0.0.9", 1))
+    assert not access_by_proxy.is_secure("http", headers, FAR)
     assert not access_by_proxy.is_secure("http", [HOST], ("10.0.0.9", 1))
     assert access_by_proxy.is_secure("https", [HOST], FAR)
 

@@ -451,8 +451,10 @@ def test_bodies_with_a_wrong_media_type_are_refused(service: Service) -> None:
     wrong: list[str] = []
     bad = as_json(document() | {"observed_at": "never"})
     for route in (PUSH, BASELINE, SCORE, FEEDBACK, MUTES):
-        for said in headers:
-            wrong += check_refusal(service, f"{route} as {str(said)[:60]}", "POST", route, content=bad, headers=said)
+        for media_header in headers:
+            wrong += check_refusal(
+                service, f"{route} as {str(media_header)[:60]}", "POST", route, content=bad, headers=media_header
+            )
         for media_type in (MESSAGEPACK, ARROW):
             wrong += check_refusal(
                 service,

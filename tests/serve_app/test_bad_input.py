@@ -131,7 +131,7 @@ def test_wrong_content_is_refused_with_its_place(service: Service, case: str, fo
     try:
         one, many = encode(several)
     except (pa.ArrowException, OverflowError) as error:  # a column has one type
-        pytest.skip(f"cannot be said in {form}: {error}")
+        pytest.skip(f"cannot be expressed in {form}: {error}")
     headers = {"content-type": media_type}
     for path in (PUSH, BASELINE):
         problem(service.http.post(path, content=one, headers=headers), 422, "invalid-document", pointer)
@@ -220,11 +220,11 @@ def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str])
 def test_posts_that_any_page_can_send_are_refused(service: Service, route: str, media_type: str | None) -> None:
     """Browsers send these without a preflight request, and the answer to a preflight request refuses others."""
     path, origin = f"/v1/meshes/{MESH}/{route}", {"origin": "https://elsewhere.example"}
-    said = {} if media_type is None else {"content-type": media_type}
+    media_header = {} if media_type is None else {"content-type": media_type}
     for sender in (origin["origin"], "null"):
-        refused = service.http.post(path, content=json.dumps(NEXT), headers={"origin": sender, **said})
+        refused = service.http.post(path, content=json.dumps(NEXT), headers={"origin": sender, **media_header})
         problem(refused, 403, "cross-origin")
-    own = service.http.post(path, content=json.dumps(NEXT), headers={"origin": service.url, **said})
+    own = service.http.post(path, content=json.dumps(NEXT), headers={"origin": service.url, **media_header})
     problem(own, 415, "unsupported-media-type")
     asked = service.http.options(path, headers={**origin, "access-control-request-method": "POST"})
     assert asked.status_code == 405

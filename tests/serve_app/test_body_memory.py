@@ -72,9 +72,9 @@ def measure_growth(body: bytes, read: Callable[[bytes], object]) -> int:
             os._exit(0)
     os.close(outlet)
     with os.fdopen(inlet, "rb") as pipe:
-        said = pipe.read()
+        report = pipe.read()
     os.waitpid(child, 0)
-    return int(json.loads(said))
+    return int(json.loads(report))
 
 
 def _peak() -> int:

@@ -125,22 +125,22 @@ def test_the_other_calls_have_their_routes() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "feedback",
     [
         FeedbackDocument(incident=FEEDBACK.incident, was_incident=True, culprit="shop/cart"),
         MissedDocument(services=["shop/cart"], since=AT, note="a customer called"),
     ],
     ids=["paged", "missed"],
 )
-def test_feedback_is_sent_as_the_service_reads_it(said: FeedbackDocument | MissedDocument) -> None:
+def test_feedback_is_sent_as_the_service_reads_it(feedback: FeedbackDocument | MissedDocument) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/feedback")
         assert request.headers["content-type"] == "application/json"
-        assert decode_feedback(request.content) == said
+        assert decode_feedback(request.content) == feedback
         return httpx.Response(200, content=FEEDBACK.model_dump_json())
 
     with client(answer) as service:
-        assert service.give_feedback("prod", said) == FEEDBACK
+        assert service.give_feedback("prod", feedback) == FEEDBACK
 
 
 def test_a_mute_is_sent_as_the_service_reads_it() -> None:
@@ -241,7 +241,7 @@ def test_before_the_first_answer_an_absent_service_is_reported_sooner() -> None:
     late = refusal(DeadlineExceeded("late", retry_after_seconds=0.01))
     done = httpx.Response(200, content=b"[]")
     answers = [late, late, done, None, late, done]
-    said: list[str] = []
+    lines: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         if (next_one := answers.pop(0)) is None:
@@ -253,21 +253,21 @@ def test_before_the_first_answer_an_absent_service_is_reported_sooner() -> None:
             "http://service/",
             patience_seconds=PATIENCE_SECONDS,
             reach_seconds=-1.0,
-            on_retry=said.append,
+            on_retry=lines.append,
             transport=httpx.MockTransport(answer),
         )
 
     with reach() as service:
         assert service.meshes() == []
         assert service.meshes() == []
-    assert [line.split("; trying again for up to ")[0] for line in said] == [
+    assert [line.split("; trying again for up to ")[0] for line in lines] == [
         "GET http://service/v1/meshes: 504 Gateway Timeout",
         "GET http://service/v1/meshes: refused",
     ]
     answers[:] = [None]
     with reach() as service, pytest.raises(NoCapacity, match="no answer from http://service: refused"):
         service.meshes()
-    assert len(said) == 2
+    assert len(lines) == 2
 
 
 def test_a_refused_connection_is_reported_at_once() -> None:

@@ -147,13 +147,13 @@ def run_command(command: Sequence[str], pattern: str) -> Iterator[psutil.Process
         process = psutil.Process(it.pid)
         try:
             assert it.stdout is not None
-            said = []
+            output = []
             for line in it.stdout:
-                said.append(line)
+                output.append(line)
                 if re.search(pattern, line):
                     break
             else:
-                pytest.fail("".join(said))
+                pytest.fail("".join(output))
             yield process
         finally:
             kill_all(process)

@@ -184,15 +184,15 @@ async def test_refused_or_known_snapshots_are_not_pushed_again() -> None:
 
 
 async def test_annotations_without_effect_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    said = ["shop/cart: tagae.io/mute: expected the reason, came 'no'"]
-    source, service = Scripted(lambda at: replace(good_poll(at), ignored_annotations=tuple(said))), Service()
+    messages = ["shop/cart: tagae.io/mute: expected the reason, came 'no'"]
+    source, service = Scripted(lambda at: replace(good_poll(at), ignored_annotations=tuple(messages))), Service()
     one = run_collector(source, service)
     for i in range(2):
         await one.tick(NOW + 10 * i)
     assert caplog.text.count("annotation ignored: shop/cart: tagae.io/mute") == 1
     text = PrometheusInstruments().text(collected=[one.state]).decode()
     assert 'tagae_collector_unheeded_annotations{mesh="shop"} 1.0' in text
-    said.clear()
+    messages.clear()
     await one.tick(NOW + 20)
     assert one.state.ignored_annotations == ()
     assert len(service.taken) == 3

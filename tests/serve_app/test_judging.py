@@ -98,10 +98,12 @@ def test_the_judge_gives_the_same_figures(tmp_path: Path) -> None:
     for truth, (good, poor), reference in zip(truths, files, references, strict=True):
         ours, theirs = evaluate_file(truth, good), evaluate_file(truth, poor)
         differ = list(differences(ours, reference))
-        for name, said in reference.get("paired", {}).items():
+        for name, paired in reference.get("paired", {}).items():
             apart = compare_detectors([ours], [theirs])[name]
             values = (apart.value, apart.low, apart.high, apart.only_first, apart.only_second)
-            differ += _apart(name, values, (said["difference"], *said["ci95"], said["only_first"], said["only_second"]))
+            differ += _apart(
+                name, values, (paired["difference"], *paired["ci95"], paired["only_first"], paired["only_second"])
+            )
         assert differ == [], truth.name
 
 
@@ -155,8 +157,8 @@ def _group_apart(key: str, value: dict[str, Any], found: DetectorMetrics) -> Ite
         assert alarms is not None
         count, days = alarms.count, alarms.count.days
         ours_ = (count.events, count.strict, count.snapshots, days, alarms.alarm_share)
-        said = ("events", "events_strict", "normal_snapshots", "normal_days", "alarm_share")
-        yield from _apart(key, ours_, tuple(value[name] for name in said))
+        names = ("events", "events_strict", "normal_snapshots", "normal_days", "alarm_share")
+        yield from _apart(key, ours_, tuple(value[name] for name in names))
         for name, per_day in (("per_day", alarms.per_day), ("per_day_strict", alarms.strict_per_day)):
             yield from _apart(f"{key} {name}", (per_day.value,), (value[name],), rounding=0.0051)
     elif key == "delay_snapshots":
@@ -183,8 +185,8 @@ def _group_apart(key: str, value: dict[str, Any], found: DetectorMetrics) -> Ite
 def _incidents_apart(judged: RecordingResult, reference: list[dict[str, Any]]) -> Iterator[str]:
     for outcome, row in zip(judged.outcomes, reference, strict=True):
         ours = (outcome.found, outcome.delay, outcome.place, outcome.span.kind, outcome.span.culprit)
-        said = tuple(row[name] for name in ("detected", "delay", "rank", "kind", "culprit"))
-        yield from _apart(f"incident {row['start']}", ours, said)
+        expected = tuple(row[name] for name in ("detected", "delay", "rank", "kind", "culprit"))
+        yield from _apart(f"incident {row['start']}", ours, expected)
 
 
 def _ranking_apart(where: str, ours: Ranking | None, reference: dict[str, Any]) -> Iterator[str]:

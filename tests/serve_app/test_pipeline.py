@@ -144,8 +144,8 @@ def score_in_parts(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, o
     assert cut is not None
     scores = [score(checkpoint.network, [replace(task, boundary=np.arange(task.core))])[0] for task in laid.tasks]
     embeddings = np.full((len(state.node_ids), checkpoint.network.config.embedding), np.nan, np.float32)
-    for said in scores:
-        embeddings[cut.parts[said.part].core] = said.embeddings
+    for scored in scores:
+        embeddings[cut.parts[scored.part].core] = scored.embeddings
     parts = [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores]
     structure = assemble_scores(state, parts, cut.crossing).structure
     assert np.isnan(structure[cut.crossing]).all()

@@ -48,8 +48,8 @@ def test_ticks_are_round_and_inside(scale: Scale, ticks: list[float]) -> None:
 
 def test_the_reliability_chart_has_a_description() -> None:
     rng = np.random.default_rng(0)
-    said = rng.uniform(0, 1, 20_000)
-    found = forecast(said, rng.uniform(0, 1, 20_000) < said)
+    probabilities = rng.uniform(0, 1, 20_000)
+    found = forecast(probabilities, rng.uniform(0, 1, 20_000) < probabilities)
     assert found is not None
     image = draw_reliability(found, "Reliability of x")
     assert image.startswith('<img alt="Reliability of x: Brier score 0.')

@@ -35,12 +35,12 @@ class Sidecar:
     Attributes:
         process: the sidecar's process.
         address: of its port.
-        said: its output until it was ready.
+        output: its output until it was ready.
     """
 
     process: psutil.Process
     address: str
-    said: str
+    output: str
 
 
 @contextmanager
@@ -55,14 +55,14 @@ def start_sidecar(
         process = psutil.Process(it.pid)
         try:
             assert it.stderr is not None
-            said = []
+            output = []
             for line in it.stderr:
-                said.append(line)
+                output.append(line)
                 if found := re.search(r"ready at (127\.0\.0\.1:\d+)", line):
                     break
             else:
-                pytest.fail("".join(said))
-            yield Sidecar(process, found[1], "".join(said))
+                pytest.fail("".join(output))
+            yield Sidecar(process, found[1], "".join(output))
         finally:
             kill_all(process)
 

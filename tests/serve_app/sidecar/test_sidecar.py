@@ -79,11 +79,11 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 def pipeline_verdicts(snapshots: list[MeshSnapshot], settings: Settings) -> list[dict[str, Any]]:
     """Return the pipeline's verdicts."""
-    checkpoint, chosen, mesh, said = load(), options(settings), Mesh(), []
+    checkpoint, chosen, mesh, documents = load(), options(settings), Mesh(), []
     for snapshot in snapshots:
         verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
-        said.append(json.loads(encode_verdict(verdict).model_dump_json(exclude_none=True)))
-    return said
+        documents.append(json.loads(encode_verdict(verdict).model_dump_json(exclude_none=True)))
+    return documents
 
 
 def refusal_of(call: Callable[[], object]) -> grpc.RpcError:
@@ -328,9 +328,9 @@ def read_verdicts(address: str, count: int) -> list[Verdict]:
     return came
 
 
-def read_metrics(said: str) -> dict[str, float]:
+def read_metrics(output: str) -> dict[str, float]:
     """Return the metrics of the page in its output, by all labels except ``mesh`` and ``le``."""
-    (page,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", said)
+    (page,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", output)
     families = text_string_to_metric_families(httpx.get(page, trust_env=False, timeout=SECONDS).text)
     return {
         ",".join([one.name, *(value for name, value in one.labels.items() if name != "mesh")]): one.value
@@ -341,7 +341,7 @@ def read_metrics(said: str) -> dict[str, float]:
 
 
 def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Path) -> None:
-    assert "/metrics" not in pushed_mesh.sidecar.said
+    assert "/metrics" not in pushed_mesh.sidecar.output
     listening = [one for one in pushed_mesh.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
     assert len(listening) == 1  # only gRPC
     prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path), "sidecar.metrics_port": "0"}
@@ -350,11 +350,11 @@ def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Pa
         start_sidecar("--prometheus", standin.url_of(server), settings=settings) as sidecar,
         open_client(sidecar.address) as ask,
     ):
-        assert read_metrics(sidecar.said)["tagae_parts_missing_total"] == 0  # also before the first verdict
+        assert read_metrics(sidecar.output)["tagae_parts_missing_total"] == 0  # also before the first verdict
         newest = read_verdicts(sidecar.address, 3)[-1]
         prometheus.away = True
         refusal_of(lambda: push(ask, Snapshot()))
-        while "tagae_collector_query_failures_total,overloaded" not in (metrics := read_metrics(sidecar.said)):
+        while "tagae_collector_query_failures_total,overloaded" not in (metrics := read_metrics(sidecar.output)):
             time.sleep(0.1)
         counted = metrics["tagae_mesh_sequence"]
         assert newest.sequence == 3 <= counted <= latest(ask).sequence
@@ -381,7 +381,7 @@ def test_after_a_kill_and_a_restart_it_resumes_and_catches_up_to_a_limit(tmp_pat
         assert counted >= before[-1].sequence == 3
         prometheus.away = True
         with start_sidecar(*asked, settings=settings) as sidecar, open_client(sidecar.address) as ask:
-            assert f"snapshot {counted}" in sidecar.said
+            assert f"snapshot {counted}" in sidecar.output
             resumed = latest(ask)  # at once, although Prometheus is down
             assert (resumed.sequence, resumed.model) == (counted, before[-1].model)
             back = resumed.observed_at.ToDatetime(UTC) + timedelta(seconds=8)

@@ -85,7 +85,7 @@ def guarded_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarde
         "sidecar.metrics_port": "0",
     }
     with start_sidecar("--socket", str(socket), settings=settings) as sidecar:
-        page = next(word for word in sidecar.said.split() if word.startswith("https://"))
+        page = next(word for word in sidecar.output.split() if word.startswith("https://"))
         yield Guarded(sidecar.address, socket, page, certificate, file, tokens)
 
 
@@ -124,10 +124,10 @@ def test_the_port_asks_for_tokens_and_the_socket_for_none(guarded_sidecar: Guard
     with guarded_sidecar.asking() as ask:
         snapshot = message(SNAPSHOTS[1])
         for token, expected in (("", UNAUTHENTICATED), ("tagae_wrong", UNAUTHENTICATED), ("other", DENIED)):
-            said = guarded_sidecar.options(token)
-            assert code(partial(ask.Latest, LatestRequest(), **said)) is expected
-            assert code(partial(ask.Push, snapshot, **said)) is expected
-            assert code(partial(next, ask.Watch(WatchRequest(), **said))) is expected
+            output = guarded_sidecar.options(token)
+            assert code(partial(ask.Latest, LatestRequest(), **output)) is expected
+            assert code(partial(ask.Push, snapshot, **output)) is expected
+            assert code(partial(next, ask.Watch(WatchRequest(), **output))) is expected
         assert code(lambda: ask.Push(snapshot, **guarded_sidecar.options("reader"))) is DENIED
         assert code(lambda: ask.Latest(LatestRequest(), **guarded_sidecar.options("writer"))) is DENIED
         assert ask.Latest(LatestRequest(), **guarded_sidecar.options("reader")) == first, "no request was counted"

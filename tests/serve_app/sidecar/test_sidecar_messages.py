@@ -162,13 +162,13 @@ def test_a_bad_snapshot_has_the_same_problem_as_over_http(
     document["services"] = [{"namespace": "shop", "name": name} for name in document["services"]]
     if message.HasField("observed_at"):
         document["observed_at"] = AT.ToJsonString()
-    said = []
+    refusals = []
     for body in (snapshot_document(message), json.dumps(document).encode()):
         with pytest.raises(InvalidDocument) as caught:
             decode_snapshot(body)
-        said.append(problem(caught.value))
-    assert said[0] == said[1]
-    assert said[0].pointer == pointer
+        refusals.append(problem(caught.value))
+    assert refusals[0] == refusals[1]
+    assert refusals[0].pointer == pointer
 
 
 @pytest.mark.parametrize(

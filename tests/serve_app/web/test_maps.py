@@ -50,7 +50,7 @@ def verdict(*incidents: dict[str, Any], suspects: dict[str, float] | None = None
 
 
 def draw_map(
-    mesh: MeshSnapshot, said: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
+    mesh: MeshSnapshot, judgement: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
 ) -> tuple[MapDocument, Moment]:
     """Return the map of a mesh whose deviations are random, in sixteenths, and partly unknown."""
     random = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ def draw_map(
         np.where(random.random(n) < 0.2, np.nan, random.integers(0, 64, n) / 16).astype(np.float32)
         for n in (mesh.num_nodes, mesh.num_edges)
     )
-    moment = Moment(mesh, Deviations(services, calls), said)
+    moment = Moment(mesh, Deviations(services, calls), judgement)
     names = (*mesh.node_ids, *gone_services(moment))
     layout = arrange(names, mesh.edge_index, np.ones(mesh.num_edges))
     document = map_document(moment, layout, before, expand)
@@ -89,12 +89,12 @@ SMALL = snapshot(
 
 
 def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
-    said = verdict(
+    judgement = verdict(
         incident("worse", "pay/ledger", "pay/card"),
         incident("other", "shop/cart", "pay/card"),
         suspects={"pay/ledger": 0.8, "shop/web": 0.1},
     )
-    drawn, moment = draw_map(SMALL, said)
+    drawn, moment = draw_map(SMALL, judgement)
     assert (drawn.observed_at, drawn.status, drawn.services, drawn.calls) == (AT, "anomalous", 4, 4)
     assert drawn.collapsed == []
     assert tuple(drawn.nodes.name) == SMALL.node_ids
@@ -181,8 +181,8 @@ def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
     assert asked.collapsed == ["batch", "shop"]
     assert sum(asked.nodes.services) == mesh.num_nodes
     assert {name for name in asked.nodes.name if name.startswith("pay/")} == {f"pay/s{i}" for i in range(60)}
-    said = verdict(incident("x", "shop/s3", "pay/s1"), suspects={"shop/s3": 0.8})
-    opened, _ = draw_map(mesh, said)
+    judgement = verdict(incident("x", "shop/s3", "pay/s1"), suspects={"shop/s3": 0.8})
+    opened, _ = draw_map(mesh, judgement)
     assert opened.collapsed == ["batch"]
     at = {name: i for i, name in enumerate(opened.nodes.name)}
     assert opened.nodes.suspicion[at["shop/s3"]] == 0.8
@@ -193,12 +193,12 @@ def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
 
 
 def test_a_namespace_without_room_shows_its_worst_service() -> None:
-    said = verdict(
+    judgement = verdict(
         incident("worse", "batch/s9", "batch/s1"),
         incident("other", "batch/s3"),
         suspects={"batch/s9": 0.8, "batch/s3": 0.2},
     )
-    drawn, _ = draw_map(large(), said, "batch")
+    drawn, _ = draw_map(large(), judgement, "batch")
     assert drawn.collapsed == sorted(LARGE)
     at = drawn.nodes.name.index("batch/*")
     assert (drawn.nodes.suspicion[at], drawn.nodes.incident[at]) == (0.8, "worse")
@@ -213,8 +213,8 @@ def test_incidents_have_precedence_over_requested_namespaces(monkeypatch: pytest
 
 def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
     without = snapshot(list(SMALL.node_ids[:3]), {("shop/web", "shop/cart"): 8.0, ("shop/cart", "pay/card"): 4.0})
-    said = verdict(incident("x", "pay/ledger", "pay/card"), suspects={"pay/ledger": 0.9, "never/seen": 0.1})
-    drawn, _ = draw_map(without, said, before=(SMALL, without))
+    judgement = verdict(incident("x", "pay/ledger", "pay/card"), suspects={"pay/ledger": 0.9, "never/seen": 0.1})
+    drawn, _ = draw_map(without, judgement, before=(SMALL, without))
     assert (drawn.services, drawn.calls) == (3, 2)
     names = [*SMALL.node_ids[:3], "never/seen", "pay/ledger"]
     assert (drawn.nodes.name, drawn.nodes.gone) == (names, [False, False, False, True, True])

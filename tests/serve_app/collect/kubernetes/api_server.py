@@ -62,7 +62,7 @@ class ApiServer:
         gone_as_status: a version that is too old gives HTTP status 410, else a line.
         bodies: whole bodies of the next answers, for any request.
         asked: query of each accepted request.
-        said: versions and lines for watchers; None breaks the connection at that place.
+        sent: versions and lines for watchers; None breaks the connection at that place.
     """
 
     token: str = TOKEN
@@ -71,7 +71,7 @@ class ApiServer:
     gone_as_status: bool = False
     bodies: list[tuple[int, bytes]] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
-    said: list[tuple[int, bytes | None]] = field(default_factory=list)
+    sent: list[tuple[int, bytes | None]] = field(default_factory=list)
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: int = 100
     oldest: int = 0
@@ -106,7 +106,7 @@ class ApiServer:
             self.oldest = self.version
 
     def _say(self, line: bytes | None) -> None:
-        self.said.append((self.version, line))
+        self.sent.append((self.version, line))
         self.more.notify_all()
 
 
@@ -176,7 +176,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def _follow(self, api: ApiServer, version: int) -> None:
         with api.more:
-            place = next((i for i, (at, _) in enumerate(api.said) if at > version), len(api.said))
+            place = next((i for i, (at, _) in enumerate(api.sent) if at > version), len(api.sent))
         while (line := self._next_line(api, place)) is not None:
             self._chunk(line)
             place += 1
@@ -185,8 +185,8 @@ class _Request(BaseHTTPRequestHandler):
     def _next_line(self, api: ApiServer, place: int) -> bytes | None:
         """Wait for the line at this place, and return it."""
         with api.more:
-            api.more.wait_for(lambda: len(api.said) > place or self.server.ending)
-            return None if self.server.ending else api.said[place][1]
+            api.more.wait_for(lambda: len(api.sent) > place or self.server.ending)
+            return None if self.server.ending else api.sent[place][1]
 
     def _chunk(self, part: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))

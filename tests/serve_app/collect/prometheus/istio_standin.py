@@ -121,9 +121,9 @@ class IstioMesh:
                 yield labels, str(desired)
             elif what == "cordoned" and workload in self.cordoned:
                 yield labels, "1"
-        for workload, said in self.annotations.items() if what == "annotations" else ():
+        for workload, values in self.annotations.items() if what == "annotations" else ():
             namespace, name = workload.split("/")
-            for annotation, value in said.items():
+            for annotation, value in values.items():
                 yield {"namespace": namespace, "workload": name, "annotation": annotation, "value": value}, "1"
 
 

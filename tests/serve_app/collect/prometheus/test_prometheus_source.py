@@ -228,24 +228,24 @@ def test_annotations_are_in_the_snapshot_and_hold_without_kube_state_metrics() -
     with open_source(mesh) as source:
         before = source.poll(FIRST)
         mesh.annotations = {f"{one}-v1": {"mute": " being moved ", "sensitivity": "low"}, f"{other}-v1": {"mute": "no"}}
-        said = source.poll(SNAPSHOTS[1].observed_at)
+        annotated = source.poll(SNAPSHOTS[1].observed_at)
         mesh.annotations, mesh.replicas = {}, {}
         away = source.poll(SNAPSHOTS[2].observed_at)
         mesh.broken = {(KUBERNETES, "annotations")}
         broken = source.poll(SNAPSHOTS[11].observed_at)
         mesh.replicas, mesh.broken = {f"{one}-v1": (2, 1)}, set()
         over = source.poll(SNAPSHOTS[11].observed_at)
-    assert all(poll.snapshot for poll in (before, said, away, broken, over))
-    found = [poll.snapshot.policies for poll in (before, said, away, broken, over) if poll.snapshot]
+    assert all(poll.snapshot for poll in (before, annotated, away, broken, over))
+    found = [poll.snapshot.policies for poll in (before, annotated, away, broken, over) if poll.snapshot]
     wanted = (ServicePolicy(one, Sensitivity.LOW, "being moved"),)
     assert found == [(), wanted, wanted, wanted, ()]
-    (unheeded,) = said.ignored_annotations
-    assert f"{other}-v1: tagae.io/mute: expected the reason" in unheeded
+    (ignored,) = annotated.ignored_annotations
+    assert f"{other}-v1: tagae.io/mute: expected the reason" in ignored
     assert (before.ignored_annotations, over.ignored_annotations) == ((), ())
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("annotated", "wanted"),
     [
         ([("v1", "sensitivity", "low")], ServicePolicy("shop/cart", Sensitivity.LOW)),
         ([("v1", "sensitivity", "low"), ("v2", "sensitivity", "high")], ServicePolicy("shop/cart", Sensitivity.HIGH)),
@@ -257,13 +257,13 @@ def test_annotations_are_in_the_snapshot_and_hold_without_kube_state_metrics() -
     ],
 )
 def test_annotations_of_the_workloads_of_a_service(
-    said: list[tuple[str, str, str]], wanted: ServicePolicy | None
+    annotated: list[tuple[str, str, str]], wanted: ServicePolicy | None
 ) -> None:
     pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
-    found = Column.create({("shop", *one): 1.0 for one in said})
-    policies, unheeded = read_annotations(found, Serving(KeyIndex(), KeyIndex(), pairs))
+    found = Column.create({("shop", *one): 1.0 for one in annotated})
+    policies, ignored = read_annotations(found, Serving(KeyIndex(), KeyIndex(), pairs))
     assert policies == ([wanted] if wanted else [])
-    assert len(unheeded) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in said)
+    assert len(ignored) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in annotated)
 
 
 def test_the_doctor_reports_annotations_without_effect() -> None:
