@@ -492,6 +492,32 @@ def unseen() -> str:
     return f"`python -m benchmarks.bench_unseen`:\n\n{table(header, body)}"
 
 
+GENERALIZED = (  # column, measure
+    ("recall", "recall"),
+    ("false alerts per hour", "false_pages_per_hour"),
+    ("recall with notices", "recall_with_notices"),
+    ("false alerts and notices per hour", "false_pages_and_notices_per_hour"),
+    ("incidents per fault found; 1 is right", "incidents_per_found_fault"),
+    ("root cause first", "top_1_of_true_pages"),
+    ("in the top three", "top_3_of_true_pages"),
+)
+
+
+def generalization() -> str:
+    """Each generator of meshes, with weights from training on the other two and with the shipped weights."""
+    results = rows("generalize")
+    found = {(row["part"], row["detector"], row["measure"]): row for row in results}
+    tested = dict.fromkeys((row["part"], row["detector"]) for row in results)
+    body = [
+        f"| {part.removesuffix(', located')} | {detector} | "
+        + " | ".join(_figure(found.get((part, detector, measure), {"value": None})) for _, measure in GENERALIZED)
+        + " |"
+        for part, detector in tested
+    ]
+    header = f"| tested on | weights | {' | '.join(column for column, _ in GENERALIZED)} |"
+    return f"`make generalize`:\n\n{table(header, body)}"
+
+
 def tables() -> list[tuple[Path, str, str]]:
     """Return file, name in the markers, and text of every table whose results exist."""
     readme, docs = ROOT / "README.md", ROOT / "docs"
@@ -511,6 +537,8 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "operations.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
         found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
+    if (results / "generalize.jsonl").exists():  # made by `make generalize`, in an hour and a half
+        found.append((docs / "model-card.md", "generalization", generalization()))
     if (results / "unseen.jsonl").exists():  # made by `python -m benchmarks.bench_unseen`
         found.append((log, "unseen", unseen()))
     if (results / "ablations.jsonl").exists():  # made by `make ablations`

@@ -169,6 +169,8 @@ def other_recording(seed: int, options: Sequence[str], folder: Path = FOLDER / "
 
 def _our_labels(labels: pa.Table, nodes: pa.Table) -> pa.Table:
     """Return the labels with lists of node ids in place of JSON texts with names; each name exists once in a mesh."""
+    if not labels.num_rows:  # the other simulator then writes no columns
+        return labels
     ids = {row["service"]: f"{row['namespace']}/{row['service']}" for row in nodes.to_pylist()}
     for ours, theirs in {"candidates": "root_cause_candidates", "affected": "affected_services"}.items():
         named = [json.loads(text or "[]") for text in labels.column(theirs).to_pylist()]

@@ -1,5 +1,6 @@
 """A small leave-one-generator-out run: faults follow the call graph, labels fit, training uses no test mesh."""
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks import figures
 from benchmarks.detection.rows import rows
 from benchmarks.detection.workers import start_workers
 from benchmarks.generalization import generators as module
@@ -110,6 +112,10 @@ def test_labels_of_the_other_simulator_become_node_ids() -> None:
     ]
 
 
+def test_a_recording_without_faults_has_no_labels_to_convert() -> None:
+    assert module._our_labels(pa.table({}), pa.table({"service": ["cart"], "namespace": ["shop"]})).num_rows == 0
+
+
 def test_nothing_is_trained_on_a_test_mesh() -> None:
     assert not set(OTHER_TRAINING) & set(OTHER_TEST)
     assert not set(RECORDED_TRAINING) & set(RECORDED_TEST)
@@ -168,3 +174,23 @@ def test_a_generator_is_left_out(traffic: InjectedTraffic, tmp_path: Path) -> No
     assert set(part.pool.metrics) == {LEFT_OUT, SHIPPED_NAME}
     recall = {(row["detector"], row["measure"]): row["n"] for row in rows(part)}[LEFT_OUT, "recall"]
     assert recall == len(read_truth(recording.path).faults)
+
+
+def test_the_table_has_a_line_for_each_generator_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(part: str, detector: str, measure: str, value: float) -> dict[str, object]:
+        return {"part": part, "detector": detector, "measure": measure, "value": value, "low": 0.5, "high": 0.7}
+
+    measured = [
+        row("simulator, located", LEFT_OUT, "recall", 0.6),
+        row("simulator, located", LEFT_OUT, "incidents_per_found_fault", 1.1) | {"low": None},
+        row("simulator, located", SHIPPED_NAME, "recall", 0.65),
+        row("recorded traffic, located", LEFT_OUT, "top_1_of_true_pages", 0.55),
+    ]
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "results" / "generalize.jsonl").write_text("\n".join(map(json.dumps, measured)))
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    *_, header, rule, first, second, third = figures.generalization().splitlines()
+    assert header.count("|") == rule.count("|") == first.count("|")
+    assert first == "| simulator | trained without | 0.60 (0.50 to 0.70) | – | – | – | 1.10 | – | – |"
+    assert second.startswith("| simulator | shipped | 0.65 (0.50 to 0.70) |")
+    assert third == "| recorded traffic | trained without | – | – | – | – | – | 0.55 (0.50 to 0.70) | – |"
