@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the live tests talk to, as far as it is not here and may be installed. What is missing then is skipped, and said.
+# Install the missing programs of the live tests if permitted. Tests of programs that are still missing are skipped.
 #   install.sh BIN [PROGRAM...]    BIN: the bin folder of the environment that runs the tests; PROGRAM: by default all
 set -euo pipefail
 bin=$1

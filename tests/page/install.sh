@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The browser that the page's tests drive, as far as it is not here and may be installed. Without it they are skipped.
+# Install the browser for the page's tests if it is missing and permitted. Without it the tests are skipped.
 #   install.sh BIN    BIN: the bin folder of the environment that runs the tests
 set -euo pipefail
 bin=$1

@@ -21,11 +21,11 @@ export default [
         "error",
         {
           selector: "AssignmentExpression > MemberExpression.left[property.name=/^(inner|outer)HTML$/]",
-          message: "Names come from strangers: build elements with el() of dom.js.",
+          message: "Names are untrusted: build elements with el() of dom.js.",
         },
         {
           selector: "CallExpression[callee.property.name='insertAdjacentHTML']",
-          message: "Names come from strangers: build elements with el() of dom.js.",
+          message: "Names are untrusted: build elements with el() of dom.js.",
         },
       ],
       "no-shadow": "error",
