@@ -289,7 +289,7 @@ def test_without_room_a_push_is_refused_before_its_body_is_read() -> None:
         assert peer.answer()[0] == 400
 
 
-def test_the_body_after_an_early_refusal_must_arrive_in_time() -> None:
+def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time() -> None:
     with gate(wait, deadline_seconds=600, header_seconds=0.5) as (port, _):
         never_ends, slow_next = refused_early(port, body_bytes=3000), refused_early(port, body_bytes=3)
         never_ends.send(b"x")
