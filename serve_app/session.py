@@ -16,8 +16,10 @@ from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict
+from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict
 from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
+from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
@@ -64,7 +66,8 @@ class MeshSteps:
         meshes: stored meshes, some of them in memory.
         checkpoint: the weights.
         fit_adapter: whether a push fits the mesh's adapter when a fit is due.
-        keep_details: whether to store how unusual each service and call was, and the duration, with each verdict.
+        keep_details: whether to store how unusual each service and call was, and the duration, with each verdict, and
+            incidents in the archive.
     """
 
     def __init__(
@@ -133,9 +136,12 @@ class MeshSteps:
             events=push.events,
             fit_adapter=self._fit_adapter,
         )
-        document = encode_verdict(advanced.verdict).model_dump_json().encode()
+        verdict = encode_verdict(advanced.verdict)
+        document = verdict.model_dump_json().encode()
         seconds = time.perf_counter() - started
-        known = await runner.run(STORE, self._store, push, known.revision, advanced, document, seconds, options)
+        known = await runner.run(
+            STORE, self._store, push, known.revision, advanced, verdict, document, seconds, options
+        )
         self._meshes.cache(push.mesh, known)
         return PushResult(document, advanced)
 
@@ -154,17 +160,26 @@ class MeshSteps:
         return PushResult(self._meshes.repeat_verdict(push.mesh, push.snapshot, newest.isoformat()))
 
     def _store(
-        self, push: NextSnapshot, revision: int, advanced: Advanced, document: bytes, seconds: float, options: Options
+        self,
+        push: NextSnapshot,
+        revision: int,
+        advanced: Advanced,
+        verdict: VerdictDocument,
+        document: bytes,
+        seconds: float,
+        options: Options,
     ) -> CachedMesh:
-        """Write the mesh after the step; ``revision`` is the one before it."""
+        """Write the mesh after the step; ``revision`` is the one before it, ``document`` the JSON of the verdict."""
         known = CachedMesh(advanced.mesh, revision)
         if not push.counted:
             return self._meshes.replace(push.mesh, known)
-        record = Record(push.snapshot.num_nodes, document)
+        record, keep = Record(push.snapshot.num_nodes, document), options.window_size
+        incidents: tuple[ArchivedIncident, ...] = ()
         if self._keep_details:
             details = deviations_of(advanced.prepared, advanced.calibrated, push.snapshot).pack()
             record = replace(record, deviations=details, seconds=seconds, made_at=time.time())
-        return self._meshes.append(push.mesh, known, push.snapshot, push.packed, record, keep=options.window_size)
+            incidents = self._meshes.update_archive(push.mesh, verdict, record, known, keep)
+        return self._meshes.append(push.mesh, known, push.snapshot, push.packed, record, keep=keep, incidents=incidents)
 
 
 def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from serve_app.api.schemas.actions import (
     MuteListDocument,
 )
 from serve_app.api.schemas.base import Document
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -129,6 +130,26 @@ class Client:
             if value is not None
         }
         return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
+
+    def incidents(
+        self,
+        mesh: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        service: str | None = None,
+    ) -> Iterator[ArchivedIncidentDocument]:
+        """The incidents of a period, the newest first, page by page; without a period, those that are open now. Errors
+        as ``push``."""
+        cursor: str | None = None
+        while True:
+            page = IncidentsDocument.model_validate(
+                self.read(mesh, "incidents", since=since, until=until, service=service, cursor=cursor)
+            )
+            yield from page.incidents
+            cursor = page.next
+            if cursor is None:
+                return
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh. Errors as ``push``."""

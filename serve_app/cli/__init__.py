@@ -11,6 +11,7 @@ from serve_app.cli import (
     demo,
     doctor,
     evaluate,
+    incidents,
     mcp,
     record,
     report,
@@ -81,6 +82,7 @@ app.command("serve")(serve.serve)
 app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("incidents")(incidents.incidents)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)

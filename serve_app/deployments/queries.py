@@ -17,11 +17,14 @@ from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.news import News
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Options, plan_of
+from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import StoredSnapshot
 from serve_app.stores.repository import MeshRepository
-from serve_app.web.queries import Viewing
 from serve_app.web.formats import ReportFormat
+from serve_app.web.incidents import IncidentViews
+from serve_app.web.queries import Viewing
 from serve_app.web.report import markdown_report, report
+from serve_app.web.report.case import find
 
 Period = tuple[datetime, datetime]
 T = TypeVar("T")
@@ -39,7 +42,7 @@ class Queries:
 
     def __init__(self, meshes: MeshRepository, checkpoint: Checkpoint, options: Options, news: News) -> None:
         self._meshes, self._checkpoint, self._options, self._news = meshes, checkpoint, options, news
-        self._viewing = Viewing(meshes)
+        self._viewing, self._incidents = Viewing(meshes), IncidentViews(meshes)
         # A thread of its own: pages wait for each other, and never take a thread that a push needs.
         self._view_thread = ThreadPoolExecutor(1, "viewing")
 
@@ -112,6 +115,35 @@ class Queries:
         """
         return await self._view(self._viewing.comparison, mesh, first, second)
 
+    async def incidents(self, mesh: str, wanted: IncidentFilter, of_period: bool) -> bytes:
+        """The incidents of a period, or those that are open now, as JSON.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        return await self._view(self._incidents.overview, mesh, wanted, of_period)
+
+    async def incident(self, mesh: str, incident: str) -> bytes:
+        """An incident, open or archived, as JSON.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+        """
+        return await self._view(self._incidents.detail, mesh, incident)
+
+    async def incident_graph(self, mesh: str, incident: str) -> bytes:
+        """The part of the mesh around an incident, as JSON. Errors as of :meth:`incident`."""
+        return await self._view(self._incidents.graph, mesh, incident)
+
+    async def incident_series(self, mesh: str, incident: str, service: str, source: str | None) -> bytes:
+        """The metrics of a service or a call around an incident, as JSON.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+            InvalidParameter: the archive does not have it.
+        """
+        return await self._view(self._incidents.series, mesh, incident, service, source)
+
     async def report(
         self,
         mesh: str,
@@ -119,20 +151,13 @@ class Queries:
         form: ReportFormat = ReportFormat.HTML,
         links: AlertLinks | None = None,
     ) -> str:
-        """The report on an incident; None: the most severe one. ``links`` are for Markdown.
+        """The report on an incident, open or archived; None: the most severe one that was open last. ``links`` are for
+        Markdown.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
         """
-        if form is ReportFormat.HTML:
-            return await self._view(lambda: report(mesh, self._viewing.moments(mesh), incident))
-        state = await asyncio.to_thread(self._meshes.load_state, mesh)
-        given = [encode_feedback(one) for one in state.memory.feedback]
-        return await self._view(
-            lambda: markdown_report(
-                mesh, self._viewing.moments(mesh), incident, feedback=given, links=links and links.urls
-            )
-        )
+        return await self._view(self._report, mesh, incident, form, links)
 
     async def model(self) -> bytes:
         """The weights in use, as JSON."""
@@ -170,6 +195,19 @@ class Queries:
         """
         state = await asyncio.to_thread(self._meshes.load_state, mesh)
         return encode_adaptation(state.adaptation).model_dump_json().encode()
+
+    def _report(self, mesh: str, incident: str | None, form: ReportFormat, links: AlertLinks | None) -> str:
+        kept = self._viewing.moments(mesh)
+        chosen = incident or find(mesh, kept).incident.id
+        moments = self._incidents.moments(mesh, chosen, kept)
+        before = self._incidents.seen_before(mesh, find(mesh, moments, chosen).incident)
+        text = before.text if before else ""
+        if form is ReportFormat.HTML:
+            return report(mesh, moments, chosen, seen_before=text)
+        given = [encode_feedback(one) for one in self._meshes.load_state(mesh).memory.feedback]
+        return markdown_report(
+            mesh, moments, chosen, seen_before=text, feedback=given, links=links.urls if links else None
+        )
 
     async def _view(self, look: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._view_thread, look, *args)

@@ -1,16 +1,17 @@
 """The store of this run of the service, as its replicas open it."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import ray
 
 from serve_app.settings import Settings
-from serve_app.stores.base import MeshLimit
+from serve_app.stores.base import ArchiveLimit, MeshLimit
 from serve_app.stores.sqlite import LocalStore
 
 
 def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> LocalStore:
-    """Open the store of ``settings.store`` with the limits of ``settings.limits``.
+    """Open the store of ``settings.store`` with the limits of ``settings.limits`` and ``settings.archive``.
 
     The name of Ray's session identifies the run: a replica that Serve restarts does not make an empty store if the
     files of the run have disappeared.
@@ -26,6 +27,7 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
     return LocalStore(
         settings.store.path,
         limit=MeshLimit(limits.max_meshes, limits.evict_idle_seconds),
+        archive=ArchiveLimit(timedelta(days=settings.archive.keep_days), settings.archive.max_bytes),
         on_evicted=on_evicted,
         run=ray.get_runtime_context().get_session_name(),
     )

@@ -197,6 +197,17 @@ class StoreSettings(SettingsGroup):
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
 
 
+class ArchiveSettings(SettingsGroup):
+    """The archive of incidents, in the store."""
+
+    keep_days: float = Field(
+        90.0, gt=0, le=36_500, description="days after its end for which an incident is kept, by the clock of its mesh"
+    )
+    max_bytes: int = Field(
+        64 * 2**20, ge=2**20, description="bytes of the archive of one mesh; beyond, old and less severe incidents go"
+    )
+
+
 class LimitSettings(SettingsGroup):
     """Limits on requests and on stored meshes."""
 
@@ -285,6 +296,7 @@ class Settings(BaseSettings):
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
+    archive: ArchiveSettings = Field(default_factory=ArchiveSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)

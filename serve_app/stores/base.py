@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 
@@ -18,6 +18,72 @@ class MeshLimit:
 
     max_meshes: int
     evict_idle_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimit:
+    """How long and how much the archive of incidents keeps of each mesh.
+
+    Attributes:
+        keep: time after the end of an incident, by the clock of its mesh.
+        max_bytes: of all incidents of one mesh. Beyond, ended incidents go first: of the lowest severity, the oldest.
+    """
+
+    keep: timedelta
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedIncident:
+    """An incident in the archive.
+
+    Attributes:
+        id: unique in its mesh.
+        since: time of its first evidence.
+        until: time of the first snapshot without it; None: it is open.
+        sequence: of the snapshot with which it was written.
+        severity: rank, 0 is the lowest.
+        kind: what is wrong.
+        suspects: the likely ones, best first.
+        services: all suspects and affected services.
+        document: opaque.
+        details: opaque; empty in lists.
+    """
+
+    id: str
+    since: datetime
+    until: datetime | None
+    sequence: int
+    severity: int
+    kind: str
+    suspects: tuple[str, ...]
+    services: tuple[str, ...]
+    document: bytes
+    details: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """Which incidents of an archive to list; None: any.
+
+    Attributes:
+        since, until: it was open at some time from ``since`` to before ``until``.
+        service: a suspect or an affected service.
+        suspects: one of its likely suspects is among these.
+        kind: what is wrong.
+        severity: rank.
+        before: only incidents after this one (``since`` and ``id``) in the list, where the newest come first.
+        limit: maximum number.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    service: str | None = None
+    suspects: tuple[str, ...] | None = None
+    kind: str | None = None
+    severity: int | None = None
+    before: tuple[datetime, str] | None = None
+    limit: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +129,7 @@ class NewSnapshot:
         digest: of its content.
         state: state of the mesh after it, opaque.
         verdict: opaque.
+        incidents: to be written to the archive; each replaces the one with its id.
     """
 
     sequence: int
@@ -71,6 +138,7 @@ class NewSnapshot:
     digest: str
     state: bytes
     verdict: bytes
+    incidents: tuple[ArchivedIncident, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +177,8 @@ class StateStore(Protocol):
         """The newest state, or None if nothing is stored."""
 
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int | None = None) -> int:
-        """Count one snapshot in one transaction: append it with its verdict, replace the state, and drop all snapshots
-        but the last ``keep``.
+        """Count one snapshot in one transaction: append it with its verdict, replace the state, drop all snapshots but
+        the last ``keep``, write its incidents to the archive, and drop from the archive what is beyond its limit.
 
         Pass the ``revision`` that the state was computed from (0 for a new mesh), so that a baseline set in between is
         not overwritten. None compares only the sequence.
@@ -142,12 +210,21 @@ class StateStore(Protocol):
     def window(self, mesh: str) -> Iterator[bytes]:
         """Iterate over the kept snapshots, oldest first. The first ``next`` fixes the view."""
 
+    def open_incidents(self, mesh: str) -> dict[str, int]:
+        """The archived incidents that are open, by id, each with the sequence with which it was written."""
+
+    def incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
+        """The archived incidents that match, the newest first, without details. Leaves out damaged ones."""
+
+    def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
+        """An archived incident by its id, with details; None if there is none, or it is damaged."""
+
     def meshes(self) -> list[MeshSummary]:
         """All stored meshes, in order of name."""
 
     def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
-        """Move a mesh with unusable state aside, so that it starts from the beginning. Replaces what was set aside
-        before. Returns False if the stored revision is another."""
+        """Move a mesh with unusable state aside, so that it starts from the beginning. Its archive stays. Replaces what
+        was set aside before. Returns False if the stored revision is another."""
 
     def delete(self, mesh: str) -> bool:
-        """Delete a mesh. Returns False if nothing was stored."""
+        """Delete a mesh with its archive. Returns False if nothing was stored."""

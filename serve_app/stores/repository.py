@@ -10,10 +10,12 @@ from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
-from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownInstant, UnknownMesh
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownIncident, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
-from serve_app.stores.base import NewSnapshot, StateStore, StoredMesh
+from serve_app.stores.archive import archive, due, match
+from serve_app.stores.base import ArchivedIncident, IncidentFilter, NewSnapshot, StateStore, StoredMesh
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record, StoredSnapshot, gauges
 
@@ -183,18 +185,74 @@ class MeshRepository:
         return entry, result
 
     def append(
-        self, mesh: str, entry: CachedMesh, snapshot: MeshSnapshot, packed: bytes, record: Record, *, keep: int
+        self,
+        mesh: str,
+        entry: CachedMesh,
+        snapshot: MeshSnapshot,
+        packed: bytes,
+        record: Record,
+        *,
+        keep: int,
+        incidents: tuple[ArchivedIncident, ...] = (),
     ) -> CachedMesh:
         """Store a counted snapshot with its verdict; otherwise as :meth:`replace`.
 
-        ``packed`` is the stored form of the snapshot. At most ``keep`` snapshots stay.
+        ``packed`` is the stored form of the snapshot. At most ``keep`` snapshots stay. The ``incidents`` are written to
+        the archive.
         """
         state = entry.mesh.state
         new = NewSnapshot(
-            state.sequence, snapshot.observed_at, packed, snapshot.digest, pack_state(state), record.pack()
+            state.sequence, snapshot.observed_at, packed, snapshot.digest, pack_state(state), record.pack(), incidents
         )
         revision = self._store.append(mesh, new, keep=keep, revision=entry.revision)
         return CachedMesh(entry.mesh, revision)
+
+    def update_archive(
+        self, mesh: str, verdict: VerdictDocument, record: Record, entry: CachedMesh, window_size: int
+    ) -> tuple[ArchivedIncident, ...]:
+        """What the archive has to store with a snapshot.
+
+        Args:
+            mesh: name.
+            verdict: on the snapshot.
+            record: the verdict as it will be stored.
+            entry: the new state, and the revision before it.
+            window_size: number of snapshots that the store keeps.
+        """
+        wanted = due(verdict, self._store.open_incidents(mesh), window_size)
+        if not wanted:
+            return ()
+        records = self.load_records(mesh, None, window_size) if entry.revision else []
+        scored = match(entry.mesh.state.window, [*records, record])
+        found = (archive(one, scored, verdict.sequence, self._store.incident(mesh, one)) for one in wanted)
+        return tuple(one for one in found if one is not None)
+
+    def load_incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
+        """The archived incidents that match, the newest first, without details."""
+        return self._store.incidents(mesh, wanted)
+
+    def find_incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
+        """An archived incident as it was last written, or None."""
+        return self._store.incident(mesh, incident)
+
+    def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
+        """An archived incident with its details. One that is open is brought up to date.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+        """
+        stored = self.load_stored(mesh)
+        archived = self._store.incident(mesh, incident)
+        if archived is None or archived.until is None:
+            window = self.refresh(stored).mesh.state.window
+            scored = match(window, self.load_records(mesh, None, len(window)))
+            archived = archive(incident, scored, stored.sequence, archived) if scored else archived
+        if archived is None:
+            raise UnknownIncident(
+                f"mesh {mesh!r}: expected an incident of its archive, came {incident[:80]!r}; take an id from the "
+                "list of incidents"
+            )
+        return archived
 
     def load_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """JSON of the kept verdicts; otherwise as :meth:`load_records`."""

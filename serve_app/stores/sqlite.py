@@ -28,7 +28,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from threading import Lock
@@ -37,10 +37,20 @@ from urllib.parse import quote
 
 from serve_app.errors import CorruptState, Overloaded, StoreConflict, StoreFull, StoreGone, TooManyMeshes
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores import tables
-from serve_app.stores.base import MeshLimit, MeshSummary, NewSnapshot, StoredMesh, StoredVerdict
+from serve_app.stores import incident_table, tables
+from serve_app.stores.base import (
+    ArchivedIncident,
+    ArchiveLimit,
+    IncidentFilter,
+    MeshLimit,
+    MeshSummary,
+    NewSnapshot,
+    StoredMesh,
+    StoredVerdict,
+)
 from serve_app.stores.presence import MARKER_NAME, StoreFiles, find_files, read_last_run, write_last_run
 from serve_app.stores.reserve import RESERVE_BYTES, Reserve
+from serve_app.stores.tables import microseconds, time_of
 
 FILE_NAME = "state.sqlite"
 LOCK_NAME = "lock"
@@ -57,7 +67,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _VACUUM_PAGES = 64  # moved in one transaction when the file shrinks: 1 MiB, whose log fits into the reserve
 _RETRY_GONE_SECONDS = 5.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = -(2**63)  # before any time, µs
 _NEWEST = "LEFT JOIN snapshots AS s ON s.mesh = m.mesh AND s.sequence = m.sequence"
 
@@ -68,6 +77,7 @@ class LocalStore:
     Args:
         directory: on a disk of this node.
         limit: how many meshes it may hold; None: any number.
+        archive: what the archive of each mesh keeps; None: everything.
         on_evicted: called with the name of a mesh that was deleted to make room for another, in the writing thread,
             after the write.
         run: name of the service's run that this process belongs to. If the store's files are missing and a process of
@@ -85,6 +95,7 @@ class LocalStore:
         directory: Path,
         *,
         limit: MeshLimit | None = None,
+        archive: ArchiveLimit | None = None,
         on_evicted: Callable[[str], None] | None = None,
         run: str | None = None,
         busy_timeout_seconds: float = 2.0,
@@ -93,7 +104,7 @@ class LocalStore:
         self._directory = directory
         self._path = directory / FILE_NAME
         self._path_text = str(self._path)
-        self._limit, self._on_evicted, self._run = limit, on_evicted, run
+        self._limit, self._archive, self._on_evicted, self._run = limit, archive, on_evicted, run
         self._busy_timeout_seconds = busy_timeout_seconds
         self._reserve = Reserve(directory)
         self._lock = Lock()  # one transaction at a time on the shared connection
@@ -137,7 +148,7 @@ class LocalStore:
         if keep < 1:
             raise ValueError(f"keep: expected at least 1 snapshot, came {keep}")
         check_mesh_name(mesh)
-        sequence, at = new.sequence, _microseconds(new.observed_at)
+        sequence, at = new.sequence, microseconds(new.observed_at)
 
         def change(db: sqlite3.Connection) -> tuple[int, str | None]:
             stored_sequence, stored_revision = _position(db, mesh)
@@ -150,6 +161,10 @@ class LocalStore:
             row = (mesh, sequence, at, new.digest, verdict, snapshot)
             db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
             db.execute("DELETE FROM snapshots WHERE mesh = ? AND sequence <= ?", (mesh, sequence - keep))
+            if new.incidents:
+                incident_table.write(db, mesh, new.incidents)
+            if self._archive is not None:
+                incident_table.drop_excess(db, mesh, self._archive, new.observed_at, grew=bool(new.incidents))
             return new_revision, evicted
 
         return self._write_mesh(change)
@@ -172,19 +187,19 @@ class LocalStore:
             row = db.execute(
                 "SELECT sequence, digest, verdict FROM snapshots WHERE mesh = ? AND observed_at = ? "
                 "ORDER BY sequence DESC LIMIT 1",
-                (mesh, _microseconds(observed_at)),
+                (mesh, microseconds(observed_at)),
             ).fetchone()
         if row is None:
             return None
         sequence, digest, verdict = row
         with self._setting_aside_damage(mesh):
             return StoredVerdict(
-                digest, tables.unseal_verdict(mesh, sequence, _microseconds(observed_at), digest, verdict)
+                digest, tables.unseal_verdict(mesh, sequence, microseconds(observed_at), digest, verdict)
             )
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         check_mesh_name(mesh)
-        after = _BEGINNING if since is None else _microseconds(since)
+        after = _BEGINNING if since is None else microseconds(since)
         with self._read() as db:
             rows = db.execute(
                 "SELECT sequence, observed_at, digest, verdict FROM snapshots WHERE mesh = ? AND observed_at > ? "
@@ -207,6 +222,21 @@ class LocalStore:
         with self._setting_aside_damage(mesh), self._noticing_gone(), closing(self._connect()) as db:
             rows = db.execute("SELECT sequence, snapshot FROM snapshots WHERE mesh = ? ORDER BY sequence", (mesh,))
             yield from (tables.unseal_snapshot(mesh, sequence, snapshot) for sequence, snapshot in rows)
+
+    def open_incidents(self, mesh: str) -> dict[str, int]:
+        check_mesh_name(mesh)
+        with self._read() as db:
+            return incident_table.read_open(db, mesh)
+
+    def incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
+        check_mesh_name(mesh)
+        with self._read() as db:
+            return incident_table.read_some(db, mesh, wanted)
+
+    def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
+        check_mesh_name(mesh)
+        with self._read() as db:
+            return incident_table.read_one(db, mesh, incident)
 
     def meshes(self) -> list[MeshSummary]:
         with self._read() as db:
@@ -665,9 +695,5 @@ def _conflict(mesh: str, what: str, revision: int | None, stored_sequence: int, 
     )
 
 
-def _microseconds(instant: datetime) -> int:
-    return (instant - _EPOCH) // timedelta(microseconds=1)
-
-
-def _time(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+def _time(at: int | None) -> datetime | None:
+    return None if at is None else time_of(at)

@@ -3,12 +3,14 @@
 import sqlite3
 import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from serve_app.errors import CorruptState
 from serve_app.stores.seal import seal, unseal
 
-LAYOUT = 2  # PRAGMA user_version; 2 seals every blob
+LAYOUT = 3  # PRAGMA user_version; 2 seals every blob, 3 adds the archive of incidents
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TABLES = """
 CREATE TABLE clock (revision INTEGER NOT NULL);
 CREATE TABLE meshes (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL, state BLOB NOT NULL);
@@ -22,10 +24,18 @@ CREATE TABLE meshes_aside (mesh TEXT PRIMARY KEY, why TEXT, at INTEGER, revision
 CREATE TABLE snapshots_aside (
     mesh TEXT, sequence INTEGER, observed_at INTEGER, digest TEXT, verdict BLOB, snapshot BLOB);
 """
+_ARCHIVE = """
+CREATE TABLE incidents (
+    mesh TEXT NOT NULL, id TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER, sequence INTEGER NOT NULL,
+    severity INTEGER NOT NULL, kind TEXT NOT NULL, suspects TEXT NOT NULL, services TEXT NOT NULL,
+    bytes INTEGER NOT NULL, document BLOB NOT NULL, details BLOB NOT NULL, PRIMARY KEY (mesh, id));
+CREATE INDEX incidents_by_time ON incidents (mesh, since, id);
+CREATE INDEX incidents_by_end ON incidents (mesh, until, severity, since, bytes);
+"""
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Create the tables in a new file, or migrate the previous layout, in one transaction.
+    """Create the tables in a new file, or migrate an earlier layout, in one transaction.
 
     Raises:
         CorruptState: this version does not know the layout.
@@ -37,18 +47,30 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
             db.execute("SELECT revision FROM clock").fetchone()
             return
         if layout == 0:
-            _run(db, _TABLES + _ASIDE)
+            _run(db, _TABLES + _ASIDE + _ARCHIVE)
             # Starting from the time keeps a new file from repeating revisions of the file before it.
             db.execute("INSERT INTO clock VALUES (?)", (time.time_ns() // 1000,))
         elif layout == 1:
-            _run(db, _ASIDE)
+            _run(db, _ASIDE + _ARCHIVE)
             _seal_all(db)
+        elif layout == 2:
+            _run(db, _ARCHIVE)
         else:
             raise CorruptState(
                 f"state store {path}: expected layout {LAYOUT}, came {layout}; it was written by another version of "
                 "tagae: use that version or another directory"
             )
         db.execute(f"PRAGMA user_version = {LAYOUT}")
+
+
+def microseconds(instant: datetime) -> int:
+    """A time as it is stored: µs since 1970."""
+    return (instant - _EPOCH) // timedelta(microseconds=1)
+
+
+def time_of(stored: int) -> datetime:
+    """Inverse of :func:`microseconds`."""
+    return _EPOCH + timedelta(microseconds=stored)
 
 
 def seal_state(mesh: str, revision: int, sequence: int, state: bytes) -> bytes:
@@ -107,7 +129,8 @@ def verify(db: sqlite3.Connection, mesh: str) -> None:
 
 
 def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
-    """Move the rows of a mesh aside. Replaces what was set aside before, so that the file stays bounded."""
+    """Move the rows of a mesh aside; its archive stays. Replaces what was set aside before, so that the file stays
+    bounded."""
     for table in ("meshes", "snapshots"):
         db.execute(f"DELETE FROM {table}_aside WHERE mesh = ?", (mesh,))
     db.execute(
@@ -120,8 +143,8 @@ def set_aside(db: sqlite3.Connection, mesh: str, why: str) -> None:
 
 
 def delete(db: sqlite3.Connection, mesh: str) -> bool:
-    """Delete the rows of a mesh, including those set aside. Returns False if it was not stored."""
-    for table in ("snapshots", "snapshots_aside", "meshes_aside"):
+    """Delete the rows of a mesh, including its archive and those set aside. Returns False if it was not stored."""
+    for table in ("snapshots", "snapshots_aside", "meshes_aside", "incidents"):
         db.execute(f"DELETE FROM {table} WHERE mesh = ?", (mesh,))
     return db.execute("DELETE FROM meshes WHERE mesh = ?", (mesh,)).rowcount > 0
 
@@ -155,9 +178,9 @@ def _copy_mesh(old: sqlite3.Connection, new: sqlite3.Connection, mesh: str) -> b
         verify(old, mesh)
         new.execute("BEGIN")
         with new:
-            for table, values in (("meshes", "?, ?, ?, ?"), ("snapshots", "?, ?, ?, ?, ?, ?")):
+            for table, columns in (("meshes", 4), ("snapshots", 6), ("incidents", 12)):
                 rows = old.execute(f"SELECT * FROM {table} WHERE mesh = ?", (mesh,))
-                new.executemany(f"INSERT INTO {table} VALUES ({values})", rows)
+                new.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})", rows)
     except (CorruptState, sqlite3.DatabaseError, TypeError):
         return False
     return True

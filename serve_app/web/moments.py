@@ -16,9 +16,11 @@ class Moment:
         deviations: anomaly scores of its services and calls.
         verdict: on the snapshot.
         seconds: from snapshot to verdict, without decoding and storing; None if not recorded.
+        of_mesh: numbers of services and calls of the whole mesh; None: the snapshot has all of them.
     """
 
     snapshot: MeshSnapshot
     deviations: Deviations
     verdict: VerdictDocument
     seconds: float | None = None
+    of_mesh: tuple[int, int] | None = None

@@ -55,7 +55,11 @@ def test_the_newest_verdict_can_be_read_again(service: Service) -> None:
     verdicts = [push(service, "read", snapshot) for snapshot in record_simulation(SMALL, 3)]
     assert service.http.get("/v1/meshes/read/verdict").json() == verdicts[-1]
     incidents = service.http.get("/v1/meshes/read/incidents").json()
-    assert incidents == {"observed_at": verdicts[-1]["observed_at"], "incidents": verdicts[-1]["incidents"]}
+    assert incidents == {
+        "observed_at": verdicts[-1]["observed_at"],
+        "incidents": verdicts[-1]["incidents"],
+        "next": None,
+    }
     row = next(m for m in service.http.get("/v1/meshes").json() if m["mesh"] == "read")
     assert row.pop("age_seconds") >= 0
     assert row == {

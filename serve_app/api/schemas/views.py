@@ -6,7 +6,6 @@ from pydantic import Field
 
 from serve_app.api.schemas.base import Deviation, Document, Instant, ServiceKey
 from serve_app.api.schemas.snapshot import CallDocument, ServiceDocument
-from serve_app.api.schemas.verdict import IncidentDocument
 
 
 class PartDocument(Document):
@@ -112,13 +111,6 @@ class SourceDocument(Document):
     stale_seconds: float = Field(0.0, ge=0, description="age of the oldest values used in place of a failed query")
     masked: list[str] = Field([], description="queries without a result in the newest snapshot")
     problem: str = Field("", description="of the newest poll; empty if there is none")
-
-
-class IncidentsDocument(Document):
-    """The open incidents of a mesh as of its newest snapshot."""
-
-    observed_at: Instant
-    incidents: list[IncidentDocument] = Field(description="notices last; empty if there is none")
 
 
 class LoadCurve(Document):

@@ -55,13 +55,21 @@ class ReadTools:
         """
         return fit(self._read(mesh, "verdict", at=at))
 
-    def incidents(self, mesh: str) -> list[str]:
+    def incidents(
+        self,
+        mesh: str,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        service: AskedService | None = None,
+    ) -> list[str]:
         """List the incidents of a mesh that are open now: since when, severity, suspects with reasons, affected
-        services, planned changes and Kubernetes events nearby.
+        services, planned changes and Kubernetes events nearby, and whether similar ones were seen before.
 
-        The severity `notice` raises no alert: a resource becomes short, but users do not suffer yet.
+        With `since` or `until`, list all incidents of that period, the newest first; incidents are kept for 90 days by
+        default. `service` leaves out incidents that do not involve it. The severity `notice` raises no alert: a
+        resource becomes short, but users do not suffer yet.
         """
-        return fit(self._read(mesh, "incidents"))
+        return fit(self._read(mesh, "incidents", since=since, until=until, service=service))
 
     def timeline(self, mesh: str, since: Instant | None = None) -> list[str]:
         """Get the kept verdicts of a mesh in columns, oldest first: times, statuses, scores, probabilities. It also

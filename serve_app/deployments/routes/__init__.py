@@ -1,5 +1,14 @@
 """The routes of the HTTP interface, a file for each subject. ``ROUTERS`` has them all."""
 
-from serve_app.deployments.routes import actions, health, login, otlp, page, snapshots, views
+from serve_app.deployments.routes import actions, health, incidents, login, otlp, page, snapshots, views
 
-ROUTERS = (snapshots.router, otlp.router, views.router, actions.router, health.router, login.router, page.router)
+ROUTERS = (
+    snapshots.router,
+    otlp.router,
+    views.router,
+    incidents.router,
+    actions.router,
+    health.router,
+    login.router,
+    page.router,
+)

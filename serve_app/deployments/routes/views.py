@@ -1,4 +1,4 @@
-"""Routes that read: verdicts, graph, plan, incidents, history of the mesh, the model."""
+"""Routes that read: verdicts, graph, plan, history of the mesh, the model."""
 
 import asyncio
 import time
@@ -9,13 +9,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from model.verdict import Status
-from serve_app.alerts.annotations import AlertLinks
 from serve_app.api.codec import unpack_snapshot
-from serve_app.api.schemas.base import AskedService, Id, Instant, Text
+from serve_app.api.schemas.base import AskedService, Instant, Text
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
     GraphDocument,
-    IncidentsDocument,
     MeshDocument,
     ModelDocument,
     PlanDocument,
@@ -28,19 +26,16 @@ from serve_app.deployments.access_control import principal_of
 from serve_app.deployments.health import PROBE_SECONDS
 from serve_app.deployments.http import MeshName
 from serve_app.deployments.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
-from serve_app.deployments.routes.responses import describe_text, file_response, json_response
-from serve_app.errors import InvalidParameter, ServeError, UnknownIncident, UnknownInstant
+from serve_app.deployments.routes.responses import file_response, json_response
+from serve_app.errors import InvalidParameter, ServeError, UnknownInstant
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
-from serve_app.web.assets import HEADERS, File
+from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
-from serve_app.web.formats import ReportFormat
 
-HTML, MARKDOWN = "text/html", "text/markdown"
 MOST_VERDICTS = 1000  # of one answer
 MOST_EXPANDED = 50  # namespaces of a map
-REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 
 router = APIRouter()
 
@@ -84,13 +79,6 @@ async def plan(
 async def graph(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
     """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is."""
     return json_response(await asyncio.to_thread(_graph, await backend.ask(backend.session_of(mesh).graph, mesh, at)))
-
-
-@router.get("/v1/meshes/{mesh}/incidents", responses=errors_of_mesh())
-async def incidents(mesh: MeshName, backend: UseBackend) -> IncidentsDocument:
-    """The incidents that are open in the newest verdict."""
-    newest = VerdictDocument.model_validate_json(await backend.ask(backend.session_of(mesh).verdict, mesh))
-    return IncidentsDocument(observed_at=newest.observed_at, incidents=newest.incidents)
 
 
 @router.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=errors_of_mesh())
@@ -146,25 +134,6 @@ async def comparison(
     """The differences between two periods of the kept time, largest first."""
     first, second = (first_from, first_to), (second_from, second_to)
     return json_response(await backend.ask(backend.session_of(mesh).comparison, mesh, first, second))
-
-
-@router.get(
-    "/v1/meshes/{mesh}/report",
-    response_class=Response,
-    responses={**describe_text(HTML, MARKDOWN), **errors_of_mesh(UnknownIncident)},
-)
-async def report(
-    mesh: MeshName,
-    backend: UseBackend,
-    incident: Annotated[Id | None, Query(description="id; by default the most severe")] = None,
-    format: Annotated[ReportFormat, Query(description="a page, or text for a post-mortem")] = ReportFormat.HTML,
-) -> Response:
-    """A report on an incident of the kept time, as one file. In Markdown it also has the feedback and links."""
-    links = AlertLinks.from_settings(backend.settings.notify)
-    text = await backend.ask(backend.session_of(mesh).report, mesh, incident, format, links)
-    if format is ReportFormat.HTML:
-        return Response(text, media_type=HTML, headers=HEADERS | REPORT_POLICY)
-    return Response(text, media_type=MARKDOWN, headers=HEADERS)
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.documented(InvalidParameter, *BUSY))

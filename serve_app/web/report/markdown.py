@@ -24,6 +24,7 @@ def markdown_report(
     moments: Sequence[Moment],
     incident: str | None = None,
     *,
+    seen_before: str = "",
     feedback: Sequence[KeptFeedbackDocument] = (),
     links: Links | None = None,
     made_at: datetime | None = None,
@@ -34,6 +35,7 @@ def markdown_report(
         mesh: its name.
         moments: snapshots around the incident, oldest first.
         incident: its id; None: the worst of those that were open last.
+        seen_before: earlier incidents that resemble it, in words.
         feedback: on the mesh; other incidents are ignored.
         links: returns the URLs about an incident.
         made_at: time of the report; None: now.
@@ -45,6 +47,7 @@ def markdown_report(
     parts = [
         f"# {_plain(case.incident.headline or case.first or 'No single suspect')}",
         _table(("", ""), _summary(case)),
+        *([f"{_plain(seen_before)}."] if seen_before else []),
         "## Timeline (UTC)",
         _table(("time", "what happened"), ((f"{step.at:%Y-%m-%d %H:%M:%S}", step.text) for step in course(case))),
         "## Likely causes",

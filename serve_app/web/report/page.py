@@ -16,7 +16,12 @@ from serve_app.web.report.timeline import PHONE, timeline
 
 
 def report(
-    mesh: str, moments: Sequence[Moment], incident: str | None = None, *, made_at: datetime | None = None
+    mesh: str,
+    moments: Sequence[Moment],
+    incident: str | None = None,
+    *,
+    seen_before: str = "",
+    made_at: datetime | None = None,
 ) -> str:
     """Return the report on an incident as HTML, with the suspects at its highest score.
 
@@ -24,6 +29,7 @@ def report(
         mesh: its name.
         moments: snapshots around the incident, oldest first.
         incident: its id; None: the worst of those that were open last.
+        seen_before: earlier incidents that resemble it, in words.
         made_at: time of the report; None: now.
 
     Raises:
@@ -31,7 +37,7 @@ def report(
     """
     case = find(mesh, moments, incident)
     body = (
-        f"{_head(case)}<h2>Spread</h2>{_figure(graph(case), narrow_graph(case), _graph_caption())}"
+        f"{_head(case, seen_before)}<h2>Spread</h2>{_figure(graph(case), narrow_graph(case), _graph_caption())}"
         f"<h2>Timeline</h2>{_figure(timeline(case), timeline(case, PHONE), _TIMELINE_CAPTION)}"
         f"<h2>Likely causes</h2>{_as_of(case)}{suspects(case)}{_affected(case)}"
         f"<h2>About this report</h2>{_about(case, made_at or datetime.now(UTC))}"
@@ -39,7 +45,7 @@ def report(
     return document(f"{case.first or 'Incident'} · {mesh} · {case.incident.since:%Y-%m-%d %H:%M} UTC", body, STYLE)
 
 
-def _head(case: ReportedIncident) -> str:
+def _head(case: ReportedIncident, seen_before: str) -> str:
     """The summary at the top."""
     incident = case.incident
     tiles = (
@@ -53,7 +59,8 @@ def _head(case: ReportedIncident) -> str:
         f'<header class="{escape(incident.severity)}"><p class="kicker"><strong>{escape(incident.severity)}</strong> '
         f"{'in' if incident.is_notice else 'incident of'} mesh {escape(case.mesh)}</p>"
         f"<h1>{escape(incident.headline or case.first or 'No single suspect')}</h1>"
-        f"<p>{escape(sentences.spread(case))}</p><dl>{cells}</dl>{_planned(case)}</header>"
+        f"<p>{escape(sentences.spread(case))}</p><dl>{cells}</dl>{_planned(case)}"
+        f"{f'<p>{escape(seen_before)}.</p>' if seen_before else ''}</header>"
     )
 
 

@@ -43,9 +43,10 @@ def spread(case: ReportedIncident) -> str:
 def facts(case: ReportedIncident) -> list[tuple[str, str]]:
     """The data and the model behind the report: names and values."""
     verdict, first, last = case.worst.verdict, case.moments[0].verdict, case.moments[-1].verdict
+    services, calls = case.worst.of_mesh or (case.worst.snapshot.num_nodes, case.worst.snapshot.num_edges)
     missing = ", ".join(map(str, verdict.missing_parts)) or "none"
     return [
-        ("mesh", f"{case.mesh}, {case.worst.snapshot.num_nodes:,} services, {case.worst.snapshot.num_edges:,} calls"),
+        ("mesh", f"{case.mesh}, {services:,} services, {calls:,} calls"),
         ("incident", case.incident.id),
         (
             "data",

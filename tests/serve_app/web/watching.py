@@ -14,6 +14,7 @@ from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite import LocalStore
+from serve_app.web.incidents import IncidentViews
 from serve_app.web.queries import Viewing
 
 SECONDS = 0.0123  # recorded duration of a verdict
@@ -23,9 +24,11 @@ class Watched:
     """A store in a folder, and the views of it."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.store = LocalStore(path)
         self.meshes = MeshRepository(self.store, MeshCache(2**28))
         self.viewing = Viewing(self.meshes)
+        self.incidents = IncidentViews(self.meshes)
         self._checkpoint = load()
 
     def see(self, mesh: str, snapshots: Iterable[MeshSnapshot], window: int = 120) -> list[dict[str, Any]]:
@@ -33,12 +36,14 @@ class Watched:
         options, known, verdicts = Options(window_size=window), self.meshes.get(mesh), []
         for snapshot in snapshots:
             step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options)
-            document = encode_verdict(step.verdict).model_dump_json().encode()
+            verdict = encode_verdict(step.verdict)
+            document = verdict.model_dump_json().encode()
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
-            known = self.meshes.append(
-                mesh, CachedMesh(step.mesh, known.revision), snapshot, pack_snapshot(snapshot), record, keep=window
-            )
+            entry = CachedMesh(step.mesh, known.revision)
+            incidents = self.meshes.update_archive(mesh, verdict, record, entry, window)
+            packed = pack_snapshot(snapshot)
+            known = self.meshes.append(mesh, entry, snapshot, packed, record, keep=window, incidents=incidents)
             self.meshes.cache(mesh, known)
             verdicts.append(msgspec.json.decode(document))
         return verdicts

@@ -1,0 +1,57 @@
+"""Documents of incidents, open and archived."""
+
+from pydantic import Field
+
+from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.base import Document, Instant
+from serve_app.api.schemas.verdict import IncidentDocument
+
+
+class SeenBeforeDocument(Document):
+    """Earlier incidents in the archive that resemble an incident: the same first suspect and kind, or mostly the same
+    likely suspects."""
+
+    times: int = Field(ge=1, description="how many")
+    last: Instant = Field(description="when the newest of them began")
+    incidents: list[str] = Field(description="ids of the newest of them, at most five, the newest first")
+    text: str = Field(description="the same in words", examples=["Seen before: 3 times, last on Tue 17 Nov 14:05 UTC"])
+
+
+class ArchivedIncidentDocument(IncidentDocument):
+    """An incident at its highest score, with its course."""
+
+    opened_at: Instant | None = Field(None, description="snapshot of the first verdict with it; null: not archived")
+    strongest_at: Instant | None = Field(None, description="snapshot of its highest score; null: not archived")
+    until: Instant | None = Field(None, description="first snapshot without it; null: it is open")
+    feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")
+    seen_before: SeenBeforeDocument | None = Field(
+        None, description="incidents before it that resemble it; null: none, or the list is of a period"
+    )
+
+
+class IncidentsDocument(Document):
+    """Incidents of a mesh: those open in its newest snapshot, or those of a period."""
+
+    observed_at: Instant = Field(description="time of the newest snapshot")
+    incidents: list[ArchivedIncidentDocument] = Field(
+        description="open ones: notices last; of a period: the newest first; empty if there is none"
+    )
+    next: str | None = Field(None, description="`cursor` of the next page; null: this is the last one")
+
+
+class IncidentScores(Document):
+    """Scores around an incident in columns, oldest first; thinned out if it took long."""
+
+    observed_at: list[Instant]
+    mesh_score: list[float] = Field(description="anomaly score of the mesh (log10)")
+    threshold: list[float | None]
+    score: list[float | None] = Field(description="anomaly score of the incident; null: it was not open")
+
+
+class IncidentDetailDocument(ArchivedIncidentDocument):
+    """An incident at its highest score, with the scores of its time."""
+
+    mesh_services: int = Field(ge=0, description="services of the whole mesh at its highest score")
+    mesh_calls: int = Field(ge=0, description="calls of the whole mesh")
+    probability: float = Field(ge=0, le=1, description="of the verdict at its highest score")
+    scores: IncidentScores

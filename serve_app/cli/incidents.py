@@ -1,0 +1,130 @@
+"""``tagae incidents``: lists the incidents of a mesh that a running service keeps."""
+
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from serve_app.cli.console import stderr_console
+from serve_app.cli.mesh_options import parse_time
+
+if TYPE_CHECKING:
+    from serve_app.api.client import Client
+    from serve_app.api.schemas.incidents import ArchivedIncidentDocument
+    from serve_app.api.schemas.views import MeshDocument
+
+PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
+_AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
+_HOURS = {"d": 24, "h": 1}
+
+
+def incidents(
+    url: Annotated[str, typer.Option(help="URL of the running service.")] = "http://127.0.0.1:8000",
+    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The mesh; needed if there are several.")] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Start: a time, UTC, or days or hours before the newest snapshot, such as 30d or 12h."
+        ),
+    ] = "7d",
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End, in the same form. Default: the newest snapshot.")
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only incidents of this service (namespace/name).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each incident.")] = False,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """List the incidents of a mesh, the newest first: open ones, and those in the archive of a running service.
+
+    \b
+    Example:
+      tagae incidents
+      tagae incidents --mesh shop --since 30d --service shop/cart
+      tagae incidents --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
+    """
+    from serve_app.api.client import Client
+
+    token = read_token(token_file)
+    with Client(url, token=token, ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+        chosen = _select_mesh(client, mesh)
+        begin = _parse(since, chosen.observed_at, "--since")
+        end = None if until is None else _parse(until, chosen.observed_at, "--until")
+        if end is not None and end <= begin:
+            raise typer.BadParameter(
+                f"expected a time after --since, {begin:%Y-%m-%d %H:%M} UTC, came {end:%Y-%m-%d %H:%M} UTC",
+                param_hint="--until",
+            )
+        found = client.incidents(chosen.mesh, since=begin, until=end, service=service)
+        if as_json:
+            for incident in found:
+                typer.echo(incident.model_dump_json())
+        else:
+            _show(list(found), chosen.mesh, begin, service)
+
+
+def _select_mesh(client: "Client", name: str | None) -> "MeshDocument":
+    """The mesh of this name; without a name, the only one."""
+    meshes = client.meshes()
+    names = ", ".join(one.mesh for one in meshes) or "none"
+    found = [one for one in meshes if name in (None, one.mesh)]
+    if len(found) != 1:
+        expected = "a name, since there are several meshes" if name is None and found else "one of the meshes"
+        raise typer.BadParameter(f"expected {expected} ({names}), came {name or 'none'}", param_hint="--mesh")
+    return found[0]
+
+
+def _parse(text: str, newest: datetime | None, option: str) -> datetime:
+    """A time, or a time before the newest snapshot."""
+    ago = _AGO.fullmatch(text)
+    if ago is None:
+        return parse_time(text)
+    if newest is None:
+        raise typer.BadParameter("expected a time, since the mesh has no snapshot yet", param_hint=option)
+    return newest - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
+
+
+def _show(found: "list[ArchivedIncidentDocument]", mesh: str, since: datetime, service: str | None) -> None:
+    """Print a table on stdout, and how many there are on stderr."""
+    of = f"mesh {mesh} since {since:%Y-%m-%d %H:%M} UTC" + (f" with {service}" if service else "")
+    if not found:
+        stderr_console().print(f"no incidents of {escape(of)}; try an earlier --since", soft_wrap=True)
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("since (UTC)", "lasted", "severity", "kind", "alert after", "feedback", "what"):
+        table.add_column(name, no_wrap=name == "since (UTC)", overflow="fold")
+    for incident in found:
+        table.add_row(*map(escape, _row(incident)))
+    Console(highlight=False).print(table)
+    stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
+
+
+def _row(incident: "ArchivedIncidentDocument") -> tuple[str, ...]:
+    from serve_app.web.report.sentences import span
+
+    headline = incident.headline or ", ".join(one.service for one in incident.suspects[:1]) or "no single suspect"
+    return (
+        f"{incident.since:%Y-%m-%d %H:%M}",
+        "open" if incident.until is None else span(incident.until - incident.since),
+        incident.severity,
+        incident.kind.replace("_", " "),
+        "" if incident.opened_at is None else span(incident.opened_at - incident.since),
+        _feedback(incident),
+        f"{headline}\n{incident.id}",
+    )
+
+
+def _feedback(incident: "ArchivedIncidentDocument") -> str:
+    given = incident.feedback
+    if given is None:
+        return ""
+    if not given.was_incident:
+        return "false alarm"
+    return f"confirmed: {given.culprit}" if given.culprit else "confirmed"

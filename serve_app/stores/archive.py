@@ -1,0 +1,339 @@
+"""The archive of incidents: what is kept of an incident, and when it is written.
+
+An incident is kept at its highest score, with the part of the mesh around it: its suspects, affected services and their
+neighbours. Of this part the archive has the snapshots and scores from shortly before the incident to its end.
+
+The stored window already has all of this while the incident is young. So the archive is written only when an incident
+opens, when it ends, and a few times per window in between. A process that is killed in between loses nothing.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from model.incidents.tracking import LIKELY_SHARE
+from model.snapshot import BoolArray, IntArray, MeshSnapshot
+from model.verdict import Severity
+from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument
+from serve_app.api.schemas.verdict import SuspectDocument, VerdictDocument
+from serve_app.api.views import Deviations
+from serve_app.stores.base import ArchivedIncident
+from serve_app.stores.record import Record, StoredSnapshot
+
+WRITES_PER_WINDOW = 4  # of an incident that stays open
+BEFORE = 40  # snapshots kept before an incident
+MOST_MOMENTS = 80  # snapshots kept in all
+MOST_SUSPECTS, MOST_TOUCHED, MOST_NEIGHBOURS, MOST_CALLS = 5, 60, 20, 300  # kept of the part around an incident
+MOST_DETAIL_BYTES = 256 * 2**10  # of one incident; beyond, snapshots are left out
+LEVEL = 6  # of zlib
+ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
+SEVERITIES = [severity.value for severity in Severity]  # by rank
+_LENGTH = 4  # bytes
+
+
+class KeptSnapshot(NamedTuple):
+    """A snapshot, the packed deviations of its services and calls, and its verdict as a plain object."""
+
+    snapshot: MeshSnapshot
+    deviations: bytes
+    verdict: dict[str, Any]
+
+
+def match(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[KeptSnapshot]:
+    """Return the records of snapshots of the window, with their snapshots, in order."""
+    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
+    read = ((record, json.loads(record.document)) for record in records)
+    found = (
+        (snapshots.get(datetime.fromisoformat(verdict["observed_at"])), record, verdict) for record, verdict in read
+    )
+    return [
+        KeptSnapshot(snapshot, record.deviations, verdict)
+        for snapshot, record, verdict in found
+        if snapshot is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The part of a mesh around an incident, over time.
+
+    Attributes:
+        services, calls: numbers of the whole mesh, at the highest score.
+        gone: suspects and affected services that had disappeared then.
+        moments: snapshots of the part with their verdicts, oldest first. The verdicts have no other incident, and only
+            the one at the highest score has all of this one.
+    """
+
+    services: int
+    calls: int
+    gone: tuple[str, ...]
+    moments: tuple[StoredSnapshot, ...]
+
+    def pack(self) -> bytes:
+        """Compress to bytes."""
+        head = json.dumps({"services": self.services, "calls": self.calls, "gone": self.gone}).encode()
+        parts = [part for one in self.moments for part in (one.snapshot, one.deviations, one.verdict)]
+        return zlib.compress(b"".join(len(part).to_bytes(_LENGTH, "big") + part for part in (head, *parts)), LEVEL)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Inverse of :meth:`pack`."""
+        framed, parts, at = zlib.decompress(packed), [], 0
+        while at < len(framed):
+            end = at + _LENGTH + int.from_bytes(framed[at : at + _LENGTH], "big")
+            parts.append(framed[at + _LENGTH : end])
+            at = end
+        head = json.loads(parts[0])
+        moments = tuple(StoredSnapshot(*parts[i : i + 3]) for i in range(1, len(parts), 3))
+        return cls(head["services"], head["calls"], tuple(head["gone"]), moments)
+
+    def read(self) -> list[KeptSnapshot]:
+        """The moments, unpacked."""
+        return [
+            KeptSnapshot(unpack_snapshot(one.snapshot), one.deviations, json.loads(one.verdict)) for one in self.moments
+        ]
+
+
+def pack_document(document: ArchivedIncidentDocument) -> bytes:
+    """Compress a document for the archive."""
+    return zlib.compress(document.model_dump_json().encode(), LEVEL)
+
+
+def unpack_document(packed: bytes) -> ArchivedIncidentDocument:
+    """Inverse of :func:`pack_document`."""
+    return ArchivedIncidentDocument.model_validate_json(zlib.decompress(packed))
+
+
+def likely_suspects(suspects: Sequence[SuspectDocument]) -> tuple[str, ...]:
+    """The suspects with a considerable share of the score, best first; at least the first one."""
+    total = sum(one.score for one in suspects)
+    return tuple(one.service for i, one in enumerate(suspects) if i == 0 or one.score >= LIKELY_SHARE * total)
+
+
+def due(verdict: VerdictDocument, archived: Mapping[str, int], window_size: int) -> list[str]:
+    """Return the ids of the incidents to write with a verdict: new and ended ones, and open ones now and then.
+
+    Args:
+        verdict: the newest one.
+        archived: incidents that are open in the archive, with the sequence at which they were written.
+        window_size: number of snapshots that the store keeps.
+    """
+    found = {incident.id for incident in verdict.incidents}
+    pause = max(1, window_size // WRITES_PER_WINDOW)
+    fresh = {name for name, written in archived.items() if 0 <= verdict.sequence - written < pause}
+    return [*sorted(found - fresh), *sorted(archived.keys() - found)]
+
+
+def archive(
+    incident: str, scored: Sequence[KeptSnapshot], sequence: int, before: ArchivedIncident | None
+) -> ArchivedIncident | None:
+    """Return what the archive has of an incident after the newest snapshot; None if nothing is known of it.
+
+    Args:
+        incident: its id.
+        scored: the kept snapshots with their verdicts, oldest first, at least one.
+        sequence: of the newest snapshot.
+        before: what the archive had of it; None: nothing.
+    """
+    window = [_Seen.of(one, incident) for one in scored]
+    if all(one.incident is None for one in window):
+        return None if before is None else _end(before, sequence, window[-1].at)
+    old, opened_at = Details(0, 0, (), ()), None
+    if before is not None:
+        old, opened_at = Details.unpack(before.details), unpack_document(before.document).opened_at
+    earlier = [_Seen.of(one, incident) for one in old.read()]
+    seen = [*(one for one in earlier if one.at < window[0].at), *window]
+    rows = [i for i, one in enumerate(seen) if one.incident is not None]
+    worst = max((seen[i] for i in rows), key=lambda one: one.score)
+    after = seen[rows[-1] + 1].at if rows[-1] + 1 < len(seen) else None
+    document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after)
+    size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _gone(worst)
+    if worst.at < window[0].at:
+        size, gone = (old.services, old.calls), old.gone
+    moments = _Part(worst, seen).cut(seen[max(0, rows[0] - BEFORE) : rows[-1] + 2])
+    return ArchivedIncident(
+        incident,
+        document.since,
+        after,
+        sequence,
+        SEVERITIES.index(document.severity),
+        document.kind,
+        likely_suspects(document.suspects),
+        tuple(dict.fromkeys([*(one.service for one in document.suspects), *document.affected])),
+        pack_document(document),
+        _fit(Details(*size, gone, ()), moments, worst),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """A snapshot with its verdict.
+
+    Attributes:
+        at: its time.
+        snapshot: of the mesh, or of the part in the archive.
+        deviations: packed.
+        verdict: as a plain object.
+        incident: in the verdict; None: it was not open.
+    """
+
+    at: datetime
+    snapshot: MeshSnapshot
+    deviations: bytes
+    verdict: dict[str, Any]
+    incident: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, scored: KeptSnapshot, incident: str) -> Self:
+        found = next((one for one in scored.verdict["incidents"] if one["id"] == incident), None)
+        return cls(scored.snapshot.observed_at, *scored, found)
+
+    @property
+    def score(self) -> float:
+        return self.incident["score"] if self.incident else 0.0
+
+    @property
+    def suspects(self) -> list[str]:
+        return [one["service"] for one in self.incident["suspects"]] if self.incident else []
+
+    def shorten(self, *, whole: bool) -> bytes:
+        """The verdict with this incident alone; if not ``whole``, only with its course."""
+        incident = self.incident
+        if incident is not None and not whole:
+            incident = {**incident, "suspects": [], "affected": [], "changes": [], "events": [], "headline": ""}
+        mine = [] if incident is None else [incident]
+        suspects = incident["suspects"] if incident is not None else []
+        return json.dumps(
+            {**self.verdict, "suspects": suspects, "incidents": mine, "muted": [], "silence": None}
+        ).encode()
+
+
+class _Part:
+    """The part of a mesh around an incident.
+
+    Args:
+        worst: its highest score.
+        seen: snapshots of the incident, ``worst`` among them.
+    """
+
+    def __init__(self, worst: _Seen, seen: Sequence[_Seen]) -> None:
+        self._worst = worst
+        self._touched = _touched(worst)
+        first = next(iter(worst.suspects), None)
+        with_first = [one.snapshot for one in seen if one.at <= worst.at and first in one.snapshot.node_ids]
+        self._names = self._touched | _neighbours([worst.snapshot, *with_first[-1:]], self._touched, first)
+        self._rows: dict[tuple[str, ...], tuple[BoolArray, BoolArray]] = {}
+
+    def cut(self, seen: Iterable[_Seen]) -> list[tuple[_Seen, StoredSnapshot]]:
+        """Return snapshots, each with its share of this part; those that have none are left out."""
+        found = ((one, *self._masks(one.snapshot.node_ids)) for one in seen)
+        return [(one, self._cut(one, inside, touched)) for one, inside, touched in found if inside.any()]
+
+    def _masks(self, names: tuple[str, ...]) -> tuple[BoolArray, BoolArray]:
+        """Which services are in this part, and which of them the incident touches; snapshots share their names."""
+        if names not in self._rows:
+            inside = np.fromiter((name in self._names for name in names), bool, len(names))
+            touched = np.fromiter((name in self._touched for name in names), bool, len(names))
+            self._rows[names] = inside, touched
+        return self._rows[names]
+
+    def _cut(self, one: _Seen, inside: BoolArray, touched: BoolArray) -> StoredSnapshot:
+        snapshot = one.snapshot
+        ends = snapshot.edge_index
+        calls: IntArray = np.flatnonzero(inside[ends].all(axis=0) & touched[ends].any(axis=0))
+        if len(calls) > MOST_CALLS:
+            busiest = np.argsort(-snapshot.edge_features[calls, 0], kind="stable")[:MOST_CALLS]
+            calls = np.sort(calls[busiest])
+        services = np.flatnonzero(inside)
+        known, whole = Deviations.unpack(one.deviations, snapshot), one is self._worst
+        part = snapshot.take(services, calls)
+        changes = tuple(change for change in snapshot.changes if change.service in self._names)
+        part = replace(part, changes=changes, policies=())
+        return StoredSnapshot(
+            pack_snapshot(part if whole else _round(part)),
+            Deviations(known.services[services], known.calls[calls]).pack(),
+            one.shorten(whole=whole),
+        )
+
+
+def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
+    """Round the metrics, so that they compress to half the size."""
+    nodes, edges = (
+        (values.view(np.uint32) + np.uint32(1 << ROUNDING - 1) >> ROUNDING << ROUNDING).view(np.float32)
+        for values in (snapshot.node_features, snapshot.edge_features)
+    )
+    return replace(snapshot, node_features=nodes, edge_features=edges)
+
+
+def _touched(worst: _Seen) -> frozenset[str]:
+    """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
+    ones."""
+    assert worst.incident is not None
+    leading = worst.incident["suspects"][:MOST_SUSPECTS]
+    ends = [reason.get(end) for one in leading for reason in one["reasons"] for end in ("source", "destination")]
+    known = Deviations.unpack(worst.deviations, worst.snapshot)
+    scores = dict(zip(worst.snapshot.node_ids, np.nan_to_num(known.services).tolist(), strict=True))
+    affected = sorted(worst.incident["affected"], key=lambda name: -scores.get(name, 0.0))
+    names = dict.fromkeys([*worst.suspects[:MOST_SUSPECTS], *filter(None, ends), *affected])
+    return frozenset(list(names)[:MOST_TOUCHED])
+
+
+def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], first: str | None) -> frozenset[str]:
+    """The callers and callees of touched services: of the first suspect, then those with the most requests."""
+    order: dict[str, tuple[bool, float]] = {}
+    for snapshot in snapshots:
+        names = snapshot.node_ids
+        inside = np.fromiter((name in touched for name in names), bool, len(names))
+        for e in np.flatnonzero(inside[snapshot.edge_index].sum(axis=0) == 1).tolist():
+            one, other = (names[i] for i in snapshot.edge_index[:, e].tolist())
+            mine, neighbour = (one, other) if one in touched else (other, one)
+            key = mine != first, -float(snapshot.edge_features[e, 0])
+            order[neighbour] = min(order.get(neighbour, key), key)
+    return frozenset(sorted(order, key=lambda name: (order[name], name))[:MOST_NEIGHBOURS])
+
+
+def _gone(worst: _Seen) -> tuple[str, ...]:
+    """The services of an incident that its strongest snapshot does not have."""
+    assert worst.incident is not None
+    return tuple(sorted({*worst.suspects, *worst.incident["affected"]} - {*worst.snapshot.node_ids}))
+
+
+def _document(worst: _Seen, last: _Seen, opened_at: datetime, until: datetime | None) -> ArchivedIncidentDocument:
+    """The incident at its highest score, with what it collected up to the last snapshot with it."""
+    assert worst.incident is not None
+    assert last.incident is not None
+    collected = {name: last.incident.get(name, []) for name in ("severity", "changes", "events")}
+    times = {"opened_at": opened_at, "strongest_at": worst.at, "until": until}
+    recovering = until is None and last.incident.get("recovering", False)
+    return ArchivedIncidentDocument.model_validate({**worst.incident, **collected, **times, "recovering": recovering})
+
+
+def _end(before: ArchivedIncident, sequence: int, at: datetime) -> ArchivedIncident:
+    """An incident of which the window has nothing left: it ends now."""
+    ended = unpack_document(before.document).model_copy(update={"until": at, "recovering": False})
+    return replace(before, until=at, sequence=sequence, document=pack_document(ended))
+
+
+def _fit(details: Details, moments: Sequence[tuple[_Seen, StoredSnapshot]], worst: _Seen) -> bytes:
+    """Pack details with as many of the moments as the limits allow."""
+    most = MOST_MOMENTS
+    while True:
+        packed = replace(details, moments=tuple(_thin_out(moments, worst, most))).pack()
+        if len(packed) <= MOST_DETAIL_BYTES or most <= 1:
+            return packed
+        most //= 2
+
+
+def _thin_out(moments: Sequence[tuple[_Seen, StoredSnapshot]], worst: _Seen, most: int) -> list[StoredSnapshot]:
+    """The first moment of each of ``most`` equal spans of time, and the one at the highest score."""
+    if len(moments) <= most:
+        return [stored for _, stored in moments]
+    begin, end = moments[0][0].at, moments[-1][0].at
+    spans = [int(most * ((one.at - begin) / (end - begin))) for one, _ in moments]
+    return [stored for i, (one, stored) in enumerate(moments) if i == 0 or spans[i] != spans[i - 1] or one is worst]

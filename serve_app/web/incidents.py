@@ -1,0 +1,202 @@
+"""Incidents, open and archived: lists, documents, graphs and series."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from serve_app.actions.feedback import encode_feedback
+from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.incidents import (
+    ArchivedIncidentDocument,
+    IncidentDetailDocument,
+    IncidentScores,
+    IncidentsDocument,
+    SeenBeforeDocument,
+)
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.views import Deviations, graph_document
+from serve_app.stores.archive import SEVERITIES, Details, likely_suspects, unpack_document
+from serve_app.stores.base import IncidentFilter
+from serve_app.stores.record import Record
+from serve_app.stores.repository import MeshRepository
+from serve_app.stores.tables import microseconds
+from serve_app.web.history import series
+from serve_app.web.moments import Moment
+
+MOST_SHOWN = 5  # earlier incidents that resemble one
+SAME_SUSPECTS = 0.5  # of the likely suspects of two incidents together, from which they resemble each other
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedCase:
+    """An incident with the moments around it, oldest first; all of them are of the part of the mesh around it."""
+
+    document: ArchivedIncidentDocument
+    details: Details
+    moments: tuple[Moment, ...]
+
+    @property
+    def strongest(self) -> Moment:
+        """The moment of its highest score."""
+        return next(one for one in self.moments if one.verdict.observed_at == self.document.strongest_at)
+
+
+class IncidentViews:
+    """Answers questions about the incidents of the meshes of a session.
+
+    Args:
+        meshes: repository of the session.
+    """
+
+    def __init__(self, meshes: MeshRepository) -> None:
+        self._meshes = meshes
+
+    def overview(self, mesh: str, wanted: IncidentFilter, of_period: bool) -> bytes:
+        """JSON of the incidents that match: of a period, or those that are open now.
+
+        Raises:
+            UnknownMesh: there is no such mesh.
+        """
+        stored = self._meshes.load_stored(mesh)
+        newest = VerdictDocument.model_validate_json(Record.unpack(stored.verdict).document)
+        found, following = self._past(mesh, newest, wanted) if of_period else (self._open(mesh, newest, wanted), None)
+        feedback = self._feedback(mesh)
+        given = [one.model_copy(update={"feedback": feedback.get(one.id)}) for one in found]
+        document = IncidentsDocument(observed_at=newest.observed_at, incidents=given, next=following)
+        return document.model_dump_json().encode()
+
+    def detail(self, mesh: str, incident: str) -> bytes:
+        """JSON of an incident at its highest score, with the scores of its time.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+        """
+        case = self.case(mesh, incident)
+        scores = [next((i.score for i in one.verdict.incidents), None) for one in case.moments]
+        verdicts = [one.verdict for one in case.moments]
+        document = IncidentDetailDocument(
+            **dict(case.document),
+            mesh_services=case.details.services,
+            mesh_calls=case.details.calls,
+            probability=case.strongest.verdict.probability,
+            scores=IncidentScores(
+                observed_at=[verdict.observed_at for verdict in verdicts],
+                mesh_score=[verdict.mesh_score for verdict in verdicts],
+                threshold=[verdict.threshold for verdict in verdicts],
+                score=scores,
+            ),
+        )
+        update = {
+            "feedback": self._feedback(mesh).get(incident),
+            "seen_before": self.seen_before(mesh, case.document),
+        }
+        return document.model_copy(update=update).model_dump_json().encode()
+
+    def graph(self, mesh: str, incident: str) -> bytes:
+        """JSON of the part of the mesh around an incident at its highest score. Errors as of :meth:`detail`."""
+        case = self.case(mesh, incident)
+        strongest = case.strongest
+        document = graph_document(strongest.snapshot, strongest.deviations, strongest.verdict)
+        return document.model_copy(update={"vanished": list(case.details.gone)}).model_dump_json().encode()
+
+    def series(self, mesh: str, incident: str, service: str, source: str | None) -> bytes:
+        """JSON of the metrics of a service around an incident, or of the calls from ``source`` to it.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+            InvalidParameter: the archive does not have the service.
+        """
+        return series([one.snapshot for one in self.case(mesh, incident).moments], service, source)
+
+    def moments(self, mesh: str, incident: str, kept: Sequence[Moment]) -> Sequence[Moment]:
+        """The moments to report an incident from: of the archive if it is over or its highest score is no longer kept,
+        else all that are ``kept``, so that the report of an archived incident stays the same."""
+        archived = self._archived(mesh, incident)
+        if archived is None or (archived.until is None and _is_kept(archived.strongest_at, kept)):
+            return kept
+        return self.case(mesh, incident).moments
+
+    def case(self, mesh: str, incident: str) -> ArchivedCase:
+        """An incident with the moments around it. Errors as of :meth:`detail`."""
+        archived = self._meshes.load_incident(mesh, incident)
+        details = Details.unpack(archived.details)
+        moments = tuple(
+            Moment(
+                scored.snapshot,
+                Deviations.unpack(scored.deviations, scored.snapshot),
+                VerdictDocument.model_validate(scored.verdict),
+                of_mesh=(details.services, details.calls),
+            )
+            for scored in details.read()
+        )
+        return ArchivedCase(unpack_document(archived.document), details, moments)
+
+    def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:
+        """The earlier incidents that resemble one: the same first suspect and kind, or mostly the same suspects."""
+        suspects = likely_suspects(incident.suspects)
+        near = self._meshes.load_incidents(mesh, IncidentFilter(until=incident.since, suspects=suspects))
+        same = [
+            one
+            for one in near
+            if (one.suspects[0] == suspects[0] and one.kind == incident.kind)
+            or len({*one.suspects} & {*suspects}) >= SAME_SUSPECTS * len({*one.suspects, *suspects})
+        ]
+        if not same:
+            return None
+        last = same[0].since
+        return SeenBeforeDocument(
+            times=len(same),
+            last=last,
+            incidents=[one.id for one in same[:MOST_SHOWN]],
+            text=_seen_before_text(len(same), last, incident.since),
+        )
+
+    def _open(self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter) -> list[ArchivedIncidentDocument]:
+        """The open incidents that match."""
+        found = [one for one in newest.incidents if _matches(one, wanted)][: wanted.limit]
+        documents = [_with_course(one, self._archived(mesh, one.id)) for one in found]
+        return [one.model_copy(update={"seen_before": self.seen_before(mesh, one)}) for one in documents]
+
+    def _past(
+        self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter
+    ) -> tuple[list[ArchivedIncidentDocument], str | None]:
+        """The archived incidents that match, and the cursor of the next page."""
+        rows = self._meshes.load_incidents(mesh, replace(wanted, limit=wanted.limit + 1))
+        shown = rows[: wanted.limit]
+        following = f"{microseconds(shown[-1].since)}~{shown[-1].id}" if len(rows) > len(shown) else None
+        live = {one.id: one for one in newest.incidents}
+        archived = [unpack_document(one.document) for one in shown]
+        return [_with_course(live[one.id], one) if one.id in live else one for one in archived], following
+
+    def _archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
+        archived = self._meshes.find_incident(mesh, incident)
+        return None if archived is None else unpack_document(archived.document)
+
+    def _feedback(self, mesh: str) -> dict[str, KeptFeedbackDocument]:
+        memory = self._meshes.load_state(mesh).memory
+        return {one.incident: encode_feedback(one) for one in memory.feedback}
+
+
+def _is_kept(at: datetime | None, kept: Sequence[Moment]) -> bool:
+    return at is not None and bool(kept) and at >= kept[0].verdict.observed_at
+
+
+def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
+    """Whether an open incident is one of those that are wanted, whatever the time."""
+    services = (*incident.affected, *(suspect.service for suspect in incident.suspects))
+    return (
+        wanted.kind in (None, incident.kind)
+        and wanted.severity in (None, SEVERITIES.index(incident.severity))
+        and wanted.service in (None, *services)
+    )
+
+
+def _with_course(incident: IncidentDocument, archived: ArchivedIncidentDocument | None) -> ArchivedIncidentDocument:
+    """An open incident as it is now, with its times from the archive."""
+    times = {} if archived is None else {"opened_at": archived.opened_at, "strongest_at": archived.strongest_at}
+    return ArchivedIncidentDocument(**dict(incident), **times)
+
+
+def _seen_before_text(times: int, last: datetime, now: datetime) -> str:
+    when = f"{last:%a} {last.day} {last:%b}{'' if last.year == now.year else f' {last.year}'} {last:%H:%M} UTC"
+    return f"Seen before: once, on {when}" if times == 1 else f"Seen before: {times} times, last on {when}"

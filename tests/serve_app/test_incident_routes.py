@@ -1,0 +1,95 @@
+"""Incidents over HTTP: open ones, those of a period in pages, one with its graph and series, and its report."""
+
+from typing import Any
+
+import pytest
+
+from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
+from serve_app.api.schemas.views import GraphDocument
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.web.documents import SeriesDocument
+from tests.serve_app.running import Service, failing, problem, push, record_simulation
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+SPEC = MeshSpec(services=30, seed=3)
+SNAPSHOTS = record_simulation(SPEC, 24, fault_from=16)
+MESH = "archived"
+PATH = f"/v1/meshes/{MESH}/incidents"
+START = "2025-12-01T00:00:00Z"  # before all snapshots
+
+
+@pytest.fixture(scope="module")
+def verdicts(service: Service) -> list[dict[str, Any]]:
+    """Of a mesh in which a service fails."""
+    found = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS]
+    assert found[-1]["incidents"]
+    return found
+
+
+def listed(service: Service, **parameters: object) -> IncidentsDocument:
+    response = service.http.get(PATH, params={name: str(value) for name, value in parameters.items()})
+    assert response.status_code == 200, response.text
+    return IncidentsDocument.model_validate_json(response.content)
+
+
+def test_open_incidents_and_those_of_a_period_are_listed(service: Service, verdicts: list[dict[str, Any]]) -> None:
+    newest = verdicts[-1]["incidents"]
+    now = listed(service)
+    assert [one.id for one in now.incidents] == [one["id"] for one in newest]
+    assert [one.headline for one in now.incidents] == [one["headline"] for one in newest]
+    period = listed(service, since=START)
+    assert {one.id for one in period.incidents} >= {one["id"] for one in newest}
+    assert [one.since for one in period.incidents] == sorted((one.since for one in period.incidents), reverse=True)
+    assert listed(service, until=START).incidents == []
+    first = period.incidents[0]
+    for parameters in ({"service": first.suspects[0].service}, {"kind": first.kind}, {"severity": first.severity}):
+        assert first.id in {one.id for one in listed(service, since=START, **parameters).incidents}
+    assert listed(service, since=START, service="shop/nobody").incidents == []
+
+
+@pytest.mark.usefixtures("verdicts")
+def test_pages_follow_each_other(service: Service) -> None:
+    everything, cursor, found = listed(service, since=START), None, []
+    while True:
+        page = listed(service, since=START, limit=1, **({"cursor": cursor} if cursor else {}))
+        found += [one.id for one in page.incidents]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert found == [one.id for one in everything.incidents]
+    assert everything.next is None
+
+
+def test_one_incident_has_its_scores_graph_series_and_report(service: Service, verdicts: list[dict[str, Any]]) -> None:
+    worst = verdicts[-1]["incidents"][0]
+    told = IncidentDetailDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}").content)
+    assert (told.id, told.until, told.mesh_services) == (worst["id"], None, SNAPSHOTS[-1].num_nodes)
+    assert told.score == max(score for score in told.scores.score if score is not None)
+    graph = GraphDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}/graph").content)
+    assert graph.observed_at == told.strongest_at
+    response = service.http.get(f"{PATH}/{worst['id']}/series", params={"service": failing(SPEC)})
+    assert SeriesDocument.model_validate_json(response.content).observed_at == told.scores.observed_at
+    report = service.http.get(f"/v1/meshes/{MESH}/report", params={"incident": worst["id"]})
+    assert (report.status_code, worst["id"] in report.text) == (200, True)
+
+
+@pytest.mark.usefixtures("verdicts")
+def test_an_incident_that_is_not_there_is_unknown(service: Service) -> None:
+    for path in ("nobody", "nobody/graph", "nobody/series?service=shop/cart"):
+        problem(service.http.get(f"{PATH}/{path}"), 404, "unknown-incident")
+    found = listed(service).incidents[0].id
+    missing = service.http.get(f"{PATH}/{found}/series", params={"service": "shop/nobody"})
+    problem(missing, 422, "invalid-parameter")
+    problem(service.http.get(f"{PATH}/{found}/series"), 422, "invalid-parameter")
+
+
+def test_a_deleted_mesh_has_no_incidents(service: Service) -> None:
+    for snapshot in SNAPSHOTS:
+        push(service, "dropped", snapshot)
+    found = service.http.get("/v1/meshes/dropped/incidents").json()["incidents"][0]["id"]
+    assert service.http.delete("/v1/meshes/dropped").status_code == 204
+    push(service, "dropped", SNAPSHOTS[0])
+    again = service.http.get("/v1/meshes/dropped/incidents", params={"since": START}).json()
+    assert again["incidents"] == []
+    problem(service.http.get(f"/v1/meshes/dropped/incidents/{found}"), 404, "unknown-incident")

@@ -1,0 +1,224 @@
+"""Incidents in the archive: they open as they were, whatever became of the mesh since."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.checkpoint import load
+from model.snapshot import NODE_METRICS, MeshSnapshot
+from serve_app.actions.feedback import add_feedback
+from serve_app.api.schemas.actions import FeedbackDocument
+from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
+from serve_app.api.schemas.views import GraphDocument
+from serve_app.deployments.news import News
+from serve_app.deployments.queries import Queries
+from serve_app.errors import InvalidParameter, UnknownIncident, UnknownMesh
+from serve_app.pipeline import Options
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.stores.archive import BEFORE, MOST_MOMENTS
+from serve_app.stores.base import IncidentFilter
+from serve_app.web.history import instant
+from tests.serve_app.web.watching import Watched
+
+SPEC = MeshSpec(services=40, seed=3, latent=0.1)
+MESH = "shop"
+BEGIN, END = 30, 50  # of the fault
+SHORT = 40  # a window that an incident outlives
+
+
+def culprit() -> str:
+    simulator = Simulator(SPEC)
+    able = candidates(simulator.mesh, "error_burst")
+    return simulator.node_ids[able[len(able) // 2]]
+
+
+def recording(snapshots: int, *faults: tuple[int, int]) -> list[MeshSnapshot]:
+    """A mesh in which the same service fails in these spans."""
+    events = [Fault("error_burst", culprit(), begin, end, 0.9) for begin, end in faults]
+    return list(Simulator(SPEC, events, snapshots=snapshots, mute_churn=True).snapshots())
+
+
+def later(snapshots: Sequence[MeshSnapshot], days: float) -> list[MeshSnapshot]:
+    return [replace(one, observed_at=one.observed_at + timedelta(days=days)) for one in snapshots]
+
+
+@pytest.fixture(scope="module")
+def snapshots() -> list[MeshSnapshot]:
+    return recording(70, (BEGIN, END))
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        yield kept
+
+
+def all_of(watched: Watched, **wanted: Any) -> IncidentsDocument:
+    return IncidentsDocument.model_validate_json(watched.incidents.overview(MESH, IncidentFilter(**wanted), True))
+
+
+def open_now(watched: Watched, **wanted: Any) -> IncidentsDocument:
+    return IncidentsDocument.model_validate_json(watched.incidents.overview(MESH, IncidentFilter(**wanted), False))
+
+
+def detail(watched: Watched, incident: str) -> IncidentDetailDocument:
+    return IncidentDetailDocument.model_validate_json(watched.incidents.detail(MESH, incident))
+
+
+def report(watched: Watched, incident: str) -> str:
+    """The report without the time at which it was made."""
+    queries = Queries(watched.meshes, load(), Options(), News())
+    return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(queries.report(MESH, incident)))
+
+
+def everything(watched: Watched, incident: str) -> tuple[object, ...]:
+    """All that the archive says of an incident."""
+    service = culprit()
+    return (
+        json.loads(watched.incidents.detail(MESH, incident)),
+        json.loads(watched.incidents.graph(MESH, incident)),
+        json.loads(watched.incidents.series(MESH, incident, service, None)),
+        report(watched, incident),
+    )
+
+
+def test_an_incident_of_eight_days_ago_opens_as_it_was(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
+    verdicts = watched.see(MESH, snapshots)
+    (incident,) = all_of(watched).incidents
+    strongest = max(
+        (one for verdict in verdicts for one in verdict["incidents"]), key=lambda one: (one["score"], one["severity"])
+    )
+    told = detail(watched, incident.id)
+    seen = [verdict["observed_at"] for verdict in verdicts if verdict["incidents"]]
+    assert (told.headline, told.score, told.kind) == (strongest["headline"], strongest["score"], "failing")
+    assert [one.service for one in told.suspects] == [one["service"] for one in strongest["suspects"]]
+    assert told.suspects[0].service == culprit()
+    assert instant(told.opened_at) == seen[0]  # type: ignore[arg-type]
+    assert told.until is not None
+    assert instant(told.until) > seen[-1]
+    graph = GraphDocument.model_validate_json(watched.incidents.graph(MESH, incident.id)).model_dump()
+    whole = next(one for one in snapshots if one.observed_at == told.strongest_at)
+    services = {f"{one['namespace']}/{one['name']}": one for one in graph["services"]}
+    assert 5 < len(services) < whole.num_nodes == told.mesh_services
+    assert {one.service for one in told.suspects} <= services.keys()
+    for name, one in services.items():  # exactly as measured
+        rate = float(whole.node_features[whole.node_ids.index(name)][0])
+        assert one["metrics"]["request_rate"] == pytest.approx(rate, rel=1e-6)
+
+    before = everything(watched, incident.id)
+    watched.see(MESH, later(recording(130), 8))
+    assert instant(watched.meshes.load_state(MESH).window[0].observed_at) > instant(told.until)
+    assert everything(watched, incident.id) == before
+    with pytest.raises(UnknownIncident):
+        report(watched, "20200101T000000Z-00000000")
+    watched.store.close()
+    again = Watched(watched.path)
+    with closing(again.store):  # another process
+        assert everything(again, incident.id) == before
+
+
+def test_series_are_those_of_the_time_of_the_incident(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched.see(MESH, snapshots)
+    (incident,) = all_of(watched).incidents
+    kept = json.loads(watched.incidents.series(MESH, incident.id, culprit(), None))
+    whole = json.loads(watched.viewing.series(MESH, culprit(), None))
+    rows = [whole["observed_at"].index(at) for at in kept["observed_at"]]
+    assert rows == list(range(rows[0], rows[-1] + 1))  # nothing is left out of a short incident
+    assert rows[0] <= BEGIN - 20
+    assert rows[-1] >= END
+    for metric in NODE_METRICS:
+        assert kept["metrics"][metric] == pytest.approx([whole["metrics"][metric][i] for i in rows], rel=1e-3)
+    with pytest.raises(InvalidParameter):
+        watched.incidents.series(MESH, incident.id, "shop/nobody", None)
+
+
+def test_open_incidents_are_listed_as_they_are_now(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
+    verdicts = watched.see(MESH, snapshots[: END - 5])
+    newest = verdicts[-1]["incidents"]
+    assert newest
+    shown = json.loads(open_now(watched).model_dump_json())["incidents"]
+    assert [{key: one[key] for key in newest[0]} for one in shown] == newest
+    assert all(one["opened_at"] and one["until"] is None and one["feedback"] is None for one in shown)
+    assert [one.id for one in all_of(watched).incidents] == [one["id"] for one in newest]
+    told = detail(watched, newest[0]["id"])
+    highest = max(one["score"] for verdict in verdicts for one in verdict["incidents"])
+    assert (told.score, told.until) == (highest, None)
+    assert instant(told.scores.observed_at[-1]) == verdicts[-1]["observed_at"]
+    for unlike in ({"kind": "gone"}, {"severity": 0}, {"service": "shop/nobody"}):
+        assert (open_now(watched, **unlike).incidents, all_of(watched, **unlike).incidents) == ([], [])
+    for like in ({"kind": newest[0]["kind"]}, {"service": culprit()}):
+        assert len(open_now(watched, **like).incidents) == len(all_of(watched, **like).incidents) == 1
+
+
+def test_an_incident_that_outlives_the_window_is_kept_whole(watched: Watched) -> None:
+    verdicts = watched.see(MESH, recording(30 + 4 * SHORT, (30, 20 + 3 * SHORT)), window=SHORT)
+    (incident,) = [one for one in all_of(watched).incidents if one.suspects[0].service == culprit()]
+    seen = [(v["observed_at"], one["score"]) for v in verdicts for one in v["incidents"] if one["id"] == incident.id]
+    assert len(seen) > 2 * SHORT
+    told = detail(watched, incident.id)
+    times = [instant(at) for at in told.scores.observed_at]
+    assert len(times) <= MOST_MOMENTS + 1
+    assert (instant(told.opened_at), told.score) == (seen[0][0], max(score for _, score in seen))  # type: ignore[arg-type]
+    open_at = [instant(at) for at, score in zip(told.scores.observed_at, told.scores.score, strict=True) if score]
+    gaps = [datetime.fromisoformat(b) - datetime.fromisoformat(a) for a, b in pairwise(open_at)]
+    assert datetime.fromisoformat(open_at[0]) <= incident.since + timedelta(seconds=60)
+    assert max(gaps) <= timedelta(seconds=90)  # thinned out evenly
+    assert incident.until is not None
+    assert times[-1] == instant(incident.until)
+
+
+def test_an_incident_that_was_seen_before_says_so(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched.see(MESH, snapshots)
+    (first,) = all_of(watched).incidents
+    assert (detail(watched, first.id).seen_before, "Seen before" in report(watched, first.id)) == (None, False)
+    days = (2, 5)
+    for day in days:
+        watched.see(MESH, later(snapshots if day != days[-1] else snapshots[: END - 5], day))
+    (now,) = open_now(watched).incidents
+    before = now.seen_before
+    assert before is not None
+    assert (before.times, len(before.incidents), before.incidents[-1]) == (2, 2, first.id)
+    assert before.last == first.since + timedelta(days=2)
+    assert before.text == f"Seen before: 2 times, last on {before.last:%a} {before.last.day} {before.last:%b %H:%M} UTC"
+    assert before.text in report(watched, now.id)
+    assert detail(watched, before.incidents[0]).seen_before.text.startswith("Seen before: once, on ")  # type: ignore[union-attr]
+
+
+def test_a_false_alarm_ends_in_the_archive_too(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched).incidents
+    said = FeedbackDocument(incident=incident.id, was_incident=False)
+    entry, feedback = watched.meshes.change_state(MESH, lambda state: add_feedback(state, said, 10))
+    watched.meshes.cache(MESH, entry)
+    watched.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
+    (ended,) = [one for one in all_of(watched).incidents if one.id == incident.id]
+    assert ended.until == snapshots[BEGIN + 6].observed_at
+    assert ended.feedback is not None
+    assert (ended.feedback.was_incident, ended.feedback.given_at) == (False, feedback.given_at)
+
+
+def test_a_mesh_that_starts_again_ends_its_open_incidents(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched).incidents
+    stored = watched.store.load(MESH)
+    assert stored is not None
+    watched.store.set_aside(MESH, "of another version", revision=stored.revision)
+    watched.meshes.evict(MESH)
+    with pytest.raises(UnknownMesh):
+        all_of(watched)
+    watched.see(MESH, later(snapshots[:2], 1))
+    (ended,) = all_of(watched).incidents
+    assert (ended.id, ended.until) == (incident.id, later(snapshots[:1], 1)[0].observed_at)
+    assert len(detail(watched, incident.id).scores.observed_at) > BEFORE / 2
