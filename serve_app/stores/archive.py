@@ -153,7 +153,7 @@ def archive(
     worst = max((seen[i] for i in rows), key=lambda one: one.score)
     after = seen[rows[-1] + 1].at if rows[-1] + 1 < len(seen) else None
     document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after)
-    size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _gone(worst)
+    size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _list_gone(worst)
     if worst.at < window[0].at:
         size, gone = (old.services, old.calls), old.gone
     moments = _Part(worst, seen).cut(seen[max(0, rows[0] - BEFORE) : rows[-1] + 2])
@@ -298,7 +298,7 @@ def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], firs
     return frozenset(sorted(order, key=lambda name: (order[name], name))[:MOST_NEIGHBOURS])
 
 
-def _gone(worst: _Seen) -> tuple[str, ...]:
+def _list_gone(worst: _Seen) -> tuple[str, ...]:
     """The services of an incident that its strongest snapshot does not have."""
     assert worst.incident is not None
     return tuple(sorted({*worst.suspects, *worst.incident["affected"]} - {*worst.snapshot.node_ids}))

@@ -64,7 +64,7 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
 
 
 def microseconds(instant: datetime) -> int:
-    """A time as it is stored: µs since 1970."""
+    """The stored form of a time: µs since 1970."""
     return (instant - _EPOCH) // timedelta(microseconds=1)
 
 

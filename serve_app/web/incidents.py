@@ -192,7 +192,7 @@ def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
 
 
 def _with_course(incident: IncidentDocument, archived: ArchivedIncidentDocument | None) -> ArchivedIncidentDocument:
-    """An open incident as it is now, with its times from the archive."""
+    """An open incident of the newest verdict, with its times from the archive."""
     times = {} if archived is None else {"opened_at": archived.opened_at, "strongest_at": archived.strongest_at}
     return ArchivedIncidentDocument(**dict(incident), **times)
 

@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 
 def incident(number: int, until: datetime | None = None, **changed: object) -> ArchivedIncident:
     """An incident that began with snapshot ``number``."""
-    told = ArchivedIncident(
+    made = ArchivedIncident(
         id=f"incident-{number}",
         since=at(number),
         until=until,
@@ -42,7 +42,7 @@ def incident(number: int, until: datetime | None = None, **changed: object) -> A
         document=b"document %d" % number,
         details=b"details %d" % number,
     )
-    return replace(told, **changed)  # type: ignore[arg-type]
+    return replace(made, **changed)  # type: ignore[arg-type]
 
 
 def found(store: LocalStore, mesh: str = "prod", **wanted: object) -> list[str]:

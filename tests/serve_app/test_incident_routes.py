@@ -1,4 +1,4 @@
-"""Incidents over HTTP: open ones, those of a period in pages, one with its graph and series, and its report."""
+"""Incidents over HTTP: open ones, a period in pages, one with its graph and series, and its report."""
 
 from typing import Any
 
@@ -27,32 +27,32 @@ def verdicts(service: Service) -> list[dict[str, Any]]:
     return found
 
 
-def listed(service: Service, **parameters: object) -> IncidentsDocument:
-    response = service.http.get(PATH, params={name: str(value) for name, value in parameters.items()})
+def read_list(running: Service, **parameters: object) -> IncidentsDocument:
+    response = running.http.get(PATH, params={name: str(value) for name, value in parameters.items()})
     assert response.status_code == 200, response.text
     return IncidentsDocument.model_validate_json(response.content)
 
 
-def test_open_incidents_and_those_of_a_period_are_listed(service: Service, verdicts: list[dict[str, Any]]) -> None:
+def test_open_incidents_and_those_of_a_period_are_read_list(service: Service, verdicts: list[dict[str, Any]]) -> None:
     newest = verdicts[-1]["incidents"]
-    now = listed(service)
+    now = read_list(service)
     assert [one.id for one in now.incidents] == [one["id"] for one in newest]
     assert [one.headline for one in now.incidents] == [one["headline"] for one in newest]
-    period = listed(service, since=START)
+    period = read_list(service, since=START)
     assert {one.id for one in period.incidents} >= {one["id"] for one in newest}
     assert [one.since for one in period.incidents] == sorted((one.since for one in period.incidents), reverse=True)
-    assert listed(service, until=START).incidents == []
+    assert read_list(service, until=START).incidents == []
     first = period.incidents[0]
     for parameters in ({"service": first.suspects[0].service}, {"kind": first.kind}, {"severity": first.severity}):
-        assert first.id in {one.id for one in listed(service, since=START, **parameters).incidents}
-    assert listed(service, since=START, service="shop/nobody").incidents == []
+        assert first.id in {one.id for one in read_list(service, since=START, **parameters).incidents}
+    assert read_list(service, since=START, service="shop/nobody").incidents == []
 
 
 @pytest.mark.usefixtures("verdicts")
 def test_pages_follow_each_other(service: Service) -> None:
-    everything, cursor, found = listed(service, since=START), None, []
+    everything, cursor, found = read_list(service, since=START), None, []
     while True:
-        page = listed(service, since=START, limit=1, **({"cursor": cursor} if cursor else {}))
+        page = read_list(service, since=START, limit=1, **({"cursor": cursor} if cursor else {}))
         found += [one.id for one in page.incidents]
         cursor = page.next
         if cursor is None:
@@ -63,13 +63,13 @@ def test_pages_follow_each_other(service: Service) -> None:
 
 def test_one_incident_has_its_scores_graph_series_and_report(service: Service, verdicts: list[dict[str, Any]]) -> None:
     worst = verdicts[-1]["incidents"][0]
-    told = IncidentDetailDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}").content)
-    assert (told.id, told.until, told.mesh_services) == (worst["id"], None, SNAPSHOTS[-1].num_nodes)
-    assert told.score == max(score for score in told.scores.score if score is not None)
+    document = IncidentDetailDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}").content)
+    assert (document.id, document.until, document.mesh_services) == (worst["id"], None, SNAPSHOTS[-1].num_nodes)
+    assert document.score == max(score for score in document.scores.score if score is not None)
     graph = GraphDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}/graph").content)
-    assert graph.observed_at == told.strongest_at
+    assert graph.observed_at == document.strongest_at
     response = service.http.get(f"{PATH}/{worst['id']}/series", params={"service": failing(SPEC)})
-    assert SeriesDocument.model_validate_json(response.content).observed_at == told.scores.observed_at
+    assert SeriesDocument.model_validate_json(response.content).observed_at == document.scores.observed_at
     report = service.http.get(f"/v1/meshes/{MESH}/report", params={"incident": worst["id"]})
     assert (report.status_code, worst["id"] in report.text) == (200, True)
 
@@ -78,7 +78,7 @@ def test_one_incident_has_its_scores_graph_series_and_report(service: Service, v
 def test_an_incident_that_is_not_there_is_unknown(service: Service) -> None:
     for path in ("nobody", "nobody/graph", "nobody/series?service=shop/cart"):
         problem(service.http.get(f"{PATH}/{path}"), 404, "unknown-incident")
-    found = listed(service).incidents[0].id
+    found = read_list(service).incidents[0].id
     missing = service.http.get(f"{PATH}/{found}/series", params={"service": "shop/nobody"})
     problem(missing, 422, "invalid-parameter")
     problem(service.http.get(f"{PATH}/{found}/series"), 422, "invalid-parameter")

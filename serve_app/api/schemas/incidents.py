@@ -30,7 +30,7 @@ class ArchivedIncidentDocument(IncidentDocument):
 
 
 class IncidentsDocument(Document):
-    """Incidents of a mesh: those open in its newest snapshot, or those of a period."""
+    """The open incidents of a mesh, or the incidents of a period."""
 
     observed_at: Instant = Field(description="time of the newest snapshot")
     incidents: list[ArchivedIncidentDocument] = Field(

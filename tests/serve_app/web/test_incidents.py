@@ -100,26 +100,26 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched: Watched, snapsho
     strongest = max(
         (one for verdict in verdicts for one in verdict["incidents"]), key=lambda one: (one["score"], one["severity"])
     )
-    told = detail(watched, incident.id)
+    document = detail(watched, incident.id)
     seen = [verdict["observed_at"] for verdict in verdicts if verdict["incidents"]]
-    assert (told.headline, told.score, told.kind) == (strongest["headline"], strongest["score"], "failing")
-    assert [one.service for one in told.suspects] == [one["service"] for one in strongest["suspects"]]
-    assert told.suspects[0].service == culprit()
-    assert instant(told.opened_at) == seen[0]  # type: ignore[arg-type]
-    assert told.until is not None
-    assert instant(told.until) > seen[-1]
+    assert (document.headline, document.score, document.kind) == (strongest["headline"], strongest["score"], "failing")
+    assert [one.service for one in document.suspects] == [one["service"] for one in strongest["suspects"]]
+    assert document.suspects[0].service == culprit()
+    assert instant(document.opened_at) == seen[0]  # type: ignore[arg-type]
+    assert document.until is not None
+    assert instant(document.until) > seen[-1]
     graph = GraphDocument.model_validate_json(watched.incidents.graph(MESH, incident.id)).model_dump()
-    whole = next(one for one in snapshots if one.observed_at == told.strongest_at)
+    whole = next(one for one in snapshots if one.observed_at == document.strongest_at)
     services = {f"{one['namespace']}/{one['name']}": one for one in graph["services"]}
-    assert 5 < len(services) < whole.num_nodes == told.mesh_services
-    assert {one.service for one in told.suspects} <= services.keys()
+    assert 5 < len(services) < whole.num_nodes == document.mesh_services
+    assert {one.service for one in document.suspects} <= services.keys()
     for name, one in services.items():  # exactly as measured
         rate = float(whole.node_features[whole.node_ids.index(name)][0])
         assert one["metrics"]["request_rate"] == pytest.approx(rate, rel=1e-6)
 
     before = everything(watched, incident.id)
     watched.see(MESH, later(recording(130), 8))
-    assert instant(watched.meshes.load_state(MESH).window[0].observed_at) > instant(told.until)
+    assert instant(watched.meshes.load_state(MESH).window[0].observed_at) > instant(document.until)
     assert everything(watched, incident.id) == before
     with pytest.raises(UnknownIncident):
         report(watched, "20200101T000000Z-00000000")
@@ -152,10 +152,10 @@ def test_open_incidents_are_listed_as_they_are_now(watched: Watched, snapshots: 
     assert [{key: one[key] for key in newest[0]} for one in shown] == newest
     assert all(one["opened_at"] and one["until"] is None and one["feedback"] is None for one in shown)
     assert [one.id for one in all_of(watched).incidents] == [one["id"] for one in newest]
-    told = detail(watched, newest[0]["id"])
+    document = detail(watched, newest[0]["id"])
     highest = max(one["score"] for verdict in verdicts for one in verdict["incidents"])
-    assert (told.score, told.until) == (highest, None)
-    assert instant(told.scores.observed_at[-1]) == verdicts[-1]["observed_at"]
+    assert (document.score, document.until) == (highest, None)
+    assert instant(document.scores.observed_at[-1]) == verdicts[-1]["observed_at"]
     for unlike in ({"kind": "gone"}, {"severity": 0}, {"service": "shop/nobody"}):
         assert (open_now(watched, **unlike).incidents, all_of(watched, **unlike).incidents) == ([], [])
     for like in ({"kind": newest[0]["kind"]}, {"service": culprit()}):
@@ -167,11 +167,13 @@ def test_an_incident_that_outlives_the_window_is_kept_whole(watched: Watched) ->
     (incident,) = [one for one in all_of(watched).incidents if one.suspects[0].service == culprit()]
     seen = [(v["observed_at"], one["score"]) for v in verdicts for one in v["incidents"] if one["id"] == incident.id]
     assert len(seen) > 2 * SHORT
-    told = detail(watched, incident.id)
-    times = [instant(at) for at in told.scores.observed_at]
+    document = detail(watched, incident.id)
+    times = [instant(at) for at in document.scores.observed_at]
     assert len(times) <= MOST_MOMENTS + 1
-    assert (instant(told.opened_at), told.score) == (seen[0][0], max(score for _, score in seen))  # type: ignore[arg-type]
-    open_at = [instant(at) for at, score in zip(told.scores.observed_at, told.scores.score, strict=True) if score]
+    assert (instant(document.opened_at), document.score) == (seen[0][0], max(score for _, score in seen))  # type: ignore[arg-type]
+    open_at = [
+        instant(at) for at, score in zip(document.scores.observed_at, document.scores.score, strict=True) if score
+    ]
     gaps = [datetime.fromisoformat(b) - datetime.fromisoformat(a) for a, b in pairwise(open_at)]
     assert datetime.fromisoformat(open_at[0]) <= incident.since + timedelta(seconds=60)
     assert max(gaps) <= timedelta(seconds=90)  # thinned out evenly
