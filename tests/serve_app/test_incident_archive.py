@@ -114,7 +114,7 @@ def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(store: LocalStor
 def test_the_archive_stays_within_its_bytes_over_ten_thousand_incidents(store: LocalStore, tmp_path: Path) -> None:
     choose = random.Random(0)
 
-    def held() -> int:
+    def count_bytes() -> int:
         texts = "length(mesh) + length(id) + length(kind) + length(suspects) + length(services)"
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as hand:
             (size,) = hand.execute(
@@ -128,7 +128,7 @@ def test_the_archive_stays_within_its_bytes_over_ten_thousand_incidents(store: L
         ended = incident(number, until=at(number + 1), severity=choose.randint(0, 3), details=details)
         append(store, number, incidents=(ended,))
         if number % 500 == 0:
-            largest = max(largest, held())
+            largest = max(largest, count_bytes())
     assert LIMIT.max_bytes * 0.98 < largest <= LIMIT.max_bytes
     kept = store.incidents("prod", IncidentFilter())
     severe = [one.sequence for one in kept if one.severity == 3]

@@ -59,48 +59,48 @@ def snapshots() -> list[MeshSnapshot]:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
+def watched_mesh(tmp_path: Path) -> Iterator[Watched]:
     kept = Watched(tmp_path)
     with closing(kept.store):
         yield kept
 
 
-def all_of(watched: Watched, **wanted: Any) -> IncidentsDocument:
-    return IncidentsDocument.model_validate_json(watched.incidents.overview(MESH, IncidentFilter(**wanted), True))
+def all_of(watched_mesh: Watched, **wanted: Any) -> IncidentsDocument:
+    return IncidentsDocument.model_validate_json(watched_mesh.incidents.overview(MESH, IncidentFilter(**wanted), True))
 
 
-def open_now(watched: Watched, **wanted: Any) -> IncidentsDocument:
-    return IncidentsDocument.model_validate_json(watched.incidents.overview(MESH, IncidentFilter(**wanted), False))
+def open_now(watched_mesh: Watched, **wanted: Any) -> IncidentsDocument:
+    return IncidentsDocument.model_validate_json(watched_mesh.incidents.overview(MESH, IncidentFilter(**wanted), False))
 
 
-def detail(watched: Watched, incident: str) -> IncidentDetailDocument:
-    return IncidentDetailDocument.model_validate_json(watched.incidents.detail(MESH, incident))
+def detail(watched_mesh: Watched, incident: str) -> IncidentDetailDocument:
+    return IncidentDetailDocument.model_validate_json(watched_mesh.incidents.detail(MESH, incident))
 
 
-def report(watched: Watched, incident: str) -> str:
+def report(watched_mesh: Watched, incident: str) -> str:
     """The report without the time at which it was made."""
-    queries = Queries(watched.meshes, load(), Options(), News())
+    queries = Queries(watched_mesh.meshes, load(), Options(), News())
     return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(queries.report(MESH, incident)))
 
 
-def everything(watched: Watched, incident: str) -> tuple[object, ...]:
+def everything(watched_mesh: Watched, incident: str) -> tuple[object, ...]:
     """All that the archive says of an incident."""
     service = culprit()
     return (
-        json.loads(watched.incidents.detail(MESH, incident)),
-        json.loads(watched.incidents.graph(MESH, incident)),
-        json.loads(watched.incidents.series(MESH, incident, service, None)),
-        report(watched, incident),
+        json.loads(watched_mesh.incidents.detail(MESH, incident)),
+        json.loads(watched_mesh.incidents.graph(MESH, incident)),
+        json.loads(watched_mesh.incidents.series(MESH, incident, service, None)),
+        report(watched_mesh, incident),
     )
 
 
-def test_an_incident_of_eight_days_ago_opens_as_it_was(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
-    verdicts = watched.see(MESH, snapshots)
-    (incident,) = all_of(watched).incidents
+def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+    verdicts = watched_mesh.see(MESH, snapshots)
+    (incident,) = all_of(watched_mesh).incidents
     strongest = max(
         (one for verdict in verdicts for one in verdict["incidents"]), key=lambda one: (one["score"], one["severity"])
     )
-    document = detail(watched, incident.id)
+    document = detail(watched_mesh, incident.id)
     seen = [verdict["observed_at"] for verdict in verdicts if verdict["incidents"]]
     assert (document.headline, document.score, document.kind) == (strongest["headline"], strongest["score"], "failing")
     assert [one.service for one in document.suspects] == [one["service"] for one in strongest["suspects"]]
@@ -108,7 +108,7 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched: Watched, snapsho
     assert instant(document.opened_at) == seen[0]  # type: ignore[arg-type]
     assert document.until is not None
     assert instant(document.until) > seen[-1]
-    graph = GraphDocument.model_validate_json(watched.incidents.graph(MESH, incident.id)).model_dump()
+    graph = GraphDocument.model_validate_json(watched_mesh.incidents.graph(MESH, incident.id)).model_dump()
     whole = next(one for one in snapshots if one.observed_at == document.strongest_at)
     services = {f"{one['namespace']}/{one['name']}": one for one in graph["services"]}
     assert 5 < len(services) < whole.num_nodes == document.mesh_services
@@ -117,23 +117,23 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched: Watched, snapsho
         rate = float(whole.node_features[whole.node_ids.index(name)][0])
         assert one["metrics"]["request_rate"] == pytest.approx(rate, rel=1e-6)
 
-    before = everything(watched, incident.id)
-    watched.see(MESH, later(recording(130), 8))
-    assert instant(watched.meshes.load_state(MESH).window[0].observed_at) > instant(document.until)
-    assert everything(watched, incident.id) == before
+    before = everything(watched_mesh, incident.id)
+    watched_mesh.see(MESH, later(recording(130), 8))
+    assert instant(watched_mesh.meshes.load_state(MESH).window[0].observed_at) > instant(document.until)
+    assert everything(watched_mesh, incident.id) == before
     with pytest.raises(UnknownIncident):
-        report(watched, "20200101T000000Z-00000000")
-    watched.store.close()
-    again = Watched(watched.path)
+        report(watched_mesh, "20200101T000000Z-00000000")
+    watched_mesh.store.close()
+    again = Watched(watched_mesh.path)
     with closing(again.store):  # another process
         assert everything(again, incident.id) == before
 
 
-def test_series_are_those_of_the_time_of_the_incident(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
-    watched.see(MESH, snapshots)
-    (incident,) = all_of(watched).incidents
-    kept = json.loads(watched.incidents.series(MESH, incident.id, culprit(), None))
-    whole = json.loads(watched.viewing.series(MESH, culprit(), None))
+def test_series_are_those_of_the_time_of_the_incident(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched_mesh.see(MESH, snapshots)
+    (incident,) = all_of(watched_mesh).incidents
+    kept = json.loads(watched_mesh.incidents.series(MESH, incident.id, culprit(), None))
+    whole = json.loads(watched_mesh.viewing.series(MESH, culprit(), None))
     rows = [whole["observed_at"].index(at) for at in kept["observed_at"]]
     assert rows == list(range(rows[0], rows[-1] + 1))  # nothing is left out of a short incident
     assert rows[0] <= BEGIN - 20
@@ -141,33 +141,33 @@ def test_series_are_those_of_the_time_of_the_incident(watched: Watched, snapshot
     for metric in NODE_METRICS:
         assert kept["metrics"][metric] == pytest.approx([whole["metrics"][metric][i] for i in rows], rel=1e-3)
     with pytest.raises(InvalidParameter):
-        watched.incidents.series(MESH, incident.id, "shop/nobody", None)
+        watched_mesh.incidents.series(MESH, incident.id, "shop/nobody", None)
 
 
-def test_open_incidents_are_listed_as_they_are_now(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
-    verdicts = watched.see(MESH, snapshots[: END - 5])
+def test_open_incidents_are_listed_as_they_are_now(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+    verdicts = watched_mesh.see(MESH, snapshots[: END - 5])
     newest = verdicts[-1]["incidents"]
     assert newest
-    shown = json.loads(open_now(watched).model_dump_json())["incidents"]
+    shown = json.loads(open_now(watched_mesh).model_dump_json())["incidents"]
     assert [{key: one[key] for key in newest[0]} for one in shown] == newest
     assert all(one["opened_at"] and one["until"] is None and one["feedback"] is None for one in shown)
-    assert [one.id for one in all_of(watched).incidents] == [one["id"] for one in newest]
-    document = detail(watched, newest[0]["id"])
+    assert [one.id for one in all_of(watched_mesh).incidents] == [one["id"] for one in newest]
+    document = detail(watched_mesh, newest[0]["id"])
     highest = max(one["score"] for verdict in verdicts for one in verdict["incidents"])
     assert (document.score, document.until) == (highest, None)
     assert instant(document.scores.observed_at[-1]) == verdicts[-1]["observed_at"]
     for unlike in ({"kind": "gone"}, {"severity": 0}, {"service": "shop/nobody"}):
-        assert (open_now(watched, **unlike).incidents, all_of(watched, **unlike).incidents) == ([], [])
+        assert (open_now(watched_mesh, **unlike).incidents, all_of(watched_mesh, **unlike).incidents) == ([], [])
     for like in ({"kind": newest[0]["kind"]}, {"service": culprit()}):
-        assert len(open_now(watched, **like).incidents) == len(all_of(watched, **like).incidents) == 1
+        assert len(open_now(watched_mesh, **like).incidents) == len(all_of(watched_mesh, **like).incidents) == 1
 
 
-def test_an_incident_that_outlives_the_window_is_kept_whole(watched: Watched) -> None:
-    verdicts = watched.see(MESH, recording(30 + 4 * SHORT, (30, 20 + 3 * SHORT)), window=SHORT)
-    (incident,) = [one for one in all_of(watched).incidents if one.suspects[0].service == culprit()]
+def test_an_incident_that_outlives_the_window_is_kept_whole(watched_mesh: Watched) -> None:
+    verdicts = watched_mesh.see(MESH, recording(30 + 4 * SHORT, (30, 20 + 3 * SHORT)), window=SHORT)
+    (incident,) = [one for one in all_of(watched_mesh).incidents if one.suspects[0].service == culprit()]
     seen = [(v["observed_at"], one["score"]) for v in verdicts for one in v["incidents"] if one["id"] == incident.id]
     assert len(seen) > 2 * SHORT
-    document = detail(watched, incident.id)
+    document = detail(watched_mesh, incident.id)
     times = [instant(at) for at in document.scores.observed_at]
     assert len(times) <= MOST_MOMENTS + 1
     assert (instant(document.opened_at), document.score) == (seen[0][0], max(score for _, score in seen))  # type: ignore[arg-type]
@@ -181,46 +181,49 @@ def test_an_incident_that_outlives_the_window_is_kept_whole(watched: Watched) ->
     assert times[-1] == instant(incident.until)
 
 
-def test_an_incident_that_was_seen_before_says_so(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
-    watched.see(MESH, snapshots)
-    (first,) = all_of(watched).incidents
-    assert (detail(watched, first.id).seen_before, "Seen before" in report(watched, first.id)) == (None, False)
+def test_an_incident_that_was_seen_before_says_so(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched_mesh.see(MESH, snapshots)
+    (first,) = all_of(watched_mesh).incidents
+    assert (detail(watched_mesh, first.id).seen_before, "Seen before" in report(watched_mesh, first.id)) == (
+        None,
+        False,
+    )
     days = (2, 5)
     for day in days:
-        watched.see(MESH, later(snapshots if day != days[-1] else snapshots[: END - 5], day))
-    (now,) = open_now(watched).incidents
+        watched_mesh.see(MESH, later(snapshots if day != days[-1] else snapshots[: END - 5], day))
+    (now,) = open_now(watched_mesh).incidents
     before = now.seen_before
     assert before is not None
     assert (before.times, len(before.incidents), before.incidents[-1]) == (2, 2, first.id)
     assert before.last == first.since + timedelta(days=2)
     assert before.text == f"Seen before: 2 times, last on {before.last:%a} {before.last.day} {before.last:%b %H:%M} UTC"
-    assert before.text in report(watched, now.id)
-    assert detail(watched, before.incidents[0]).seen_before.text.startswith("Seen before: once, on ")  # type: ignore[union-attr]
+    assert before.text in report(watched_mesh, now.id)
+    assert detail(watched_mesh, before.incidents[0]).seen_before.text.startswith("Seen before: once, on ")  # type: ignore[union-attr]
 
 
-def test_a_false_alarm_ends_in_the_archive_too(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
-    watched.see(MESH, snapshots[: BEGIN + 6])
-    (incident,) = open_now(watched).incidents
+def test_a_false_alarm_ends_in_the_archive_too(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
     said = FeedbackDocument(incident=incident.id, was_incident=False)
-    entry, feedback = watched.meshes.change_state(MESH, lambda state: add_feedback(state, said, 10))
-    watched.meshes.cache(MESH, entry)
-    watched.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
-    (ended,) = [one for one in all_of(watched).incidents if one.id == incident.id]
+    entry, feedback = watched_mesh.meshes.change_state(MESH, lambda state: add_feedback(state, said, 10))
+    watched_mesh.meshes.cache(MESH, entry)
+    watched_mesh.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
+    (ended,) = [one for one in all_of(watched_mesh).incidents if one.id == incident.id]
     assert ended.until == snapshots[BEGIN + 6].observed_at
     assert ended.feedback is not None
     assert (ended.feedback.was_incident, ended.feedback.given_at) == (False, feedback.given_at)
 
 
-def test_a_mesh_that_starts_again_ends_its_open_incidents(watched: Watched, snapshots: list[MeshSnapshot]) -> None:
-    watched.see(MESH, snapshots[: BEGIN + 6])
-    (incident,) = open_now(watched).incidents
-    stored = watched.store.load(MESH)
+def test_a_mesh_that_starts_again_ends_its_open_incidents(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    stored = watched_mesh.store.load(MESH)
     assert stored is not None
-    watched.store.set_aside(MESH, "of another version", revision=stored.revision)
-    watched.meshes.evict(MESH)
+    watched_mesh.store.set_aside(MESH, "of another version", revision=stored.revision)
+    watched_mesh.meshes.evict(MESH)
     with pytest.raises(UnknownMesh):
-        all_of(watched)
-    watched.see(MESH, later(snapshots[:2], 1))
-    (ended,) = all_of(watched).incidents
+        all_of(watched_mesh)
+    watched_mesh.see(MESH, later(snapshots[:2], 1))
+    (ended,) = all_of(watched_mesh).incidents
     assert (ended.id, ended.until) == (incident.id, later(snapshots[:1], 1)[0].observed_at)
-    assert len(detail(watched, incident.id).scores.observed_at) > BEFORE / 2
+    assert len(detail(watched_mesh, incident.id).scores.observed_at) > BEFORE / 2
