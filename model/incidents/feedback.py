@@ -58,6 +58,7 @@ class Feedback:
         missed: whether it raised no alert although it should have.
         culprit: node id of the service that caused it; empty: unknown.
         note: for people.
+        given_by: name of the user or token; empty: unknown.
     """
 
     incident: str
@@ -70,6 +71,7 @@ class Feedback:
     missed: bool = False
     culprit: str = ""
     note: str = ""
+    given_by: str = ""
 
 
 def feedback_on_past(

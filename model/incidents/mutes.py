@@ -31,6 +31,7 @@ class Mute:
         start, end: of the snapshots that it applies to, ``end`` excluded.
         reason: for people.
         given_at: the mesh's clock when it was set: its newest snapshot.
+        given_by: name of the user or token; empty: unknown.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Mute:
     end: datetime
     reason: str
     given_at: datetime
+    given_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

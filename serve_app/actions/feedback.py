@@ -18,7 +18,7 @@ SHOWN = 80  # characters of a value in an error
 
 
 def add_feedback(
-    state: MeshState, document: FeedbackDocument | MissedDocument, most: int
+    state: MeshState, document: FeedbackDocument | MissedDocument, most: int, by: str = ""
 ) -> tuple[MeshState, Feedback]:
     """Add feedback. Returns the new state and the stored feedback; the same state if it was given before.
 
@@ -26,16 +26,18 @@ def add_feedback(
         state: of a mesh that has a verdict.
         document: feedback on an incident, or a missed incident.
         most: feedback that is stored at a time.
+        by: who gives it.
 
     Raises:
         UnknownIncident: the incident is not remembered.
         InvalidDocument: it names an unknown service, or a time in the future.
         TooMuchFeedback: the limit is reached.
     """
-    feedback = _of_missed(state, document) if isinstance(document, MissedDocument) else _of_past(state, document)
+    about = _of_missed(state, document) if isinstance(document, MissedDocument) else _of_past(state, document)
+    feedback = replace(about, given_by=by)
     _require_services(state, feedback, document)
     before = _find_feedback(state.memory, feedback.incident)
-    if before is not None and replace(feedback, given_at=before.given_at) == before:
+    if before is not None and replace(feedback, given_at=before.given_at, given_by=before.given_by) == before:
         return state, before
     if before is None and len(state.memory.feedback) >= most:
         raise TooMuchFeedback(
@@ -162,6 +164,7 @@ def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
         given_at=feedback.given_at,
         culprit=feedback.culprit or None,
         note=feedback.note,
+        given_by=feedback.given_by,
         page_levels={service: _levels(moves) for service, moves in feedback.moves.items()},
     )
 

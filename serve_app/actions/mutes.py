@@ -20,13 +20,14 @@ from serve_app.settings import LimitSettings
 SHOWN = 80  # characters of a value in an error
 
 
-def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings) -> tuple[MeshState, Mute]:
+def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings, by: str = "") -> tuple[MeshState, Mute]:
     """Add a mute. Returns the new state and the stored mute; the same state if the mute exists.
 
     Args:
         state: of a mesh that has a verdict.
         document: services, period and reason.
         limits: on number and duration.
+        by: who mutes.
 
     Raises:
         InvalidDocument: it names an unknown service, has ended, or is too long.
@@ -45,7 +46,7 @@ def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings) ->
             f"mutes: expected at most {limits.max_mutes} in force or not started, came one more; remove some, name "
             "several services in one, or raise limits.max_mutes"
         )
-    mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at)
+    mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at, by)
     return replace(state, memory=replace(state.memory, mutes=(*state.memory.mutes, mute))), mute
 
 
@@ -122,5 +123,6 @@ def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:
         end=mute.end,
         reason=mute.reason,
         given_at=mute.given_at,
+        given_by=mute.given_by,
         in_force=now is not None and mute.start <= now < mute.end,
     )

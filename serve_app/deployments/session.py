@@ -218,8 +218,8 @@ class MeshSession:
         self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
 
-    async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument) -> bytes:
-        """Store feedback on an incident, which applies from the next snapshot on. Returns what is stored, as JSON.
+    async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument, by: str = "") -> bytes:
+        """Store feedback of a user on an incident, which applies from the next snapshot on. Returns it as JSON.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
@@ -227,7 +227,7 @@ class MeshSession:
             TooMuchFeedback: the mesh has the maximum.
         """
         most = self._settings.limits.max_feedback
-        kept = await self._change(mesh, lambda state: add_feedback(state, document, most))
+        kept = await self._change(mesh, lambda state: add_feedback(state, document, most, by))
         return encode_feedback(kept).model_dump_json().encode()
 
     async def withdraw_feedback(self, mesh: str, incident: str) -> None:
@@ -238,8 +238,8 @@ class MeshSession:
         """
         await self._change(mesh, lambda state: withdraw_feedback(state, incident))
 
-    async def add_mute(self, mesh: str, document: MuteDocument) -> bytes:
-        """Store a mute, which applies from the next snapshot of its time on. Returns what is stored, as JSON.
+    async def add_mute(self, mesh: str, document: MuteDocument, by: str = "") -> bytes:
+        """Store a mute of a user, which applies from the next snapshot of its time on. Returns it as JSON.
 
         Raises:
             UnknownMesh: there is none.
@@ -248,7 +248,7 @@ class MeshSession:
         """
 
         def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
-            after, kept = add_mute(state, document, self._settings.limits)
+            after, kept = add_mute(state, document, self._settings.limits, by)
             return after, encode_mute(kept, after.observed_at)
 
         return (await self._change(mesh, change)).model_dump_json().encode()

@@ -44,10 +44,13 @@ class TimelineDocument(Document):
 
 
 class MapNodes(Document):
-    """Services and collapsed namespaces in columns."""
+    """Services and folded namespaces in columns."""
 
-    name: list[str] = Field(description="`namespace/service`; `namespace/*`: all its services")
+    name: list[str] = Field(
+        description="`namespace/service`; `namespace/*`: all its services without a node of their own"
+    )
     services: list[int] = Field(description="number of services in the node")
+    unusual: list[int] = Field(description="number of services in the node with an anomaly score above 3")
     x: list[float] = Field(description="position; nearest neighbours are about 1 apart, callers are to the left")
     y: list[float]
     deviation: list[Deviation] = Field(description="anomaly score; of a namespace, the highest")
@@ -63,7 +66,7 @@ class MapNodes(Document):
 
 
 class MapCalls(Document):
-    """Calls between the nodes of a map, in columns; calls of collapsed namespaces are added up."""
+    """Calls between the nodes of a map, in columns; calls of folded services are added up."""
 
     source: list[int] = Field(description="position among the nodes")
     destination: list[int]
@@ -78,7 +81,10 @@ class MapDocument(Document):
     status: str
     services: int
     calls: int
-    collapsed: list[str] = Field(description="namespaces that are one node each; `expand` opens them")
+    collapsed: list[str] = Field(
+        description="namespaces with services that are one node, in a mesh above 200 services; `expand` opens them. "
+        "Services of incidents, their callers and callees have nodes of their own"
+    )
     nodes: MapNodes
     edges: MapCalls
 

@@ -123,7 +123,8 @@ def test_feedback_is_stored_and_removed(one: Tab, shown_incident: dict[str, Any]
     feedback = f"{one.base}/v1/meshes/demo/feedback"
     one.open("/#mesh=demo")
     one.page.click(f"[data-key='select {incident} {shown_incident['deed']['service']}']")
-    one.page.click(f"button:text-is('Confirm: {shown_incident['deed']['service']}')")
+    one.page.click(f"[data-key='culprit {incident} {shown_incident['deed']['service']}']")
+    one.page.click("#decision-send")
     one.until(lambda: "Confirmed:" in one.text("#cards"), "it is confirmed")
     (kept,) = httpx.get(feedback).json()["feedback"]
     assert (kept["incident"], kept["culprit"]) == (incident, shown_incident["deed"]["service"])

@@ -92,6 +92,7 @@ def asked_for_meshes(asked: Any) -> bool:
 def say_and_read(opened: Tab, service: str, incident: str) -> None:
     """Give feedback with a button, and open the report by its link."""
     opened.page.get_by_role("button", name="Confirm incident").click()
+    opened.page.click("#decision-send")
     opened.page.get_by_role("button", name="Undo").wait_for()
     kept: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/feedback").json()["feedback"]
     assert [feedback["incident"] for feedback in kept] == [incident]

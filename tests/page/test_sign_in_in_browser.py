@@ -116,6 +116,7 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         assert opened.page.evaluate("document.cookie") == "", "no script can read it"
         assert opened.page.evaluate("JSON.stringify(localStorage)").find("tagae_") == -1
         opened.page.get_by_role("button", name="Confirm incident").click()
+        opened.page.click("#decision-send")
         opened.page.get_by_role("button", name="Undo").click()
         opened.page.get_by_role("button", name="Confirm incident").wait_for()
         assert opened.text("#user") == "writer"
@@ -135,7 +136,7 @@ def test_a_reader_sees_why_there_are_no_buttons(browser: Any, service: str, toke
         opened.until(lambda: is_asking(opened), "the form is there")
         sign_in(opened, tokens["reader"])
         opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
-        opened.until(lambda: "feedback needs the write scope" in opened.text("#cards"), "the page says why")
+        opened.until(lambda: "feedback and mutes need the write scope" in opened.text("#cards"), "the page says why")
         assert opened.page.get_by_role("button", name="Confirm incident").count() == 0
         assert opened.page.get_by_role("link", name="Report").count() == 1
 

@@ -81,6 +81,7 @@ class KeptFeedbackDocument(Document):
     given_at: Instant = Field(description="time of the newest snapshot when the feedback was given")
     culprit: ServiceKey | None
     note: str
+    given_by: str = Field("", description="name of the user or token that gave it; empty: unknown")
     page_levels: dict[str, PageLevels] = Field(description="by service, for services whose level it changes")
 
 
@@ -130,6 +131,7 @@ class KeptMuteDocument(Document):
     end: Instant
     reason: str
     given_at: Instant = Field(description="time of the newest snapshot when the mute was created")
+    given_by: str = Field("", description="name of the user or token that created it; empty: unknown")
     in_force: bool = Field(description="as of the newest snapshot; false: it has not started")
 
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Request, Response
 from serve_app.api.schemas.actions import FeedbackListDocument, KeptFeedbackDocument, KeptMuteDocument, MuteListDocument
 from serve_app.api.schemas.base import Id
 from serve_app.api.schemas.views import AdaptationDocument
+from serve_app.deployments.access_control import principal_of
 from serve_app.deployments.bodies import read_feedback, read_mute, read_nothing
 from serve_app.deployments.http import MeshName
 from serve_app.deployments.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
@@ -38,7 +39,7 @@ async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) ->
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
     caller, session = Caller(backend.expires_at()), backend.session_of(mesh)
     document = await read_feedback(request, backend.settings.limits)
-    return json_response(await caller.ask(session.add_feedback, mesh, document))
+    return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
 
 
 @router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
@@ -76,7 +77,7 @@ async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     in incidents of other services. Repeating the same request does not add a second mute."""
     caller, session = Caller(backend.expires_at()), backend.session_of(mesh)
     document = await read_mute(request, backend.settings.limits)
-    return json_response(await caller.ask(session.add_mute, mesh, document))
+    return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
 
 
 @router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())

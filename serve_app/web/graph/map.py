@@ -1,4 +1,4 @@
-"""The map of a mesh: services with positions; in a large mesh, quiet namespaces are one node each. Returns JSON."""
+"""The map of a mesh: services with positions; in a larger mesh, each namespace is one node. Returns JSON."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ from serve_app.web.graph.layout import Layout
 from serve_app.web.history import instant
 from serve_app.web.moments import Moment
 
-MOST_SERVICES = 5000  # drawn one by one; in a larger mesh namespaces are one node each
+FOLD_FROM = 200  # services, above which namespaces are one node each
+MOST_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
+MOST_INVOLVED, MOST_NEIGHBOURS = 300, 100  # services of incidents, their callers and callees, drawn one by one
+UNUSUAL = 3.0  # anomaly score (log10), above which a service is unusual
 EVERYTHING = "/*"  # after a namespace: all its services
 T = TypeVar("T")
 
@@ -50,18 +53,19 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
         moment: to draw.
         layout: positions of its services and of those that disappeared.
         before: kept snapshots before it, oldest first, with the last calls of services that disappeared.
-        expand: namespaces to draw service by service, after the namespaces of incidents, up to ``MOST_SERVICES``.
+        expand: namespaces to draw service by service, up to ``MOST_SERVICES``.
     """
     content = _content(moment, before)
     incident = _incidents(moment.verdict)
-    collapsed = _namespaces_to_collapse(content.names, [*map(namespace_of, incident), *expand])
-    node, names = _nodes(content.names, collapsed)
-    suspicion = _by_node(((one.service, one.score) for one in moment.verdict.suspects), collapsed)
-    incidents = _by_node(incident.items(), collapsed)
+    folded = _services_to_fold(content, incident, expand)
+    node, names = _nodes(content.names, folded)
+    suspicion = _by_node(((one.service, one.score) for one in moment.verdict.suspects), folded)
+    incidents = _by_node(incident.items(), folded)
     place = {name: i for i, name in enumerate(layout.names)}
     positions = layout.positions[[place[name] for name in content.names]]
     counts = np.bincount(node, minlength=len(names))
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
+    unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
     gone, silent = (np.bincount(node, one, len(names)) == counts for one in (content.gone, content.silent))
     source, destination, rates, deviation = _edges(content, node, counts)
     snapshot = moment.snapshot
@@ -71,10 +75,11 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
             "status": moment.verdict.status,
             "services": snapshot.num_nodes,
             "calls": snapshot.num_edges,
-            "collapsed": sorted(collapsed),
+            "collapsed": sorted({namespace_of(name) for name in folded}),
             "nodes": {
                 "name": names,
                 "services": counts.tolist(),
+                "unusual": unusual.tolist(),
                 "x": _round(x, 2),
                 "y": _round(y, 2),
                 "deviation": _round(_most(content.services, node, len(names)), 2),
@@ -139,40 +144,61 @@ def _last_calls(name: str, row: dict[str, int], before: Sequence[MeshSnapshot]) 
     return [(row[ids[s]], row[ids[d]]) for s, d in ends if ids[s] in row and ids[d] in row]
 
 
-def _namespaces_to_collapse(names: Sequence[str], expand: Sequence[str]) -> set[str]:
-    """Return the namespaces of a large mesh to draw as one node; those in ``expand`` stay open while there is room."""
-    if len(names) <= MOST_SERVICES:
+def _services_to_fold(content: MapContent, incident: Collection[str], expand: Iterable[str]) -> set[str]:
+    """Return the services of a large mesh that are drawn as one node with others of their namespace.
+
+    Services of an incident, their callers and their callees are drawn one by one, and so are namespaces in ``expand``
+    while there is room.
+    """
+    if len(content.names) <= FOLD_FROM:
         return set()
-    sizes: dict[str, int] = {}
-    for name in names:
-        namespace = namespace_of(name)
-        sizes[namespace] = sizes.get(namespace, 0) + 1
-    shown, collapsed = len(sizes), set(sizes)
+    alone = _services_around(content, incident)
+    members: dict[str, list[str]] = {}
+    for name in content.names:
+        if name not in alone:
+            members.setdefault(namespace_of(name), []).append(name)
+    room = MOST_SERVICES - len(alone) - len(members)
     for namespace in dict.fromkeys(expand):
-        if namespace in collapsed and shown + sizes[namespace] - 1 <= MOST_SERVICES:
-            shown += sizes[namespace] - 1
-            collapsed.discard(namespace)
-    return collapsed
+        size = len(members.get(namespace, ()))
+        if size and size <= room:
+            room -= size
+            del members[namespace]
+    return {name for names in members.values() if len(names) > 1 for name in names}
 
 
-def _by_node(services: Iterable[tuple[str, T]], collapsed: Collection[str]) -> dict[str, T]:
+def _services_around(content: MapContent, incident: Collection[str]) -> set[str]:
+    """Return the services of incidents, and their busiest callers and callees."""
+    rows = [i for i, name in enumerate(content.names) if name in incident][:MOST_INVOLVED]
+    inside = np.zeros(len(content.names), np.bool_)
+    inside[rows] = True
+    source, destination = content.edge_index
+    across = np.flatnonzero(inside[source] != inside[destination])
+    busiest = across[np.argsort(-np.nan_to_num(content.rates[across]), kind="stable")]
+    others = np.where(inside[source[busiest]], destination[busiest], source[busiest])
+    near = list(dict.fromkeys(others.tolist()))[:MOST_NEIGHBOURS]
+    return {content.names[i] for i in (*rows, *near)}
+
+
+def _node_name(name: str, folded: Collection[str]) -> str:
+    return namespace_of(name) + EVERYTHING if name in folded else name
+
+
+def _by_node(services: Iterable[tuple[str, T]], folded: Collection[str]) -> dict[str, T]:
     """Map values of services, the worst first, to their nodes; the first value of a node counts."""
     found: dict[str, T] = {}
     for name, value in services:
-        namespace = namespace_of(name)
-        found.setdefault(namespace + EVERYTHING if namespace in collapsed else name, value)
+        found.setdefault(_node_name(name, folded), value)
     return found
 
 
-def _nodes(names: Sequence[str], collapsed: Collection[str]) -> tuple[IntArray, list[str]]:
+def _nodes(names: Sequence[str], folded: Collection[str]) -> tuple[IntArray, list[str]]:
     """Return the node of each service ``[N]``, and the names of the nodes."""
-    if not collapsed:
+    if not folded:
         return np.arange(len(names)), list(names)
     position: dict[str, int] = {}
     node = np.empty(len(names), np.int64)
     for i, name in enumerate(names):
-        namespace = namespace_of(name)
-        node[i] = position.setdefault(namespace + EVERYTHING if namespace in collapsed else name, len(position))
+        node[i] = position.setdefault(_node_name(name, folded), len(position))
     return node, list(position)
 
 

@@ -1,45 +1,49 @@
 // What is drawn above the graph: namespaces, the spread of an incident, its origin, missing services. Positions are pixels.
+import { halo } from "./labels.js";
 import { EVERYTHING, namespace } from "./words.js";
 
-const SMALL = 14; // radius in pixels, below which a namespace has no circle
+const SMALL = 18; // radius in pixels, below which a namespace has no circle
 
-/** The circle around the services of each namespace, in units of the layout. */
-export function circles({ name, x, y }) {
+/** The circle around the services of each namespace, in units of the layout; none around a namespace that is folded. */
+export function circles({ name, x, y }, shown) {
   const groups = new Map();
   name.forEach((one, i) => {
-    if (one.endsWith(EVERYTHING)) return;
+    if (!shown[i]) return;
     if (!groups.has(namespace(one))) groups.set(namespace(one), []);
     groups.get(namespace(one)).push(i);
   });
-  return [...groups].map(([of, members]) => {
-    const mean = (values) => members.reduce((sum, i) => sum + values[i], 0) / members.length;
-    const middle = { x: mean(x), y: mean(y) };
-    return {
-      name: of,
-      ...middle,
-      reach: members.reduce((most, i) => Math.max(most, Math.hypot(x[i] - middle.x, y[i] - middle.y)), 0) + 0.7,
-    };
-  });
+  return [...groups]
+    .filter(([, members]) => !members.some((i) => name[i].endsWith(EVERYTHING)))
+    .map(([of, members]) => {
+      const mean = (values) => members.reduce((sum, i) => sum + values[i], 0) / members.length;
+      const middle = { x: mean(x), y: mean(y) };
+      return {
+        name: of,
+        ...middle,
+        reach: members.reduce((most, i) => Math.max(most, Math.hypot(x[i] - middle.x, y[i] - middle.y)), 0) + 0.7,
+      };
+    });
 }
 
+/** Draw namespaces as ellipses with their names. Sizes are pixels of the stage before it is moved. */
 export function namespaces(pen, renderer, circled, colours) {
   const { width, height } = renderer.getDimensions();
   pen.textAlign = "center";
   pen.lineWidth = 1;
   pen.strokeStyle = colours.rule;
   pen.font = "11px system-ui, sans-serif";
-  for (const { name, x, y, reach } of circled) {
-    const middle = renderer.graphToViewport({ x, y }),
-      border = renderer.graphToViewport({ x: x + reach, y });
-    const radius = Math.hypot(border.x - middle.x, border.y - middle.y);
-    const [left, right, top, bottom] = [middle.x - radius, middle.x + radius, middle.y - radius, middle.y + radius];
-    if (radius < SMALL || right < 0 || left > width || bottom < 0 || top > height) continue;
+  for (const { name, x, y, across, down } of circled) {
+    const middle = renderer.graphToViewport({ x, y: -y }),
+      corner = renderer.graphToViewport({ x: x + across, y: -y - down });
+    const [wide, tall] = [Math.abs(corner.x - middle.x), Math.abs(corner.y - middle.y)];
+    const [left, right, top, bottom] = [middle.x - wide, middle.x + wide, middle.y - tall, middle.y + tall];
+    if (Math.min(wide, tall) < SMALL || right < 0 || left > width || bottom < 0 || top > height) continue;
     pen.globalAlpha = 0.7;
     pen.beginPath();
-    pen.arc(middle.x, middle.y, radius, 0, 2 * Math.PI);
+    pen.ellipse(middle.x, middle.y, wide, tall, 0, 0, 2 * Math.PI);
     pen.stroke();
     pen.globalAlpha = 1;
-    if (pen.measureText(name).width > 2.4 * radius) continue;
+    if (pen.measureText(name).width > 2.4 * wide) continue;
     const above = Math.min(height - 6, Math.max(12, top - 4));
     halo(pen, name, Math.min(width - 30, Math.max(30, middle.x)), above, colours.soft, colours);
     pen.lineWidth = 1;
@@ -111,14 +115,6 @@ export function outlines(pen, places, colours) {
   pen.stroke();
 }
 
-export function label(pen, node, settings, strong, colours) {
-  if (!node.label) return;
-  pen.font = `${strong ? "bold " : ""}${settings.labelSize + (strong ? 2 : 0)}px ${settings.labelFont}`;
-  pen.textAlign = "left";
-  const aside = node.size + (strong ? 9 : 4);
-  halo(pen, node.label, node.x + aside, node.y + settings.labelSize / 3, colours.label, colours);
-}
-
 export function hover(pen, node, settings, colours) {
   const name = node.key ?? node.label;
   pen.font = `bold ${settings.labelSize + 1}px ${settings.labelFont}`;
@@ -136,14 +132,4 @@ export function hover(pen, node, settings, colours) {
   pen.beginPath();
   pen.arc(node.x, node.y, node.size + 3, 0, 2 * Math.PI);
   pen.stroke();
-}
-
-/** Text with an outline, readable on any background. */
-function halo(pen, text, x, y, ink, colours) {
-  pen.lineJoin = "round";
-  pen.lineWidth = 4;
-  pen.strokeStyle = colours.paper;
-  pen.strokeText(text, x, y);
-  pen.fillStyle = ink;
-  pen.fillText(text, x, y);
 }

@@ -50,6 +50,9 @@ export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));
 export const undoFeedback = (mesh, incident) =>
   send(`${of(mesh)}/feedback/${encodeURIComponent(incident)}`, { method: "DELETE" });
+export const mutes = (mesh) => send(`${of(mesh)}/mutes`);
+export const addMute = (mesh, document) => send(`${of(mesh)}/mutes`, json(document));
+export const removeMute = (mesh, id) => send(`${of(mesh)}/mutes/${encodeURIComponent(id)}`, { method: "DELETE" });
 export const report = (mesh, incident) => `${of(mesh)}/report${query({ incident })}`;
 
 export function comparison(mesh, first, second) {

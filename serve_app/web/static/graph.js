@@ -1,7 +1,10 @@
-// The mesh as a graph: sigma draws services and calls, a canvas above it the annotations.
+// The mesh as a graph: sigma draws services and calls, a canvas above it the annotations. Around an incident or a selected
+// service, the graph has layers (layers.js); the whole mesh has the positions of the service, stretched to the stage.
 /* global Sigma, graphology */
-import { circles, hop, hover, label, namespaces, outlines, ring } from "./annotations.js";
+import { circles, hop, hover, namespaces, outlines, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
+import { drawLabels, halo } from "./labels.js";
+import { layers } from "./layers.js";
 import { EVERYTHING, namespace, plural, short } from "./words.js";
 import { spread } from "./spread.js";
 
@@ -9,13 +12,20 @@ const QUIET = 3,
   BAD = 6; // anomaly scores (log10): below the first normal, from the second on in the strongest colour
 const CROWD = 1000; // services, above which they are drawn as points: twice as fast without a GPU, but of limited size
 const MANY = 2000; // calls, above which they are not drawn while the picture moves
+const MARGIN = 14, // pixels around the graph
+  NAME_ROOM = 60; // pixels beside the whole mesh, for names
+const CLOSEST = 90, // most pixels between nearest neighbours
+  OBSTACLES = 200; // services that names do not cover
+const STRETCH = 3; // most that the positions are stretched in one direction, to use the whole stage
 
 /** @param {{select: (service: string) => void, expand: (namespace: string) => void}} on called by a click. */
 export function graphView(on) {
   let renderer = null,
     graph = null,
     drawn = null,
-    focus = null,
+    places = [], // of each service, in pixels of the stage before it is moved; null: not drawn
+    rest = [], // how many services of a column have no room
+    order = [], // services that are drawn, the most important first
     colours = null,
     shape = "";
   const overlay = document.createElement("canvas");
@@ -35,18 +45,15 @@ export function graphView(on) {
       allowInvalidContainer: true,
       renderEdgeLabels: false,
       zIndex: true,
+      renderLabels: false, // labels.js draws them
       labelFont: "system-ui, sans-serif",
       labelSize: 12,
-      labelDensity: 0.6,
-      labelGridCellSize: 110,
-      labelRenderedSizeThreshold: 5,
       defaultEdgeType: "line",
       nodeProgramClasses: { point: Sigma.rendering.NodePointProgram },
       minCameraRatio: 0.01,
       maxCameraRatio: 2,
-      stagePadding: 30,
+      stagePadding: 0, // the positions leave room
       zoomToSizeRatioFunction: (ratio) => ratio ** 0.3, // services grow more slowly than the space between them
-      defaultDrawNodeLabel: (pen, node, settings) => label(pen, node, settings, isFirst(node.key), colours),
       defaultDrawNodeHover: (pen, node, settings) => hover(pen, node, settings, colours),
       nodeReducer,
       edgeReducer,
@@ -77,7 +84,8 @@ export function graphView(on) {
     shape = "";
   }
 
-  /** @param {any} next `{map, incident, service, near}`: what to show. */
+  /** @param {any} next `{mesh, map, incident, service, near, space, unusual}`: what to show. space: only this namespace.
+   * unusual: only unusual services. */
   function draw(next) {
     colours = palette();
     if (renderer === null) {
@@ -96,31 +104,63 @@ export function graphView(on) {
     drawn = { ...next, index: new Map(next.map.nodes.name.map((name, i) => [name, i])) };
     drawn.path = spread(next.incident, next.map.edges, drawn.index);
     drawn.onPath = new Set(drawn.path.map(({ edge }) => edge));
-    drawn.circles = circles(next.map.nodes);
-    focus = neighbourhood(drawn);
+    const { width, height } = renderer.getDimensions();
+    arrangeAll({ width, height });
     fill(drawn.map);
     const moved =
       !before ||
-      before.near !== drawn.near ||
-      before.incident?.id !== drawn.incident?.id ||
-      before.service !== drawn.service ||
       before.mesh !== drawn.mesh ||
+      ["near", "service", "space", "unusual"].some((field) => before[field] !== drawn[field]) ||
+      before.incident?.id !== drawn.incident?.id ||
       before.map.collapsed.length !== drawn.map.collapsed.length;
     renderer.refresh();
-    if (moved) fit(before === null);
+    if (moved) renderer.getCamera().setState({ x: 0.5, y: 0.5, ratio: 1, angle: 0 });
     describe();
   }
 
+  /** Place all services that are drawn, in pixels of the stage. */
+  function arrangeAll(stage) {
+    const { map, index, incident, service, near } = drawn,
+      { nodes } = map;
+    const centre = near ? centreOf(drawn) : new Set(),
+      root = index.get(incident?.suspects[0]?.service) ?? index.get(service);
+    rest = [];
+    drawn.isLayered = centre.size > 0;
+    if (drawn.isLayered) {
+      const layered = layers(map, centre, centre.has(root) ? root : undefined, stage);
+      rest = layered.rest;
+      places = nodes.name.map((_, i) => layered.at.get(i) ?? null);
+      drawn.circles = [];
+    } else {
+      const shown = nodes.name.map((name, i) => isShown(name, i));
+      ({ places, circled: drawn.circles } = stretch(nodes, shown, stage));
+    }
+    const weigh = (i) =>
+      (isFirst(nodes.name[i]) ? 4e6 : 0) +
+      (nodes.name[i] === service ? 2e6 : 0) +
+      (nodes.incident[i] ? 1e6 : 0) +
+      1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) * (nodes.services[i] > 1 ? 0.5 : 1) +
+      nodes.services[i];
+    order = places.flatMap((one, i) => (one ? [i] : [])).sort((a, b) => weigh(b) - weigh(a));
+  }
+
+  /** Whether the filters let a service of the whole mesh through. */
+  function isShown(name, i) {
+    const { nodes } = drawn.map;
+    if (drawn.space && namespace(name) !== drawn.space) return false;
+    return !drawn.unusual || nodes.unusual[i] > 0 || Boolean(nodes.incident[i]) || name === drawn.service;
+  }
+
   function fill(map) {
-    const { nodes, edges } = map;
-    const size = Math.min(8, Math.max(2, 190 / Math.sqrt(nodes.name.length)));
+    const { nodes, edges } = map,
+      count = order.length;
+    const size = Math.min(8, Math.max(2, 190 / Math.sqrt(count)));
     const looks = (i) => ({
-      x: nodes.x[i],
-      y: nodes.y[i],
-      label: nodes.name[i].endsWith(EVERYTHING) ? nodes.name[i] : short(nodes.name[i]),
+      x: places[i].x,
+      y: -places[i].y,
       at: i,
-      type: nodes.name.length > CROWD ? "point" : "circle",
-      size: size * (nodes.services[i] > 1 ? 1 + Math.log10(nodes.services[i]) : 1) * weight(nodes, i),
+      type: count > CROWD ? "point" : "circle",
+      size: size * breadth(nodes.services[i]) * weight(nodes, i),
       color: shade(nodes, i),
       zIndex: nodes.incident[i] ? 2 : nodes.deviation[i] > QUIET ? 1 : 0,
     });
@@ -133,11 +173,11 @@ export function graphView(on) {
       zIndex: edges.deviation[i] > QUIET ? 1 : 0,
       at: i,
     });
-    const now = `${nodes.name.join(" ")}|${edges.source.join()}|${edges.destination.join()}`;
+    const drawnNames = order.toSorted((a, b) => a - b).map((i) => nodes.name[i]);
+    const now = `${drawnNames.join(" ")}|${edges.source.join()}|${edges.destination.join()}`;
+    renderer.setCustomBBox(frame());
     if (now === shape) {
-      graph.updateEachNodeAttributes((name, node) => Object.assign(node, looks(node.at)), {
-        attributes: ["color", "size", "zIndex"],
-      });
+      graph.updateEachNodeAttributes((name, node) => Object.assign(node, looks(node.at)));
       graph.updateEachEdgeAttributes((edge, call) => Object.assign(call, callLooks(call.at)), {
         attributes: ["color", "size", "zIndex"],
       });
@@ -145,33 +185,28 @@ export function graphView(on) {
     }
     shape = now;
     graph.clear();
-    nodes.name.forEach((name, i) => graph.addNode(name, looks(i)));
-    edges.source.forEach((source, i) =>
-      graph.mergeEdge(nodes.name[source], nodes.name[edges.destination[i]], callLooks(i)),
-    );
-    frame(nodes);
-    renderer.setSetting("hideEdgesOnMove", edges.source.length > MANY);
-    renderer.setSetting("defaultEdgeType", edges.source.length > MANY ? "line" : "arrow");
+    nodes.name.forEach((name, i) => places[i] && graph.addNode(name, looks(i)));
+    edges.source.forEach((source, i) => {
+      const destination = edges.destination[i];
+      if (places[source] && places[destination])
+        graph.mergeEdge(nodes.name[source], nodes.name[destination], callLooks(i));
+    });
+    renderer.setSetting("hideEdgesOnMove", graph.size > MANY);
+    renderer.setSetting("defaultEdgeType", graph.size > MANY ? "line" : "arrow");
     by("services").replaceChildren(
       ...nodes.name.slice(0, 5000).map((name) => Object.assign(document.createElement("option"), { value: name })),
     );
   }
 
-  /** Keep the frame while all services fit, so that nothing jumps. */
-  function frame({ x, y }) {
-    const room = { x: extent(x), y: extent(y) };
-    const old = renderer.getCustomBBox();
-    const inside =
-      old &&
-      old.mesh === drawn.mesh &&
-      ["x", "y"].every(
-        (axis) =>
-          old[axis][0] <= room[axis][0] &&
-          room[axis][1] <= old[axis][1] &&
-          room[axis][1] - room[axis][0] > 0.5 * (old[axis][1] - old[axis][0]),
-      );
-    if (!inside) renderer.setCustomBBox({ ...room, mesh: drawn.mesh });
+  /** The stage, in the units of the places. */
+  function frame() {
+    const { width, height } = renderer.getDimensions();
+    return { x: [0, width], y: [-height, 0] };
   }
+
+  /** How much larger the node of so many services is; in layers there is less room. */
+  const breadth = (services) =>
+    services > 1 ? Math.min(drawn.isLayered ? 1.4 : 3, 0.8 + 0.12 * Math.sqrt(services)) : 1;
 
   function weight(nodes, i) {
     if (isFirst(nodes.name[i])) return 2;
@@ -203,48 +238,10 @@ export function graphView(on) {
     return blend(colours["node-unusual"], colours["node-bad"], Math.min(1, (deviation - QUIET) / (BAD - QUIET)));
   }
 
-  function nodeReducer(name, node) {
-    if (focus === null || focus.has(name)) {
-      const forced = drawn.service === name || isFirst(name) || Boolean(drawn.map.nodes.incident[node.at]);
-      return { ...node, forceLabel: forced, highlighted: drawn.service === name };
-    }
-    return { ...node, color: colours.edge, size: 0.6 * node.size, label: "", zIndex: 0 };
-  }
+  const nodeReducer = (name, node) => ({ ...node, highlighted: drawn.service === name });
 
-  function edgeReducer(edge, call) {
-    if (drawn.onPath.has(call.at)) return { ...call, hidden: true }; // the overlay draws them in the direction of the spread
-    if (focus === null) return call;
-    const [source, destination] = graph.extremities(edge);
-    return focus.has(source) && focus.has(destination) ? { ...call, size: call.size + 0.6 } : { ...call, hidden: true };
-  }
-
-  /** The services of the namespaces in question; services farther away are drawn, but need not be in view. */
-  function closeBy(names) {
-    const centre = new Set(
-      names
-        .filter((name) => name === drawn.service || drawn.map.nodes.incident[drawn.index.get(name)] || isFirst(name))
-        .map(namespace),
-    );
-    return names.filter((name) => centre.has(namespace(name)));
-  }
-
-  function fit(atOnce) {
-    const names = focus === null ? graph.nodes() : closeBy([...focus]);
-    if (!names.length) return;
-    const camera = renderer.getCamera(),
-      state = camera.getState();
-    const points = names.map((name) => renderer.getNodeDisplayData(name));
-    const [x0, x1] = extent(points.map((p) => p.x)),
-      [y0, y1] = extent(points.map((p) => p.y));
-    const corner = (x, y) => renderer.framedGraphToViewport({ x, y });
-    const a = corner(x0, y0),
-      b = corner(x1, y1),
-      { width, height } = renderer.getDimensions();
-    const scale = Math.max(Math.abs(b.x - a.x) / (width - 160), Math.abs(b.y - a.y) / (height - 90));
-    const to = { x: (x0 + x1) / 2, y: (y0 + y1) / 2, ratio: Math.max(0.05, scale * state.ratio), angle: 0 };
-    if (atOnce || matchMedia("(prefers-reduced-motion: reduce)").matches) camera.setState(to);
-    else camera.animate(to, { duration: 350 });
-  }
+  // The overlay draws the calls of the spread, in the direction of the spread.
+  const edgeReducer = (edge, call) => (drawn.onPath.has(call.at) ? { ...call, hidden: true } : call);
 
   function annotate() {
     const { width, height } = renderer.getDimensions(),
@@ -260,21 +257,36 @@ export function graphView(on) {
     pen.clearRect(0, 0, width, height);
     if (drawn === null) return;
     namespaces(pen, renderer, drawn.circles, colours);
-    const { source, destination } = drawn.map.edges;
-    for (const { edge, step } of drawn.path) hop(pen, at(destination[edge]), at(source[edge]), step, colours);
-    const { nodes } = drawn.map,
-      isNear = (i) => focus === null || focus.has(nodes.name[i]);
-    outlines(pen, nodes.name.flatMap((_, i) => (isUnknown(nodes, i) && isNear(i) ? [at(i)] : [])), colours);
+    const { source, destination } = drawn.map.edges,
+      { nodes } = drawn.map;
+    for (const { edge, step } of drawn.path)
+      if (places[source[edge]] && places[destination[edge]])
+        hop(pen, at(destination[edge]), at(source[edge]), step, colours);
+    outlines(pen, order.flatMap((i) => (isUnknown(nodes, i) ? [at(i)] : [])), colours);
     const first = drawn.index.get(drawn.incident?.suspects[0]?.service);
-    if (first !== undefined) ring(pen, at(first), 3, [], colours);
-    drawn.map.nodes.gone.forEach((gone, i) => gone && ring(pen, at(i), 2, [4, 3], colours));
+    if (first !== undefined && places[first]) ring(pen, at(first), 3, [], colours);
+    order.forEach((i) => nodes.gone[i] && ring(pen, at(i), 2, [4, 3], colours));
+    drawLabels(pen, names(), { width, height }, order.slice(0, OBSTACLES).map(at), colours);
+    pen.font = "12px system-ui, sans-serif";
+    for (const one of rest) {
+      const { x, y } = renderer.graphToViewport({ x: one.x, y: -one.y });
+      halo(pen, one.text, x - 10, y, colours.soft, colours);
+    }
+  }
+
+  /** The names of services in view, the most important first. The name of the selected one is drawn with its box. */
+  function* names() {
+    const { nodes } = drawn.map;
+    for (const i of order) {
+      const name = nodes.name[i];
+      if (name !== drawn.service) yield { ...at(i), text: nodeLabel(nodes, i), strong: isFirst(name) };
+    }
   }
 
   /** The position and radius of a service in pixels. */
   function at(i) {
-    const { x, y, name } = drawn.map.nodes;
-    const middle = renderer.graphToViewport({ x: x[i], y: y[i] });
-    return { ...middle, radius: renderer.scaleSize(renderer.getNodeDisplayData(name[i]).size) };
+    const middle = renderer.graphToViewport({ x: places[i].x, y: -places[i].y });
+    return { ...middle, radius: renderer.scaleSize(renderer.getNodeDisplayData(drawn.map.nodes.name[i]).size) };
   }
 
   function describe() {
@@ -288,9 +300,10 @@ export function graphView(on) {
     const silent = map.nodes.silent.filter(Boolean).length;
     if (silent) parts.push(`no telemetry from ${silent}`);
     if (map.collapsed.length) parts.push(`${plural(map.collapsed.length, "namespace")} drawn as one node each`);
+    if (order.length < map.nodes.name.length) parts.push(`${order.length} of ${map.nodes.name.length} nodes in view`);
     place.setAttribute("aria-label", `The mesh as a graph: ${parts.join("; ")}`);
     by("graph-title").textContent =
-      `${plural(map.services, "service")}, ${plural(map.calls, "call")}${map.collapsed.length ? `; ${plural(map.collapsed.length, "quiet namespace")} collapsed, click one to expand it` : ""}`;
+      `${plural(map.services, "service")}, ${plural(map.calls, "call")}${map.collapsed.length ? `; ${plural(map.collapsed.length, "namespace")} folded, click one to open it` : ""}`;
   }
 
   return {
@@ -301,29 +314,54 @@ export function graphView(on) {
         draw(drawn);
       }
     },
-    resize: () => renderer?.refresh(),
+    resize: () => {
+      renderer?.resize();
+      if (drawn && renderer) draw(drawn);
+    },
   };
 }
 
-/** The services of the incident and the selected one, with their callers and callees; null: all services. */
-function neighbourhood({ map, near, incident, service, index }) {
-  if (!near) return null;
-  const centre = new Set(
-    [
-      ...(incident ? [...incident.affected, ...incident.suspects.slice(0, 1).map((one) => one.service)] : []),
-      ...(service ? [service] : []),
-    ]
-      .filter((name) => index.has(name))
-      .map((name) => index.get(name)),
-  );
-  if (!centre.size) return null;
-  const found = new Set(centre);
-  map.edges.source.forEach((source, i) => {
-    const destination = map.edges.destination[i];
-    if (centre.has(source)) found.add(destination);
-    if (centre.has(destination)) found.add(source);
+/** The services of the incident, and the selected one, by position. */
+function centreOf({ incident, service, index }) {
+  const names = [
+    ...(incident ? [...incident.suspects.slice(0, 1).map((one) => one.service), ...incident.affected] : []),
+    ...(service ? [service] : []),
+  ];
+  return new Set(names.filter((name) => index.has(name)).map((name) => index.get(name)));
+}
+
+/** "cart", or "shop: 120 services, 3 unusual". */
+function nodeLabel({ name, services, unusual }, i) {
+  if (!name[i].endsWith(EVERYTHING)) return short(name[i]);
+  const inside = unusual[i] ? `, ${unusual[i]} unusual` : "";
+  return `${namespace(name[i])}: ${plural(services[i], "service")}${inside}`;
+}
+
+/** Stretch the positions of the service, so that the services and the circles of their namespaces fill the stage. */
+function stretch(nodes, shown, { width, height }) {
+  const circled = circles(nodes, shown);
+  const xs = nodes.x.filter((_, i) => shown[i]),
+    ys = nodes.y.filter((_, i) => shown[i]);
+  for (const { x, y, reach } of circled) {
+    xs.push(x - reach, x + reach);
+    ys.push(y - reach, y + reach);
+  }
+  const [left, right] = extent(xs),
+    [top, bottom] = extent(ys);
+  const scale = {
+    x: (width - 2 * (MARGIN + (circled.length ? 0 : NAME_ROOM))) / Math.max(right - left, 1e-3),
+    y: (height - 2 * (MARGIN + (circled.length ? 8 : 0))) / Math.max(bottom - top, 1e-3),
+  };
+  const least = Math.min(scale.x, scale.y, CLOSEST);
+  for (const axis of ["x", "y"]) scale[axis] = Math.min(scale[axis], STRETCH * least);
+  const to = (x, y) => ({
+    x: width / 2 + (x - (left + right) / 2) * scale.x,
+    y: height / 2 - (y - (top + bottom) / 2) * scale.y,
   });
-  return new Set([...found].map((i) => map.nodes.name[i]));
+  return {
+    places: nodes.name.map((_, i) => (shown[i] ? to(nodes.x[i], nodes.y[i]) : null)),
+    circled: circled.map(({ name, x, y, reach }) => ({ name, ...to(x, y), across: reach * scale.x, down: reach * scale.y })),
+  };
 }
 
 function extent(values) {

@@ -12,10 +12,17 @@ const UNKNOWN = {
   unscored: "No incident found among the scored services.",
   silent: "No incident found among the services with telemetry.",
 };
+const NOTE_LENGTH = 1000; // limit of the service
 const CHARTS = 2; // of the first suspect and of the selected one
 const KEPT = 60; // cached series
 
-/** @param {{select: (service: string) => void, changed: () => void}} on called by a click, and after feedback. */
+/**
+ * @param {{
+ *   select: (service: string) => void,
+ *   ask: (question: import("./decision.js").Question) => void,
+ *   mute: (incident: any) => void,
+ * }} on called by clicks; ask: opens the dialog for a decision.
+ */
 export function incidentsView(on) {
   const series = new Map(); // by mesh, service and caller: {until, answer}
   let feedbackOf = new Map(), // by incident
@@ -107,12 +114,14 @@ export function incidentsView(on) {
   const verdictTime = () => drawn.verdict.observed_at;
 
   function suspect(one, i, incident, number = 0) {
-    const score = [el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, one.score.toFixed(2))];
+    const opened = i === 0 && number === 0 && incident !== null,
+      score = [el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, one.score.toFixed(2))];
     return el(
       "div",
       { class: "suspect" },
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
-      ...reasons(one, i === 0 && number === 0 && incident !== null),
+      ...reasons(one, opened),
+      opened || drawn.service === one.service ? culpritButton(one.service, incident) : null,
     );
   }
 
@@ -219,31 +228,27 @@ export function incidentsView(on) {
 
   function actions(incident) {
     const given = feedbackOf.get(incident.id);
-    const culprit =
-      drawn.service && incident.affected.concat(incident.suspects.map((one) => one.service)).includes(drawn.service)
-        ? drawn.service
-        : null;
     const button = (text, key, action) =>
-      el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: () => act(action) }, text);
-    const confirmButton = () =>
-      button(culprit ? `Confirm: ${culprit}` : "Confirm incident", "yes", () =>
-        feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: true, ...(culprit ? { culprit } : {}) }),
-      );
+      el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: action }, text);
     const row = !drawn.canWrite
-      ? [el("span", { class: "said" }, `${given ? `${feedbackText(given)} ` : ""}Your token is read-only; feedback needs the write scope.`)]
-      : given
       ? [
-          el("span", { class: "said", role: "status" }, feedbackText(given)),
-          button("Undo", "undo", () => feed.undoFeedback(drawn.mesh, incident.id)),
+          el("span", { class: "said" }, given ? feedbackText(given) : ""),
+          el("span", { class: "said" }, "Your token is read-only; feedback and mutes need the write scope."),
         ]
-      : [
-          button(isNotice(incident) ? "Not useful" : "False alarm", "no", () => feed.sendFeedback(drawn.mesh, { incident: incident.id, was_incident: false })),
-          isNotice(incident) ? null : confirmButton(),
-        ];
+      : given
+        ? [
+            el("span", { class: "said", role: "status" }, feedbackText(given)),
+            button("Undo", "undo", () => undo(incident)),
+          ]
+        : [
+            isNotice(incident) ? null : button("Confirm incident", "yes", () => confirm(incident, "")),
+            button(isNotice(incident) ? "Not useful" : "False alarm", "no", () => deny(incident)),
+          ];
     return el(
       "div",
       { class: "actions" },
       ...row,
+      drawn.canWrite ? button("Mute", "mute", () => on.mute(incident)) : null,
       el(
         "a",
         {
@@ -258,21 +263,70 @@ export function incidentsView(on) {
     );
   }
 
-  async function act(action) {
+  /** A button that names the culprit; none for a reader, for an incident with feedback, and for a notice. */
+  function culpritButton(service, incident) {
+    if (!incident || !drawn.canWrite || feedbackOf.has(incident.id) || isNotice(incident)) return null;
+    const properties = { type: "button", class: "culprit", "data-key": `culprit ${incident.id} ${service}` };
+    return el("button", { ...properties, click: () => confirm(incident, service) }, "It was this service");
+  }
+
+  /** Ask why it was an incident. @param {string} culprit service that is chosen at first; empty: unknown. */
+  function confirm(incident, culprit) {
+    const services = [...new Set([...incident.suspects.map((one) => one.service), ...incident.affected])];
+    on.ask({
+      title: "Confirm incident",
+      about: "If you name the service that caused it, TAGAE prefers it when the same services are affected again.",
+      choices: [
+        {
+          name: "culprit",
+          label: "Caused by",
+          options: [["", "unknown"], ...services.map((one) => [one, one])],
+          value: culprit,
+        },
+      ],
+      note: { label: "Note (optional)", isRequired: false, limit: NOTE_LENGTH },
+      action: "Confirm",
+      send: (values) => give(incident, true, values),
+    });
+  }
+
+  /** Ask why an alarm was false. */
+  function deny(incident) {
+    on.ask({
+      title: isNotice(incident) ? "Not useful" : "False alarm",
+      about: "Similar deviations of these services raise no further alert.",
+      choices: [],
+      note: { label: "Why (optional)", isRequired: false, limit: NOTE_LENGTH },
+      action: isNotice(incident) ? "Mark as not useful" : "Mark as false alarm",
+      send: (values) => give(incident, false, values),
+    });
+  }
+
+  /** @param {Record<string, string>} values of the dialog. */
+  async function give(incident, wasIncident, values) {
+    failed = null;
+    const { mesh } = drawn,
+      { culprit, note } = values;
+    await feed.sendFeedback(mesh, { incident: incident.id, was_incident: wasIncident, note, ...(culprit ? { culprit } : {}) });
+    await loadFeedback(mesh);
+  }
+
+  async function undo(incident) {
     failed = null;
     try {
-      await action();
+      await feed.undoFeedback(drawn.mesh, incident.id);
     } catch (error) {
       failed = error.message;
     }
     await loadFeedback(drawn.mesh);
-    on.changed();
   }
 
   return { draw, loadFeedback };
 }
 
-function feedbackText(given) {
-  if (given.was_incident === false) return "Marked as a false alarm.";
-  return given.culprit ? `Confirmed: ${given.culprit}.` : "Confirmed as an incident.";
+/** "Confirmed by alice: shop/cart. Note: the new release." */
+function feedbackText({ was_incident, culprit, note, given_by }) {
+  const who = given_by ? ` by ${given_by}` : "",
+    text = !was_incident ? `Marked as a false alarm${who}.` : culprit ? `Confirmed${who}: ${culprit}.` : `Confirmed${who}.`;
+  return note ? `${text} Note: ${note}` : text;
 }

@@ -2,10 +2,12 @@
 import { banner, headline, lastKnownAt, showNotes, stopText } from "./banner.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
+import { decisionDialog } from "./decision.js";
 import { comparisonView, periods } from "./comparison.js";
 import { graphView } from "./graph.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
+import { mutesView } from "./mutes.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
 import { stateOf } from "./state.js";
@@ -44,7 +46,7 @@ let leave = null, // ends the stream of the mesh, if there is one
 const select = (service) => go({ service }, { quietly: true });
 const graph = graphView({
   select,
-  expand: (name) => go({ expand: [...new Set([...(read().expand?.split(",") ?? []), name])].join(",") }),
+  expand: (name) => go({ expand: withExpanded(name) }),
 });
 const timeline = timelineView({
   look,
@@ -59,10 +61,15 @@ const timeline = timelineView({
       ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }),
     }),
 });
-const incidents = incidentsView({ select, changed: () => {} });
+const decision = decisionDialog();
+const mutes = mutesView(decision);
+const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
 const comparison = comparisonView({ select });
 const detector = detectorView();
 const session = sessionView({ begin, end: askForToken });
+
+/** The namespaces that are drawn service by service, with one more. */
+const withExpanded = (name) => [...new Set([...(read().expand?.split(",") ?? []), name])].join(",");
 
 /** The state of the mesh now. */
 const stateNow = () => stateOf(known.newest, known);
@@ -129,6 +136,7 @@ function enter(mesh) {
     refused: list,
   });
   incidents.loadFeedback(mesh);
+  mutes.load(mesh);
 }
 
 function addVerdict(verdict) {
@@ -247,6 +255,7 @@ async function list() {
     () => mesh === known.mesh && setSource(null),
   );
   if (known.verdict?.incidents.length) incidents.loadFeedback(mesh); // other people give feedback, too
+  mutes.load(mesh);
 }
 
 function setSource(source) {
@@ -327,7 +336,18 @@ function draw() {
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
   by("near").textContent = open || !view.service ? "Around the suspects" : "Around the selection";
-  if (known.map) graph.draw({ mesh: known.mesh, map: known.map, incident: open, service: view.service, near });
+  if (known.map) {
+    drawFilters(known.map, view);
+    graph.draw({
+      mesh: known.mesh,
+      map: known.map,
+      incident: open,
+      service: view.service,
+      near: near && !view.space && !view.only,
+      space: view.space,
+      unusual: Boolean(view.only),
+    });
+  }
   incidents.draw({
     mesh: known.mesh,
     verdict: known.verdict,
@@ -338,6 +358,7 @@ function draw() {
     canWrite: session.canWrite(),
     newest: known.newest.observed_at,
   });
+  mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
     timeline.draw(known.timeline, { at: view.at, first, second });
@@ -345,6 +366,16 @@ function draw() {
   }
   drawDetector();
   fetchMap();
+}
+
+/** The filters of the graph: the namespaces of the mesh, and whether only unusual services are drawn. */
+function drawFilters({ nodes }, view) {
+  const { space = "", only } = view;
+  const spaces = [...new Set(nodes.name.map(namespace))].sort(),
+    all = space && !spaces.includes(space) ? [...spaces, space] : spaces;
+  show(by("space"), el("option", { value: "" }, "All"), ...all.map((one) => el("option", { value: one }, one)));
+  by("space").value = space;
+  by("only").checked = Boolean(only);
 }
 
 /** Draw the state: the tab, the banner of the verdict in view, and whether the rest of the page is out of date. */
@@ -420,7 +451,7 @@ function find() {
   if (!name) return;
   if (names.includes(name)) go({ service: name });
   else if (names.includes(namespace(name) + EVERYTHING))
-    answer(`The namespace ${namespace(name)} is collapsed: click it in the graph, then search again.`);
+    go({ service: name, expand: withExpanded(namespace(name)) });
   else answer(`There is no service named ${name} here.`);
 }
 
@@ -431,7 +462,7 @@ const KEYS = {
   c: compare,
   "/": () => by("find").focus(),
   "?": () => by("keys").showModal(),
-  w: () => go({ view: read().view === "all" ? null : "all" }),
+  w: () => go(read().view === "all" ? { view: null, space: null, only: null } : { view: "all" }),
 };
 
 addEventListener("keydown", (event) => {
@@ -441,6 +472,7 @@ addEventListener("keydown", (event) => {
     event.altKey ||
     /** @type {HTMLElement} */ (event.target).matches("input, select, textarea") ||
     by("keys").open ||
+    decision.isAsking() ||
     session.isAsking()
   )
     return;
@@ -468,11 +500,18 @@ addEventListener("resize", () => {
 });
 document.addEventListener("visibilitychange", draw);
 by("mesh").addEventListener("change", () =>
-  go({ mesh: by("mesh").value, at: null, service: null, incident: null, first: null, second: null, expand: null }),
+  go({ mesh: by("mesh").value, at: null, service: null, incident: null, first: null, second: null, expand: null, space: null, only: null }),
 );
 by("live").addEventListener("click", () => go({ at: null }));
-by("near").addEventListener("click", () => go({ view: null }));
+by("near").addEventListener("click", () => go({ view: null, space: null, only: null }));
 by("all").addEventListener("click", () => go({ view: "all" }));
+by("space").addEventListener("change", () => {
+  const space = by("space").value;
+  go({ space: space || null, view: space ? "all" : read().view, expand: space ? withExpanded(space) : read().expand });
+});
+by("only").addEventListener("change", () =>
+  go({ only: by("only").checked ? "unusual" : null, view: by("only").checked ? "all" : read().view }),
+);
 by("compare").addEventListener("click", compare);
 by("help").addEventListener("click", () => by("keys").showModal());
 by("theme").addEventListener("click", () => {

@@ -11,11 +11,11 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.web.documents import MapDocument
 from serve_app.web.graph.layout import arrange
-from serve_app.web.graph.map import MOST_SERVICES, gone_services, map_document
+from serve_app.web.graph.map import FOLD_FROM, gone_services, map_document
 from serve_app.web.moments import Moment
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
-LARGE = {"shop": 40, "pay": 60, "batch": 5100}  # services of a mesh above the limit, by namespace
+LARGE = {"shop": 40, "pay": 60, "batch": 5100}  # services of a mesh with one namespace above the limit, by namespace
 
 
 def snapshot(names: list[str], calls: dict[tuple[str, str], float]) -> MeshSnapshot:
@@ -152,7 +152,7 @@ def test_a_service_without_a_metric_of_its_own_is_silent() -> None:
 
 def test_a_large_mesh_is_folded_by_namespaces() -> None:
     mesh = large()
-    assert mesh.num_nodes > MOST_SERVICES
+    assert mesh.num_nodes > FOLD_FROM
     drawn, moment = draw_map(mesh, verdict())
     assert (drawn.services, drawn.calls) == (mesh.num_nodes, mesh.num_edges)
     assert drawn.collapsed == sorted(LARGE)
@@ -175,40 +175,68 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
     assert len(drawn.edges.source) == 6, "all ordered pairs of three namespaces, without the calls inside one"
 
 
-def test_a_namespace_is_unfolded_on_request_or_for_an_incident() -> None:
+def test_a_namespace_is_unfolded_on_request() -> None:
     mesh = large()
     asked, _ = draw_map(mesh, verdict(), "pay", "nowhere")
     assert asked.collapsed == ["batch", "shop"]
     assert sum(asked.nodes.services) == mesh.num_nodes
     assert {name for name in asked.nodes.name if name.startswith("pay/")} == {f"pay/s{i}" for i in range(60)}
-    judgement = verdict(incident("x", "shop/s3", "pay/s1"), suspects={"shop/s3": 0.8})
-    opened, _ = draw_map(mesh, judgement)
-    assert opened.collapsed == ["batch"]
-    at = {name: i for i, name in enumerate(opened.nodes.name)}
-    assert opened.nodes.suspicion[at["shop/s3"]] == 0.8
-    assert [opened.nodes.incident[at[name]] for name in ("shop/s3", "pay/s1", "batch/*")] == ["x", "x", None]
-    shop = {i for name, i in at.items() if name.startswith("shop/")}
-    ends = zip(opened.edges.source, opened.edges.destination, strict=True)
-    assert any(s in shop and d in shop for s, d in ends), "calls inside an unfolded namespace are drawn"
 
 
-def test_a_namespace_without_room_shows_its_worst_service() -> None:
+def test_services_of_an_incident_and_beside_it_have_nodes_of_their_own() -> None:
+    names = [f"{space}/s{i}" for space in ("shop", "pay", "batch") for i in range(90)]
+    calls = {
+        ("shop/s1", "shop/s0"): 5.0,
+        ("shop/s0", "pay/s0"): 4.0,
+        ("pay/s0", "batch/s0"): 3.0,
+        ("batch/s1", "pay/s1"): 1.0,
+    }
+    mesh = snapshot(names, calls)
+    judgement = verdict(incident("x", "shop/s0", "pay/s0"), suspects={"shop/s0": 0.8})
+    drawn, moment = draw_map(mesh, judgement)
+    assert drawn.collapsed == ["batch", "pay", "shop"]
+    count = dict(zip(drawn.nodes.name, drawn.nodes.services, strict=True))
+    assert count == {"shop/s0": 1, "shop/s1": 1, "shop/*": 88, "pay/s0": 1, "pay/*": 89, "batch/s0": 1, "batch/*": 89}
+    at = {name: i for i, name in enumerate(drawn.nodes.name)}
+    assert drawn.nodes.suspicion[at["shop/s0"]] == 0.8
+    assert [drawn.nodes.incident[at[name]] for name in ("shop/s0", "pay/s0", "pay/*")] == ["x", "x", None]
+    ends = {
+        (drawn.nodes.name[s], drawn.nodes.name[d])
+        for s, d in zip(drawn.edges.source, drawn.edges.destination, strict=True)
+    }
+    own = {pair for pair in calls if pair[0] != "batch/s1"}
+    assert ends == own | {("batch/*", "pay/*")}
+    scores = np.nan_to_num(moment.deviations.services)
+    unusual = {name for name, score in zip(mesh.node_ids, scores, strict=True) if score > 3}
+    assert drawn.nodes.unusual[at["shop/*"]] == len(unusual & {f"shop/s{i}" for i in range(2, 90)})
+    assert drawn.nodes.unusual[at["pay/s0"]] == int("pay/s0" in unusual)
+
+
+def test_of_a_hub_only_the_busiest_neighbours_have_nodes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_app.web.graph.map.MOST_NEIGHBOURS", 3)
+    names = ["shop/hub", *(f"shop/s{i}" for i in range(250))]
+    mesh = snapshot(names, {(name, "shop/hub"): float(i) for i, name in enumerate(names[1:], 1)})
+    drawn, _ = draw_map(mesh, verdict(incident("x", "shop/hub")))
+    assert sorted(drawn.nodes.name) == ["shop/*", "shop/hub", "shop/s247", "shop/s248", "shop/s249"]
+
+
+def test_a_namespace_without_room_stays_folded() -> None:
+    drawn, _ = draw_map(large(), verdict(), "batch", "pay")
+    assert drawn.collapsed == ["batch", "shop"]
+
+
+def test_a_folded_namespace_shows_its_worst_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_app.web.graph.map.MOST_INVOLVED", 0)
     judgement = verdict(
         incident("worse", "batch/s9", "batch/s1"),
         incident("other", "batch/s3"),
         suspects={"batch/s9": 0.8, "batch/s3": 0.2},
     )
-    drawn, _ = draw_map(large(), judgement, "batch")
+    drawn, _ = draw_map(large(), judgement)
     assert drawn.collapsed == sorted(LARGE)
     at = drawn.nodes.name.index("batch/*")
     assert (drawn.nodes.suspicion[at], drawn.nodes.incident[at]) == (0.8, "worse")
     assert drawn.nodes.gone == [False] * 3
-
-
-def test_incidents_have_precedence_over_requested_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve_app.web.graph.map.MOST_SERVICES", 65)  # three namespaces, and one of those unfolded
-    drawn, _ = draw_map(large(), verdict(incident("x", "pay/s1")), "shop")
-    assert drawn.collapsed == ["batch", "shop"]
 
 
 def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
@@ -234,7 +262,6 @@ def test_a_disappeared_service_does_not_change_a_folded_namespace() -> None:
     kept = np.flatnonzero((mesh.edge_index < len(names)).all(axis=0))
     calls = {(names[a], names[b]): float(mesh.edge_features[e, 0]) for e in kept for a, b in [mesh.edge_index[:, e]]}
     drawn, _ = draw_map(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
+    assert sum(drawn.nodes.services) == mesh.num_nodes, "those that are gone count"
     at = drawn.nodes.name.index("batch/*")
-    assert drawn.nodes.services[at] == LARGE["batch"], "services that disappeared count"
     assert not drawn.nodes.gone[at]
-    assert None not in drawn.edges.requests_per_second

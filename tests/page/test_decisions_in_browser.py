@@ -1,0 +1,170 @@
+"""What a person decides on the page: confirm, false alarm, culprit, mute; with who and why."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.access import Scope, editing
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.serve_app.running import record_simulation, start_service
+from tests.timing import PATIENCE_SECONDS
+
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
+
+SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 48, fault_from=40)
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokens") / "tokens.toml"
+
+
+@pytest.fixture(scope="module")
+def tokens(file: Path) -> dict[str, str]:
+    return {
+        "alice": editing.create(file, "alice", [Scope.READ, Scope.WRITE]),
+        "reader": editing.create(file, "reader", [Scope.READ]),
+    }
+
+
+@pytest.fixture(scope="module")
+def service(file: Path, tokens: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
+    with start_service(*state, "--port", "0", "--set", f"serve.tokens_file={file}") as (_, url):
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, headers=headers(tokens["alice"])) as http:
+            for snapshot in SNAPSHOTS:
+                body = json.dumps(snapshot_document(snapshot))
+                http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()
+        yield url
+
+
+def headers(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+@contextmanager
+def signed_in(browser: Any, service: str, token: str, **options: Any) -> Iterator[Tab]:
+    """The page of the mesh, with a cookie for this token."""
+    with tab(browser, service, **options) as opened:
+        assert opened.page.request.post(f"{service}/login", data={"token": token}).ok
+        opened.open("/#mesh=shop")
+        opened.until(lambda: opened.page.locator("#cards .card").count(), "the incident is listed")
+        yield opened
+
+
+def answer(opened: Tab, button: str, note: str) -> None:
+    """Write the reason into the dialog, and send it."""
+    opened.page.fill("#decision-note", note)
+    opened.page.click(f"#decision-send:text-is('{button}')")
+
+
+def is_open(opened: Tab) -> bool:
+    return bool(opened.page.locator("#decision[open]").count())
+
+
+def stored(service: str, token: str, what: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/{what}", headers=headers(token)).json()[what]
+    return found
+
+
+def test_an_incident_is_confirmed_with_culprit_and_reason(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    with signed_in(browser, service, tokens["alice"]) as opened:
+        page = opened.page
+        first = page.locator("#cards .suspect .name").first
+        culprit = first.get_attribute("data-key").split(" ")[-1]
+        page.get_by_role("button", name="It was this service").first.click()
+        assert page.locator("#decision select").input_value() == culprit
+        answer(opened, "Confirm", "its disk was full")
+        text = f"Confirmed by alice: {culprit}. Note: its disk was full"
+        opened.until(lambda: text in opened.text("#cards"), "the page shows who and why")
+        (kept,) = stored(service, tokens["alice"], "feedback")
+        assert (kept["culprit"], kept["note"], kept["given_by"]) == (culprit, "its disk was full", "alice")
+        assert page.get_by_role("button", name="It was this service").count() == 0
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_role("button", name="False alarm").click()
+        answer(opened, "Mark as false alarm", "")
+        opened.until(lambda: "Marked as a false alarm by alice." in opened.text("#cards"), "it is a false alarm")
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_role("button", name="Confirm incident").wait_for()
+        assert stored(service, tokens["alice"], "feedback") == []
+        assert opened.complaints == []
+
+
+def test_a_mute_has_a_reason_and_is_removed(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    with signed_in(browser, service, tokens["alice"]) as opened:
+        page = opened.page
+        page.locator("#cards").get_by_role("button", name="Mute").click()
+        page.select_option("#decision select[name=seconds]", "14400")
+        answer(opened, "Mute", "   ")
+        assert is_open(opened)
+        opened.until(lambda: "reason" in opened.text("#decision-failed"), "the dialog shows the error of the service")
+        answer(opened, "Mute", "database upgrade")
+        opened.until(lambda: opened.text("#mutes-title") == "1 mute", "it is listed")
+        assert "by alice: database upgrade" in opened.text("#mute-list")
+        assert " UTC" in opened.text("#mute-list")
+        (kept,) = stored(service, tokens["alice"], "mutes")
+        assert (kept["given_by"], kept["reason"]) == ("alice", "database upgrade")
+        assert kept["services"]
+        page.click("#mute")
+        page.select_option("#decision select[name=what]", label="the whole mesh")
+        answer(opened, "Mute", "maintenance")
+        opened.until(lambda: opened.text("#mutes-title") == "2 mutes", "both are listed")
+        assert "The whole mesh" in opened.text("#mute-list")
+        for left in ("1 mute", "No mutes"):
+            page.get_by_role("button", name="Unmute").first.click()
+            opened.until(lambda left=left: opened.text("#mutes-title") == left, f"{left} left")
+        assert stored(service, tokens["alice"], "mutes") == []
+
+
+def test_a_reader_sees_what_others_decided_and_no_buttons(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    end = SNAPSHOTS[-1].observed_at.replace(year=SNAPSHOTS[-1].observed_at.year, month=1, day=20).isoformat()
+    with httpx.Client(base_url=service, headers=headers(tokens["alice"])) as http:
+        mute = http.post("/v1/meshes/shop/mutes", json={"end": end, "reason": "by hand"}).raise_for_status().json()
+        with signed_in(browser, service, tokens["reader"]) as opened:
+            opened.until(lambda: "by alice: by hand" in opened.text("#mute-list"), "the mute is listed")
+            opened.until(lambda: "read-only" in opened.text("#cards"), "the page says why there are no buttons")
+            for name in ("Confirm incident", "False alarm", "It was this service", "Mute", "Unmute"):
+                assert opened.page.get_by_role("button", name=name, exact=True).count() == 0
+        http.delete(f"/v1/meshes/shop/mutes/{mute['id']}").raise_for_status()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_dialog_works_by_keyboard_on_a_phone(
+    browser: Any, service: str, tokens: dict[str, str], scheme: str
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with signed_in(browser, service, tokens["alice"], viewport=PHONE, color_scheme=scheme) as opened:
+        page = opened.page
+        button = page.locator("#cards").get_by_role("button", name="Mute")
+        button.focus()
+        page.keyboard.press("Enter")
+        assert is_open(opened)
+        assert page.evaluate("document.activeElement.closest('#decision') !== null"), "the focus is inside"
+        box = page.locator("#decision").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= PHONE["width"]
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.keyboard.press("Escape")
+        assert not is_open(opened)
+        assert page.evaluate("document.activeElement.textContent") == "Mute", "the focus returns"
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]

@@ -1,0 +1,180 @@
+"""The graph of a larger mesh: layers around an incident, folded namespaces, filters, names that do not overlap."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.api.codec import snapshot_document
+from serve_app.simulator.mesh.topology import MeshSpec
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.serve_app.running import record_simulation, start_service
+from tests.timing import PATIENCE_SECONDS
+
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
+
+SNAPSHOTS = record_simulation(MeshSpec(services=260, seed=2), 24, fault_from=20)
+MODULE = "import(document.querySelector(`link[href$='/{}']`).href)"
+LAYERS = (
+    """async ([map, centre, root, stage]) => {
+    const { layers } = await """
+    + MODULE.format("layers.js")
+    + """;
+    const { at, rest } = layers(map, new Set(centre), root ?? undefined, stage);
+    return { at: Object.fromEntries(at), rest };
+}"""
+)
+LABELS = (
+    """async ([wanted, stage, kept]) => {
+    const { drawLabels } = await """
+    + MODULE.format("labels.js")
+    + """;
+    const texts = [];
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.fillText = (text, x, y) => texts.push({ text, x, y, wide: pen.measureText(text).width });
+    drawLabels(pen, wanted, stage, kept, { label: "#000000", paper: "#ffffff" });
+    return texts;
+}"""
+)
+STAGE = {"width": 900, "height": 460}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with the mesh."""
+    state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
+    with start_service(*state, "--port", "0") as (_, url):
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
+            for snapshot in SNAPSHOTS:
+                body = json.dumps(snapshot_document(snapshot))
+                http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()
+        yield url
+
+
+@pytest.fixture
+def one(browser: Any, base: str) -> Iterator[Tab]:
+    with tab(browser, base) as opened:
+        opened.open("/#mesh=shop")
+        opened.until(lambda: "folded" in opened.text("#graph-title"), "the graph")
+        yield opened
+        assert opened.complaints == []
+
+
+def label(one: Tab) -> str:
+    """What a screen reader says of the graph."""
+    return one.page.get_attribute("#canvas", "aria-label") or ""
+
+
+def a_map(names: list[str], calls: list[tuple[int, int]]) -> dict[str, Any]:
+    return {
+        "nodes": {"name": names, "deviation": [0.0] * len(names)},
+        "edges": {
+            "source": [a for a, _ in calls],
+            "destination": [b for _, b in calls],
+            "requests_per_second": [1.0] * len(calls),
+        },
+    }
+
+
+def test_callers_are_left_and_callees_right(one: Tab) -> None:
+    calls = [(0, 1), (1, 2), (2, 3), (3, 4), (5, 2), (2, 6)]
+    found = one.page.evaluate(LAYERS, [a_map(list("abcdefg"), calls), [1, 2, 3], 2, STAGE])
+    x = {int(i): place["x"] for i, place in found["at"].items()}
+    assert x[0] < x[1] < x[2] < x[3] < x[4]
+    assert x[5] == x[1]
+    assert x[6] == x[3]
+    assert found["rest"] == []
+    for place in found["at"].values():
+        assert 0 <= place["x"] <= STAGE["width"]
+        assert 0 <= place["y"] <= STAGE["height"]
+
+
+@pytest.mark.parametrize("width", [360, 900, 1800])
+def test_layers_never_overlap_and_say_what_has_no_room(one: Tab, width: int) -> None:
+    count = 150
+    calls = [(i, 0) for i in range(1, count)]
+    stage = {"width": width, "height": 460}
+    found = one.page.evaluate(LAYERS, [a_map([f"s{i}" for i in range(count)], calls), [0], 0, stage])
+    places = [(place["x"], place["y"]) for place in found["at"].values()]
+    assert len(set(places)) == len(places)
+    for i, (x, y) in enumerate(places):
+        for a, b in places[:i]:
+            assert abs(x - a) >= 60 or abs(y - b) >= 12, "names of one column have room"
+        assert 0 <= x <= width
+        assert 0 <= y <= stage["height"]
+    hidden = sum(int(one["text"].split()[1]) for one in found["rest"])
+    assert hidden == count - len(places)
+
+
+def test_an_origin_that_is_unknown_and_calls_in_circles_have_layers(one: Tab) -> None:
+    calls = [(0, 1), (1, 0), (1, 1)]
+    found = one.page.evaluate(LAYERS, [a_map(["a", "b", "c"], calls), [0, 2], None, STAGE])
+    assert set(found["at"]) == {"0", "1", "2"}
+
+
+def test_names_never_overlap_and_the_first_is_always_there(one: Tab) -> None:
+    wanted = [
+        {"x": 20 + 37 * (i % 23), "y": 20 + 17 * (i // 23), "radius": 5, "text": f"service-{i}", "strong": i == 0}
+        for i in range(400)
+    ]
+    texts = one.page.evaluate(LABELS, [wanted, STAGE, []])
+    assert texts[0]["text"] == "service-0"
+    assert 20 < len(texts) < 400
+    boxes = [(t["x"], t["y"] - 6, t["x"] + t["wide"], t["y"] + 6) for t in texts]
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        assert left >= 0
+        assert right <= STAGE["width"]
+        for a, b, c, d in boxes[:i]:
+            assert right <= a or left >= c or bottom <= b or top >= d
+
+
+def test_the_incident_stays_in_view_while_namespaces_are_folded(one: Tab) -> None:
+    assert "260 services" in one.text("#graph-title")
+    assert "likely origin" in label(one)
+    assert one.red() > 20, "origin and spread"
+    one.page.click("#all")
+    one.until(lambda: "nodes in view" not in label(one), "the whole mesh")
+    assert "drawn as one node each" in label(one)
+    stage, legend = (one.page.locator(at).bounding_box() for at in ("#stage", "#legend"))
+    assert legend["y"] >= stage["y"] + stage["height"], "the legend covers nothing"
+
+
+def test_filters_are_in_the_link_and_show_a_part(one: Tab) -> None:
+    space = one.page.locator("#space option").nth(1).get_attribute("value")
+    one.page.select_option("#space", space)
+    one.until(lambda: f"space={space}" in one.page.url, "the link has the namespace")
+    one.until(lambda: "nodes in view" in label(one), "a part is drawn")
+    inside = {name for name in SNAPSHOTS[-1].node_ids if name.startswith(f"{space}/")}
+    one.until(lambda: f"{len(inside)} of " in label(one), "all services of the namespace, one by one")
+    one.page.select_option("#space", "")
+    one.page.check("#only")
+    one.until(lambda: "only=unusual" in one.page.url, "the link has the filter")
+    one.until(lambda: "nodes in view" in label(one), "only unusual services")
+    one.page.reload()
+    one.until(lambda: one.page.is_checked("#only") and "nodes in view" in label(one), "the link brings it back")
+    one.page.click("#near")
+    one.until(lambda: not one.page.is_checked("#only"), "around the suspects, nothing is filtered")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_it_is_accessible(browser: Any, base: str, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with tab(browser, base, viewport={"width": width, "height": 844}) as opened:
+        opened.open("/#mesh=shop&view=all")
+        opened.until(lambda: "folded" in opened.text("#graph-title"), "the graph")
+        found = Axe().run(opened.page)
+        assert found.violations_count == 0, found.generate_report()
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
