@@ -120,6 +120,10 @@ class MeshGauges:
         silent: number of services whose telemetry is missing.
         notices: number of open notices.
         made_at: when the newest verdict was made, Unix time; None if unknown.
+        recovering: number of open incidents, without notices, whose services are back to normal.
+        hidden: number of muted services that would be part of an incident.
+        coverage: share of the services that were scored.
+        interval_seconds: time between snapshots; None if the mesh is not in memory.
     """
 
     mesh: str
@@ -135,3 +139,7 @@ class MeshGauges:
     silent: int = 0
     notices: int = 0
     made_at: float | None = None
+    recovering: int = 0
+    hidden: int = 0
+    coverage: float = 1.0
+    interval_seconds: float | None = None

@@ -63,7 +63,8 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
     record = Record.unpack(stored.verdict)
     verdict = json.loads(record.document)
-    alerts = sum(incident["severity"] != Severity.NOTICE for incident in verdict["incidents"])
+    alerts = [incident for incident in verdict["incidents"] if incident["severity"] != Severity.NOTICE]
+    muted = verdict.get("muted", ())  # absent in version 0.1.0
     silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
     return MeshGauges(
         stored.mesh,
@@ -74,9 +75,12 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         verdict["mesh_score"],
         verdict["threshold"],
         verdict["probability"],
-        alerts,
-        len(verdict.get("muted", ())),  # absent in version 0.1.0
+        len(alerts),
+        len(muted),
         silence["services"],
-        len(verdict["incidents"]) - alerts,
+        len(verdict["incidents"]) - len(alerts),
         record.made_at,
+        sum(bool(incident.get("recovering")) for incident in alerts),
+        len({service for mute in muted for service in mute["hides"]}),
+        verdict.get("coverage", 1.0),
     )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ def answer(opened: Tab, button: str, note: str) -> None:
     opened.page.click(f"#decision-send:text-is('{button}')")
 
 
+def has_title(opened: Tab, title: str) -> bool:
+    return opened.text("#mutes-title") == title
+
+
 def is_open(opened: Tab) -> bool:
     return bool(opened.page.locator("#decision[open]").count())
 
@@ -130,7 +135,7 @@ def test_a_mute_has_a_reason_and_is_removed(browser: Any, service: str, tokens: 
         assert "The whole mesh" in opened.text("#mute-list")
         for left in ("1 mute", "No mutes"):
             page.get_by_role("button", name="Unmute").first.click()
-            opened.until(lambda left=left: opened.text("#mutes-title") == left, f"{left} left")
+            opened.until(partial(has_title, opened, left), f"{left} left")
         assert stored(service, tokens["alice"], "mutes") == []
 
 

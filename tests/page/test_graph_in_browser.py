@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
 ]
 
-SNAPSHOTS = record_simulation(MeshSpec(services=260, seed=2), 24, fault_from=20)
+SNAPSHOTS = record_simulation(MeshSpec(services=260, seed=2), 30, fault_from=24)
 MODULE = "import(document.querySelector(`link[href$='/{}']`).href)"
 LAYERS = (
     """async ([map, centre, root, stage]) => {

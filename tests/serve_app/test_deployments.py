@@ -1,5 +1,6 @@
 """Decisions of the deployments, without Ray."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,12 @@ from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh
+from serve_app.settings import Settings
 from serve_app.stores.base import MeshSummary
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
 from serve_app.stores.record import Record, gauges
+
+BUDGET = Settings().alert.budget
 
 
 def part(index: int, calls: int) -> PartitionTask:
@@ -112,20 +116,39 @@ def test_a_record_is_loaded_unchanged() -> None:
     assert Record.unpack(b'60\n{"status":"normal"}') == Record(60, b'{"status":"normal"}')  # as version 0.1.0 stored it
 
 
+def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
+    incidents = [
+        {"severity": "major", "recovering": True},
+        {"severity": "minor", "recovering": False},
+        {"severity": "notice", "recovering": True},
+    ]
+    verdict = {
+        "status": "anomalous", "mesh_score": 5.5, "threshold": 3.5, "probability": 0.9, "incidents": incidents,
+        "coverage": 0.75, "silence": {"services": 4}, "muted": [{"hides": ["a/x", "a/y"]}, {"hides": ["a/x"]}],
+    }  # fmt: skip
+    record = Record(200, json.dumps(verdict).encode(), made_at=1000.0)
+    row = gauges(MeshSummary("m", 3, datetime(2026, 3, 1, tzinfo=UTC), record.pack()))
+    found = mesh_document(replace(row, interval_seconds=30.0), 1540.0, BUDGET)
+    assert (found.incidents, found.recovering, found.notices, found.silent, found.hidden) == (2, 1, 1, 4, 2)
+    assert (found.coverage, found.mesh_score, found.threshold, found.interval_seconds) == (0.75, 5.5, 3.5, 30.0)
+    assert found.alert_budget_per_day == BUDGET(200)
+    assert mesh_document(gauges(MeshSummary("m", 0, None, b"")), 9.0, BUDGET).alert_budget_per_day is None
+
+
 def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
     row = gauges(MeshSummary("m", 0, None, b""))
     assert (row.status, row.services, row.score, row.made_at) == ("warming_up", 0, None, None)
-    assert mesh_document(row, 9.0).age_seconds is None
+    assert mesh_document(row, 9.0, BUDGET).age_seconds is None
 
 
 def test_a_list_has_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
     document = b'{"status":"normal","mesh_score":1.5,"threshold":null,"probability":0.1,"incidents":[]}'
     year_1970 = datetime(1970, 1, 1, tzinfo=UTC)  # of a simulated mesh
     row = gauges(MeshSummary("m", 3, year_1970, Record(2, document, made_at=1000.0).pack()))
-    assert mesh_document(row, 1540.0).age_seconds == 540.0
-    assert mesh_document(row, 999.0).age_seconds == 0.0, "a clock that is behind"
+    assert mesh_document(row, 1540.0, BUDGET).age_seconds == 540.0
+    assert mesh_document(row, 999.0, BUDGET).age_seconds == 0.0, "a clock that is behind"
     old = gauges(MeshSummary("m", 3, year_1970, Record(2, document).pack()))
-    assert mesh_document(old, 1540.0).age_seconds is None, "stored by a version without ages"
+    assert mesh_document(old, 1540.0, BUDGET).age_seconds is None, "stored by a version without ages"
 
 
 def test_metrics_have_the_current_meshes() -> None:

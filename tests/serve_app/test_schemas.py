@@ -44,7 +44,11 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     assert set(VerdictDocument.model_fields) == line | {"sequence", "missing_parts", "model", "muted", "silence"}
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
     assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact"}
-    assert set(MeshDocument.model_fields) == {"mesh", "services", "sequence", "observed_at", "status", "age_seconds"}
+    assert set(MeshDocument.model_fields) == {
+        *("mesh", "services", "sequence", "observed_at", "status", "age_seconds", "interval_seconds", "problem"),
+        *("mesh_score", "threshold", "coverage", "incidents", "recovering", "notices", "silent", "hidden"),
+        "alert_budget_per_day",
+    }
 
 
 def test_the_enumerations_of_the_schema_match_the_model() -> None:

@@ -101,6 +101,19 @@ class MeshDocument(Document):
     age_seconds: float | None = Field(
         None, ge=0, description="of the newest verdict, by the service's clock; null before the first, or if unknown"
     )
+    interval_seconds: float | None = Field(None, ge=0, description="time between snapshots; null: not known now")
+    problem: str = Field("", description="of its telemetry source; empty: none, or the mesh is pushed")
+    mesh_score: float | None = Field(None, description="of the newest verdict; null before the first")
+    threshold: float | None = Field(None, description="of the newest verdict; null while unknown")
+    coverage: float = Field(1.0, ge=0, le=1, description="share of services that were scored")
+    incidents: int = Field(0, ge=0, description="open incidents that raise alerts")
+    recovering: int = Field(0, ge=0, description="open incidents whose services are back to normal")
+    notices: int = Field(0, ge=0, description="open notices")
+    silent: int = Field(0, ge=0, description="services whose telemetry is missing")
+    hidden: int = Field(0, ge=0, description="muted services that would be part of an incident")
+    alert_budget_per_day: float | None = Field(
+        None, description="false alerts per day that the settings allow; null before the first snapshot"
+    )
 
 
 class SourceDocument(Document):

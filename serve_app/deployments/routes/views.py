@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
@@ -145,17 +146,18 @@ async def model(backend: UseBackend) -> Response:
 @router.get("/v1/meshes", responses=problems.documented(InvalidParameter, *BUSY))
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
-    found = {one.mesh: mesh_document(one, time.time()) for one in await backend.ask(backend.sessions.meshes)}
+    now, budget = time.time(), backend.settings.alert.budget
+    found = {one.mesh: mesh_document(one, now, budget) for one in await backend.ask(backend.sessions.meshes)}
     with suppress(ServeError):  # without the collector, list the meshes that have snapshots
         for state in await backend.collector_states(PROBE_SECONDS):
             empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
-            found.setdefault(state.mesh, empty)
+            found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
     principal = principal_of(request)
     return [found[name] for name in sorted(found) if principal.can_see(name)]
 
 
-def mesh_document(mesh: MeshGauges, now: float) -> MeshDocument:
-    """The line of a stored mesh in the list; ``now`` is Unix time."""
+def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
+    """The line of a stored mesh in the list; ``now`` is Unix time, ``budget`` of alerts per day by services."""
     return MeshDocument(
         mesh=mesh.mesh,
         services=mesh.services,
@@ -163,6 +165,16 @@ def mesh_document(mesh: MeshGauges, now: float) -> MeshDocument:
         observed_at=mesh.observed_at,
         status=mesh.status,
         age_seconds=None if mesh.made_at is None else max(0.0, round(now - mesh.made_at, 3)),
+        interval_seconds=mesh.interval_seconds,
+        mesh_score=mesh.score,
+        threshold=mesh.threshold,
+        coverage=mesh.coverage,
+        incidents=mesh.incidents,
+        recovering=mesh.recovering,
+        notices=mesh.notices,
+        silent=mesh.silent,
+        hidden=mesh.hidden,
+        alert_budget_per_day=budget(mesh.services) if mesh.sequence else None,
     )
 
 

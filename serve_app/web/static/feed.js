@@ -46,6 +46,7 @@ export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ sin
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
 export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
 export const source = (mesh) => send(`${of(mesh)}/source`);
+export const incidentsSince = (mesh, since, limit) => send(`${of(mesh)}/incidents${query({ since, limit })}`);
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));
 export const undoFeedback = (mesh, incident) =>

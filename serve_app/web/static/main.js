@@ -8,6 +8,7 @@ import { graphView } from "./graph.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { mutesView } from "./mutes.js";
+import { overviewView } from "./overview.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
 import { stateOf } from "./state.js";
@@ -37,6 +38,7 @@ const known = {
   health: null,
   source: undefined, // see state.js
 };
+let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it came
 let leave = null, // ends the stream of the mesh, if there is one
   mapDue = 0,
   mapUnderWay = false,
@@ -66,6 +68,7 @@ const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
 const comparison = comparisonView({ select });
 const detector = detectorView();
+const overview = overviewView();
 const session = sessionView({ begin, end: askForToken });
 
 /** The namespaces that are drawn service by service, with one more. */
@@ -220,6 +223,8 @@ async function list() {
     return;
   }
   const view = read();
+  listed = { meshes: found, asked: Date.now() };
+  drawOverview();
   show(
     by("mesh"),
     ...found.map((one) => el("option", { value: one.mesh }, `${one.status === "anomalous" ? "● " : ""}${one.mesh}`)),
@@ -323,6 +328,7 @@ function showFailure(error) {
 
 function draw() {
   const view = read();
+  if (drawOverview()) return;
   if (!known.verdict) {
     fetchMap(); // loads the verdict of a link with the map
     return;
@@ -368,6 +374,16 @@ function draw() {
   fetchMap();
 }
 
+/** Draw the overview instead of a mesh, if the link asks for it. Returns whether it did. */
+function drawOverview() {
+  const isAsked = read().view === "meshes";
+  by("all-meshes").hidden = listed.meshes.length < 2 || isAsked;
+  by("overview").hidden = !isAsked;
+  document.querySelector("main").classList.toggle("overview", isAsked);
+  if (isAsked) overview.draw(listed.meshes, listed.asked);
+  return isAsked;
+}
+
 /** The filters of the graph: the namespaces of the mesh, and whether only unusual services are drawn. */
 function drawFilters({ nodes }, view) {
   const { space = "", only } = view;
@@ -393,6 +409,7 @@ function drawState() {
 
 /** Draw what changes with time alone. */
 function tick() {
+  if (drawOverview()) return;
   if (known.verdict) {
     const state = stateShown();
     if (drawnState !== `${state.name} ${state.why}`) draw();
@@ -500,7 +517,7 @@ addEventListener("resize", () => {
 });
 document.addEventListener("visibilitychange", draw);
 by("mesh").addEventListener("change", () =>
-  go({ mesh: by("mesh").value, at: null, service: null, incident: null, first: null, second: null, expand: null, space: null, only: null }),
+  go({ mesh: by("mesh").value, view: null, at: null, service: null, incident: null, first: null, second: null, expand: null, space: null, only: null }),
 );
 by("live").addEventListener("click", () => go({ at: null }));
 by("near").addEventListener("click", () => go({ view: null, space: null, only: null }));

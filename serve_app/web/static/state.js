@@ -16,13 +16,13 @@ export function interval(timeline) {
 /** Seconds since the newest verdict was made; Infinity if that is unknown. */
 export const silentFor = ({ received }) => (Date.now() - received) / 1000;
 
-export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(interval(data.timeline), 1);
+export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(data.interval ?? interval(data.timeline), 1);
 
 /**
  * The state of a verdict.
  * @param {any} verdict of the service.
- * @param {any} [data] `{received, source, timeline, lost, problem}` of the newest verdict; none for a past one, whose age
- * does not matter. received: when it was made, ms by the clock of this page; -Infinity: unknown, null: not known yet.
+ * @param {any} [data] `{received, source, timeline, interval, lost, problem}` of the newest verdict; none for a past one,
+ * whose age does not matter. interval: seconds between snapshots; none: of the timeline. received: when it was made, ms by the clock of this page; -Infinity: unknown, null: not known yet.
  * source: null: unknown, undefined: not known yet.
  * @returns {{name: string, why: string, stopped: boolean, isOpen: boolean, isUnusual: boolean}} name: empty while it is not
  * known yet. why: why it is unknown. stopped: whether the verdict is only the last known one. isOpen: whether it has an

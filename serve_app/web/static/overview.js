@@ -1,0 +1,127 @@
+// All meshes at a glance: state, age of the data, open incidents, alerts against the budget, telemetry. Each line opens a mesh.
+import { by, el, show } from "./dom.js";
+import * as feed from "./feed.js";
+import { icon, iconName } from "./icons.js";
+import { isNotice } from "./severity.js";
+import { silentFor, stateOf } from "./state.js";
+import { ends, figures, plural, span } from "./words.js";
+
+const DAY_MS = 86_400_000,
+  COUNT_MS = 60_000, // between two counts of the alerts of a mesh
+  MOST_COUNTED = 100; // alerts of a mesh
+const STATES = {
+  calm: "No incident",
+  unusual: "No incident, but unusual",
+  incident: "Incident",
+  recovering: "Recovering",
+  unknown: "Unknown",
+  last_incident: "Unknown, incident before",
+};
+const WHY = {
+  stopped: "no data",
+  failing: "source failing",
+  muted: "muted incident",
+  learning: "learning",
+  unscored: "not all services scored",
+  silent: "telemetry missing",
+};
+const ORDER = ["incident", "last_incident", "unknown", "recovering", "unusual", "calm"];
+
+export function overviewView() {
+  const alerts = new Map(); // of the last day, by mesh: {count, at}; count: null: not known
+
+  /** Count the alerts of the last day, of each mesh once a minute. */
+  function count(meshes) {
+    for (const { mesh, observed_at } of meshes) {
+      if (!observed_at || Date.now() - (alerts.get(mesh)?.at ?? 0) < COUNT_MS) continue;
+      alerts.set(mesh, { count: alerts.get(mesh)?.count ?? null, at: Date.now() });
+      const since = new Date(1000 * ends(observed_at) - DAY_MS).toISOString();
+      feed.incidentsSince(mesh, since, MOST_COUNTED).then(
+        ({ incidents }) => alerts.set(mesh, { count: incidents.filter((one) => !isNotice(one)).length, at: Date.now() }),
+        () => {}, // the number stays unknown
+      );
+    }
+  }
+
+  /** @param {any[]} meshes as the service lists them. @param {number} asked when, ms. */
+  function draw(meshes, asked) {
+    count(meshes);
+    const rows = meshes.map((one) => ({ one, state: meshState(one, asked) }));
+    const rank = ({ state }) => ORDER.indexOf(iconName(state));
+    rows.sort((a, b) => rank(a) - rank(b) || a.one.mesh.localeCompare(b.one.mesh));
+    by("overview-title").textContent = summary(rows);
+    show(by("overview-rows"), ...rows.map(row));
+  }
+
+  function row({ one, state }) {
+    const name = iconName(state),
+      why = state.name === "unknown" ? `: ${WHY[state.why] ?? state.why}` : "";
+    return el(
+      "tr",
+      { class: state.name },
+      cell("State", el("img", { src: icon(name), alt: "", width: 20, height: 20 }), ` ${STATES[name]}${why}`),
+      el(
+        "th",
+        { scope: "row" },
+        el("a", { href: `#${new URLSearchParams({ mesh: one.mesh })}`, "data-key": `mesh ${one.mesh}` }, one.mesh),
+      ),
+      cell("Services", one.services.toLocaleString("en")),
+      cell("Last verdict", one.age_seconds === null ? "unknown" : `${span(silentFor(state))} ago`),
+      cell("Open incidents", incidentText(one)),
+      cell("Alerts in 24 h, budget", `${alertText(one.mesh)} of ${budgetText(one.alert_budget_per_day)}`),
+      cell("Telemetry", telemetryText(one)),
+    );
+  }
+
+  function alertText(mesh) {
+    const known = alerts.get(mesh)?.count ?? null;
+    return known === null ? "–" : known < MOST_COUNTED ? String(known) : `${MOST_COUNTED} or more`;
+  }
+
+  return { draw };
+}
+
+const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
+
+/** The state of a line, by the rules of the page of a mesh, with `received` as there. */
+function meshState(one, asked) {
+  const received = one.age_seconds === null ? -Infinity : asked - 1000 * one.age_seconds,
+    incidents = Array.from({ length: one.incidents }, (_, i) => ({ severity: "alert", recovering: i < one.recovering })),
+    muted = one.hidden ? [{ hides: [""] }] : [];
+  if (!one.sequence) {
+    const why = one.problem ? "failing" : "learning";
+    return { name: "unknown", why, stopped: false, isOpen: false, isUnusual: false, received };
+  }
+  const state = stateOf(
+    { ...one, mesh_score: one.mesh_score ?? 0, incidents, muted },
+    { received, source: { problem: one.problem }, interval: one.interval_seconds ?? undefined },
+  );
+  return { ...state, received };
+}
+
+function summary(rows) {
+  const counted = (names, word) => {
+    const count = rows.filter(({ state }) => names.includes(iconName(state))).length;
+    return count ? `${count} ${word}` : null;
+  };
+  const parts = [
+    counted(["incident"], "with an incident"),
+    counted(["unknown", "last_incident"], "unknown"),
+    counted(["recovering"], "recovering"),
+    counted(["calm", "unusual"], "without an incident"),
+  ];
+  return `${rows.length} ${rows.length === 1 ? "mesh" : "meshes"}: ${parts.filter(Boolean).join(", ")}`;
+}
+
+const incidentText = ({ incidents, notices }) =>
+  `${incidents}${notices ? ` and ${plural(notices, "notice")}` : ""}`;
+
+const budgetText = (budget) => (budget === null ? "–" : figures(budget));
+
+/** "100%", or "97%, 8 silent". */
+function telemetryText({ services, silent, coverage }) {
+  if (!services) return "–";
+  const share = Math.floor((100 * (services - silent)) / services),
+    scored = coverage < 1 ? `, ${Math.floor(100 * coverage)}% scored` : "";
+  return `${share}%${silent ? `, ${silent} silent` : ""}${scored}`;
+}
