@@ -125,6 +125,7 @@ def _feedback(incident: "ArchivedIncidentDocument") -> str:
     given = incident.feedback
     if given is None:
         return ""
+    who = f" by {given.given_by}" if given.given_by else ""
     if not given.was_incident:
-        return "false alarm"
-    return f"confirmed: {given.culprit}" if given.culprit else "confirmed"
+        return f"false alarm{who}"
+    return f"confirmed{who}: {given.culprit}" if given.culprit else f"confirmed{who}"

@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -31,6 +31,7 @@ BEFORE = 40  # snapshots kept before an incident
 MOST_MOMENTS = 80  # snapshots kept in all
 MOST_SUSPECTS, MOST_TOUCHED, MOST_NEIGHBOURS, MOST_CALLS = 5, 60, 20, 300  # kept of the part around an incident
 MOST_DETAIL_BYTES = 256 * 2**10  # of one incident; beyond, snapshots are left out
+PAUSE = timedelta(hours=1)  # without a snapshot, after which an end is unknown
 LEVEL = 6  # of zlib
 ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
 SEVERITIES = [severity.value for severity in Severity]  # by rank
@@ -151,7 +152,7 @@ def archive(
     seen = [*(one for one in earlier if one.at < window[0].at), *window]
     rows = [i for i, one in enumerate(seen) if one.incident is not None]
     worst = max((seen[i] for i in rows), key=lambda one: one.score)
-    after = seen[rows[-1] + 1].at if rows[-1] + 1 < len(seen) else None
+    after = _end_time(seen, rows[-1])
     document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after)
     size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _list_gone(worst)
     if worst.at < window[0].at:
@@ -312,6 +313,14 @@ def _document(worst: _Seen, last: _Seen, opened_at: datetime, until: datetime | 
     times = {"opened_at": opened_at, "strongest_at": worst.at, "until": until}
     recovering = until is None and last.incident.get("recovering", False)
     return ArchivedIncidentDocument.model_validate({**worst.incident, **collected, **times, "recovering": recovering})
+
+
+def _end_time(seen: Sequence[_Seen], last: int) -> datetime | None:
+    """The time of the first snapshot without an incident; if snapshots paused before it, of the last one with it. None
+    if the incident is open."""
+    if last + 1 == len(seen):
+        return None
+    return seen[last].at if seen[last + 1].at - seen[last].at > PAUSE else seen[last + 1].at
 
 
 def _end(before: ArchivedIncident, sequence: int, at: datetime) -> ArchivedIncident:

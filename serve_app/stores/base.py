@@ -40,7 +40,7 @@ class ArchivedIncident:
     Attributes:
         id: unique in its mesh.
         since: time of its first evidence.
-        until: time of the first snapshot without it; None: it is open.
+        until: time of its end; None: it is open.
         sequence: of the snapshot with which it was written.
         severity: rank, 0 is the lowest.
         kind: what is wrong.

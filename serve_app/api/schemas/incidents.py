@@ -22,7 +22,9 @@ class ArchivedIncidentDocument(IncidentDocument):
 
     opened_at: Instant | None = Field(None, description="snapshot of the first verdict with it; null: not archived")
     strongest_at: Instant | None = Field(None, description="snapshot of its highest score; null: not archived")
-    until: Instant | None = Field(None, description="first snapshot without it; null: it is open")
+    until: Instant | None = Field(
+        None, description="first snapshot without it, or the last with it if snapshots then paused; null: it is open"
+    )
     feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")
     seen_before: SeenBeforeDocument | None = Field(
         None, description="incidents before it that resemble it; null: none, or the list is of a period"

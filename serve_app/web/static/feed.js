@@ -45,8 +45,12 @@ export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`)
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
 export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
+export const incidents = (mesh, asked = {}) => send(`${of(mesh)}/incidents${query(asked)}`);
+export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}`);
+export const incidentGraph = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}/graph`);
+export const incidentSeries = (mesh, id, service, source) =>
+  send(`${of(mesh)}/incidents/${encodeURIComponent(id)}/series${query({ service, source })}`);
 export const source = (mesh) => send(`${of(mesh)}/source`);
-export const incidentsSince = (mesh, since, limit) => send(`${of(mesh)}/incidents${query({ since, limit })}`);
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));
 export const undoFeedback = (mesh, incident) =>

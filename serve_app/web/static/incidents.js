@@ -1,8 +1,9 @@
 // Open incidents and notices: suspects, reasons with small charts, feedback.
 import { by, el, show } from "./dom.js";
+import { seenBefore } from "./archived.js";
 import * as feed from "./feed.js";
 import { alerts, isNotice, notices } from "./severity.js";
-import { clock, ends, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
+import { clock, ends, feedbackText, incidentTitle, metricName, metricValue, plural, recovery, span } from "./words.js";
 
 const SUSPECTS = 5,
   LIKELY = 0.02; // at most per incident; below this score only the first suspect is shown
@@ -27,6 +28,7 @@ export function incidentsView(on) {
   const series = new Map(); // by mesh, service and caller: {until, answer}
   let feedbackOf = new Map(), // by incident
     feedbackMesh = null,
+    earlier = { key: "", found: new Map() }, // earlier incidents that resemble the open ones, by incident
     failed = null,
     drawn = null;
 
@@ -42,6 +44,19 @@ export function incidentsView(on) {
   /** @param {any} next `{mesh, verdict, state, service, incident, live, canWrite, newest}`; incident: the id in the link. */
   function draw(next) {
     drawn = next;
+    loadSeen(next.mesh, next.verdict.incidents);
+    redraw();
+  }
+
+  /** Load what was seen before, when other incidents are open. */
+  async function loadSeen(mesh, open) {
+    const key = [mesh, ...open.map((one) => one.id)].join(" ");
+    if (key === earlier.key) return;
+    earlier = { key, found: new Map() };
+    if (!open.length) return;
+    const found = await feed.incidents(mesh).catch(() => null);
+    if (!found || key !== earlier.key) return;
+    earlier.found = new Map(found.incidents.map((one) => [one.id, one.seen_before]));
     redraw();
   }
 
@@ -84,6 +99,7 @@ export function incidentsView(on) {
         `since ${clock(incident.since)} UTC (${span(age)}), ${plural(incident.affected.length, "service")} affected`,
       ),
       incident.recovering ? el("p", { class: "recovering" }, recovery(incident)) : null,
+      earlier.found.get(incident.id) ? seenBefore(earlier.found.get(incident.id)) : null,
       ...incident.changes.slice(0, 3).map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...incident.suspects
@@ -322,11 +338,4 @@ export function incidentsView(on) {
   }
 
   return { draw, loadFeedback };
-}
-
-/** "Confirmed by alice: shop/cart. Note: the new release." */
-function feedbackText({ was_incident, culprit, note, given_by }) {
-  const who = given_by ? ` by ${given_by}` : "",
-    text = !was_incident ? `Marked as a false alarm${who}.` : culprit ? `Confirmed${who}: ${culprit}.` : `Confirmed${who}.`;
-  return note ? `${text} Note: ${note}` : text;
 }

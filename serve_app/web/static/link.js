@@ -1,6 +1,6 @@
 // The view is in the address after the #, so that every view has a link.
 
-const FIELDS = ["mesh", "at", "service", "incident", "view", "expand", "space", "only", "first", "second"];
+const FIELDS = ["mesh", "at", "service", "incident", "view", "expand", "space", "only", "first", "second", "history"];
 
 /** The view of the current address: texts by field, without empty ones. */
 export function read() {
@@ -8,10 +8,17 @@ export function read() {
   return Object.fromEntries(FIELDS.filter((name) => given.get(name)).map((name) => [name, given.get(name)]));
 }
 
+function textOf(changes) {
+  const view = { ...read(), ...changes };
+  return new URLSearchParams(FIELDS.filter((name) => view[name]).map((name) => [name, view[name]])).toString();
+}
+
+/** The address of a view that differs from the current one in `changes`, for a link. */
+export const address = (changes) => `#${textOf(changes)}`;
+
 /** Go to a view that differs from the current one in `changes`; null removes a field. */
 export function go(changes, { quietly = false } = {}) {
-  const view = { ...read(), ...changes };
-  const text = new URLSearchParams(FIELDS.filter((name) => view[name]).map((name) => [name, view[name]])).toString();
+  const text = textOf(changes);
   if (text === location.hash.slice(1)) return;
   const url = text ? `#${text}` : location.pathname + location.search;
   if (quietly) history.replaceState(null, "", url);

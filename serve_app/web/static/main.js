@@ -5,6 +5,7 @@ import * as feed from "./feed.js";
 import { decisionDialog } from "./decision.js";
 import { comparisonView, periods } from "./comparison.js";
 import { graphView } from "./graph.js";
+import { historyView } from "./history.js";
 import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { mutesView } from "./mutes.js";
@@ -66,6 +67,7 @@ const timeline = timelineView({
 const decision = decisionDialog();
 const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
+const past = historyView({ leave: () => go({ history: null }) });
 const comparison = comparisonView({ select });
 const detector = detectorView();
 const overview = overviewView();
@@ -328,7 +330,9 @@ function showFailure(error) {
 
 function draw() {
   const view = read();
-  if (drawOverview()) return;
+  const isOverview = drawOverview();
+  drawHistory(isOverview ? null : view.history);
+  if (isOverview) return;
   if (!known.verdict) {
     fetchMap(); // loads the verdict of a link with the map
     return;
@@ -394,6 +398,20 @@ function drawFilters({ nodes }, view) {
   by("only").checked = Boolean(only);
 }
 
+/** Draw the history instead of the mesh if the link asks for it. */
+function drawHistory(history) {
+  const wasOpen = !by("history").hidden,
+    isOpen = Boolean(history);
+  by("history").hidden = !isOpen;
+  by("open-history").setAttribute("aria-pressed", String(isOpen));
+  document.querySelector("main").classList.toggle("in-history", isOpen);
+  if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at });
+  if (wasOpen && !isOpen) {
+    graph.resize();
+    timeline.resize();
+  }
+}
+
 /** Draw the state: the tab, the banner of the verdict in view, and whether the rest of the page is out of date. */
 function drawState() {
   if (known.newest) drawTab(known.mesh, stateNow(), known.newest);
@@ -442,6 +460,11 @@ function compare() {
   go({ first: both.first.join("~"), second: both.second.join("~") });
 }
 
+function toggleHistory() {
+  const { history, view } = read();
+  go({ history: history ? null : "now", view: view === "meshes" ? null : view });
+}
+
 function step(count) {
   const times = known.timeline?.observed_at ?? [],
     view = read();
@@ -475,8 +498,9 @@ function find() {
 const KEYS = {
   ArrowLeft: () => step(-1),
   ArrowRight: () => step(1),
-  Escape: () => go({ at: null, service: null }),
+  Escape: () => go(read().history ? { history: null } : { at: null, service: null }),
   c: compare,
+  h: toggleHistory,
   "/": () => by("find").focus(),
   "?": () => by("keys").showModal(),
   w: () => go(read().view === "all" ? { view: null, space: null, only: null } : { view: "all" }),
@@ -517,7 +541,19 @@ addEventListener("resize", () => {
 });
 document.addEventListener("visibilitychange", draw);
 by("mesh").addEventListener("change", () =>
-  go({ mesh: by("mesh").value, view: null, at: null, service: null, incident: null, first: null, second: null, expand: null, space: null, only: null }),
+  go({
+    mesh: by("mesh").value,
+    view: null,
+    at: null,
+    service: null,
+    incident: null,
+    first: null,
+    second: null,
+    expand: null,
+    space: null,
+    only: null,
+    history: read().history ? "now" : null,
+  }),
 );
 by("live").addEventListener("click", () => go({ at: null }));
 by("near").addEventListener("click", () => go({ view: null, space: null, only: null }));
@@ -530,6 +566,7 @@ by("only").addEventListener("change", () =>
   go({ only: by("only").checked ? "unusual" : null, view: by("only").checked ? "all" : read().view }),
 );
 by("compare").addEventListener("click", compare);
+by("open-history").addEventListener("click", toggleHistory);
 by("help").addEventListener("click", () => by("keys").showModal());
 by("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme !== "dark";

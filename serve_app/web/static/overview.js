@@ -36,7 +36,7 @@ export function overviewView() {
       if (!observed_at || Date.now() - (alerts.get(mesh)?.at ?? 0) < COUNT_MS) continue;
       alerts.set(mesh, { count: alerts.get(mesh)?.count ?? null, at: Date.now() });
       const since = new Date(1000 * ends(observed_at) - DAY_MS).toISOString();
-      feed.incidentsSince(mesh, since, MOST_COUNTED).then(
+      feed.incidents(mesh, { since, limit: MOST_COUNTED }).then(
         ({ incidents }) => alerts.set(mesh, { count: incidents.filter((one) => !isNotice(one)).length, at: Date.now() }),
         () => {}, // the number stays unknown
       );

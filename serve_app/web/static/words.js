@@ -69,3 +69,10 @@ export const recovery = ({ suspects_at: at }) =>
 
 /** The headline that the server made; verdicts of earlier versions have none. */
 export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;
+
+/** "Confirmed by alice: shop/cart. Note: the new release." */
+export function feedbackText({ was_incident, culprit, note, given_by }) {
+  const who = given_by ? ` by ${given_by}` : "",
+    text = !was_incident ? `Marked as a false alarm${who}.` : culprit ? `Confirmed${who}: ${culprit}.` : `Confirmed${who}.`;
+  return note ? `${text} Note: ${note}` : text;
+}

@@ -1,0 +1,254 @@
+// One incident of the archive as it was at its highest score: facts, suspects with charts, the graph around it.
+import { el } from "./dom.js";
+import * as feed from "./feed.js";
+import { address } from "./link.js";
+import { clock, ends, feedbackText, figures, incidentTitle, kind, metricName, metricValue, plural, short, span } from "./words.js";
+
+const SUSPECTS = 5; // in the list
+const CHARTED = 2; // suspects with charts
+const CHARTS = 2; // of each of them
+const MOST_DRAWN = 40; // services in the graph
+const WIDTH = 360,
+  HEIGHT = 64,
+  LOW = 12; // of a chart, pixels
+const COLUMN = 190,
+  ROW = 34; // of the graph, pixels
+
+/** A part of the page that loads an incident once and draws it. */
+export function archivedIncident() {
+  let loaded = { key: "", answer: null, failed: null };
+
+  /** Return the incident; `redraw` is called when more of it has come. */
+  function draw(mesh, id, redraw) {
+    const key = `${mesh} ${id}`;
+    if (loaded.key !== key) load(mesh, id, key, redraw);
+    if (loaded.failed) return el("p", { class: "failed", role: "alert" }, loaded.failed);
+    return loaded.answer ? whole(mesh, loaded.answer) : el("p", { role: "status" }, "Loading the incident");
+  }
+
+  async function load(mesh, id, key, redraw) {
+    loaded = { key, answer: null, failed: null };
+    try {
+      const [incident, graph] = await Promise.all([feed.incidentDetail(mesh, id), feed.incidentGraph(mesh, id)]);
+      const wanted = incident.suspects
+        .slice(0, CHARTED)
+        .flatMap((one) => one.reasons.slice(0, CHARTS).map((reason) => seriesOf(one.service, reason)));
+      const answers = await Promise.all(
+        wanted.map(([service, source]) => feed.incidentSeries(mesh, id, service, source).catch(() => null)),
+      );
+      const series = new Map(wanted.map((one, i) => [one.join(" "), answers[i]]));
+      if (loaded.key === key) loaded = { key, answer: { incident, graph, series }, failed: null };
+    } catch (error) {
+      if (loaded.key === key) loaded = { key, answer: null, failed: error.message };
+    }
+    redraw();
+  }
+
+  return { draw };
+}
+
+/** The service and the caller whose series a reason is about. */
+function seriesOf(service, reason) {
+  if (reason.source) return [service, reason.source];
+  return reason.destination ? [reason.destination, service] : [service, null];
+}
+
+function whole(mesh, { incident, graph, series }) {
+  const { scores } = incident;
+  return el(
+    "article",
+    { class: `card ${incident.severity} whole` },
+    el("h3", {}, incidentTitle(incident)),
+    facts(incident),
+    incident.seen_before ? seenBefore(incident.seen_before) : null,
+    ...incident.changes.map((one) => el("p", { class: "why planned" }, `▲ ${one.text}`)),
+    ...incident.events.map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
+    el("h4", {}, "Scores"),
+    chart(scores.observed_at, scores.mesh_score, {
+      name: "anomaly score of the mesh (log10)",
+      value: (x) => figures(x),
+      expected: scores.threshold.at(-1),
+      from: incident.since,
+      until: incident.until,
+    }),
+    el("h4", {}, "Around it, at its highest score"),
+    picture(incident, graph),
+    el("h4", {}, "Suspects"),
+    el("ol", { class: "archived" }, ...incident.suspects.slice(0, SUSPECTS).map((one) => suspect(one, incident, series))),
+    el("p", { class: "affected" }, `Affected: ${incident.affected.join(", ") || "none"}`),
+    el(
+      "div",
+      { class: "actions" },
+      el("a", { href: feed.report(mesh, incident.id), target: "_blank", rel: "noopener" }, "Report"),
+    ),
+  );
+}
+
+function facts(incident) {
+  const rows = [
+    ["severity", incident.severity],
+    ["kind", kind(incident.kind)],
+    ["since", `${incident.since.slice(0, 10)} ${clock(incident.since, true)} UTC`],
+    ["lasted", incident.until ? span(ends(incident.until) - ends(incident.since)) : "still open"],
+    ["reported after", incident.opened_at ? span(ends(incident.opened_at) - ends(incident.since)) : "unknown"],
+    ["impact", incident.impact?.text ?? plural(incident.affected.length, "service")],
+    ["probability", `${Math.round(100 * incident.probability)}% at the highest score`],
+    ["mesh", `${plural(incident.mesh_services, "service")}, ${plural(incident.mesh_calls, "call")}`],
+    ["feedback", incident.feedback ? feedbackText(incident.feedback) : "none"],
+  ];
+  return el("dl", { class: "facts" }, ...rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
+}
+
+/** How often similar incidents were seen, with a link to each of the newest. */
+export function seenBefore(seen) {
+  const links = seen.incidents.flatMap((id, i) => [
+    i ? ", " : "",
+    el("a", { href: address({ history: id }), "data-key": `seen ${id}` }, idTime(id)),
+  ]);
+  return el("p", { class: "why seen" }, `${seen.text}. Open: `, ...links);
+}
+
+/** 2026-11-17 14:05, from the id of an incident. */
+const idTime = (id) => id.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d).*$/, "$1-$2-$3 $4:$5");
+
+function suspect(one, incident, series) {
+  const place = incident.suspects.indexOf(one);
+  return el(
+    "li",
+    { class: "suspect" },
+    el("h5", {}, `${place + 1}. ${one.service}, score ${one.score.toFixed(2)}`),
+    ...one.reasons.flatMap((reason, i) => {
+      const text = el("p", { class: "why" }, reason.text);
+      if (place >= CHARTED || i >= CHARTS) return [text];
+      const [service, source] = seriesOf(one.service, reason),
+        answer = series.get([service, source].join(" ")),
+        metric = source && reason.metric === "request_rate" ? "requests_per_second" : reason.metric,
+        values = answer?.metrics[metric];
+      if (!values) return [text];
+      const options = {
+        name: metricName(metric),
+        value: (x) => metricValue(metric, x),
+        expected: reason.expected,
+        from: incident.since,
+        until: incident.until,
+      };
+      return [text, chart(answer.observed_at, values, options)];
+    }),
+  );
+}
+
+/** A line over time with the expected value dashed and the time of the incident shaded. */
+function chart(times, values, { name, value, expected, from, until }) {
+  const seen = values.filter((x) => x !== null);
+  if (seen.length < 2) return null;
+  const first = ends(times[0]),
+    last = ends(times.at(-1)),
+    top = 1.1 * Math.max(...seen, expected ?? 0) || 1;
+  const x = (at) => Math.min(WIDTH, Math.max(0, (WIDTH * (ends(at) - first)) / Math.max(1, last - first))),
+    y = (one) => HEIGHT - LOW - (HEIGHT - LOW - 4) * (one / top);
+  let line = "",
+    pen = "M";
+  values.forEach((one, i) => {
+    if (one !== null) line += `${pen}${x(times[i]).toFixed(1)} ${y(one).toFixed(1)}`;
+    pen = one === null ? "M" : "L";
+  });
+  const begin = x(from),
+    end = until ? x(until) : WIDTH;
+  return el(
+    "svg",
+    {
+      class: "spark",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": `${name} from ${clock(times[0])} to ${clock(times.at(-1))} UTC, up to ${value(Math.max(...seen))}`,
+    },
+    el("rect", { class: "after", x: begin, y: 0, width: Math.max(1, end - begin), height: HEIGHT - LOW }),
+    expected === null || expected === undefined ? null : el("path", { class: "expected", d: `M0 ${y(expected).toFixed(1)}H${WIDTH}` }),
+    el("path", { d: line }),
+    el("text", { x: 0, y: HEIGHT - 1 }, clock(times[0])),
+    el("text", { x: WIDTH, y: HEIGHT - 1, "text-anchor": "end" }, clock(times.at(-1))),
+    el("text", { x: 2, y: 9 }, value(top / 1.1)),
+  );
+}
+
+/** The services around the first suspect in columns: callers to the left, services that it calls to the right. */
+function picture(incident, graph) {
+  const column = layers(incident, graph),
+    rows = new Map(),
+    place = new Map();
+  for (const [name, at] of column) {
+    const row = rows.get(at) ?? 0;
+    rows.set(at, row + 1);
+    place.set(name, [at, row]);
+  }
+  const columns = [...rows.keys()].sort((a, b) => a - b),
+    tallest = Math.max(...rows.values()),
+    width = COLUMN * columns.length,
+    height = ROW * tallest + 10;
+  const spot = (name) => {
+    const [at, row] = place.get(name);
+    return [COLUMN * (columns.indexOf(at) + 0.5), ROW * (row + 0.5) + (ROW * (tallest - rows.get(at))) / 2];
+  };
+  const deviation = new Map(graph.services.map((one) => [`${one.namespace}/${one.name}`, one.deviation])),
+    first = incident.suspects[0]?.service,
+    affected = new Set(incident.affected);
+  const calls = graph.calls.filter((one) => place.has(one.source) && place.has(one.destination)).map((one) => {
+    const [x1, y1] = spot(one.source),
+      [x2, y2] = spot(one.destination),
+      bend = x1 === x2 ? COLUMN / 3 : 0;
+    return el("path", {
+      class: affected.has(one.source) && (affected.has(one.destination) || one.destination === first) ? "call spread" : "call",
+      d: `M${x1} ${y1}Q${(x1 + x2) / 2 + bend} ${(y1 + y2) / 2} ${x2} ${y2}`,
+    });
+  });
+  const services = [...place.keys()].flatMap((name) => {
+    const [x, y] = spot(name),
+      score = deviation.get(name),
+      role = name === first ? "first" : affected.has(name) ? "touched" : "near",
+      unusual = graph.vanished.includes(name) ? "gone" : score === null || score === undefined ? "hollow" : score >= 6 ? "bad" : score >= 3 ? "unusual" : "quiet";
+    const r = name === first ? 8 : 5;
+    return [
+      el("path", { class: `node ${role} ${unusual}`, d: `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0` }),
+      el("text", { x, y: y + 17, "text-anchor": "middle", class: role }, cut(short(name))),
+    ];
+  });
+  const text = `${first ?? "No suspect"} with ${plural(place.size - 1, "service")} around it; the list of suspects and affected services has the same as text.`;
+  return el(
+    "div",
+    { class: "around", tabindex: "0", role: "region", "aria-label": "Graph around the incident" },
+    el("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": text }, ...calls, ...services),
+  );
+}
+
+const cut = (name) => (name.length > 24 ? `${name.slice(0, 11)}…${name.slice(-11)}` : name);
+
+/**
+ * The first suspect, its callers and callees, and the affected services, each with its column: calls away from the first
+ * suspect, below zero for callers. Affected ones come first.
+ */
+function layers(incident, graph) {
+  const affected = new Set(incident.affected),
+    names = [...new Set([...graph.services.map((one) => `${one.namespace}/${one.name}`), ...graph.vanished])],
+    first = incident.suspects[0]?.service ?? names[0],
+    column = new Map([[first, 0]]);
+  const walk = (from, to, step) => {
+    let front = [first];
+    while (front.length) {
+      const next = [];
+      for (const name of front)
+        for (const call of graph.calls)
+          if (call[from] === name && !column.has(call[to])) {
+            column.set(call[to], column.get(name) + step);
+            next.push(call[to]);
+          }
+      front = next;
+    }
+  };
+  walk("destination", "source", -1);
+  walk("source", "destination", 1);
+  for (const name of names) if (!column.has(name)) column.set(name, 1);
+  const near = new Set(graph.calls.filter((one) => one.source === first || one.destination === first).flatMap((one) => [one.source, one.destination])),
+    order = [...column].filter(([name]) => name === first || near.has(name) || affected.has(name)).sort((a, b) => Number(affected.has(b[0])) - Number(affected.has(a[0])));
+  return new Map(order.slice(0, MOST_DRAWN));
+}

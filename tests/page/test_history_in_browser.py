@@ -1,0 +1,119 @@
+"""The history of incidents on the page: a calendar, lists, one incident in full; and what was seen before."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS, push_all
+from tests.serve_app.running import start_service
+from tests.timing import PATIENCE_SECONDS
+
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
+
+OVER = 90  # snapshots, after which the incident of the errors is over
+DAYS = 8  # from the first to the second time that the service fails
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with a mesh whose service failed eight days ago, and fails now."""
+    store = tmp_path_factory.mktemp("history")
+    settings = {"store.path": store, "limits.max_ahead_seconds": "inf", "scorer.device": "cpu"}
+    chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with start_service("--port", "0", *chosen) as (_, url):
+        push_all(url, "shop", SNAPSHOTS[:OVER])
+        moved = [replace(one, observed_at=one.observed_at + timedelta(days=DAYS)) for one in SNAPSHOTS]
+        push_all(url, "shop", moved[: ALERTED + 1])
+        yield url
+
+
+@pytest.fixture(scope="module")
+def ids(base: str) -> list[str]:
+    """The alerts about the failing service, the older one first."""
+    since = {"since": "2025-01-01T00:00:00Z", "service": FAILING}
+    found = httpx.get(f"{base}/v1/meshes/shop/incidents", params=since, timeout=PATIENCE_SECONDS).json()["incidents"]
+    chosen = [one["id"] for one in reversed(found) if one["severity"] != "notice"]
+    assert len(chosen) == 2
+    return chosen
+
+
+@pytest.fixture
+def one(browser: Any, base: str) -> Iterator[Tab]:
+    with tab(browser, base) as opened:
+        yield opened
+        assert opened.complaints == []
+        assert opened.foreign_requests == []
+
+
+def test_a_new_incident_shows_what_was_seen_before(one: Tab, ids: list[str]) -> None:
+    one.open("/#mesh=shop")
+    link = one.page.locator(".card .seen a").first
+    link.wait_for(timeout=1000 * PATIENCE_SECONDS)
+    assert one.text(".card .seen").startswith("Seen before: once, on ")
+    link.click()
+    one.page.wait_for_selector(".card.whole")
+    assert one.page.url.endswith(f"history={ids[0]}")
+
+
+def test_the_calendar_and_the_lists_lead_to_an_incident(one: Tab, ids: list[str]) -> None:
+    one.open("/#mesh=shop")
+    one.page.keyboard.press("h")
+    one.page.wait_for_selector("#history .archived li")
+    assert not one.page.is_visible("#mesh-graph")
+    days = one.page.locator("#history .calendar td a")
+    assert days.count() >= 2
+    everything = one.page.locator("#history .archived li").count()
+    days.first.click()
+    one.until(lambda: one.page.locator("#history .archived li").count() < everything, "only one day is listed")
+    assert "history=20" in one.page.url
+    one.page.locator("#history section[aria-label='By kind'] button", has_text="Failing").click()
+    one.page.locator("#history .archived a", has_text=FAILING).first.click()
+    one.page.wait_for_selector(".card.whole")
+    assert FAILING in one.text(".card.whole h3")
+    assert "reported after" in one.text(".card.whole .facts")
+    assert one.page.locator(".card.whole .spark").count() >= 2
+    assert one.page.locator(".card.whole .around path.node").count() > 5
+    one.page.go_back()
+    one.page.wait_for_selector("#history .calendar")
+    one.page.keyboard.press("Escape")
+    one.page.wait_for_selector("#history", state="hidden")
+    assert one.page.is_visible("#mesh-graph")
+
+
+def test_an_archived_incident_has_a_link_and_a_report(one: Tab, base: str, ids: list[str]) -> None:
+    one.page.goto(f"{base}/#mesh=shop&history={ids[0]}")
+    one.page.wait_for_selector(".card.whole", timeout=1000 * PATIENCE_SECONDS)
+    report = one.page.locator(".card.whole a", has_text="Report").get_attribute("href")
+    answer = httpx.get(report, timeout=PATIENCE_SECONDS)
+    assert (answer.status_code, ids[0] in answer.text) == (200, True)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_accessible(browser: Any, base: str, ids: list[str], scheme: str, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
+        for history, shown in (("now", "#history .archived li"), (ids[0], ".card.whole .spark")):
+            opened.page.goto(f"{base}/#mesh=shop&history={history}")
+            opened.page.wait_for_selector(shown, timeout=1000 * PATIENCE_SECONDS)
+            found = Axe().run(opened.page)
+            assert found.violations_count == 0, found.generate_report()
+            assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), (
+                "the page scrolls sideways"
+            )

@@ -1,0 +1,73 @@
+"""``tagae incidents``: a table for people, lines of JSON for programs, and errors that say what to do."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from serve_app.cli import app
+from serve_app.simulator.mesh.topology import MeshSpec
+from tests.serve_app.running import Service, failing, push, record_simulation
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+SPEC = MeshSpec(services=30, seed=3)
+SNAPSHOTS = record_simulation(SPEC, 24, fault_from=16)
+MESH = "listed"
+
+
+@pytest.fixture(scope="module")
+def incident(service: Service) -> dict[str, Any]:
+    """The open incident of a mesh in which a service fails."""
+    verdicts = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS]
+    found: dict[str, Any] = verdicts[-1]["incidents"][0]
+    return found
+
+
+def run(service: Service, *arguments: str) -> Result:
+    """One run of the command on a wide terminal."""
+    command = ["incidents", "--url", service.url, "--mesh", MESH, *arguments]
+    return CliRunner().invoke(app, command, env={"COLUMNS": "250"})
+
+
+def test_a_table_shows_when_what_and_which(service: Service, incident: dict[str, Any]) -> None:
+    result = run(service)
+    assert result.exit_code == 0, result.stderr
+    since = incident["since"][:16].replace("T", " ")
+    for text in (since, "open", incident["severity"], incident["kind"].replace("_", " "), incident["id"]):
+        assert text in result.stdout
+    assert f"of mesh {MESH} since" in result.stderr
+
+
+def test_lines_of_json_are_documents_of_the_api(service: Service, incident: dict[str, Any]) -> None:
+    lines = run(service, "--json", "--since", "2025-12-01").stdout.splitlines()
+    found = {one["id"]: one for one in map(json.loads, lines)}
+    assert found[incident["id"]]["headline"] == incident["headline"]
+    assert found[incident["id"]]["until"] is None
+    for arguments in (("--service", failing(SPEC)), ("--since", "2d"), ("--since", "12h")):
+        assert incident["id"] in run(service, "--json", *arguments).stdout
+
+
+@pytest.mark.usefixtures("incident")
+def test_an_empty_list_says_what_to_try(service: Service) -> None:
+    result = run(service, "--until", "2025-12-08", "--since", "2025-12-01")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no incidents" in result.stderr
+    assert "try an earlier --since" in result.stderr
+    assert "shop/nobody" in run(service, "--service", "shop/nobody").stderr
+
+
+@pytest.mark.usefixtures("incident")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--since", "yesterday"), "expected a time such as"),
+        (("--since", "2026-03-01", "--until", "2026-02-01"), "expected a time after --since"),
+        (("--mesh", "nobody"), "expected one of the meshes"),
+    ],
+)
+def test_wrong_options_are_refused(service: Service, arguments: tuple[str, ...], text: str) -> None:
+    result = run(service, *arguments)
+    assert result.exit_code == 2
+    assert text in " ".join(result.stderr.split())
