@@ -54,12 +54,14 @@ ADAPTERS = Metric(
     ("outcome",),
 )
 NOTICES_SENT = Metric(
-    "tagae_notices_sent_total", "Alerts and events acknowledged, by receiver: alertmanager, webhook.", ("receiver",)
+    "tagae_notices_sent_total",
+    "Alerts and events acknowledged, by receiver: alertmanager, webhook, grafana.",
+    ("receiver",),
 )
 NOTICES_FAILED = Metric(
     "tagae_notices_failed_total",
-    "Failed attempts to send notifications, by receiver (alertmanager, webhook; state: the state file) and reason: "
-    "unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
+    "Failed attempts to send notifications, by receiver (alertmanager, webhook, grafana; state: the state file) and "
+    "reason: unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
     ("receiver", "reason"),
 )
 NOTICES_DROPPED = Metric(

@@ -217,10 +217,16 @@ def advance(
 
 
 def advance_in_detail(
-    checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
+    checkpoint: Checkpoint,
+    mesh: Mesh,
+    snapshot: MeshSnapshot,
+    options: Options,
+    *,
+    counted: bool = True,
+    events: Sequence[ClusterEvent] = (),
 ) -> Advanced:
-    """As :func:`advance`, with the results of the stages."""
-    stages = run_stages(LocalRunner(checkpoint), checkpoint, mesh, snapshot, options, counted=counted)
+    """As :func:`advance`, with the results of the stages. ``events`` as of :func:`run_stages`."""
+    stages = run_stages(LocalRunner(checkpoint), checkpoint, mesh, snapshot, options, counted=counted, events=events)
     return run_now(stages)
 
 

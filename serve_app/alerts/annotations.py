@@ -1,13 +1,11 @@
 """Labels and annotations of alerts. Labels stay the same; annotations follow each verdict."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import quote
 
 from model.verdict import Incident, Reason, Severity, Suspect, Verdict
+from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.headline import headline
 from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
-from serve_app.settings import NotifySettings
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
@@ -16,47 +14,7 @@ RECOVERING = "Recovering: its services are back to normal."
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 5  # the page shows the rest
 
 
-@dataclass(frozen=True, slots=True)
-class AlertLinks:
-    """The cluster that alerts come from, and the URLs in them.
-
-    Attributes:
-        cluster: label of every alert.
-        external_url: base URL of this service; empty: no links to it.
-        runbook_url, dashboard_url: templates with ``{cluster}``, ``{mesh}`` and ``{incident}``. If empty, there is no
-            runbook, and the dashboard is the page of this service, opened at the incident.
-    """
-
-    cluster: str = "default"
-    external_url: str = ""
-    runbook_url: str = ""
-    dashboard_url: str = ""
-
-    @classmethod
-    def from_settings(cls, settings: NotifySettings) -> "AlertLinks":
-        """Return the links of the settings."""
-        return cls(
-            settings.cluster, settings.external_url or "", settings.runbook_url or "", settings.dashboard_url or ""
-        )
-
-    def urls(self, mesh: str, incident: str) -> dict[str, str]:
-        """``runbook_url``, ``dashboard_url`` and ``verdict_url``, without the empty ones."""
-        root = self.external_url.rstrip("/")
-        page = root and f"{root}/#mesh={quote(mesh, safe='')}&incident={quote(incident, safe='')}"
-        found = {
-            "runbook_url": self._fill(self.runbook_url, mesh, incident),
-            "dashboard_url": self._fill(self.dashboard_url, mesh, incident) or page,
-            "verdict_url": root and f"{root}/v1/meshes/{quote(mesh, safe='')}/verdict",
-        }
-        return {name: url for name, url in found.items() if url}
-
-    def _fill(self, url: str, mesh: str, incident: str) -> str:
-        for name, value in (("cluster", self.cluster), ("mesh", mesh), ("incident", incident)):
-            url = url.replace(f"{{{name}}}", quote(value, safe=""))
-        return url
-
-
-def labels(links: AlertLinks, mesh: str, incident: Incident) -> dict[str, str]:
+def labels(links: Links, mesh: str, incident: Incident) -> dict[str, str]:
     """Labels of the first notification; only ``severity`` may change later. Empty values are left out, since
     Alertmanager treats an empty label as a missing one."""
     namespace, _, service = first_service(incident).partition("/")
@@ -78,11 +36,13 @@ def first_service(incident: Incident) -> str:
     return services[0] if services else ""
 
 
-def annotations(
-    links: AlertLinks, mesh: str, incident: Incident, severity: Severity, verdict: Verdict
-) -> dict[str, str]:
+def annotations(links: Links, mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> dict[str, str]:
     """What is known of an incident now, and links."""
-    urls = links.urls(mesh, incident.id)
+    urls = links.urls(
+        incident_subject(
+            mesh, incident.id, first_service(incident), incident.kind.value, incident.since, verdict.observed_at
+        )
+    )
     urls.pop("verdict_url", None)  # it is the alert's own URL
     found = {
         "summary": headline(incident),

@@ -1,6 +1,6 @@
 """Sends incidents to people: verdicts in, alerts and events out.
 
-    accept_verdict(mesh, verdict) -> state -> file -> a send loop for each Alertmanager and each webhook
+    accept_verdict(mesh, verdict) -> state -> file -> a send loop for each Alertmanager, webhook and Grafana
 
 ``accept_verdict`` only computes. :meth:`AlertDelivery.run` writes the file and sends, each endpoint independently.
 """
@@ -16,17 +16,20 @@ from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.alertmanager import PATH, PostTiming, Replica
-from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.event_queue import EventQueue, EventReceiver, QueueLimits
+from serve_app.alerts.grafana import PATH as GRAFANA_PATH
+from serve_app.alerts.grafana import Grafana
+from serve_app.alerts.links import Links
 from serve_app.alerts.send_loop import Receiver, SendLoop
 from serve_app.alerts.state_file import StateFile
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.alerts.webhook import KIND as WEBHOOK
-from serve_app.alerts.webhook import QueueLimits, Webhook, WebhookReceiver
+from serve_app.alerts.webhook import Webhook, WebhookReceiver
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
-from serve_app.settings import NotifySettings, Settings
+from serve_app.settings import Settings
 
 DIRECTORY = "notify"
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
@@ -46,6 +49,7 @@ class Receivers:
     Attributes:
         alertmanagers: all replicas, with complete URLs.
         webhooks: all, each with what it gets.
+        grafana: where annotations go, with its complete URL; None: nowhere.
         links: cluster and URLs in alerts.
         notices: whether to send notices too.
         timing, queue, backoff: when to send, and how much may wait.
@@ -55,7 +59,8 @@ class Receivers:
 
     alertmanagers: tuple[Endpoint, ...] = ()
     webhooks: tuple[WebhookReceiver, ...] = ()
-    links: AlertLinks = field(default_factory=AlertLinks)
+    grafana: Endpoint | None = None
+    links: Links = field(default_factory=Links)
     notices: bool = True
     timing: PostTiming = field(default_factory=PostTiming)
     queue: QueueLimits = field(default_factory=QueueLimits)
@@ -64,17 +69,19 @@ class Receivers:
     drain_seconds: float = 5.0
 
 
-def receivers(settings: NotifySettings) -> Receivers:
+def receivers(settings: Settings) -> Receivers:
     """The receivers of the settings."""
+    notify = settings.notify
     return Receivers(
-        tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in settings.alertmanagers),
-        tuple(WebhookReceiver(one.endpoint(one.url), one.secret_file, one.format) for one in settings.webhooks),
-        AlertLinks.from_settings(settings),
-        settings.notices,
-        PostTiming(resend=timedelta(seconds=settings.resend_seconds)),
-        backoff=Backoff(longest_seconds=settings.longest_backoff_seconds),
-        deadline_seconds=settings.deadline_seconds,
-        drain_seconds=settings.drain_seconds,
+        tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
+        tuple(WebhookReceiver(one.endpoint(one.url), one.secret_file, one.format) for one in notify.webhooks),
+        notify.grafana.endpoint(notify.grafana.url.rstrip("/") + GRAFANA_PATH) if notify.grafana else None,
+        Links.from_settings(settings),
+        notify.notices,
+        PostTiming(resend=timedelta(seconds=notify.resend_seconds)),
+        backoff=Backoff(longest_seconds=notify.longest_backoff_seconds),
+        deadline_seconds=notify.deadline_seconds,
+        drain_seconds=notify.drain_seconds,
     )
 
 
@@ -108,11 +115,13 @@ class AlertDelivery:
             Replica(HttpSender(one, to.deadline_seconds), self._state_file, to.timing, instruments, clock)
             for one in to.alertmanagers
         ]
-        self._webhooks = [
-            Webhook(HttpSender(one.endpoint, to.deadline_seconds), self._state_file, instruments, one)
-            for one in to.webhooks
+        events: list[EventReceiver] = [
+            Webhook(HttpSender(one.endpoint, to.deadline_seconds), one) for one in to.webhooks
         ]
-        self._receivers: list[Receiver] = [*self._replicas, *self._webhooks]
+        if to.grafana is not None:
+            events.append(Grafana(HttpSender(to.grafana, to.deadline_seconds)))
+        self._queues = [EventQueue(one, self._state_file, instruments) for one in events]
+        self._receivers: list[Receiver] = [*self._replicas, *self._queues]
         self._loops = [
             SendLoop(receiver, self._state_file.subscribe(), to.backoff, instruments) for receiver in self._receivers
         ]
@@ -140,7 +149,7 @@ class AlertDelivery:
         """How many alerts and events are not acknowledged yet, by kind of receiver."""
         found = dict.fromkeys((ALERTMANAGER, WEBHOOK), 0)
         for receiver in self._receivers:
-            found[receiver.kind] += receiver.count_waiting()
+            found[receiver.kind] = found.get(receiver.kind, 0) + receiver.count_waiting()
         return found
 
     async def run(self) -> None:
@@ -183,7 +192,7 @@ class AlertDelivery:
             await receiver.sender.close()
 
     def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
-        state = self._state_file.state.apply(mesh, change, [webhook.key for webhook in self._webhooks])
+        state = self._state_file.state.apply(mesh, change, [queue.key for queue in self._queues])
         has_news = bool(change.ended or change.events)
         self._state_file.update(self._trim(state, now) if has_news else state, write=has_news)
 
@@ -226,9 +235,9 @@ class AlertDelivery:
         kept = tuple(young[-MAX_ENDED:])
         self._count_dropped(ALERTMANAGER, {"expired": len(ended) - len(young), "full": len(young) - len(kept)})
         events = {}
-        for webhook in self._webhooks:  # events of a webhook that was removed from the settings are dropped
-            events[webhook.key], dropped = self._to.queue.trim(state.events.get(webhook.key, ()), now)
-            self._count_dropped(WEBHOOK, dropped)
+        for queue in self._queues:  # events of a receiver that was removed from the settings are dropped
+            events[queue.key], dropped = self._to.queue.trim(state.events.get(queue.key, ()), now)
+            self._count_dropped(queue.kind, dropped)
         return replace(state, ended=kept, events=events)
 
     def _is_known(self, alert: Alert) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from model.verdict import Incident
 from serve_app.alerts.alert import Alert, AlertedIncident, AlertState, IncidentEvent
-from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.links import Links, LinkSubject, incident_subject
 from serve_app.alerts.slack import slack_message
 from serve_app.api.codec.verdicts import encode_incident
 from serve_app.errors import CorruptState
@@ -26,7 +26,7 @@ def incident_document(incident: Incident, observed_at: datetime) -> dict[str, An
 
 
 def build_event(
-    kind: Kind, incident: AlertedIncident, mesh: str, at: datetime, links: AlertLinks, **more: str
+    kind: Kind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
 ) -> IncidentEvent:
     """An event with all that is known of its incident, so that a receiver needs no other event.
 
@@ -52,10 +52,17 @@ def build_event(
         **more,
         "summary": incident.alert.annotations.get("summary", ""),
         "description": incident.alert.annotations.get("description", ""),
-        "links": links.urls(mesh, incident.incident),
+        "links": links.urls(_subject(mesh, incident, at)),
         "incident": incident.document,
     }
     return IncidentEvent(name, at, document)
+
+
+def _subject(mesh: str, incident: AlertedIncident, at: datetime) -> LinkSubject:
+    """What the links of an event are about. An earlier version stored no kind."""
+    service, document = next(iter(incident.services), ""), incident.document
+    since = datetime.fromisoformat(document["since"])
+    return incident_subject(mesh, incident.incident, service, document.get("kind", ""), since, at)
 
 
 def encode_event(event: IncidentEvent) -> bytes:

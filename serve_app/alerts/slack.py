@@ -8,7 +8,14 @@ from serve_app.alerts.annotations import format_time, truncate
 
 MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES = 3, 2, 10, 3  # the page shows the rest
-LINKS = {"dashboard_url": "Open the incident", "runbook_url": "Runbook", "verdict_url": "Verdict"}
+LINKS = {
+    "page_url": "Open the incident",
+    "dashboard_url": "Dashboard",
+    "traces_url": "Traces",
+    "logs_url": "Logs",
+    "runbook_url": "Runbook",
+    "verdict_url": "Verdict",
+}
 
 
 def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,8 +73,11 @@ def _impact(incident: Mapping[str, Any]) -> str:
 
 def _context(event: Mapping[str, Any]) -> str:
     """Links, cluster and times."""
+    page = event["links"].get("page_url")
     links = [
-        f"<{_escape(url).replace('|', '%7C')}|{LINKS[name]}>" for name, url in event["links"].items() if name in LINKS
+        f"<{_escape(url).replace('|', '%7C')}|{LINKS[name]}>"
+        for name, url in event["links"].items()
+        if name in LINKS and (name == "page_url" or url != page)
     ]
     since, at = (datetime.fromisoformat(text) for text in (event["incident"]["since"], event["at"]))
     times = f"since {format_time(since)}"

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from model.verdict import Incident, Severity, Status, Verdict
 from serve_app.alerts.alert import Alert, AlertedIncident, IncidentEvent, MeshAlerts, Transition
-from serve_app.alerts.annotations import AlertLinks, annotations, labels, mark_unseen
+from serve_app.alerts.annotations import annotations, labels, mark_unseen
+from serve_app.alerts.links import Links
 from serve_app.alerts.payloads import build_event, incident_document
 
 # A verdict older than the newest is out of order, unless no verdict came for this long: then the mesh has a new clock.
@@ -29,7 +30,7 @@ class _Step(NamedTuple):
     events: tuple[IncidentEvent, ...] = ()
 
 
-def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, links: AlertLinks) -> Transition:
+def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, links: Links) -> Transition:
     """What a verdict changes.
 
     Args:
@@ -56,7 +57,7 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, l
     return _combine(verdict.observed_at, now, steps)
 
 
-def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: AlertLinks, why: str) -> Transition:
+def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: Links, why: str) -> Transition:
     """Resolve all alerts of a mesh that was deleted or has sent nothing for long."""
     return _combine(alerts.observed_at, now, [_resolve(alerted, mesh, now, links, why) for alerted in alerts.open])
 
@@ -75,12 +76,12 @@ def _is_out_of_order(alerts: MeshAlerts, verdict: Verdict, now: datetime) -> boo
     return verdict.observed_at < alerts.observed_at and abs(now - alerts.at) < LATE
 
 
-def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: AlertLinks) -> _Step:
+def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links) -> _Step:
     alert = Alert(
         labels(links, mesh, incident),
         annotations(links, mesh, incident, incident.severity, verdict),
         min(incident.since, now),  # the telemetry's clock may be ahead of this one
-        url=links.urls(mesh, incident.id).get("verdict_url", ""),
+        url=links.verdict_url(mesh),
     )
     document = incident_document(incident, verdict.observed_at)
     alerted = AlertedIncident(incident.id, incident.severity, now, 1, _services(incident), alert, document)
@@ -88,7 +89,7 @@ def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links:
 
 
 def _update(
-    alerted: AlertedIncident, mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: AlertLinks
+    alerted: AlertedIncident, mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links
 ) -> _Step:
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one."""
     severity = max(alerted.severity, incident.severity, key=_RANK.index)
@@ -114,7 +115,7 @@ def _leave(
     verdict: Verdict,
     successor: Incident | None,
     now: datetime,
-    links: AlertLinks,
+    links: Links,
 ) -> _Step:
     """Merge, resolve or keep an incident that is no longer listed."""
     if successor is not None:
@@ -128,7 +129,7 @@ def _leave(
     return _Step(replace(alerted, alert=replace(alerted.alert, annotations=texts)))
 
 
-def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: AlertLinks, why: str) -> _Step:
+def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, why: str) -> _Step:
     last = replace(alerted, sequence=alerted.sequence + 1)
     return _Step(None, (alerted.alert.resolve(now),), (build_event("resolved", last, mesh, now, links, reason=why),))
 

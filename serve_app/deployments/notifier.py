@@ -26,7 +26,7 @@ class Notifier:
 
     def __init__(self, settings: Settings) -> None:
         self._notifier = notifier.AlertDelivery(
-            notifier.receivers(settings.notify), notifier.directory(settings), RayInstruments()
+            notifier.receivers(settings), notifier.directory(settings), RayInstruments()
         )
         self._delivering: asyncio.Task[None] | None = None
 

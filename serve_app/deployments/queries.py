@@ -11,7 +11,7 @@ from model.checkpoint import Checkpoint
 from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
-from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.links import Links
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.views import model_document, plan_document
 from serve_app.deployments.news import News
@@ -22,6 +22,7 @@ from serve_app.stores.record import StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
 from serve_app.web.incidents import IncidentViews
+from serve_app.web.metric_history import Subject
 from serve_app.web.queries import Viewing
 from serve_app.web.report import markdown_report, report
 from serve_app.web.report.case import find
@@ -106,6 +107,15 @@ class Queries:
         """
         return await self._view(self._viewing.series, mesh, service, source)
 
+    async def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
+        """What is known of a service, or of the calls from one caller to it, as JSON. ``links`` lead to other tools.
+
+        Raises:
+            UnknownMesh, UnknownInstant: there is no such mesh or snapshot.
+            InvalidParameter: no kept snapshot has it.
+        """
+        return await self._view(self._viewing.details, mesh, subject, at, links)
+
     async def comparison(self, mesh: str, first: Period, second: Period) -> bytes:
         """The differences between two periods, as JSON.
 
@@ -149,10 +159,9 @@ class Queries:
         mesh: str,
         incident: str | None,
         form: ReportFormat = ReportFormat.HTML,
-        links: AlertLinks | None = None,
+        links: Links | None = None,
     ) -> str:
-        """The report on an incident, open or archived; None: the most severe one that was open last. ``links`` are for
-        Markdown.
+        """The report on an incident, open or archived; None: the most severe one that was open last.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
@@ -196,18 +205,16 @@ class Queries:
         state = await asyncio.to_thread(self._meshes.load_state, mesh)
         return encode_adaptation(state.adaptation).model_dump_json().encode()
 
-    def _report(self, mesh: str, incident: str | None, form: ReportFormat, links: AlertLinks | None) -> str:
+    def _report(self, mesh: str, incident: str | None, form: ReportFormat, links: Links | None) -> str:
         kept = self._viewing.moments(mesh)
         chosen = incident or find(mesh, kept).incident.id
         moments = self._incidents.moments(mesh, chosen, kept)
         before = self._incidents.seen_before(mesh, find(mesh, moments, chosen).incident)
         text = before.text if before else ""
         if form is ReportFormat.HTML:
-            return report(mesh, moments, chosen, seen_before=text)
+            return report(mesh, moments, chosen, seen_before=text, links=links)
         given = [encode_feedback(one) for one in self._meshes.load_state(mesh).memory.feedback]
-        return markdown_report(
-            mesh, moments, chosen, seen_before=text, feedback=given, links=links.urls if links else None
-        )
+        return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
 
     async def _view(self, look: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._view_thread, look, *args)

@@ -1,8 +1,8 @@
-"""Send one POST request to an endpoint, with a deadline for the whole exchange."""
+"""Send one request to an endpoint, with a deadline for the whole exchange."""
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import httpx
@@ -17,23 +17,25 @@ _OVERLOADED, _FORBIDDEN, _TRANSIENT = (429, 503), (401, 403), (408, 425)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The result of a POST.
+    """The result of a request.
 
     Attributes:
         failed: why the request failed; empty if it succeeded. ``refused`` and ``forbidden`` do not go away by waiting.
         status: HTTP status; 0 without a response.
         detail: text for the log.
         retry_after_seconds: how long the server asks to wait before the next request.
+        content: the first bytes of the response, at most as many as were asked for.
     """
 
     failed: Failure | Literal[""] = ""
     status: int = 0
     detail: str = ""
     retry_after_seconds: float = 0.0
+    content: bytes = b""
 
 
 class HttpSender:
-    """Posts to one endpoint, one request at a time.
+    """Sends to one endpoint, one request at a time.
 
     Raises:
         BadSettings: if the certificates cannot be read.
@@ -50,16 +52,35 @@ class HttpSender:
         )
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """Send JSON. The deadline covers the whole exchange, so a response that arrives too slowly is ``late`` too."""
+        """Post JSON; otherwise as :meth:`send`."""
+        return await self.send("POST", "", body, headers)
+
+    async def send(
+        self,
+        method: Literal["GET", "POST", "PATCH"],
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        keep: int = 0,
+    ) -> Reply:
+        """Send JSON. The deadline covers the whole exchange, so a response that arrives too slowly is ``late`` too.
+
+        Args:
+            method: of HTTP.
+            path: added to the endpoint's URL.
+            body: of the request.
+            headers: further ones.
+            keep: bytes of the response's content to return.
+        """
         try:
             async with asyncio.timeout(self._deadline):
                 sent = {
                     "content-type": "application/json",
                     "user-agent": "tagae",
-                    **headers,
+                    **(headers or {}),
                     **await asyncio.to_thread(self.endpoint.auth_headers),
                 }
-                return await self._exchange(body, sent)
+                return await self._exchange(method, path, body, sent, keep)
         except (TimeoutError, httpx.TimeoutException):
             return Reply("late", detail=f"no complete response within {self._deadline:g} s")
         except SecretUnreadable as error:
@@ -73,12 +94,12 @@ class HttpSender:
         """Close the connection."""
         await self._http.aclose()
 
-    async def _exchange(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        async with self._http.stream("POST", self.endpoint.url, content=body, headers=headers) as response:
-            content = b""
+    async def _exchange(self, method: str, path: str, body: bytes, headers: Mapping[str, str], keep: int) -> Reply:
+        most, content = max(keep, _MOST_DETAIL), b""
+        async with self._http.stream(method, self.endpoint.url + path, content=body, headers=headers) as response:
             async for part in response.aiter_bytes():  # read to the end: half a response acknowledges nothing
-                content += part[: _MOST_DETAIL - len(content)]
-        return _reply(response, content)
+                content += part[: most - len(content)]
+        return replace(_reply(response, content[:_MOST_DETAIL]), content=content[:keep])
 
 
 def _reply(response: httpx.Response, content: bytes) -> Reply:

@@ -2,6 +2,7 @@
 
 from serve_app.settings.alerting import AlertSettings, MeshAlertSettings, NotifySettings, ServiceSettings
 from serve_app.settings.collector import CollectorSettings, GenericSettings, MeshSettings
+from serve_app.settings.links import LinkSettings
 from serve_app.settings.settings import (
     PLAIN_NAMES,
     LimitSettings,
@@ -22,6 +23,7 @@ __all__ = [
     "CollectorSettings",
     "GenericSettings",
     "LimitSettings",
+    "LinkSettings",
     "MeshAlertSettings",
     "MeshSettings",
     "ModelSettings",

@@ -9,6 +9,7 @@ from model.incidents.tracking import AlertPolicy
 from model.snapshot import Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MOST_REASON, SERVICES
 from serve_app.settings.base import AccessSettings, Address, Location, MeshName, SettingsGroup
+from serve_app.settings.links import LinkTemplate
 
 
 def _check_service(service: str) -> str:
@@ -100,6 +101,9 @@ class NotifySettings(SettingsGroup):
         (), description="base URLs of all replicas of an Alertmanager cluster"
     )
     webhooks: tuple[WebhookSettings, ...] = Field((), description="HTTP endpoints that receive incidents as JSON")
+    grafana: ReceiverSettings | None = Field(
+        None, description="a Grafana that shows incidents as annotations: its base URL, and a token in a file"
+    )
     notices: bool = Field(
         True, description="whether to send notices too, with the severity notice; they are no reason to wake someone"
     )
@@ -107,11 +111,9 @@ class NotifySettings(SettingsGroup):
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
     )
     external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
-    runbook_url: Address | None = Field(
-        None, description="link in alerts; {cluster}, {mesh} and {incident} are replaced"
-    )
-    dashboard_url: Address | None = Field(
-        None, description="link in alerts, with the same placeholders; none: the page at external_url"
+    runbook_url: LinkTemplate | None = Field(None, description="former name of links.runbook, which wins")
+    dashboard_url: LinkTemplate | None = Field(
+        None, description="former name of links.dashboard, which wins; none of both: the page at external_url"
     )
     path: Location | None = Field(
         None, description="directory for the state of notifications; none: notify, in store.path"

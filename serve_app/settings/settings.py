@@ -33,6 +33,7 @@ from serve_app.errors import BadSettings
 from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.base import Location, SettingsGroup
 from serve_app.settings.collector import CollectorSettings
+from serve_app.settings.links import LinkSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {
@@ -300,6 +301,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
+    links: LinkSettings = Field(default_factory=LinkSettings)
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
 
     @classmethod

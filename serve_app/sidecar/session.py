@@ -100,7 +100,7 @@ class Session:
         self._delivering: asyncio.Task[None] | None = None
         if settings.notify.alertmanagers or settings.notify.webhooks:
             self._notifier = notifier.AlertDelivery(
-                notifier.receivers(settings.notify), notifier.directory(settings), self.instruments
+                notifier.receivers(settings), notifier.directory(settings), self.instruments
             )
 
     async def begin(self) -> float | None:

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from serve_app.api.schemas.base import Deviation, Document, Instant, ServiceKey
+from serve_app.api.schemas.verdict import MuteInForceDocument
 
 
 class TimelineIncident(Document):
@@ -113,3 +114,82 @@ class ComparisonDocument(Document):
     first_snapshots: int = Field(ge=1)
     second_snapshots: int = Field(ge=1)
     rows: list[ComparisonRow]
+
+
+class MetricHistory(Document):
+    """A metric over time, one value for each snapshot; null: not observed, or not known."""
+
+    metric: str = Field(examples=["p99_latency"])
+    observed: list[float | None]
+    expected: list[float | None] = Field(
+        description="by the own past, as the detector computes it; computed again from the kept snapshots"
+    )
+    low: list[float | None] = Field(description="lower end of the usual range")
+    high: list[float | None] = Field(description="upper end of the usual range")
+
+
+class NeighbourDocument(Document):
+    """The calls between the service and one caller or callee, at the selected moment."""
+
+    service: ServiceKey = Field(description="the caller or callee")
+    requests_per_second: float
+    requests: float = Field(description="number in a snapshot interval, of which the error rate is a share")
+    error_rate: float | None = Field(description="null: not observed")
+    p99_latency: float | None
+    deviation: Deviation
+
+
+class DetailsEvent(Document):
+    """A Kubernetes event of the service, which came with an incident."""
+
+    kind: str = Field(examples=["BackOff"])
+    service: ServiceKey
+    object: str = Field(examples=["Pod cart-v1-5f-x7k2p"])
+    message: str
+    first: Instant
+    last: Instant
+    count: int = Field(ge=1)
+
+
+class DetailsIncident(Document):
+    """An incident of the kept time in which the service is suspected or affected."""
+
+    id: str
+    since: Instant
+    severity: str = Field(description="the highest so far; `notice`: it raises no alert")
+    kind: str
+    headline: str = Field(description="of the last verdict in which it was not recovering")
+    role: str = Field(description="`first_suspect`, `suspect` or `affected`; the strongest that it had")
+    first: Instant = Field(description="snapshot of the first kept verdict with it")
+    last: Instant = Field(description="snapshot of the last verdict with it")
+    open: bool = Field(description="whether it is open at the selected moment")
+
+
+class DetailsDocument(Document):
+    """A service, or the calls to it from one caller: its metrics over the kept time, and what belongs to it."""
+
+    service: ServiceKey
+    source: ServiceKey | None = Field(description="the caller, if this is about its calls to the service")
+    observed_at: Instant = Field(description="the selected moment: time of a snapshot")
+    interval_seconds: float = Field(description="time between snapshots, in which requests are counted")
+    state: str = Field(
+        description="at the moment: `scored`; `unscored`: a part of the mesh did not answer; `silent`: it has no "
+        "telemetry of its own; `absent`: it is not in the snapshot; `warming_up`: the mesh is being learned"
+    )
+    measured_at: Instant | None = Field(description="last snapshot up to the moment with a measurement; null: none")
+    requests: float | None = Field(description="number in a snapshot interval at the moment; null: not observed")
+    deviation: Deviation
+    times: list[Instant] = Field(description="of the snapshots of the metrics, oldest first, at most 240")
+    metrics: list[MetricHistory]
+    neighbours_at: Instant | None = Field(
+        description="snapshot of the callers and callees: the moment, or the last one before it that has the service"
+    )
+    callers: list[NeighbourDocument] = Field(description="most requests first, at most 100; empty for calls")
+    callers_total: int = Field(ge=0)
+    callees: list[NeighbourDocument] = Field(description="most requests first, at most 100; empty for calls")
+    callees_total: int = Field(ge=0)
+    changes: list[TimelineChange] = Field(description="planned changes of it, newest first, at most 50")
+    events: list[DetailsEvent] = Field(description="newest first, at most 50")
+    incidents: list[DetailsIncident] = Field(description="newest first, at most 50")
+    muted: list[MuteInForceDocument] = Field(description="mutes in force at the moment that include it")
+    links: dict[str, str] = Field(description="URLs of other tools: `dashboard`, `traces`, `logs`, `runbook`")

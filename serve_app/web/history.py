@@ -1,11 +1,12 @@
 """The timeline of a mesh and the series of a service or call. Returns JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot
 from serve_app.errors import InvalidParameter
@@ -79,25 +80,77 @@ def series(window: Sequence[MeshSnapshot], service: str, source: str | None = No
     Raises:
         InvalidParameter: no snapshot has it.
     """
-    if source is None:
-        names: Sequence[str] = NODE_METRICS
-        rows = [_service_row(snapshot, service) for snapshot in window]
-        what = f"service {service!r}"
-    else:
-        names, what = EDGE_METRICS, f"calls {source!r} -> {service!r}"
-        rows = [_call_row(snapshot, source, service) for snapshot in window]
-    if all(row is None for row in rows):
-        raise InvalidParameter(
-            f"{what}: expected in one of the {len(window)} kept snapshots, came none; take a name from the graph"
-        )
-    nothing = np.full(len(names), np.nan, np.float32)
-    table = np.stack([nothing if row is None else row for row in rows])
+    names: Sequence[str] = NODE_METRICS if source is None else EDGE_METRICS
+    table = service_table(window, service) if source is None else call_table(window, source, service)
+    if table is None:
+        raise unknown_row(window, service, source)
     return msgspec.json.encode(
         {
             "observed_at": [instant(snapshot.observed_at) for snapshot in window],
-            "metrics": {name: _plain(table[:, i]) for i, name in enumerate(names)},
+            "metrics": {name: plain(table[:, i]) for i, name in enumerate(names)},
         }
     )
+
+
+def service_table(window: Sequence[MeshSnapshot], service: str) -> FloatArray | None:
+    """Return the metrics of a service, ``[T, 7]``, NaN if not observed; None if no snapshot has it."""
+
+    def find(snapshot: MeshSnapshot) -> int | None:
+        return snapshot.node_ids.index(service) if service in snapshot.node_ids else None
+
+    table = np.full((len(window), len(NODE_METRICS)), np.nan, np.float32)
+    rows = _rows(window, find)
+    for t, (snapshot, at) in enumerate(zip(window, rows, strict=True)):
+        if at is not None:
+            table[t] = np.where(snapshot.node_observed[at], snapshot.node_features[at], np.float32(np.nan))
+    return None if all(at is None for at in rows) else table
+
+
+def call_table(window: Sequence[MeshSnapshot], source: str, destination: str) -> FloatArray | None:
+    """Return the metrics of a call, ``[T, 4]``, NaN if not observed; None if no snapshot has it."""
+
+    def find(snapshot: MeshSnapshot) -> int | None:
+        return call_row(snapshot, source, destination)
+
+    table = np.full((len(window), len(EDGE_METRICS)), np.nan, np.float32)
+    rows = _rows(window, find)
+    for t, (snapshot, at) in enumerate(zip(window, rows, strict=True)):
+        if at is not None:
+            table[t] = np.where(snapshot.edge_observed[at], snapshot.edge_features[at], np.float32(np.nan))
+    return None if all(at is None for at in rows) else table
+
+
+def call_row(snapshot: MeshSnapshot, source: str, destination: str) -> int | None:
+    """Return the row of a call in a snapshot; None if it is not there."""
+    if source not in snapshot.node_ids or destination not in snapshot.node_ids:
+        return None
+    ends = snapshot.node_ids.index(source), snapshot.node_ids.index(destination)
+    at = np.flatnonzero((snapshot.edge_index[0] == ends[0]) & (snapshot.edge_index[1] == ends[1]))
+    return int(at[0]) if len(at) else None
+
+
+def unknown_row(window: Sequence[MeshSnapshot], service: str, source: str | None) -> InvalidParameter:
+    """Return the error for a service, or a call, that no kept snapshot has."""
+    what = f"service {service!r}" if source is None else f"calls {source!r} -> {service!r}"
+    return InvalidParameter(
+        f"{what}: expected in one of the {len(window)} kept snapshots, came none; take a name from the graph"
+    )
+
+
+def plain(column: NDArray[np.floating[Any]]) -> list[float | None]:
+    """Return five digits of each value; NaN is None."""
+    return [None if value != value else float(f"{value:.5g}") for value in column.tolist()]
+
+
+def _rows(window: Sequence[MeshSnapshot], find: Callable[[MeshSnapshot], int | None]) -> list[int | None]:
+    """Find a row in each snapshot. Snapshots that share names and topology are searched once."""
+    found: list[int | None] = []
+    last: MeshSnapshot | None = None
+    for snapshot in window:
+        is_same = last is not None and snapshot.node_ids is last.node_ids and snapshot.edge_index is last.edge_index
+        found.append(found[-1] if is_same else find(snapshot))
+        last = snapshot
+    return found
 
 
 def _incidents(verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:
@@ -110,24 +163,3 @@ def _incidents(verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:
             if incident.score >= row.get("score", -1.0):
                 row |= {"service": services[0], "score": incident.score}
     return list(found.values())
-
-
-def _service_row(snapshot: MeshSnapshot, service: str) -> FloatArray | None:
-    if service not in snapshot.node_ids:
-        return None
-    at = snapshot.node_ids.index(service)
-    return np.where(snapshot.node_observed[at], snapshot.node_features[at], np.float32(np.nan))
-
-
-def _call_row(snapshot: MeshSnapshot, source: str, destination: str) -> FloatArray | None:
-    if source not in snapshot.node_ids or destination not in snapshot.node_ids:
-        return None
-    ends = snapshot.node_ids.index(source), snapshot.node_ids.index(destination)
-    at = np.flatnonzero((snapshot.edge_index[0] == ends[0]) & (snapshot.edge_index[1] == ends[1]))
-    if not len(at):
-        return None
-    return np.where(snapshot.edge_observed[at[0]], snapshot.edge_features[at[0]], np.float32(np.nan))
-
-
-def _plain(column: FloatArray) -> list[float | None]:
-    return [None if value != value else float(f"{value:.5g}") for value in column.tolist()]

@@ -8,25 +8,29 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
+from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.comparison import comparison, period
+from serve_app.web.details import details, span
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import instant, series, timeline
+from serve_app.web.metric_history import Subject
 from serve_app.web.moments import Moment
 
 MOST_MESHES = 32  # with a cached layout
 MOST_MAPS = 8  # cached for each mesh
+ONE_STEP = timedelta(microseconds=1)  # between two times
 COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 
 MapKey = tuple[datetime, tuple[str, ...]]
@@ -67,6 +71,23 @@ class Viewing:
             InvalidParameter: no kept snapshot has it.
         """
         return series(self._window(mesh), service, source)
+
+    def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
+        """Return JSON of what is known of a service or call, up to the newest snapshot or to a given time. ``links``
+        lead to other tools.
+
+        Raises:
+            UnknownMesh, UnknownInstant: there is no such mesh or snapshot.
+            InvalidParameter: no kept snapshot has it.
+        """
+        stored = self._meshes.load_stored(mesh)
+        at = at or stored.observed_at
+        assert at is not None  # a mesh with a verdict
+        state = self._meshes.refresh(stored).mesh.state
+        moment = self._moment(mesh, state, at)
+        shown = span(state.window, at)
+        records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
+        return details(subject, state, moment, shown, records, mesh, links)
 
     def comparison(self, mesh: str, first: tuple[datetime, datetime], second: tuple[datetime, datetime]) -> bytes:
         """Return JSON of the differences between two periods.

@@ -15,7 +15,7 @@ from urllib.parse import urldefrag, urljoin
 import httpx
 import pytest
 
-from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.links import Links, LinkSubject
 from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.actions import FeedbackDocument, MuteDocument
@@ -210,7 +210,7 @@ def test_a_large_snapshot_passes_and_one_beyond_the_limit_does_not(front: Front)
 def test_feedback_is_stored_and_links_lead_to_the_proxy(front: Front, incident: str) -> None:
     front.client.give_feedback(front.mesh, FeedbackDocument(incident=incident, was_incident=True))
     assert [feedback.incident for feedback in front.client.feedback(front.mesh)] == [incident]
-    links = AlertLinks(external_url=front.url).urls(front.mesh, incident)
+    links = Links(external_url=front.url).urls(LinkSubject(front.mesh, incident=incident))
     assert links["dashboard_url"] == f"{front.url}#mesh={front.mesh}&incident={incident}"
     page = httpx.get(urldefrag(links["dashboard_url"]).url)
     assert page.headers["content-type"].startswith("text/html")

@@ -22,7 +22,7 @@ from serve_app.deployments.routes.views import source_document
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
-from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.documents import ComparisonDocument, DetailsDocument, MapDocument, SeriesDocument, TimelineDocument
 from tests.serve_app.running import Service, failing, problem, push, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
@@ -128,6 +128,28 @@ def test_series_and_comparison_are_answered(service: Service) -> None:
     detail = problem(compared("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", at(17), at(23)), 422, "invalid-parameter")
     assert f"the kept snapshots are {at(0)} to {at(23)}" in detail["detail"]
     problem(compared(at(0), at(15), at(17)), 422, "invalid-parameter")
+
+
+@pytest.mark.usefixtures("verdicts")
+def test_details_of_a_service_and_of_its_calls_are_answered(service: Service) -> None:
+    snapshot, name = SNAPSHOTS[-1], failing(SPEC)
+
+    def ask(**query: str) -> httpx.Response:
+        return service.http.get(f"{PATH}/details", params=query)
+
+    found = DetailsDocument.model_validate_json(ask(service=name).content)
+    assert (text(found.observed_at), found.state, len(found.times)) == (at(23), "scored", len(SNAPSHOTS))
+    assert found.incidents[0].open
+    caller = found.callers[0].service
+    calls = DetailsDocument.model_validate_json(ask(service=name, source=caller, at=at(18)).content)
+    assert (calls.source, text(calls.observed_at)) == (caller, at(18))
+    other_service = next(one for one in snapshot.node_ids if one not in {name, *(c.service for c in found.callers)})
+    for wrong in ({"service": "shop/nobody"}, {"service": name, "source": other_service}, {}, {"service": "nobody"}):
+        problem(ask(**wrong), 422, "invalid-parameter")
+    problem(ask(service=name, at="yesterday"), 422, "invalid-parameter")
+    other = text(SNAPSHOTS[0].observed_at + timedelta(seconds=1))
+    problem(ask(service=name, at=other), 404, "unknown-instant")
+    problem(service.http.get("/v1/meshes/nowhere/details", params={"service": name}), 404, "unknown-mesh")
 
 
 def test_a_report_is_one_page_that_may_not_run_scripts(service: Service, verdicts: list[dict[str, Any]]) -> None:

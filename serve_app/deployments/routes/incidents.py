@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from model.verdict import IncidentKind, Severity
-from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.links import Links
 from serve_app.api.schemas.base import AskedService, Id, Instant
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.views import GraphDocument
@@ -107,8 +107,8 @@ async def report(
     incident: Annotated[Id | None, Query(description="id; by default the most severe")] = None,
     format: Annotated[ReportFormat, Query(description="a page, or text for a post-mortem")] = ReportFormat.HTML,
 ) -> Response:
-    """A report on an incident, open or archived, as one file. In Markdown it also has the feedback and links."""
-    links = AlertLinks.from_settings(backend.settings.notify)
+    """A report on an incident, open or archived, as one file. In Markdown it also has the feedback."""
+    links = Links.from_settings(backend.settings)
     text = await backend.ask(backend.session_of(mesh).report, mesh, incident, format, links)
     if format is ReportFormat.HTML:
         return Response(text, media_type=HTML, headers=HEADERS | REPORT_POLICY)

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from model.verdict import Status
+from serve_app.alerts.links import Links
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.base import AskedService, Instant, Text
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
@@ -33,7 +34,8 @@ from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import File
-from serve_app.web.documents import ComparisonDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.documents import ComparisonDocument, DetailsDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.metric_history import Subject
 
 MOST_VERDICTS = 1000  # of one answer
 MOST_EXPANDED = 50  # namespaces of a map
@@ -121,6 +123,25 @@ async def series(
 ) -> Response:
     """The metrics of a service, or of the calls to it from one caller, over the kept time."""
     return json_response(await backend.ask(backend.session_of(mesh).series, mesh, service, source))
+
+
+@router.get(
+    "/v1/meshes/{mesh}/details",
+    operation_id="details",
+    response_model=DetailsDocument,
+    responses=errors_of_mesh(UnknownInstant),
+)
+async def details(
+    mesh: MeshName,
+    backend: UseBackend,
+    service: Annotated[AskedService, Query()],
+    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
+    at: At = None,
+) -> Response:
+    """A service, or the calls to it from one caller: metrics with expected values, callers and callees, changes,
+    events, incidents and mutes."""
+    subject, links = Subject(service, source), Links.from_settings(backend.settings)
+    return json_response(await backend.ask(backend.session_of(mesh).details, mesh, subject, at, links))
 
 
 @router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())

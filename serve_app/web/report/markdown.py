@@ -2,21 +2,20 @@
 
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from serve_app.alerts.links import Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.verdict import SuspectDocument
 from serve_app.web.moments import Moment
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.course import course, reporting_delay
+from serve_app.web.report.links import named_links
 from serve_app.web.report.suspects import arrows, listed_suspects
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&$@])")
-
-
-Links = Callable[[str, str], Mapping[str, str]]  # from a mesh and the id of an incident to URLs by name
 
 
 def markdown_report(
@@ -37,7 +36,7 @@ def markdown_report(
         incident: its id; None: the worst of those that were open last.
         seen_before: earlier incidents that resemble it, in words.
         feedback: on the mesh; other incidents are ignored.
-        links: returns the URLs about an incident.
+        links: to the page and to other tools; None: no links.
         made_at: time of the report; None: now.
 
     Raises:
@@ -61,7 +60,7 @@ def markdown_report(
         or "No deploys, changes or Kubernetes events around then.",
         "## Feedback",
         _feedback(case, feedback),
-        *(_links(links(mesh, case.incident.id)) if links else []),
+        *(_links(named_links(case, links)) if links else []),
         "## About this report",
         _table(("", ""), [*sentences.facts(case), ("made", _maker(made_at or datetime.now(UTC)))]),
     ]
@@ -99,8 +98,8 @@ def _feedback(case: ReportedIncident, given: Sequence[KeptFeedbackDocument]) -> 
     return _plain(verdict + culprit + note)
 
 
-def _links(urls: Mapping[str, str]) -> list[str]:
-    lines = [f"- {_plain(name.removesuffix('_url'))}: <{_address(url)}>" for name, url in urls.items()]
+def _links(named: Sequence[tuple[str, str]]) -> list[str]:
+    lines = [f"- {name}: <{_address(url)}>" for name, url in named]
     return ["## Links", "\n".join(lines)] if lines else []
 
 

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from serve_app.alerts.links import Links
 from serve_app.web.html import document, key
 from serve_app.web.moments import Moment
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import SHADES, graph, narrow_graph
+from serve_app.web.report.links import named_links
 from serve_app.web.report.style import STYLE
 from serve_app.web.report.suspects import suspects
 from serve_app.web.report.timeline import PHONE, timeline
@@ -21,6 +23,7 @@ def report(
     incident: str | None = None,
     *,
     seen_before: str = "",
+    links: Links | None = None,
     made_at: datetime | None = None,
 ) -> str:
     """Return the report on an incident as HTML, with the suspects at its highest score.
@@ -30,6 +33,7 @@ def report(
         moments: snapshots around the incident, oldest first.
         incident: its id; None: the worst of those that were open last.
         seen_before: earlier incidents that resemble it, in words.
+        links: to the page and to other tools; None: no links.
         made_at: time of the report; None: now.
 
     Raises:
@@ -37,7 +41,8 @@ def report(
     """
     case = find(mesh, moments, incident)
     body = (
-        f"{_head(case, seen_before)}<h2>Spread</h2>{_figure(graph(case), narrow_graph(case), _graph_caption())}"
+        f"{_head(case, seen_before)}{_links(case, links)}"
+        f"<h2>Spread</h2>{_figure(graph(case), narrow_graph(case), _graph_caption())}"
         f"<h2>Timeline</h2>{_figure(timeline(case), timeline(case, PHONE), _TIMELINE_CAPTION)}"
         f"<h2>Likely causes</h2>{_as_of(case)}{suspects(case)}{_affected(case)}"
         f"<h2>About this report</h2>{_about(case, made_at or datetime.now(UTC))}"
@@ -62,6 +67,13 @@ def _head(case: ReportedIncident, seen_before: str) -> str:
         f"<p>{escape(sentences.spread(case))}</p><dl>{cells}</dl>{_planned(case)}"
         f"{f'<p>{escape(seen_before)}.</p>' if seen_before else ''}</header>"
     )
+
+
+def _links(case: ReportedIncident, links: Links | None) -> str:
+    """The links in one line."""
+    named = [] if links is None else named_links(case, links)
+    anchors = [f'<a href="{escape(url)}" rel="noopener noreferrer">{escape(name)}</a>' for name, url in named]
+    return f'<p class="links">{" · ".join(anchors)}</p>' if anchors else ""
 
 
 def _planned(case: ReportedIncident) -> str:

@@ -5,6 +5,7 @@ import { circles, hop, hover, namespaces, outlines, ring } from "./annotations.j
 import { by, colour } from "./dom.js";
 import { drawLabels, halo } from "./labels.js";
 import { layers } from "./layers.js";
+import { nearestCall } from "./picking.js";
 import { EVERYTHING, namespace, plural, short } from "./words.js";
 import { spread } from "./spread.js";
 
@@ -18,7 +19,9 @@ const CLOSEST = 90, // most pixels between nearest neighbours
   OBSTACLES = 200; // services that names do not cover
 const STRETCH = 3; // most that the positions are stretched in one direction, to use the whole stage
 
-/** @param {{select: (service: string) => void, expand: (namespace: string) => void}} on called by a click. */
+const REACH_PIXELS = 7; // from a call, within which a click selects it
+
+/** @param {{select: (service: string | null, source?: string | null) => void, expand: (namespace: string) => void}} on called by a click. */
 export function graphView(on) {
   let renderer = null,
     graph = null,
@@ -27,6 +30,7 @@ export function graphView(on) {
     rest = [], // how many services of a column have no room
     order = [], // services that are drawn, the most important first
     colours = null,
+    isOverNode = false,
     shape = "";
   const overlay = document.createElement("canvas");
   const place = by("canvas");
@@ -68,13 +72,50 @@ export function graphView(on) {
     renderer.on("clickNode", ({ node }) =>
       node.endsWith(EVERYTHING) ? on.expand(node.slice(0, -EVERYTHING.length)) : on.select(node),
     );
-    renderer.on("clickStage", () => on.select(null));
+    renderer.on("clickStage", ({ event }) => {
+      const call = callAt(event);
+      if (call < 0) {
+        on.select(null);
+        return;
+      }
+      const { service, source } = endsOf(call);
+      on.select(service, source);
+    });
+    renderer.on("moveBody", ({ event }) => {
+      if (drawn && !isOverNode && drawn.map.edges.source.length <= MANY)
+        place.style.cursor = callAt(event) < 0 ? "" : "pointer";
+    });
     renderer.on("enterNode", () => {
+      isOverNode = true;
       place.style.cursor = "pointer";
     });
     renderer.on("leaveNode", () => {
+      isOverNode = false;
       place.style.cursor = "";
     });
+  }
+
+  /** The position of the call at a point in pixels; -1: there is none. Calls of collapsed namespaces have no panel. */
+  function callAt({ x, y }) {
+    if (!drawn) return -1;
+    const { nodes, edges } = drawn.map,
+      here = renderer.viewportToGraph({ x, y }),
+      aside = renderer.viewportToGraph({ x: x + REACH_PIXELS, y }),
+      isOne = (i) => Boolean(places[i]) && !nodes.name[i].endsWith(EVERYTHING);
+    const reach = Math.hypot(aside.x - here.x, aside.y - here.y),
+      isShown = (i) => isOne(edges.source[i]) && isOne(edges.destination[i]);
+    return nearestCall(edges, places, { x: here.x, y: -here.y }, reach, isShown);
+  }
+
+  /** The service and the caller of a call. */
+  function endsOf(i) {
+    const { nodes, edges } = drawn.map;
+    return { service: nodes.name[edges.destination[i]], source: nodes.name[edges.source[i]] };
+  }
+
+  function isSelectedCall(i) {
+    const { service, source } = endsOf(i);
+    return drawn.source === source && drawn.service === service;
   }
 
   /** The WebGL context is lost when drivers restart or too many pages use it: the next picture starts over. */
@@ -84,7 +125,7 @@ export function graphView(on) {
     shape = "";
   }
 
-  /** @param {any} next `{mesh, map, incident, service, near, space, unusual}`: what to show. space: only this namespace.
+  /** @param {any} next `{mesh, map, incident, service, source, near, space, unusual}`: what to show. space: only this namespace.
    * unusual: only unusual services. */
   function draw(next) {
     colours = palette();
@@ -110,7 +151,7 @@ export function graphView(on) {
     const moved =
       !before ||
       before.mesh !== drawn.mesh ||
-      ["near", "service", "space", "unusual"].some((field) => before[field] !== drawn[field]) ||
+      ["near", "service", "source", "space", "unusual"].some((field) => before[field] !== drawn[field]) ||
       before.incident?.id !== drawn.incident?.id ||
       before.map.collapsed.length !== drawn.map.collapsed.length;
     renderer.refresh();
@@ -240,8 +281,11 @@ export function graphView(on) {
 
   const nodeReducer = (name, node) => ({ ...node, highlighted: drawn.service === name });
 
-  // The overlay draws the calls of the spread, in the direction of the spread.
-  const edgeReducer = (edge, call) => (drawn.onPath.has(call.at) ? { ...call, hidden: true } : call);
+  function edgeReducer(edge, call) {
+    if (drawn.source && isSelectedCall(call.at)) return { ...call, color: colours.accent, size: 4, zIndex: 3, hidden: false };
+    // The overlay draws the calls of the spread, in the direction of the spread.
+    return drawn.onPath.has(call.at) ? { ...call, hidden: true } : call;
+  }
 
   function annotate() {
     const { width, height } = renderer.getDimensions(),
@@ -296,7 +340,7 @@ export function graphView(on) {
       parts.push(
         `likely origin ${incident.suspects[0]?.service ?? "unknown"}, spread over ${plural(drawn.path.length, "call")}`,
       );
-    if (service) parts.push(`${service} is selected`);
+    if (service) parts.push(`${drawn.source ? `the calls ${drawn.source} → ${service} are` : `${service} is`} selected`);
     const silent = map.nodes.silent.filter(Boolean).length;
     if (silent) parts.push(`no telemetry from ${silent}`);
     if (map.collapsed.length) parts.push(`${plural(map.collapsed.length, "namespace")} drawn as one node each`);
@@ -322,10 +366,11 @@ export function graphView(on) {
 }
 
 /** The services of the incident, and the selected one, by position. */
-function centreOf({ incident, service, index }) {
+function centreOf({ incident, service, source, index }) {
   const names = [
     ...(incident ? [...incident.suspects.slice(0, 1).map((one) => one.service), ...incident.affected] : []),
     ...(service ? [service] : []),
+    ...(source ? [source] : []),
   ];
   return new Set(names.filter((name) => index.has(name)).map((name) => index.get(name)));
 }

@@ -10,6 +10,7 @@ import { incidentsView } from "./incidents.js";
 import { go, read } from "./link.js";
 import { mutesView } from "./mutes.js";
 import { overviewView } from "./overview.js";
+import { panelView } from "./panel.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
 import { stateOf } from "./state.js";
@@ -46,7 +47,12 @@ let leave = null, // ends the stream of the mesh, if there is one
   timelineUnderWay = false,
   drawnState = ""; // name and reason of the state that is drawn
 
-const select = (service) => go({ service }, { quietly: true });
+/** Select a service or the calls to it from one caller; null: nothing. The focus goes to their panel. */
+function select(service, source = null) {
+  if (service) panel.enter({ mesh: known.mesh, service, source });
+  go({ service, source }, { quietly: true });
+}
+
 const graph = graphView({
   select,
   expand: (name) => go({ expand: withExpanded(name) }),
@@ -69,6 +75,11 @@ const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
 const past = historyView({ leave: () => go({ history: null }) });
 const comparison = comparisonView({ select });
+const panel = panelView({
+  select,
+  look,
+  visit: ({ id, last }) => go({ at: last === known.timeline?.observed_at.at(-1) ? null : last, incident: id }),
+});
 const detector = detectorView();
 const overview = overviewView();
 const session = sessionView({ begin, end: askForToken });
@@ -353,11 +364,20 @@ function draw() {
       map: known.map,
       incident: open,
       service: view.service,
+      source: view.source,
       near: near && !view.space && !view.only,
       space: view.space,
       unusual: Boolean(view.only),
     });
   }
+  panel.draw({
+    mesh: known.mesh,
+    at: view.at ?? null,
+    newest: known.newest.observed_at,
+    service: view.service,
+    source: view.source ?? null,
+    suspects: (open ?? known.verdict).suspects,
+  });
   incidents.draw({
     mesh: known.mesh,
     verdict: known.verdict,
@@ -489,7 +509,9 @@ function find() {
     names = known.map?.nodes.name ?? [];
   answer("");
   if (!name) return;
-  if (names.includes(name)) go({ service: name });
+  const [source, service] = name.split(/\s*(?:→|->)\s*/);
+  if (names.includes(name)) select(name);
+  else if (service && names.includes(source) && names.includes(service)) select(service, source);
   else if (names.includes(namespace(name) + EVERYTHING))
     go({ service: name, expand: withExpanded(namespace(name)) });
   else answer(`There is no service named ${name} here.`);
@@ -498,7 +520,12 @@ function find() {
 const KEYS = {
   ArrowLeft: () => step(-1),
   ArrowRight: () => step(1),
-  Escape: () => go(read().history ? { history: null } : { at: null, service: null }),
+  Escape: () => go(read().history ? { history: null } : { at: null, service: null, source: null }),
+  p: () => {
+    const { service, source } = read();
+    if (service) select(service, source ?? null);
+    else selectSuspect(1);
+  },
   c: compare,
   h: toggleHistory,
   "/": () => by("find").focus(),
@@ -546,6 +573,7 @@ by("mesh").addEventListener("change", () =>
     view: null,
     at: null,
     service: null,
+    source: null,
     incident: null,
     first: null,
     second: null,

@@ -28,6 +28,9 @@ export function figures(x) {
         : String(Number(x.toPrecision(2)));
 }
 
+/** A number of requests: 312, 5, 0.4. */
+export const count = (x) => (x < 1 ? figures(x) : Math.round(x).toLocaleString("en"));
+
 function percent(x) {
   return `${figures(100 * x)}%`;
 }

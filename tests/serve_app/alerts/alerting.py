@@ -17,7 +17,7 @@ from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
 from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alertmanager import PostTiming
-from serve_app.alerts.annotations import AlertLinks
+from serve_app.alerts.links import Links
 from serve_app.alerts.notifier import AlertDelivery, Receivers
 from serve_app.alerts.webhook import WebhookReceiver
 from serve_app.exporter import PrometheusInstruments
@@ -26,7 +26,7 @@ from serve_app.net.endpoint import Endpoint
 from tests.timing import PATIENCE_SECONDS
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
-PLACE = AlertLinks("eu-1", "https://tagae.example", "https://runbooks.example/{mesh}?incident={incident}")
+PLACE = Links("eu-1", "https://tagae.example", {"runbook": "https://runbooks.example/{mesh}?incident={incident}"})
 QUICK = Backoff(0.01, 0.05)
 WITHIN = 2 * PATIENCE_SECONDS  # for operations that take milliseconds
 PATIENT = PATIENCE_SECONDS  # deadline of a request that will be answered

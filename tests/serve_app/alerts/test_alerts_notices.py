@@ -7,14 +7,15 @@ import pytest
 
 from model.verdict import Incident, Reason, Suspect, Verdict
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
-from serve_app.alerts.annotations import AlertLinks, truncate
+from serve_app.alerts.annotations import truncate
+from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import LATE, resolve_all, transition
 from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, notice, verdict
 
 MINUTE = timedelta(minutes=1)
 
 
-def _play(*verdicts: Verdict, links: AlertLinks = PLACE) -> list[Transition]:
+def _play(*verdicts: Verdict, links: Links = PLACE) -> list[Transition]:
     """Return the transitions of these verdicts, which are a minute apart."""
     found: list[Transition] = []
     for i, one in enumerate(verdicts):
@@ -50,6 +51,7 @@ def test_an_incident_is_one_alert_with_all_details() -> None:
         "2. shop/web (30%): p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC\n"
         "Affected: shop/cart, shop/web.\n"
         "Planned: began 40 s after deploy of shop/cart (v1.4.2).",
+        "page_url": "https://tagae.example/#mesh=shop&incident=a",
         "runbook_url": "https://runbooks.example/shop?incident=a",
         "dashboard_url": "https://tagae.example/#mesh=shop&incident=a",
     }
@@ -241,13 +243,13 @@ def test_a_deleted_mesh_has_no_open_alerts() -> None:
 
 def test_without_suspects_and_links_there_is_still_an_alert() -> None:
     unaffected = replace(incident("a"), suspects=(), affected=())
-    (transition,) = _play(verdict(unaffected), links=AlertLinks())
+    (transition,) = _play(verdict(unaffected), links=Links())
     alert = transition.alerts.open[0].alert
     assert alert.labels.keys() == {"alertname", "cluster", "mesh", "incident", "severity"}
     assert alert.annotations["summary"] == "a deviates, cause unclear. 0 services affected."
     assert alert.annotations.keys() == {"summary", "description", "kind"}
     assert alert.url == ""
-    (transition,) = _play(verdict(replace(unaffected, affected=("shop/web",))), links=AlertLinks())
+    (transition,) = _play(verdict(replace(unaffected, affected=("shop/web",))), links=Links())
     assert transition.alerts.open[0].alert.labels["service"] == "web"
 
 

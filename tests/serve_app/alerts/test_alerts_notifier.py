@@ -15,7 +15,7 @@ from serve_app.alerts.notifier import receivers as configured
 from serve_app.alerts.payloads import decode_state, encode_state
 from serve_app.errors import BadSettings, CorruptState
 from serve_app.exporter import PrometheusInstruments
-from serve_app.settings import NotifySettings
+from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
@@ -206,7 +206,7 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     for name in ("ca.pem", "absent.pem"):
         to = configured(
-            NotifySettings.model_validate({"webhooks": [{"url": "https://x", "ca_file": str(tmp_path / name)}]})
+            Settings.model_validate({"notify": {"webhooks": [{"url": "https://x", "ca_file": str(tmp_path / name)}]}})
         )
         with pytest.raises(BadSettings, match=f"ca_file.*{name}"):
             AlertDelivery(to, tmp_path, PrometheusInstruments())
@@ -236,13 +236,15 @@ async def test_secrets_are_sent_and_stay_out_of_the_log(tmp_path: Path, caplog: 
     (tmp_path / "password").write_text("pässword\n")
     (tmp_path / "token").write_text("t0ken\n")
     async with start_endpoints(401, 403) as (basic, bearer):
-        settings = NotifySettings.model_validate(
+        settings = Settings.model_validate(
             {
-                "alertmanagers": [
-                    {"url": f"{basic.url}/am/", "username": "tagae", "password_file": str(tmp_path / "password")},
-                    {"url": bearer.url, "bearer_token_file": str(tmp_path / "token")},
-                ],
-                "drain_seconds": 0,
+                "notify": {
+                    "alertmanagers": [
+                        {"url": f"{basic.url}/am/", "username": "tagae", "password_file": str(tmp_path / "password")},
+                        {"url": bearer.url, "bearer_token_file": str(tmp_path / "token")},
+                    ],
+                    "drain_seconds": 0,
+                }
             }
         )
         async with start_notifier(configured(settings), tmp_path) as (notifier, _):

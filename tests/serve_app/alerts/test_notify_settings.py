@@ -44,12 +44,12 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_no_notification_by_default() -> None:
-    to = receivers(load().notify)
+    to = receivers(load())
     assert (to.alertmanagers, to.webhooks, to.links.cluster) == ((), (), "default")
 
 
 def test_receivers_from_a_file(config: Path) -> None:
-    to = receivers(load(config).notify)
+    to = receivers(load(config))
     assert [one.url for one in to.alertmanagers] == [
         "http://am-0:9093/api/v2/alerts",
         "https://am-1/prefix/api/v2/alerts",
@@ -63,13 +63,13 @@ def test_receivers_from_a_file(config: Path) -> None:
         "event",
     )
     assert (slack.endpoint.url, slack.format) == ("https://hooks.slack.example/services/T0/B0/x", "slack")
-    assert to.links.urls("shop", "i")["verdict_url"] == "https://tagae.example/base/v1/meshes/shop/verdict"
+    assert to.links.verdict_url("shop") == "https://tagae.example/base/v1/meshes/shop/verdict"
     assert to.timing.resend.total_seconds() == 30
 
 
 def test_notices_can_be_left_out() -> None:
-    assert receivers(load().notify).notices
-    assert not receivers(load(overrides={"notify": {"notices": False}}).notify).notices
+    assert receivers(load()).notices
+    assert not receivers(load(overrides={"notify": {"notices": False}})).notices
 
 
 def test_receivers_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from model.incidents.tracking import ONSET_SECONDS
 from model.snapshot import PlannedChange
+from serve_app.alerts.links import LEAD, Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.cli import app
 from serve_app.cli.reading import score_snapshots
@@ -151,7 +152,7 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[Moment]) -> No
         "shop",
         moments,
         feedback=[feedback_on(case, note).model_copy(update={"incident": "other"}), feedback_on(case, note)],
-        links=lambda mesh, incident: {"dashboard_url": f"https://host/#mesh={mesh}&incident={incident}"},
+        links=Links(external_url="https://host", templates={"traces": "https://traces/{namespace}/{service}?q={kind}"}),
         made_at=MADE,
     )
     html = MarkdownIt("commonmark").enable("table").render(text)
@@ -171,6 +172,11 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[Moment]) -> No
     ):
         assert words in read_text
     assert f'<a href="https://host/#mesh=shop&amp;incident={case.incident.id}">' in html
+    assert case.first is not None
+    assert f'<a href="https://traces/{case.first}?q={case.incident.kind}">' in html
+    page = report("shop", moments, links=Links(templates={"logs": "https://logs/?a=1&from={start_ms}"}), made_at=MADE)
+    start = round(1000 * (case.incident.since - LEAD).timestamp())
+    assert f'<a href="https://logs/?a=1&amp;from={start}" rel="noopener noreferrer">Logs</a>' in page
     without = markdown_report("shop", moments, made_at=MADE)
     assert "None was given." in without
     assert "## Links" not in without

@@ -8,6 +8,7 @@ import msgspec
 
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
+from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict, pack_snapshot
 from serve_app.pipeline import Options, advance_in_detail, deviations_of
 from serve_app.stores.cache import CachedMesh, MeshCache
@@ -31,11 +32,17 @@ class Watched:
         self.incidents = IncidentViews(self.meshes)
         self._checkpoint = load()
 
-    def see(self, mesh: str, snapshots: Iterable[MeshSnapshot], window: int = 120) -> list[dict[str, Any]]:
-        """Score and store snapshots, and return their verdicts."""
+    def see(
+        self,
+        mesh: str,
+        snapshots: Iterable[MeshSnapshot],
+        window: int = 120,
+        events: tuple[ClusterEvent, ...] = (),
+    ) -> list[dict[str, Any]]:
+        """Score and store snapshots, and return their verdicts. ``events`` are known with each of them."""
         options, known, verdicts = Options(window_size=window), self.meshes.get(mesh), []
         for snapshot in snapshots:
-            step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options)
+            step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options, events=events)
             verdict = encode_verdict(step.verdict)
             document = verdict.model_dump_json().encode()
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)

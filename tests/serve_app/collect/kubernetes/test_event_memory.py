@@ -10,7 +10,8 @@ import pytest
 from model.incidents.context import BEFORE, MOST, add_context
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Status, Suspect, Verdict
-from serve_app.alerts.annotations import AlertLinks, annotations
+from serve_app.alerts.annotations import annotations
+from serve_app.alerts.links import Links
 from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
 from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
@@ -155,7 +156,7 @@ def test_an_event_is_in_the_document_and_in_the_alert() -> None:
     text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"
     assert (found.kind, found.object, found.text) == ("BackOff", "Pod x", text)
     assert document.changes == []
-    shown = annotations(AlertLinks(), "shop", verdict.incidents[0], Severity.MINOR, verdict)["description"]
+    shown = annotations(Links(), "shop", verdict.incidents[0], Severity.MINOR, verdict)["description"]
     assert f"Kubernetes: {text}." in shown.splitlines()
     assert "Planned" not in shown
 

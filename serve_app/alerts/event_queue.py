@@ -1,0 +1,94 @@
+"""The queue of events of one receiver: each is delivered at least once, in order, one at a time.
+
+An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
+opened the incident. The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
+enough, since each event holds all that is known of its incident, and ``sequence`` shows the gap.
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.state_file import StateFile
+from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
+from serve_app.net.http import HttpSender, Reply
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How many events wait for a webhook, and for how long."""
+
+    max_events: int = 1000
+    max_age: timedelta = timedelta(hours=24)
+
+    def trim(
+        self, events: tuple[IncidentEvent, ...], now: datetime
+    ) -> tuple[tuple[IncidentEvent, ...], dict[str, int]]:
+        """The events that stay, and how many are dropped by reason: ``expired``, ``full``."""
+        young = tuple(event for event in events if now - event.at < self.max_age)
+        kept = young[-self.max_events :]
+        return kept, {"expired": len(events) - len(young), "full": len(young) - len(kept)}
+
+
+class EventReceiver(Protocol):
+    """Where events go.
+
+    Attributes:
+        sender: for its URL.
+        kind: label of the counters.
+        key: its name in the state file.
+    """
+
+    sender: HttpSender
+    kind: str
+    key: str
+
+    async def deliver(self, event: IncidentEvent) -> Reply:
+        """Try once to deliver an event. The same event may come again."""
+
+
+class EventQueue:
+    """The events that wait for one receiver.
+
+    Args:
+        receiver: gets the events.
+        state_file: holds the events.
+        instruments: counters.
+    """
+
+    def __init__(self, receiver: EventReceiver, state_file: StateFile, instruments: Instruments) -> None:
+        self.sender, self.kind, self.key = receiver.sender, receiver.kind, receiver.key
+        self._receiver = receiver
+        self._state_file = state_file
+        self._instruments = instruments
+
+    def count_waiting(self) -> int:
+        """How many events it has not acknowledged."""
+        return len(self._state_file.published.events.get(self.key, ()))
+
+    def next_in(self) -> float:
+        """Infinite: only a new event is a reason to send."""
+        return float("inf")
+
+    async def send(self) -> Reply | None:
+        """Deliver the oldest event. Returns None if none waits. An event that is refused is not retried."""
+        queue = self._state_file.published.events.get(self.key, ())
+        if not queue:
+            return None
+        event = queue[0]
+        reply = await self._receiver.deliver(event)
+        if reply.failed == "refused":
+            self._instruments.count(NOTICES_DROPPED, receiver=self.kind, reason="refused")
+            log.error(
+                "%s: event %s was refused and is not retried: %s", self.sender.endpoint.origin, event.id, reply.detail
+            )
+        elif reply.failed:
+            return reply
+        else:
+            self._instruments.count(NOTICES_SENT, receiver=self.kind)
+        self._state_file.acknowledge(self.key, event.id)
+        return Reply(status=reply.status)

@@ -1,0 +1,107 @@
+"""Shows incidents as annotations in Grafana: one for each incident, from its start to its end.
+
+Grafana has no key that makes a repeated request harmless. So each annotation has a tag that names its incident, and an
+event first looks for the annotation with this tag. If it is there, the event changes it. A repeated event therefore
+changes nothing, also after a response that was lost.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from html import escape
+from typing import Any
+from urllib.parse import urlencode
+
+from serve_app.alerts.alert import IncidentEvent
+from serve_app.net.http import HttpSender, Reply
+
+KIND = "grafana"
+PATH = "/api/annotations"
+ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
+NAMES = {"page_url": "Open the incident", "runbook_url": "Runbook", "traces_url": "Traces", "logs_url": "Logs"}
+LONGEST = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
+_MOST_BYTES = 1 << 16  # of an answer
+
+
+class Grafana:
+    """Writes annotations to one Grafana.
+
+    Args:
+        sender: for ``.../api/annotations``.
+    """
+
+    kind = KIND
+
+    def __init__(self, sender: HttpSender) -> None:
+        self.sender = sender
+        self.key = grafana_key(sender.endpoint.url)
+
+    async def deliver(self, event: IncidentEvent) -> Reply:
+        """Add the annotation of the event's incident, or change it."""
+        document = annotation(event.document)
+        query = urlencode({"type": "annotation", "limit": 1, "tags": incident_tag(event.document)})
+        reply = await self.sender.send("GET", f"?{query}", keep=_MOST_BYTES)
+        if reply.failed:
+            return reply
+        try:
+            known = _find_id(reply.content)
+        except (ValueError, TypeError, KeyError) as error:
+            return Reply("broken", reply.status, f"expected a list of annotations: {type(error).__name__}: {error}")
+        body = json.dumps(document).encode()
+        if known is not None:
+            return await self.sender.send("PATCH", f"/{known}", body)
+        return await self.sender.send("POST", "", body)
+
+
+def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotation of an incident as of an event, for Grafana. Until the incident ends it is a point in time.
+
+    Args:
+        event: the document that webhooks get.
+    """
+    incident, is_over = event["incident"], event["event"] in ENDS
+    since, at = datetime.fromisoformat(incident["since"]), datetime.fromisoformat(event["at"])
+    links = [
+        f'<a href="{escape(url)}" target="_blank">{NAMES[name]}</a>'
+        for name, url in event["links"].items()
+        if name in NAMES
+    ]
+    texts = [escape(event["summary"]), "resolved" if event["event"] == "resolved" else "", " · ".join(links)]
+    places = [incident["suspects"][0]["service"]] if incident["suspects"] else incident["affected"][:1]
+    return {
+        "time": _milliseconds(since),
+        **({"timeEnd": max(_milliseconds(at), _milliseconds(since))} if is_over else {}),
+        "tags": [
+            "tagae",
+            f"cluster:{event['cluster'][:LONGEST]}",
+            f"mesh:{event['mesh']}",
+            f"severity:{incident['severity']}",
+            *(f"service:{name[: 2 * LONGEST]}" for name in places),
+            incident_tag(event),
+        ],
+        "text": "<br>".join(text for text in texts if text),
+    }
+
+
+def incident_tag(event: Mapping[str, Any]) -> str:
+    """Return the tag of one opening of one incident; an id that comes back later has another one."""
+    key = "\n".join((event["cluster"], event["mesh"], event["incident"]["id"], event["opened_at"]))
+    return f"incident:{hashlib.blake2b(key.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+
+
+def _find_id(content: bytes) -> int | None:
+    """The id of the annotation in an answer; None: there is none. Raises an error if the answer is something else."""
+    found = json.loads(content)
+    if not isinstance(found, list):
+        raise TypeError(f"came {type(found).__name__}")
+    return int(found[0]["id"]) if found else None
+
+
+def grafana_key(url: str) -> str:
+    """The name of a Grafana in the state file."""
+    return f"grafana-{hashlib.blake2b(url.encode(), digest_size=8).hexdigest()}"
+
+
+def _milliseconds(at: datetime) -> int:
+    return round(1000 * at.timestamp())

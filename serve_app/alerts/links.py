@@ -1,0 +1,102 @@
+"""Links about a service or an incident: to the page of this service, and to other tools."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+from serve_app.net.link_template import fill_template
+from serve_app.settings import Settings
+
+LEAD = timedelta(minutes=15)  # before the start of an incident, from which its links show
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSubject:
+    """What links are about.
+
+    Attributes:
+        mesh: its name.
+        service: ``namespace/name``; empty: none.
+        start, end: of the time to show; None: unknown.
+        incident, kind: of an incident; empty: none.
+    """
+
+    mesh: str
+    service: str = ""
+    start: datetime | None = None
+    end: datetime | None = None
+    incident: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The cluster, and the URLs that lead to this service and to other tools.
+
+    Attributes:
+        cluster: label of every alert.
+        external_url: base URL of this service; empty: no links to it.
+        templates: by name: ``dashboard``, ``traces``, ``logs``, ``runbook``.
+    """
+
+    cluster: str = "default"
+    external_url: str = ""
+    templates: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Links":
+        """Return the links of the settings. ``notify.dashboard_url`` and ``notify.runbook_url`` count for names that
+        ``links`` does not have."""
+        notify = settings.notify
+        templates = {"dashboard": notify.dashboard_url, "runbook": notify.runbook_url}
+        templates |= {name: template for name, template in settings.links if template}
+        ordered = {name: found for name, _ in settings.links if (found := templates.get(name))}
+        return cls(notify.cluster, notify.external_url or "", ordered)
+
+    def tools(self, subject: LinkSubject) -> dict[str, str]:
+        """Return the URLs of other tools by name; a link that needs what is not known is left out."""
+        namespace, _, service = subject.service.partition("/")
+        values = {
+            "cluster": self.cluster,
+            "mesh": subject.mesh,
+            "namespace": namespace,
+            "service": service,
+            "start_ms": _milliseconds(subject.start),
+            "end_ms": _milliseconds(subject.end),
+            "incident": subject.incident,
+            "kind": subject.kind,
+        }
+        found = {name: fill_template(template, values) for name, template in self.templates.items()}
+        return {name: url for name, url in found.items() if url}
+
+    def urls(self, subject: LinkSubject) -> dict[str, str]:
+        """Return the URLs about an incident as alerts have them: ``page_url``, ``dashboard_url``, ``traces_url``,
+        ``logs_url``, ``runbook_url`` and ``verdict_url``, without the empty ones. Without a dashboard of its own,
+        ``dashboard_url`` is the page."""
+        root = self.external_url.rstrip("/")
+        mesh, incident = (quote(text, safe="") for text in (subject.mesh, subject.incident))
+        page = root and f"{root}/#mesh={mesh}&incident={incident}"
+        found = {
+            "page_url": page,
+            "dashboard_url": page,
+            **{f"{name}_url": url for name, url in self.tools(subject).items()},
+            "verdict_url": self.verdict_url(subject.mesh),
+        }
+        return {name: url for name, url in found.items() if url}
+
+    def verdict_url(self, mesh: str) -> str:
+        """Return the URL of the newest verdict; empty without an external URL."""
+        root = self.external_url.rstrip("/")
+        return root and f"{root}/v1/meshes/{quote(mesh, safe='')}/verdict"
+
+
+def incident_subject(
+    mesh: str, incident: str, service: str, kind: str, since: datetime, until: datetime
+) -> LinkSubject:
+    """Return an incident as the subject of links: its first service, from a quarter of an hour before it on."""
+    return LinkSubject(mesh, service, since - LEAD, max(until, since), incident, kind)
+
+
+def _milliseconds(at: datetime | None) -> str:
+    return "" if at is None else str(round(1000 * at.timestamp()))

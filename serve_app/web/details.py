@@ -1,0 +1,270 @@
+"""What is known of one service, or of the calls from one service to another, up to a moment. Returns JSON."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from model.features import Array
+from model.incidents.mutes import EVERY, matches
+from model.incidents.tracking import LONGEST_PAUSE
+from model.snapshot import BoolArray, MeshSnapshot
+from model.state.mesh_state import MeshState
+from model.verdict import Severity, Status
+from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
+from serve_app.stores.record import Record
+from serve_app.web.history import call_row, instant, plain, unknown_row
+from serve_app.web.metric_history import Subject, metric_histories, metric_table
+from serve_app.web.moments import Moment
+
+MOST_SNAPSHOTS = 240  # of the metrics
+MOST_NEIGHBOURS = 100  # callers, and callees
+LIKELY = 0.02  # score of a suspect, below which only the first one counts
+MOST_LISTED = 50  # changes, events and incidents
+ROLES = ("affected", "suspect", "first_suspect")  # of a service in an incident, the weakest first
+RATE, ERROR, P99 = 0, 1, 3  # metrics of a call
+
+
+class _ListedSuspect(msgspec.Struct):
+    service: str
+    score: float
+
+
+class _ListedEvent(msgspec.Struct):
+    kind: str
+    service: str
+    object: str
+    message: str
+    first: str
+    last: str
+    count: int
+
+
+class _ListedIncident(msgspec.Struct):
+    id: str
+    since: str
+    severity: str
+    suspects: list[_ListedSuspect]
+    affected: list[str]
+    kind: str = "unclear"
+    headline: str = ""
+    recovering: bool = False
+    events: list[_ListedEvent] = []
+
+
+class _ListedVerdict(msgspec.Struct):
+    """The fields of a verdict that belong to single services."""
+
+    observed_at: str
+    incidents: list[_ListedIncident]
+
+
+_read = msgspec.json.Decoder(_ListedVerdict).decode
+
+
+def span(window: Sequence[MeshSnapshot], at: datetime) -> Sequence[MeshSnapshot]:
+    """Return the newest snapshots of a window that fit into a chart and include the one of this time."""
+    first = max(0, len(window) - MOST_SNAPSHOTS)
+    moment = next((i for i, snapshot in enumerate(window) if snapshot.observed_at == at), first)
+    first = min(first, max(0, moment - MOST_SNAPSHOTS // 2))
+    return window[first : first + MOST_SNAPSHOTS]
+
+
+def details(
+    subject: Subject,
+    state: MeshState,
+    moment: Moment,
+    shown: Sequence[MeshSnapshot],
+    records: Iterable[Record],
+    mesh: str,
+    links: Links,
+) -> bytes:
+    """Return JSON of a ``DetailsDocument``.
+
+    Args:
+        subject: the service or the calls.
+        state: newest of the mesh.
+        moment: selected.
+        shown: the snapshots of the charts, see :func:`span`.
+        records: of the verdicts of ``shown``, oldest first.
+        mesh: its name, for links.
+        links: to other tools.
+
+    Raises:
+        InvalidParameter: no kept snapshot has the subject.
+    """
+    table = metric_table(shown, subject)
+    if table is None:
+        raise unknown_row(shown, subject.service, subject.source)
+    verdicts = [_read(record.document) for record in records]
+    at, observed = moment.snapshot.observed_at, ~np.isnan(table)
+    until = [i for i, snapshot in enumerate(shown) if snapshot.observed_at <= at]
+    measured = [i for i in until if observed[i].any()]
+    row = _row(moment.snapshot, subject)
+    rate = table[until[-1], RATE]
+    incidents = _incidents(subject, verdicts, instant(at))
+    document: dict[str, Any] = {
+        "service": subject.service,
+        "source": subject.source,
+        "observed_at": instant(at),
+        "interval_seconds": round(state.interval_seconds, 3),
+        "state": _state(moment, subject, row),
+        "measured_at": instant(shown[measured[-1]].observed_at) if measured else None,
+        "requests": None if np.isnan(rate) else _requests(float(rate), state.interval_seconds),
+        "deviation": _deviation(moment, subject, row),
+        "times": [instant(snapshot.observed_at) for snapshot in shown],
+        "metrics": metric_histories(subject, state, table, shown, _paused(subject, shown, verdicts)),
+        **_neighbours(subject, moment, shown[: until[-1] + 1], state.interval_seconds),
+        "changes": _changes(subject, shown),
+        "events": _events(subject, verdicts),
+        "incidents": incidents,
+        "muted": [
+            one.model_dump(mode="json")
+            for one in moment.verdict.muted
+            if matches(one.services or (EVERY,), subject.ends).any()
+        ],
+        "links": links.tools(_link_subject(mesh, subject.service, at, incidents)),
+    }
+    return msgspec.json.encode(document)
+
+
+def _link_subject(mesh: str, service: str, at: datetime, incidents: Sequence[dict[str, Any]]) -> LinkSubject:
+    """The service in its open incident, or in the time before the moment."""
+    incident = next((one for one in incidents if one["open"]), None)
+    if incident is None:
+        return LinkSubject(mesh, service, at - LEAD, at)
+    return incident_subject(
+        mesh, incident["id"], service, incident["kind"], datetime.fromisoformat(incident["since"]), at
+    )
+
+
+def _row(snapshot: MeshSnapshot, subject: Subject) -> int | None:
+    if subject.source is not None:
+        return call_row(snapshot, subject.source, subject.service)
+    return snapshot.node_ids.index(subject.service) if subject.service in snapshot.node_ids else None
+
+
+def _state(moment: Moment, subject: Subject, row: int | None) -> str:
+    snapshot = moment.snapshot
+    if row is None:
+        return "absent"
+    if subject.source is None and not snapshot.node_observed[row].any():
+        return "silent"
+    if moment.verdict.status == Status.WARMING_UP:
+        return "warming_up"
+    return "unscored" if _deviation(moment, subject, row) is None else "scored"
+
+
+def _deviation(moment: Moment, subject: Subject, row: int | None) -> float | None:
+    scores = moment.deviations.services if subject.source is None else moment.deviations.calls
+    return None if row is None or np.isnan(scores[row]) else round(float(scores[row]), 2)
+
+
+def _requests(rate: float, interval_seconds: float) -> float:
+    return float(f"{rate * interval_seconds:.4g}")
+
+
+def _paused(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequence[_ListedVerdict]) -> BoolArray:
+    """Whether an alert was open at the service before each snapshot, so that its baselines paused, ``[T]``."""
+    by_time = {verdict.observed_at: verdict for verdict in verdicts}
+    paused, before = np.zeros(len(shown), bool), None
+    for t, snapshot in enumerate(shown):
+        last = None if before is None else by_time.get(instant(before.observed_at))
+        paused[t] = last is not None and any(
+            set(subject.ends).intersection(one.affected)
+            and snapshot.observed_at - datetime.fromisoformat(one.since) <= timedelta(seconds=LONGEST_PAUSE)
+            for one in last.incidents
+            if one.severity != Severity.NOTICE
+        )
+        before = snapshot
+    return paused
+
+
+def _neighbours(
+    subject: Subject, moment: Moment, until: Sequence[MeshSnapshot], interval_seconds: float
+) -> dict[str, Any]:
+    """The callers and callees at the moment; of a service that disappeared, its last ones."""
+    nothing = {"callers": [], "callers_total": 0, "callees": [], "callees_total": 0}
+    snapshot = next((one for one in reversed(until) if subject.service in one.node_ids), None)
+    if subject.source is not None or snapshot is None:
+        return {"neighbours_at": None, **nothing}
+    scores = moment.deviations.calls
+    if snapshot.observed_at != moment.snapshot.observed_at:
+        scores = np.full(snapshot.num_edges, np.nan, np.float32)
+    row = snapshot.node_ids.index(subject.service)
+    found: dict[str, Any] = {"neighbours_at": instant(snapshot.observed_at)}
+    for name, mine, theirs in (("callers", 1, 0), ("callees", 0, 1)):
+        edges = np.flatnonzero(snapshot.edge_index[mine] == row)
+        busiest = edges[np.argsort(-snapshot.edge_features[edges, RATE], kind="stable")][:MOST_NEIGHBOURS]
+        found[name] = [_neighbour(snapshot, int(edge), theirs, scores, interval_seconds) for edge in busiest]
+        found[f"{name}_total"] = len(edges)
+    return found
+
+
+def _neighbour(snapshot: MeshSnapshot, edge: int, end: int, scores: Array, interval_seconds: float) -> dict[str, Any]:
+    values = np.where(snapshot.edge_observed[edge], snapshot.edge_features[edge], np.float32(np.nan))
+    rate, *_ = (shown := plain(values))
+    return {
+        "service": snapshot.node_ids[snapshot.edge_index[end, edge]],
+        "requests_per_second": rate,
+        "requests": _requests(float(values[RATE]), interval_seconds),
+        "error_rate": shown[ERROR],
+        "p99_latency": shown[P99],
+        "deviation": None if np.isnan(scores[edge]) else round(float(scores[edge]), 2),
+    }
+
+
+def _changes(subject: Subject, shown: Sequence[MeshSnapshot]) -> list[dict[str, Any]]:
+    return [
+        {"at": instant(snapshot.observed_at), "kind": change.kind, "service": change.service, "reason": change.reason}
+        for snapshot in reversed(shown)
+        for change in snapshot.changes
+        if change.service in subject.ends
+    ][:MOST_LISTED]
+
+
+def _events(subject: Subject, verdicts: Sequence[_ListedVerdict]) -> list[dict[str, Any]]:
+    """Each event once, as the last verdict with it reports it."""
+    found = {
+        (event.kind, event.object, event.first): event
+        for verdict in verdicts
+        for incident in verdict.incidents
+        for event in incident.events
+        if event.service in subject.ends
+    }
+    newest = sorted(found.values(), key=lambda event: datetime.fromisoformat(event.last), reverse=True)
+    return [msgspec.to_builtins(event) for event in newest[:MOST_LISTED]]
+
+
+def _incidents(subject: Subject, verdicts: Sequence[_ListedVerdict], at: str) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for verdict in verdicts:
+        for one in verdict.incidents:
+            row = found.get(one.id)
+            if (role := _role(one, subject)) is None and row is None:
+                continue
+            row = found.setdefault(one.id, {"id": one.id, "first": verdict.observed_at, "open": False, "role": role})
+            row["role"] = max(row["role"], role or ROLES[0], key=ROLES.index)
+            row |= {"since": one.since, "severity": one.severity, "kind": one.kind}
+            if not one.recovering or "headline" not in row:
+                row["headline"] = one.headline
+            row |= {"last": verdict.observed_at, "open": row["open"] or verdict.observed_at == at}
+    return sorted(found.values(), key=lambda row: datetime.fromisoformat(row["since"]), reverse=True)[:MOST_LISTED]
+
+
+def _role(incident: _ListedIncident, subject: Subject) -> str | None:
+    """The strongest role of the service, or of both ends of the calls; None: it has none."""
+    if not all(_role_of(incident, name) for name in subject.ends):
+        return None
+    return max((_role_of(incident, name) or ROLES[0] for name in subject.ends), key=ROLES.index)
+
+
+def _role_of(incident: _ListedIncident, service: str) -> str | None:
+    suspects = [one.service for rank, one in enumerate(incident.suspects) if rank == 0 or one.score >= LIKELY]
+    if service in suspects[:1]:
+        return ROLES[2]
+    if service in incident.affected:
+        return ROLES[0] if service not in suspects else ROLES[1]
+    return ROLES[1] if service in suspects else None

@@ -1,0 +1,137 @@
+// A small chart of one metric: measured and expected values, the usual range, the moment, and a readout of one snapshot.
+import { el } from "./dom.js";
+import { clock, ends, metricName, metricValue } from "./words.js";
+
+const WIDTH = 360,
+  HEIGHT = 78,
+  LOW = 14, // below the plot: the times
+  HIGH = 6; // above it
+
+/**
+ * @param {any} data `{metric, times, observed, expected, low, high, incidents, changes}`; incidents: `{first, last}`.
+ * @param {any} view `{at, cursor}`: index of the selected moment, and of the snapshot to read out; null: the moment.
+ * @param {any} on `{point(index or null), look(index)}`: a snapshot is pointed at, or chosen.
+ */
+export function chart(data, { at, cursor }, on) {
+  const { metric, times, observed } = data,
+    index = cursor ?? at,
+    name = metricName(metric),
+    { x, y, top } = scales(data);
+  const inside = (event) => {
+    const { left, width } = event.currentTarget.getBoundingClientRect();
+    return Math.min(times.length - 1, Math.max(0, nearest(times, (event.clientX - left) / width)));
+  };
+  const picture = el(
+    "svg",
+    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    ...data.incidents.map(({ first, last }) =>
+      el("rect", { class: "incident", x: x(ends(first)), y: HIGH, width: Math.max(2, x(ends(last)) - x(ends(first))), height: HEIGHT - LOW - HIGH }),
+    ),
+    el("path", { class: "usual", d: area(data.low, data.high, times, x, y) }),
+    el("path", { class: "expected", d: line(data.expected, times, x, y) }),
+    el("path", { class: "observed", d: line(observed, times, x, y) }),
+    ...data.changes.map((one) => mark("change", x(ends(one)))),
+    mark("moment", x(ends(times[at]))),
+    mark("cursor", cursor === null ? null : x(ends(times[cursor]))),
+    el("path", { class: "axis", d: `M0 ${HEIGHT - LOW}H${WIDTH}` }),
+  );
+  const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -times.length, End: times.length };
+  return el(
+    "figure",
+    { class: "chart" },
+    el("figcaption", {}, el("b", {}, name), el("span", { class: "reading" }, shownReadout(data, at, cursor))),
+    el(
+      "div",
+      {
+        class: "plot",
+        role: "slider",
+        tabindex: 0,
+        "data-key": `chart ${metric}`,
+        "aria-label": `${name} over time`,
+        "aria-valuemin": 0,
+        "aria-valuemax": times.length - 1,
+        "aria-valuenow": index,
+        "aria-valuetext": spoken(data, index),
+        pointermove: (event) => on.point(inside(event)),
+        pointerleave: () => on.point(null),
+        click: (event) => on.look(inside(event)),
+        keydown: (event) => {
+          const now = Number(event.currentTarget.getAttribute("aria-valuenow"));
+          if (event.key === "Enter") on.look(now);
+          else if (event.key in steps) on.point(Math.min(times.length - 1, Math.max(0, now + steps[event.key])));
+          else return;
+          event.preventDefault();
+          event.stopPropagation();
+        },
+      },
+      picture,
+    ),
+    el("div", { class: "scale", "aria-hidden": "true" }, ...[clock(times[0]), `up to ${metricValue(metric, top)}`, clock(times.at(-1))].map((text) => el("span", {}, text))),
+  );
+}
+
+/** Read out another snapshot of a chart that is drawn. */
+export function point(figure, data, { at, cursor }) {
+  const index = cursor ?? at,
+    { x } = scales(data),
+    slider = figure.querySelector("[role=slider]");
+  figure.querySelector(".cursor").setAttribute("d", upright(cursor === null ? null : x(ends(data.times[cursor]))));
+  figure.querySelector(".reading").textContent = shownReadout(data, at, cursor);
+  slider.setAttribute("aria-valuenow", String(index));
+  slider.setAttribute("aria-valuetext", spoken(data, index));
+}
+
+const spoken = (data, index) => `${clock(data.times[index], true)} UTC: ${readout(data, index)}`;
+
+/** The time is shown only where it is not the moment. */
+const shownReadout = (data, at, cursor) => (cursor === null ? readout(data, at) : spoken(data, cursor));
+
+/** "84 ms, expected 40 ms (30 ms to 52 ms)". */
+function readout({ metric, observed, expected, low, high }, index) {
+  const value = metricValue(metric, observed[index]);
+  if (observed[index] === null || expected[index] === null) return value;
+  const range = `${metricValue(metric, low[index])} to ${metricValue(metric, high[index])}`;
+  return `${value}, expected ${metricValue(metric, expected[index])} (${range})`;
+}
+
+function scales({ times, observed, expected, high }) {
+  const first = ends(times[0]),
+    last = ends(times.at(-1)),
+    seen = observed.filter((value) => value !== null),
+    usual = [...expected, ...high].filter((value) => value !== null),
+    most = Math.max(0, ...seen, ...usual.filter((value) => value <= 3 * Math.max(...seen, 0))),
+    top = most || Math.max(0, ...usual) || 1;
+  return {
+    top,
+    x: (at) => Number(((WIDTH * (at - first)) / Math.max(1, last - first)).toFixed(1)),
+    y: (value) => Number((HEIGHT - LOW - (HEIGHT - LOW - HIGH) * Math.min(1, value / top)).toFixed(1)),
+  };
+}
+
+/** The index of the snapshot nearest to a share of the width. */
+function nearest(times, share) {
+  const at = ends(times[0]) + share * (ends(times.at(-1)) - ends(times[0]));
+  let best = 0;
+  times.forEach((time, i) => {
+    if (Math.abs(ends(time) - at) < Math.abs(ends(times[best]) - at)) best = i;
+  });
+  return best;
+}
+
+/** A line with gaps where nothing is known. */
+function line(values, times, x, y) {
+  return values
+    .map((value, i) => (value === null ? "" : `${i && values[i - 1] !== null ? "L" : "M"}${x(ends(times[i]))} ${y(value)}`))
+    .join("");
+}
+
+/** The area between two lines. */
+function area(low, high, times, x, y) {
+  const known = times.map((_, i) => i).filter((i) => low[i] !== null && high[i] !== null);
+  if (known.length < 2) return "";
+  const corner = (values) => (i) => `${x(ends(times[i]))} ${y(values[i])}`;
+  return `M${[...known.map(corner(high)), ...known.reverse().map(corner(low))].join("L")}Z`;
+}
+
+const upright = (x) => (x === null ? "" : `M${x} ${HIGH}V${HEIGHT - LOW}`);
+const mark = (kind, x) => el("path", { class: kind, d: upright(x) });

@@ -1,0 +1,241 @@
+// The panel of a service or of the calls between two: metrics, callers and callees, and what happened to it.
+import { chart, point } from "./chart.js";
+import { by, el, show } from "./dom.js";
+import * as feed from "./feed.js";
+import { neighbours } from "./neighbours.js";
+import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural } from "./words.js";
+
+const PAUSE_MS = 1000; // least time between two requests
+const LISTED = 6; // changes, events and incidents
+const ROLES = { first_suspect: "first suspect", suspect: "suspect", affected: "affected" };
+
+/** @param {any} on `{select(service, source), look(at), visit(incident)}`: called by clicks. */
+export function panelView(on) {
+  const place = by("panel");
+  let drawn = null,
+    loaded = null, // {key, subject, details, problem}
+    asked = "",
+    due = 0,
+    timer = null,
+    cursor = null,
+    opener = null, // key of the button that opened it, which gets the focus back
+    wanted = ""; // subject that shall get the focus when it is drawn
+
+  /** @param {any} next `{mesh, at, newest, service, source, suspects}`; at: null: the newest snapshot. */
+  function draw(next) {
+    drawn = next;
+    place.hidden = !next.service;
+    if (!next.service) {
+      loaded = null;
+      cursor = null;
+      return;
+    }
+    if (loaded && loaded.subject !== subjectOf(next)) {
+      loaded = null;
+      cursor = null;
+    }
+    redraw();
+    load();
+  }
+
+  const subjectOf = ({ mesh, service, source }) => JSON.stringify([mesh, service, source ?? null]);
+  const keyOf = (next) => `${subjectOf(next)} ${next.at ?? next.newest}`;
+
+  async function load() {
+    const wait = due - Date.now(),
+      key = keyOf(drawn);
+    if (asked || loaded?.key === key) return;
+    if (wait > 0) {
+      timer ??= setTimeout(() => {
+        timer = null;
+        if (drawn.service) load();
+      }, wait);
+      return;
+    }
+    const { mesh, service, source, at } = drawn,
+      subject = subjectOf(drawn);
+    asked = key;
+    let answer;
+    try {
+      answer = { details: await feed.details(mesh, service, source, at) };
+    } catch (error) {
+      answer = { problem: error.message };
+    }
+    asked = "";
+    due = Date.now() + PAUSE_MS;
+    if (subject === subjectOf(drawn) && drawn.service) {
+      loaded = { key, subject, ...answer };
+      redraw();
+    } else due = 0;
+    if (drawn.service) load();
+  }
+
+  function redraw() {
+    const { service, source } = drawn;
+    by("panel-title").textContent = source ? `Calls ${source} → ${service}` : service;
+    show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details) : [failure()]) : [el("p", { class: "affected" }, "Loading")]));
+    if (wanted === subjectOf(drawn)) {
+      wanted = "";
+      focus();
+    }
+  }
+
+  const failure = () => el("p", { class: "failed", role: "alert" }, loaded.problem);
+
+  function content(details) {
+    const links = details.source
+      ? el(
+          "p",
+          { class: "ends" },
+          ...[details.source, details.service].map((name) => button(name, `end ${name}`, () => on.select(name, null))),
+        )
+      : null;
+    return [
+      links,
+      ...standing(details),
+      linksTo(details.links),
+      ...muted(details),
+      ...suspicion(details),
+      charts(details),
+      details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
+      details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
+      list("Incidents", details.incidents, incidentRow, "No incident in the kept time."),
+      list("Changes", details.changes, changeRow, "No deploy or change in the kept time."),
+      list("Kubernetes events", details.events, eventRow, ""),
+    ].filter(Boolean);
+  }
+
+  /** Where it stands at the moment: its requests, its score, and what is missing. */
+  function standing(details) {
+    const { state, deviation, observed_at: at } = details,
+      when = `${drawn.at ? "At" : "Now,"} ${clock(at, true)} UTC`,
+      score = deviation === null ? "" : ` Anomaly score ${deviation.toFixed(1)}${deviation > 3 ? ", unusual" : ", usual"}.`;
+    const missing = missingText(details);
+    return [
+      el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
+      missing ? el("p", { class: `missing ${state}` }, missing) : null,
+    ];
+  }
+
+  function muted({ muted: mutes }) {
+    return mutes.map((one) =>
+      el("p", { class: "why planned" }, `Muted${one.until ? ` until ${day(one.until)} UTC` : ""}: ${one.reason}`),
+    );
+  }
+
+  /** Why it is a suspect, if it is one. */
+  function suspicion({ service, source }) {
+    const suspect = source ? null : drawn.suspects.find((one) => one.service === service);
+    if (!suspect) return [];
+    const score = el("p", { class: "why" }, el("b", {}, `Suspect, score ${suspect.score.toFixed(2)}`));
+    return [score, ...suspect.reasons.map((reason) => el("p", { class: "why" }, reason.text))];
+  }
+
+  function charts(details) {
+    const { times, metrics, incidents, changes } = details,
+      at = Math.max(0, times.indexOf(details.observed_at)),
+      measured = metrics.filter(({ observed }) => observed.some((value) => value !== null)),
+      missing = metrics.length - measured.length;
+    const actions = {
+      point: (index) => {
+        if (index === cursor) return;
+        cursor = index;
+        const drawnCharts = by("panel-content").querySelectorAll(".chart");
+        measured.forEach((one, i) => point(drawnCharts[i], { ...one, times }, { at, cursor }));
+      },
+      look: (index) => on.look(times[index]),
+    };
+    const shared = { times, incidents: clip(incidents, times), changes: changes.map((one) => one.at).filter((one) => one >= times[0]) };
+    const view = { at, cursor: cursor !== null && cursor < times.length ? cursor : null };
+    return el(
+      "div",
+      { class: "charts" },
+      ...measured.map((one) => chart({ ...one, ...shared }, view, actions)),
+      missing && measured.length ? el("p", { class: "affected" }, `Not measured: ${plural(missing, "metric")}.`) : null,
+    );
+  }
+
+  const clip = (incidents, times) =>
+    incidents.map(({ first, last }) => ({ first: first < times[0] ? times[0] : first, last }));
+
+  function list(title, rows, row, empty) {
+    if (!rows.length && !empty) return null;
+    const more = rows.length > LISTED ? `and ${rows.length - LISTED} more` : "";
+    return el(
+      "section",
+      { class: "listed" },
+      el("h3", {}, title),
+      rows.length
+        ? el("ul", {}, ...rows.slice(0, LISTED).map((one) => el("li", {}, ...row(one))), more ? el("li", {}, more) : null)
+        : el("p", { class: "affected" }, empty),
+    );
+  }
+
+  const incidentRow = (one) => [
+    button(`${day(one.since)} ${one.severity}${one.open ? ", open" : ""}`, `incident ${one.id}`, () => on.visit(one)),
+    ` ${one.headline ? incidentTitle(one) : kind(one.kind)} (${ROLES[one.role]})`,
+  ];
+  const changeRow = (one) => [
+    el("b", { class: "planned" }, "▲ "),
+    button(clock(one.at), `change ${one.at} ${one.kind} ${one.service}`, () => on.look(one.at)),
+    ` ${kind(one.kind)}${drawn.source ? ` of ${one.service}` : ""}${one.reason ? ` (${one.reason})` : ""}`,
+  ];
+  const eventRow = (one) => [
+    `${clock(one.last)} ${one.kind} of ${one.object}${one.count > 1 ? `, ${one.count} times` : ""}: ${one.message}`,
+  ];
+
+  function focus() {
+    const title = by("panel-title");
+    title.focus({ preventScroll: true });
+    title.scrollIntoView({ block: "nearest" });
+  }
+
+  function close() {
+    on.select(null, null);
+    const before = opener && document.querySelector(`[data-key="${CSS.escape(opener)}"]`);
+    /** @type {any} */ (before ?? by("find")).focus({ preventScroll: true });
+  }
+
+  by("panel-close").addEventListener("click", close);
+  return {
+    draw,
+    /** Move the focus to the panel, as soon as it shows this service or these calls. */
+    enter(next) {
+      const active = /** @type {any} */ (document.activeElement);
+      if (!place.contains(active)) opener = active?.dataset.key ?? null;
+      wanted = subjectOf(next);
+      if (drawn?.service && wanted === subjectOf(drawn)) redraw();
+    },
+  };
+}
+
+/** Links to other tools, which open beside the page. */
+function linksTo(links) {
+  const anchors = Object.entries(links).map(([name, href]) =>
+    el("a", { href, target: "_blank", rel: "noopener noreferrer", "data-key": `link ${name}` }, capitalized(name)),
+  );
+  return anchors.length ? el("p", { class: "ends" }, ...anchors) : null;
+}
+
+const button = (text, key, action) => el("button", { type: "button", class: "plain", "data-key": key, click: action }, text);
+
+/** "312 requests in 15 s, 47% failed". */
+function volume({ requests, interval_seconds: interval, metrics, times, observed_at: at }) {
+  if (requests === null) return "requests not observed";
+  const i = times.indexOf(at),
+    errors = metrics.find(({ metric }) => metric === "error_rate")?.observed[i] ?? null,
+    text = `${count(requests)} ${requests === 1 ? "request" : "requests"} in ${figures(interval)} s`;
+  return errors === null ? `${text}, errors not observed` : `${text}, ${metricValue("error_rate", errors)} of them failed`;
+}
+
+/** Why nothing is known of it; empty if something is. */
+function missingText({ state, measured_at: measured, source, neighbours_at: last }) {
+  const since = measured ? ` Last measured at ${clock(measured, true)} UTC.` : " It was never measured in the kept time.";
+  const calls = last && source === null ? " Its callers and callees are the last known ones." : "";
+  return {
+    absent: source ? `There are no such calls in this snapshot.${since}` : `It is not in this snapshot.${since}${calls}`,
+    silent: `It has no telemetry of its own, so its state is unknown.${since}`,
+    unscored: "It was not scored: its part of the mesh did not answer in time.",
+    warming_up: "It was not scored: TAGAE is still learning this mesh.",
+  }[state] ?? "";
+}

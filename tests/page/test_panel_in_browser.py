@@ -1,0 +1,236 @@
+"""The panel of a service or of calls: how it opens, what it shows, and that it follows the moment and the address."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from serve_app.web.history import instant
+from tests.live.programs import free_ports
+from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.page.meshes import ALERTED, BEFORE, FAILING, SILENT, SNAPSHOTS, push_all
+from tests.serve_app.running import start_service
+
+pytestmark = [
+    pytest.mark.page,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(describe_missing()), reason=describe_missing()),
+]
+
+TITLE = "#panel-title"
+LOGS = "https://logs.example/search?q={namespace}%20{service}"
+REFUSED = "Failed to load resource"  # what a browser says of the panel of an unknown service
+STEP = 11  # pixels between two places of the graph that are tried
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service to which all snapshots were pushed."""
+    (port,) = free_ports(1)
+    store = tmp_path_factory.mktemp("panel")
+    settings = {"store.path": store, "limits.max_ahead_seconds": "inf", "links.logs": LOGS}
+    arguments = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with start_service(*arguments, "--port", str(port)) as (_, url):
+        push_all(url, "shop", SNAPSHOTS)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture
+def one(browser: Any, base: str) -> Iterator[Tab]:
+    with tab(browser, base) as opened:
+        yield opened
+        assert [said for said in opened.complaints if not said.startswith(REFUSED)] == []
+        assert opened.foreign_requests == []
+
+
+def time(index: int) -> str:
+    return instant(SNAPSHOTS[index].observed_at)
+
+
+def open_at(one: Tab, index: int, view: str = "") -> None:
+    """Open the page at a snapshot."""
+    one.open(f"/#mesh=shop&at={time(index)}{view}")
+    one.until(lambda: f"At {time(index)[11:19]}" in one.text("#headline"), "the verdict of then")
+    one.until(lambda: one.text("#moment").startswith("showing"), "the timeline")
+
+
+def wait_for_panel(one: Tab, title: str, *texts: str) -> str:
+    """Wait until a panel shows these texts; its whole text."""
+    one.until(lambda: one.page.is_visible("#panel") and one.text(TITLE) == title, f"the panel {title}")
+    one.until(lambda: all(text in one.text("#panel") for text in texts), f"{texts} in the panel")
+    return one.text("#panel")
+
+
+def details(base: str, index: int, service: str, source: str | None = None) -> dict[str, Any]:
+    query = {"service": service, "at": time(index), **({"source": source} if source else {})}
+    found: dict[str, Any] = httpx.get(f"{base}/v1/meshes/shop/details", params=query).raise_for_status().json()
+    return found
+
+
+def calm_service(base: str, index: int) -> str:
+    """A service without an incident that calls others."""
+    graph = httpx.get(f"{base}/v1/meshes/shop/graph", params={"at": time(index)}).json()
+    callers = {call["source"] for call in graph["calls"]}
+    names = [f"{s['namespace']}/{s['name']}" for s in graph["services"] if s["incident"] is None]
+    return next(name for name in names if name in callers)
+
+
+def click_in_graph(one: Tab, wanted: Callable[[str], bool]) -> str:
+    """Click what is under the pointer in the graph, until the panel is of something wanted; its title."""
+    box = one.page.locator("#canvas").bounding_box()
+    for y in range(40, int(box["height"]) - 40, STEP):
+        for x in range(10, int(box["width"]) - 10, STEP):
+            one.page.mouse.move(box["x"] + x, box["y"] + y)
+            if one.page.evaluate("() => document.getElementById('canvas').style.cursor") != "pointer":
+                continue
+            one.page.mouse.click(box["x"] + x, box["y"] + y)
+            if one.page.is_visible("#panel") and wanted(one.text(TITLE)):
+                title: str = one.text(TITLE)
+                return title
+    raise AssertionError("nothing wanted was found in the graph")
+
+
+def test_a_click_in_the_graph_opens_a_service(one: Tab, base: str) -> None:
+    open_at(one, BEFORE, "&view=all")
+    name = click_in_graph(one, lambda title: not title.startswith("Calls"))
+    assert name in SNAPSHOTS[BEFORE].node_ids
+    text = wait_for_panel(one, name, "p99 latency", "of them failed")
+    assert "Anomaly score" in text
+    assert "expected" in text
+    assert one.page.evaluate("() => document.activeElement.id") == "panel-title"
+
+
+def test_a_click_in_the_graph_opens_a_call(one: Tab, base: str) -> None:
+    open_at(one, BEFORE, "&view=all")
+    title = click_in_graph(one, lambda text: text.startswith("Calls"))
+    source, service = title.removeprefix("Calls ").split(" → ")
+    found = details(base, BEFORE, service, source)
+    text = wait_for_panel(one, title, "error rate")
+    assert f"{len(found['metrics'])}" == "4"
+    assert "Callers" not in text
+    one.page.click(f"[data-key='end {source}']")
+    wait_for_panel(one, source, "p99 latency")
+
+
+def test_the_panel_of_the_suspect_says_why(one: Tab, base: str) -> None:
+    open_at(one, ALERTED)
+    one.page.keyboard.press("1")
+    found = details(base, ALERTED, FAILING)
+    text = wait_for_panel(one, FAILING, "Suspect, score", "error rate")
+    share = next(m for m in found["metrics"] if m["metric"] == "error_rate")["observed"][ALERTED]
+    assert share > 0.02
+    assert "% of them failed" in text
+    assert "first suspect" in text
+    namespace, name = FAILING.split("/")
+    link = one.page.locator("#panel a:text-is('Logs')")
+    assert link.get_attribute("href") == LOGS.replace("{namespace}", namespace).replace("{service}", name)
+    assert link.get_attribute("rel") == "noopener noreferrer"
+    assert f"{found['callers_total']} caller" in text
+    row = one.text("#panel tbody tr >> nth=0")
+    assert "% of " in row, "a percentage comes with its count"
+
+
+def test_callers_and_callees_lead_to_their_calls(one: Tab, base: str) -> None:
+    name = calm_service(base, BEFORE)
+    open_at(one, BEFORE, f"&service={name}")
+    wait_for_panel(one, name, "callee")
+    callee = details(base, BEFORE, name)["callees"][0]["service"]
+    one.page.click(f"[data-key='Callees {callee}']")
+    wait_for_panel(one, f"Calls {name} → {callee}", "requests")
+    address = one.page.url
+    assert "source=" in address
+    one.page.goto("about:blank")
+    one.page.goto(address)
+    wait_for_panel(one, f"Calls {name} → {callee}", "requests")
+
+
+def test_search_finds_a_service_and_calls(one: Tab, base: str) -> None:
+    name = calm_service(base, BEFORE)
+    callee = details(base, BEFORE, name)["callees"][0]["service"]
+    open_at(one, BEFORE)
+    one.page.keyboard.press("/")
+    one.page.keyboard.type(name)
+    one.page.keyboard.press("Enter")
+    wait_for_panel(one, name, "p99 latency")
+    one.page.fill("#find", f"{name} -> {callee}")
+    one.page.keyboard.press("Enter")
+    wait_for_panel(one, f"Calls {name} → {callee}", "p99 latency")
+    one.page.fill("#find", f"{callee} -> {callee}")
+    one.page.keyboard.press("Enter")
+    wait_for_panel(one, f"Calls {callee} → {callee}", "expected in one of the")
+
+
+def test_keys_open_and_close_the_panel(one: Tab) -> None:
+    open_at(one, ALERTED)
+    one.page.keyboard.press("p")
+    wait_for_panel(one, FAILING, "Suspect, score")
+    one.page.click("#panel-close")
+    one.until(lambda: not one.page.is_visible("#panel"), "the panel closes")
+    one.page.locator("#canvas").focus()
+    one.page.evaluate("() => document.activeElement.blur()")
+    one.page.keyboard.press("p")
+    wait_for_panel(one, FAILING)
+    one.page.keyboard.press("Escape")
+    one.until(lambda: not one.page.is_visible("#panel"), "Esc closes it, too")
+
+
+def test_a_chart_reads_out_a_snapshot_and_selects_it(one: Tab, base: str) -> None:
+    open_at(one, ALERTED, f"&service={FAILING}")
+    wait_for_panel(one, FAILING, "error rate")
+    slider = one.page.locator("[data-key='chart error_rate']")
+    assert time(ALERTED)[11:19] in slider.get_attribute("aria-valuetext")
+    slider.focus()
+    one.page.keyboard.press("ArrowLeft")
+    one.page.keyboard.press("ArrowLeft")
+    assert time(ALERTED - 2)[11:19] in slider.get_attribute("aria-valuetext")
+    others = one.page.locator(".chart .reading").all_inner_texts()
+    assert all(time(ALERTED - 2)[11:19] in text for text in others), "all charts read out the same snapshot"
+    assert f"At {time(ALERTED)[11:19]}" in one.text("#headline"), "the arrow keys of a chart do not change the moment"
+    one.page.keyboard.press("Enter")
+    one.until(lambda: f"At {time(ALERTED - 2)[11:19]}" in one.text("#headline"), "the moment changes")
+    wait_for_panel(one, FAILING, f"At {time(ALERTED - 2)[11:19]}")
+
+
+def test_the_panel_follows_the_moment(one: Tab) -> None:
+    open_at(one, ALERTED, f"&service={FAILING}")
+    wait_for_panel(one, FAILING, f"At {time(ALERTED)[11:19]}")
+    one.page.evaluate("() => document.activeElement.blur()")
+    one.page.keyboard.press("ArrowLeft")
+    wait_for_panel(one, FAILING, f"At {time(ALERTED - 1)[11:19]}")
+    one.page.click("#live")
+    wait_for_panel(one, FAILING, f"Now, {time(len(SNAPSHOTS) - 1)[11:19]}")
+
+
+def test_missing_telemetry_and_unknown_services_are_explained(one: Tab, base: str) -> None:
+    silent = next(name for name in SNAPSHOTS[SILENT].node_ids if details(base, SILENT, name)["state"] == "silent")
+    open_at(one, SILENT, f"&service={silent}")
+    wait_for_panel(one, silent, "It has no telemetry of its own, so its state is unknown. Last measured at")
+    open_at(one, 5, f"&service={silent}")
+    wait_for_panel(one, silent, "TAGAE is still learning this mesh")
+    open_at(one, SILENT, "&service=shop/no-such-service")
+    wait_for_panel(one, "shop/no-such-service", "came none; take a name from the graph")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_panels_can_be_read_by_all(browser: Any, base: str, scheme: str, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    caller = details(base, ALERTED, FAILING)["callers"][0]["service"]
+    views = (f"&service={FAILING}", f"&service={calm_service(base, ALERTED)}", f"&service={FAILING}&source={caller}")
+    with tab(browser, base, viewport={"width": width, "height": 844}, color_scheme=scheme) as opened:
+        for view in views:
+            open_at(opened, ALERTED, view)
+            opened.until(lambda: opened.page.locator(".chart").count() > 0, "the charts")
+            found = Axe().run(opened.page)
+            assert found.violations_count == 0, found.generate_report()
+            wide = opened.page.evaluate("() => document.documentElement.scrollWidth")
+            assert wide <= width, f"the page is {wide} pixels wide"
+        assert opened.complaints == []

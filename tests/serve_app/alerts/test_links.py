@@ -1,0 +1,126 @@
+"""Links to other tools: which templates are valid, how values are encoded, and what settings do."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serve_app.alerts.alert import MeshAlerts
+from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
+from serve_app.alerts.slack import slack_message
+from serve_app.alerts.transitions import transition
+from serve_app.errors import BadSettings
+from serve_app.net.link_template import PLACEHOLDERS, check_template, fill_template
+from serve_app.settings import load
+from tests.serve_app.alerts.alerting import NOW, incident, verdict
+
+GRAFANA = "https://grafana.example/d/abc/service?var-service={service}&from={start_ms}&to={end_ms}"
+
+
+def test_values_are_encoded_wherever_they_stand() -> None:
+    template = "https://tool.example/{mesh}/{service}?q=%7Bname%3D%22{namespace}%22%7D#{incident}"
+    values = {"mesh": "a b", "service": "pay/eu&x=1", "namespace": 'é"}', "incident": "../?#"}
+    assert fill_template(template, values) == (
+        "https://tool.example/a%20b/pay%2Feu%26x%3D1?q=%7Bname%3D%22%C3%A9%22%7D%22%7D#..%2F%3F%23"
+    )
+
+
+def test_a_value_is_never_a_template() -> None:
+    found = fill_template("https://tool.example/{service}/{mesh}", {"service": "{mesh}", "mesh": "shop"})
+    assert found == "https://tool.example/%7Bmesh%7D/shop"
+
+
+def test_a_link_that_needs_what_is_not_known_is_left_out() -> None:
+    links = Links(templates={"dashboard": GRAFANA, "runbook": "https://wiki.example/{kind}", "logs": "https://logs"})
+    assert links.tools(LinkSubject("shop", "shop/cart", NOW, NOW)) == {
+        "dashboard": f"https://grafana.example/d/abc/service?var-service=cart&from={_ms(NOW)}&to={_ms(NOW)}",
+        "logs": "https://logs",
+    }
+    assert set(links.tools(LinkSubject("shop"))) == {"logs"}
+
+
+@pytest.mark.parametrize("name", PLACEHOLDERS)
+def test_each_placeholder_has_a_value(name: str) -> None:
+    since, until = NOW, NOW.replace(hour=4)
+    subject = incident_subject("shop", "i-1", "team/cart", "slow", since, until)
+    url = Links("eu-1", templates={"x": f"https://x/{{{name}}}"}).tools(subject)["x"]
+    values = {
+        "cluster": "eu-1",
+        "mesh": "shop",
+        "namespace": "team",
+        "service": "cart",
+        "start_ms": _ms(since - LEAD),
+        "end_ms": _ms(until),
+        "incident": "i-1",
+        "kind": "slow",
+    }
+    assert url == f"https://x/{values[name]}"
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("javascript:alert({service})", "expected http://HOST"),
+        ("ftp://files.example/{service}", "expected http://HOST"),
+        ("grafana.example/d", "expected http://HOST"),
+        ("https:///d/{service}", "expected http://HOST"),
+        ("https://user:word@grafana.example/", "expected no user or password"),
+        ("https://{namespace}.example/", "expected no placeholder in the host"),
+        ("https://grafana.example/d?var={svc}", "expected only the placeholders {cluster}, {mesh}"),
+        ("https://grafana.example/d?var={}", "expected only the placeholders"),
+        ("https://grafana.example/explore?panes={{service}}", "write other braces as %7B and %7D"),
+        ("https://grafana.example/d?var={service", "write other braces as %7B and %7D"),
+        ("https://grafana.example/a b", "write a space as %20"),
+        ("https://grafana.example/\n", "without spaces and control characters"),
+    ],
+)
+def test_a_bad_template_is_refused_with_what_to_write(template: str, text: str) -> None:
+    with pytest.raises(ValueError, match="expected") as caught:
+        check_template(template)
+    assert text in str(caught.value)
+    with pytest.raises(BadSettings) as refused:
+        load(overrides={"links": {"traces": template}})
+    assert "links.traces (from override): " in str(refused.value)
+
+
+def test_links_come_from_a_file_and_win_over_their_former_names(tmp_path: Path) -> None:
+    path = tmp_path / "tagae.toml"
+    path.write_text(
+        f'[links]\ndashboard = "{GRAFANA}"\n[notify]\ncluster = "eu-1"\nexternal_url = "https://tagae.example"\n'
+        'dashboard_url = "https://old.example/{mesh}"\nrunbook_url = "https://wiki.example/{cluster}/{incident}"\n'
+    )
+    links = Links.from_settings(load(path))
+    assert links.templates == {"dashboard": GRAFANA, "runbook": "https://wiki.example/{cluster}/{incident}"}
+    assert links.urls(LinkSubject("shop", incident="i 1")) == {
+        "page_url": "https://tagae.example/#mesh=shop&incident=i%201",
+        "dashboard_url": "https://tagae.example/#mesh=shop&incident=i%201",
+        "runbook_url": "https://wiki.example/eu-1/i%201",
+        "verdict_url": "https://tagae.example/v1/meshes/shop/verdict",
+    }
+
+
+def test_alerts_and_events_have_the_links_of_their_incident() -> None:
+    links = Links(
+        external_url="https://tagae.example",
+        templates={"dashboard": GRAFANA, "runbook": "https://wiki.example/{kind}", "logs": "https://logs/{namespace}"},
+    )
+    found = transition(MeshAlerts(), "shop", verdict(incident("a", "team/cart")), NOW, links)
+    (opened,), (event,) = found.alerts.open, found.events
+    start = _ms(opened.alert.starts_at - LEAD)
+    tools = {
+        "dashboard_url": f"https://grafana.example/d/abc/service?var-service=cart&from={start}&to={_ms(NOW)}",
+        "logs_url": "https://logs/team",
+        "runbook_url": "https://wiki.example/slow",
+    }
+    assert tools.items() <= opened.alert.annotations.items()
+    assert tools.items() <= event.document["links"].items()
+    text = slack_message(event.document)["blocks"][-1]["elements"][0]["text"]
+    for name in ("Open the incident", "Dashboard", "Logs", "Runbook"):
+        assert f"|{name}>" in text
+    plain = transition(MeshAlerts(), "shop", verdict(incident()), NOW, replace(links, templates={})).events[0]
+    assert "|Dashboard>" not in slack_message(plain.document)["blocks"][-1]["elements"][0]["text"]
+
+
+def _ms(at: datetime) -> str:
+    return str(int(at.astimezone(UTC).timestamp() * 1000))

@@ -1,0 +1,284 @@
+"""What is known of one service or call: measured and expected values, callers and callees, and what happened to it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.features import NODE_CHANNELS
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, ServicePolicy
+from model.verdict import ClusterEvent
+from serve_app.alerts.links import LEAD, Links
+from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
+from serve_app.simulator.events.faults import Fault, candidates
+from serve_app.simulator.events.operations import BenignChange
+from serve_app.simulator.mesh.topology import MeshSpec
+from serve_app.simulator.simulator import Simulator
+from serve_app.web.details import MOST_NEIGHBOURS, MOST_SNAPSHOTS, span
+from serve_app.web.documents import DetailsDocument
+from serve_app.web.history import instant
+from serve_app.web.metric_history import Subject
+from tests.serve_app.web.watching import Watched
+
+SPEC = MeshSpec(services=40, seed=3)
+FAULT_FROM, FAULT_TO, LENGTH = 40, 56, 70
+DURING, AFTER = 50, LENGTH - 1
+MESH = "shop"
+LINKS = Links(
+    templates={
+        "dashboard": "https://grafana.example/d/x?var-service={service}&var-ns={namespace}&from={start_ms}&to={end_ms}",
+        "runbook": "https://wiki.example/{kind}",
+    }
+)
+
+
+def culprit() -> str:
+    """The service that becomes slow."""
+    simulator = Simulator(SPEC)
+    able = candidates(simulator.mesh, "latency_injection")
+    return simulator.node_ids[able[len(able) // 2]]
+
+
+SLOW = culprit()
+DEPLOYED = next(name for name in Simulator(SPEC).node_ids if name != SLOW)
+
+
+def recording() -> list[MeshSnapshot]:
+    """A mesh with a deploy, and then a service that becomes slow for a while."""
+    fault = Fault("latency_injection", SLOW, FAULT_FROM, FAULT_TO, 0.9)
+    deploy = BenignChange("deploy", DEPLOYED, 25)
+    return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
+
+
+SNAPSHOTS = recording()
+
+
+@pytest.fixture(scope="module")
+def watched_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    kept = Watched(tmp_path_factory.mktemp("details"))
+    with closing(kept.store):
+        kept.see(MESH, SNAPSHOTS)
+        yield kept
+
+
+def read(
+    watched_mesh: Watched, service: str, source: str | None = None, index: int | None = None, mesh: str = MESH
+) -> DetailsDocument:
+    at = None if index is None else SNAPSHOTS[index].observed_at
+    return DetailsDocument.model_validate_json(watched_mesh.viewing.details(mesh, Subject(service, source), at, LINKS))
+
+
+def columns(document: DetailsDocument, metric: str) -> dict[str, Any]:
+    (found,) = (one for one in document.metrics if one.metric == metric)
+    return {
+        name: np.array(getattr(found, name), float)  # null becomes NaN
+        for name in ("observed", "expected", "low", "high")
+    }
+
+
+def test_the_metrics_of_a_service_are_those_of_the_snapshots(watched_mesh: Watched) -> None:
+    found = read(watched_mesh, SLOW)
+    assert [one.metric for one in found.metrics] == list(NODE_METRICS)
+    assert [instant(at) for at in found.times] == [instant(one.observed_at) for one in SNAPSHOTS]
+    for i, metric in enumerate(NODE_METRICS):
+        measured = [one.node_features[one.node_ids.index(SLOW), i] for one in SNAPSHOTS]
+        np.testing.assert_allclose(columns(found, metric)["observed"], measured, rtol=1e-4)
+    assert (found.state, found.source) == ("scored", None)
+    assert found.measured_at == found.observed_at == SNAPSHOTS[-1].observed_at
+    rate = SNAPSHOTS[-1].node_features[SNAPSHOTS[-1].node_ids.index(SLOW), 0]
+    assert found.requests == pytest.approx(rate * SPEC.interval_seconds, rel=1e-3)
+
+
+def test_a_fault_leaves_the_usual_range_and_the_expected_value_stays(watched_mesh: Watched) -> None:
+    slow = columns(read(watched_mesh, SLOW), "p50_latency")
+    assert (slow["low"] < slow["expected"]).all()
+    assert (slow["expected"] < slow["high"]).all()
+    before, during = slice(20, FAULT_FROM), slice(FAULT_FROM + 2, FAULT_TO - 1)
+    within = (slow["observed"] > slow["low"]) & (slow["observed"] < slow["high"])
+    assert within[before].mean() > 0.9
+    assert (slow["observed"][during] > slow["high"][during]).all()
+    usual = np.median(slow["observed"][before])
+    assert slow["expected"][during] == pytest.approx(usual, rel=0.1)
+    assert np.median(slow["observed"][during]) > 1.5 * usual
+
+
+def test_the_newest_expected_values_are_near_those_of_the_detector(watched_mesh: Watched) -> None:
+    """The replay ends near the state that the detector reached, with all that it learned before the kept time."""
+    state = watched_mesh.meshes.load_state(MESH)
+    found, row = read(watched_mesh, DEPLOYED), state.node_ids.index(DEPLOYED)
+    for c, metric in ((0, "request_rate"), (3, "p99_latency"), (5, "memory_utilization")):
+        fast, slow = (NODE_CHANNELS[c].inverse(float(state.node_filters[slot, row, c])) for slot in (0, 2))
+        last = columns(found, metric)["expected"][-1]
+        assert min(fast, slow) * 0.9 <= last <= max(fast, slow) * 1.1, metric
+
+
+def test_callers_and_callees_have_their_rate_errors_and_latency(watched_mesh: Watched) -> None:
+    for index in (DURING, AFTER):
+        snapshot, found = SNAPSHOTS[index], read(watched_mesh, SLOW, index=index)
+        assert found.observed_at == found.neighbours_at == snapshot.observed_at
+        row, edges = snapshot.node_ids.index(SLOW), snapshot.edge_index
+        for mine, theirs, neighbours in ((1, 0, found.callers), (0, 1, found.callees)):
+            calls = {snapshot.node_ids[edges[theirs, e]]: e for e in np.flatnonzero(edges[mine] == row)}
+            assert {one.service for one in neighbours} == set(calls)
+            rates = [one.requests_per_second for one in neighbours]
+            assert rates == sorted(rates, reverse=True)
+            for one in neighbours:
+                edge = calls[one.service]
+                values = np.where(snapshot.edge_observed[edge], snapshot.edge_features[edge], np.nan).tolist()
+                near = [None if np.isnan(value) else pytest.approx(value, rel=1e-3, abs=1e-6) for value in values]
+                assert [one.requests_per_second, one.error_rate, one.p99_latency] == [near[0], near[1], near[3]]
+                assert one.requests == pytest.approx(values[0] * SPEC.interval_seconds, rel=1e-3)
+                assert one.deviation is not None
+        assert found.callers_total == len(found.callers) > 0
+
+
+def test_calls_have_metrics_of_their_own(watched_mesh: Watched) -> None:
+    caller = read(watched_mesh, SLOW).callers[0].service
+    found = read(watched_mesh, SLOW, caller, DURING)
+    assert [one.metric for one in found.metrics] == list(EDGE_METRICS)
+    assert (found.service, found.source, found.state) == (SLOW, caller, "scored")
+    assert (found.callers, found.callees, found.neighbours_at) == ([], [], None)
+    slow = columns(found, "p50_latency")
+    assert slow["observed"][DURING] > slow["high"][DURING]
+    assert found.requests is not None
+    assert found.deviation is not None
+    assert found.deviation > 3
+
+
+def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(watched_mesh: Watched) -> None:
+    during, after = read(watched_mesh, SLOW, index=DURING), read(watched_mesh, SLOW)
+    (incident,) = (one for one in during.incidents if one.role == "first_suspect")
+    assert incident.open
+    assert incident.headline
+    assert incident.kind == "slow"
+    assert SNAPSHOTS[FAULT_FROM].observed_at <= incident.first <= SNAPSHOTS[FAULT_FROM + 5].observed_at
+    assert [one.id for one in after.incidents] == [one.id for one in during.incidents]
+    assert not any(one.open for one in after.incidents)
+    assert after.incidents[0].headline == incident.headline, "not that it was recovering at its end"
+    caller = during.callers[0].service
+    assert incident.id in {one.id for one in read(watched_mesh, SLOW, caller, DURING).incidents}
+
+
+def test_a_change_is_listed_at_its_service_only(watched_mesh: Watched) -> None:
+    (change,) = (one for one in read(watched_mesh, DEPLOYED).changes if one.kind == "deploy")
+    assert (change.service, change.at) == (DEPLOYED, SNAPSHOTS[25].observed_at)
+    assert all(one.service == SLOW for one in read(watched_mesh, SLOW).changes)
+
+
+def test_a_kubernetes_event_is_listed_once(tmp_path: Any) -> None:
+    seen = SNAPSHOTS[FAULT_FROM].observed_at
+    event = ClusterEvent("BackOff", SLOW, "Pod cart-x", "restarting", seen, seen, 3)
+    other = replace(event, service=DEPLOYED)
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        kept.see(MESH, SNAPSHOTS[:DURING], events=(event, other))
+        found = read(kept, SLOW).events
+    assert [(one.kind, one.service, one.count) for one in found] == [("BackOff", SLOW, 3)]
+
+
+def test_mutes_in_force_are_those_of_the_service(tmp_path: Any) -> None:
+    namespace = SLOW.split("/")[0]
+    policies = (ServicePolicy(f"{namespace}/*", mute="a migration"), ServicePolicy("elsewhere/*", mute="another one"))
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        kept.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:14]])
+        assert [one.reason for one in read(kept, SLOW).muted] == ["a migration"]
+        other = next(name for name in SNAPSHOTS[0].node_ids if not name.startswith(f"{namespace}/"))
+        assert read(kept, other).muted == []
+
+
+def without_service(snapshot: MeshSnapshot, *, silent: str = "", without: str = "") -> MeshSnapshot:
+    """The snapshot without the metrics of one service, and without another service."""
+    keep = [i for i, name in enumerate(snapshot.node_ids) if name != without]
+    place = np.full(snapshot.num_nodes, -1)
+    place[keep] = np.arange(len(keep))
+    calls = np.flatnonzero((place[snapshot.edge_index] >= 0).all(axis=0))
+    nodes = snapshot.node_features.copy()
+    nodes[[i for i, name in enumerate(snapshot.node_ids) if name == silent]] = np.nan
+    return MeshSnapshot.create(
+        node_ids=[snapshot.node_ids[i] for i in keep],
+        edge_index=place[snapshot.edge_index[:, calls]],
+        node_features=nodes[keep],
+        edge_features=snapshot.edge_features[calls],
+        observed_at=snapshot.observed_at,
+    )
+
+
+def test_a_service_without_telemetry_or_without_a_score_says_so(tmp_path: Any) -> None:
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        kept.see(MESH, SNAPSHOTS[:8])
+        assert read(kept, SLOW).state == "warming_up"
+        kept.see(MESH, SNAPSHOTS[8:20])
+        kept.see(MESH, [without_service(one, silent=SLOW) for one in SNAPSHOTS[20:23]])
+        silent = read(kept, SLOW)
+        assert (silent.state, silent.measured_at) == ("silent", SNAPSHOTS[19].observed_at)
+        assert np.isnan(columns(silent, "p99_latency")["observed"][-3:]).all()
+        assert silent.requests is None
+        kept.see(MESH, [without_service(one, without=SLOW) for one in SNAPSHOTS[23:26]])
+        absent = read(kept, SLOW)
+        assert (absent.state, absent.deviation) == ("absent", None)
+        assert absent.neighbours_at == SNAPSHOTS[22].observed_at
+        assert absent.callers
+        assert all(one.deviation is None for one in absent.callers)
+        assert read(kept, SLOW, index=19).state == "scored"
+
+
+def test_links_lead_to_the_time_of_the_open_incident(watched_mesh: Watched) -> None:
+    (incident,) = (one for one in read(watched_mesh, SLOW, index=DURING).incidents if one.open)
+    namespace, name = SLOW.split("/")
+    to = round(1000 * SNAPSHOTS[DURING].observed_at.timestamp())
+    start = round(1000 * (incident.since - LEAD).timestamp())
+    assert read(watched_mesh, SLOW, index=DURING).links == {
+        "dashboard": f"https://grafana.example/d/x?var-service={name}&var-ns={namespace}&from={start}&to={to}",
+        "runbook": "https://wiki.example/slow",
+    }
+    calm = read(watched_mesh, SLOW).links
+    assert set(calm) == {"dashboard"}, "without an incident there is no kind"
+
+
+def test_what_is_not_there_is_refused(watched_mesh: Watched) -> None:
+    for subject in (Subject("shop/none"), Subject(SLOW, "shop/none"), Subject(SLOW, SLOW)):
+        with pytest.raises(InvalidParameter, match="came none; take a name from the graph"):
+            watched_mesh.viewing.details(MESH, subject, None, LINKS)
+    with pytest.raises(UnknownInstant):
+        watched_mesh.viewing.details(MESH, Subject(SLOW), SNAPSHOTS[3].observed_at + timedelta(seconds=1), LINKS)
+    with pytest.raises(UnknownMesh):
+        watched_mesh.viewing.details("nowhere", Subject(SLOW), None, LINKS)
+
+
+def test_charts_of_a_long_window_show_the_moment(watched_mesh: Watched) -> None:
+    start = SNAPSHOTS[0].observed_at
+    window = [replace(SNAPSHOTS[0], observed_at=start + timedelta(seconds=15 * i)) for i in range(2000)]
+    for index, first in ((1999, 1760), (1800, 1680), (900, 780), (5, 0)):
+        shown = span(window, window[index].observed_at)
+        assert (len(shown), shown[0].observed_at) == (MOST_SNAPSHOTS, window[first].observed_at)
+        assert window[index] in shown
+
+
+def test_the_lists_of_a_hub_are_bounded(tmp_path: Any) -> None:
+    count = 2 * MOST_NEIGHBOURS
+    rng = np.random.default_rng(0)
+    names = [f"big/s{i}" for i in range(count + 1)]
+    ends = np.array([[i, count] for i in range(count)]).T
+    start = datetime.fromisoformat("2026-03-01T00:00:00Z")
+    snapshots = [
+        MeshSnapshot.create(
+            node_ids=names,
+            edge_index=ends,
+            node_features=rng.uniform(0.1, 0.2, (count + 1, len(NODE_METRICS))),
+            edge_features=rng.uniform(0.1, 0.2, (count, len(EDGE_METRICS))),
+            observed_at=start + timedelta(seconds=15 * i),
+        )
+        for i in range(12)
+    ]
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        kept.see(MESH, snapshots)
+        found = read(kept, names[-1])
+    assert (len(found.callers), found.callers_total, found.callees_total) == (MOST_NEIGHBOURS, count, 0)
+    assert found.callers[0].requests_per_second == pytest.approx(snapshots[-1].edge_features[:, 0].max(), rel=1e-3)
