@@ -103,8 +103,8 @@ export function graphView(on) {
       aside = renderer.viewportToGraph({ x: x + REACH_PIXELS, y }),
       isOne = (i) => Boolean(places[i]) && !nodes.name[i].endsWith(EVERYTHING);
     const reach = Math.hypot(aside.x - here.x, aside.y - here.y),
-      isShown = (i) => isOne(edges.source[i]) && isOne(edges.destination[i]);
-    return nearestCall(edges, places, { x: here.x, y: -here.y }, reach, isShown);
+      isDrawn = (i) => isOne(edges.source[i]) && isOne(edges.destination[i]);
+    return nearestCall(edges, places, { x: here.x, y: -here.y }, reach, isDrawn);
   }
 
   /** The service and the caller of a call. */
