@@ -140,6 +140,14 @@ def test_names_never_overlap_and_the_first_is_always_there(one: Tab) -> None:
             assert right <= a or left >= c or bottom <= b or top >= d
 
 
+def test_names_of_services_leave_boxes_free(one: Tab) -> None:
+    """The box covers all places around the first service, but not the second one."""
+    wanted = [{"x": x, "y": 200, "radius": 4, "text": f"service-{x}", "strong": False} for x in (200, 600)]
+    texts = one.page.evaluate(LABELS, [wanted, STAGE, [[80, 150, 320, 250]]])
+    assert [text["text"] for text in texts] == ["service-600"]
+    assert len(one.page.evaluate(LABELS, [wanted, STAGE, []])) == 2
+
+
 def test_the_incident_stays_in_view_while_namespaces_are_folded(one: Tab) -> None:
     assert "260 services" in one.text("#graph-title")
     assert "likely origin" in label(one)

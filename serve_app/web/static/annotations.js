@@ -2,7 +2,8 @@
 import { halo } from "./labels.js";
 import { EVERYTHING, namespace } from "./words.js";
 
-const SMALL = 18; // radius in pixels, below which a namespace has no circle
+const SMALL = 18, // radius in pixels, below which a namespace has no circle
+  NAME_HEIGHT = 10; // pixels above the line of its name
 
 /** The circle around the services of each namespace, in units of the layout; none around a namespace that is folded. */
 export function circles({ name, x, y }, shown) {
@@ -25,9 +26,13 @@ export function circles({ name, x, y }, shown) {
     });
 }
 
-/** Draw namespaces as ellipses with their names. Sizes are pixels of the stage before it is moved. */
+/**
+ * Draw namespaces as ellipses with their names. Sizes are pixels of the stage before it is moved.
+ * @returns {number[][]} the boxes of the names: left, top, right, bottom.
+ */
 export function namespaces(pen, renderer, circled, colours) {
-  const { width, height } = renderer.getDimensions();
+  const { width, height } = renderer.getDimensions(),
+    boxes = [];
   pen.textAlign = "center";
   pen.lineWidth = 1;
   pen.strokeStyle = colours.rule;
@@ -43,12 +48,16 @@ export function namespaces(pen, renderer, circled, colours) {
     pen.ellipse(middle.x, middle.y, wide, tall, 0, 0, 2 * Math.PI);
     pen.stroke();
     pen.globalAlpha = 1;
-    if (pen.measureText(name).width > 2.4 * wide) continue;
-    const above = Math.min(height - 6, Math.max(12, top - 4));
-    halo(pen, name, Math.min(width - 30, Math.max(30, middle.x)), above, colours.soft, colours);
+    const half = pen.measureText(name).width / 2;
+    if (half > 1.2 * wide) continue;
+    const above = Math.min(height - 6, Math.max(12, top - 4)),
+      centre = Math.min(width - 30, Math.max(30, middle.x));
+    halo(pen, name, centre, above, colours.soft, colours);
+    boxes.push([centre - half, above - NAME_HEIGHT, centre + half, above + 3]);
     pen.lineWidth = 1;
     pen.strokeStyle = colours.rule;
   }
+  return boxes;
 }
 
 /**

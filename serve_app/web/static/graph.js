@@ -3,7 +3,7 @@
 /* global Sigma, graphology */
 import { circles, hop, hover, namespaces, outlines, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
-import { drawLabels, halo } from "./labels.js";
+import { box, drawLabels, halo } from "./labels.js";
 import { layers } from "./layers.js";
 import { nearestCall } from "./picking.js";
 import { EVERYTHING, namespace, plural, short } from "./words.js";
@@ -300,7 +300,7 @@ export function graphView(on) {
     pen.setTransform(dense, 0, 0, dense, 0, 0);
     pen.clearRect(0, 0, width, height);
     if (drawn === null) return;
-    namespaces(pen, renderer, drawn.circles, colours);
+    const named = namespaces(pen, renderer, drawn.circles, colours);
     const { source, destination } = drawn.map.edges,
       { nodes } = drawn.map;
     for (const { edge, step } of drawn.path)
@@ -310,7 +310,7 @@ export function graphView(on) {
     const first = drawn.index.get(drawn.incident?.suspects[0]?.service);
     if (first !== undefined && places[first]) ring(pen, at(first), 3, [], colours);
     order.forEach((i) => nodes.gone[i] && ring(pen, at(i), 2, [4, 3], colours));
-    drawLabels(pen, names(), { width, height }, order.slice(0, OBSTACLES).map(at), colours);
+    drawLabels(pen, names(), { width, height }, [...named, ...order.slice(0, OBSTACLES).map((i) => box(at(i)))], colours);
     pen.font = "12px system-ui, sans-serif";
     for (const one of rest) {
       const { x, y } = renderer.graphToViewport({ x: one.x, y: -one.y });

@@ -13,11 +13,11 @@ const KEPT = 5000;
  * @param {any} pen of a canvas.
  * @param {Iterable<{x: number, y: number, radius: number, text: string, strong: boolean}>} wanted the most important first.
  * @param {{width: number, height: number}} stage what is in view.
- * @param {{x: number, y: number, radius: number}[]} kept places that stay free.
+ * @param {number[][]} kept boxes that stay free: left, top, right, bottom.
  * @returns {number} how many were drawn.
  */
 export function drawLabels(pen, wanted, { width, height }, kept, colours) {
-  const taken = kept.map(({ x, y, radius }) => [x - radius, y - radius, x + radius, y + radius]);
+  const taken = [...kept];
   let tried = 0,
     drawn = 0;
   pen.textAlign = "left";
@@ -45,6 +45,9 @@ export function drawLabels(pen, wanted, { width, height }, kept, colours) {
   pen.textBaseline = "alphabetic";
   return drawn;
 }
+
+/** The box around a service. */
+export const box = ({ x, y, radius }) => [x - radius, y - radius, x + radius, y + radius];
 
 function isFree([left, top, right, bottom], taken, width, height) {
   if (left < 2 || top < 2 || right > width - 2 || bottom > height - 2) return false;
