@@ -151,7 +151,7 @@ def test_names_of_services_leave_boxes_free(one: Tab) -> None:
 def test_the_incident_stays_in_view_while_namespaces_are_folded(one: Tab) -> None:
     assert "260 services" in one.text("#graph-title")
     assert "likely origin" in label(one)
-    assert one.red() > 20, "origin and spread"
+    one.until(lambda: one.red() > 20, "origin and spread are drawn")
     one.page.click("#all")
     one.until(lambda: "nodes in view" not in label(one), "the whole mesh")
     assert "drawn as one node each" in label(one)
