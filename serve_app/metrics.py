@@ -125,7 +125,7 @@ class MeshGauges:
         recovering: number of open incidents, without notices, whose services are back to normal.
         hidden: number of muted services that would be part of an incident.
         coverage: share of the services that were scored.
-        interval_seconds: time between snapshots; None if the mesh is not in memory.
+        interval_seconds: measured time between snapshots, s; None if unknown.
     """
 
     mesh: str

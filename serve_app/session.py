@@ -177,7 +177,8 @@ class MeshSteps:
         incidents: tuple[ArchivedIncident, ...] = ()
         if self._keep_details:
             details = deviations_of(advanced.prepared, advanced.calibrated, push.snapshot).pack()
-            record = replace(record, deviations=details, seconds=seconds, made_at=time.time())
+            interval = advanced.mesh.state.interval_seconds
+            record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
             incidents = self._meshes.update_archive(push.mesh, verdict, record, known, keep)
         return self._meshes.append(push.mesh, known, push.snapshot, push.packed, record, keep=keep, incidents=incidents)
 

@@ -45,11 +45,6 @@ class MeshCache:
         except KeyError:  # absent, or evicted just now: readers run in other threads
             return None
 
-    def peek(self, name: str) -> CachedMesh | None:
-        """As :meth:`get`, but the mesh does not count as used."""
-        entry = self._entries.get(name)
-        return entry[0] if entry else None
-
     def put(self, name: str, entry: CachedMesh) -> None:
         """Add or replace a mesh, and evict others if necessary."""
         self.drop(name)

@@ -18,6 +18,7 @@ class Record:
         deviations: of each service and call, packed; empty if unknown.
         seconds: from snapshot to verdict, without decoding and storing; None if not measured.
         made_at: when the verdict was made, Unix time; None if unknown. A snapshot's own time may be simulated.
+        interval: measured time between snapshots, s; None if unknown.
     """
 
     services: int
@@ -25,14 +26,15 @@ class Record:
     deviations: bytes = b""
     seconds: float | None = None
     made_at: float | None = None
+    interval: float | None = None
 
     def pack(self) -> bytes:
         """A line with numbers, a line with the document (its JSON has no line breaks), then the deviations.
 
-        The numbers are the services, the microseconds that it took, and when it was made in microseconds; what is
-        unknown is a dash, or left out at the end.
+        The numbers are the services, the microseconds that it took, when it was made, and the time between snapshots,
+        also in microseconds. What is unknown is a dash, or left out at the end.
         """
-        times = [self.seconds, self.made_at]
+        times = [self.seconds, self.made_at, self.interval]
         while times and times[-1] is None:
             times.pop()
         known = b"".join(b" -" if time is None else b" %d" % round(time * 1e6) for time in times)
@@ -44,8 +46,8 @@ class Record:
         numbers, _, rest = packed.partition(b"\n")
         document, _, deviations = rest.partition(b"\n")
         services, *times = numbers.split()
-        seconds, made_at = ([None if time == b"-" else int(time) / 1e6 for time in times] + [None, None])[:2]
-        return cls(int(services), document, deviations, seconds, made_at)
+        known = [None if time == b"-" else int(time) / 1e6 for time in times]
+        return cls(int(services), document, deviations, *known[:3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +85,5 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         sum(bool(incident.get("recovering")) for incident in alerts),
         len({service for mute in muted for service in mute["hides"]}),
         verdict.get("coverage", 1.0),
+        record.interval,
     )

@@ -15,7 +15,7 @@ from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownInciden
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
 from serve_app.stores.archive import archive, due, match
-from serve_app.stores.base import ArchivedIncident, IncidentFilter, MeshSummary, NewSnapshot, StateStore, StoredMesh
+from serve_app.stores.base import ArchivedIncident, IncidentFilter, NewSnapshot, StateStore, StoredMesh
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record, StoredSnapshot, gauges
 
@@ -270,12 +270,8 @@ class MeshRepository:
         return [Record.unpack(verdict) for verdict in kept]
 
     def gauges(self) -> list[MeshGauges]:
-        """The gauges of all stored meshes. It loads no state, so the interval is known only of meshes in memory."""
-        return [self._gauges(stored) for stored in self._store.meshes()]
-
-    def _gauges(self, stored: MeshSummary) -> MeshGauges:
-        entry = self._cache.peek(stored.mesh)
-        return replace(gauges(stored), interval_seconds=entry.mesh.state.interval_seconds if entry else None)
+        """The gauges of all stored meshes. It loads no state."""
+        return [gauges(stored) for stored in self._store.meshes()]
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh from the store.

@@ -23,7 +23,7 @@ SEEN_MS, SETTLED_MS = 500, 1500  # time until a verdict is drawn and nothing mov
 
 
 def main(folder: Path) -> None:
-    """Write ``overview``, ``incident``, ``timeline``, ``dark`` and ``phone``, all PNG."""
+    """Write ``overview``, ``incident``, ``panel``, ``history``, ``timeline``, ``dark`` and ``phone``, all PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     with start_demo(*DEMO) as base, chromium() as browser:
         press_key(base, "story")  # switch auto-play off at once, because on a slow machine it would start an event
@@ -48,6 +48,12 @@ def main(folder: Path) -> None:
         for name, (path, options) in views.items():
             with open_page(browser, base, path, **options) as one:
                 one.page.screenshot(path=folder / f"{name}.png")
+        with open_page(browser, base, "/#mesh=demo", viewport=WIDE) as one:
+            one.page.keyboard.press("h")
+            one.page.wait_for_timeout(SETTLED_MS)
+            one.page.screenshot(path=folder / "history.png")
+        with open_page(browser, base, f"/#mesh=demo&service={deed['service']}", viewport=LAPTOP) as one:
+            one.page.locator("#panel").screenshot(path=folder / "panel.png")
         with open_page(browser, base, "/#mesh=demo", viewport=LAPTOP) as one:
             one.page.keyboard.press("c")
             one.page.wait_for_selector("#comparison tbody")

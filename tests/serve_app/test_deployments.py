@@ -106,7 +106,7 @@ def test_the_cache_drops_the_least_recently_used() -> None:
 def test_a_record_is_loaded_unchanged() -> None:
     record = Record(60, b'{"status":"normal"}', bytes(range(256)))
     assert Record.unpack(record.pack()) == record
-    made = Record(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456)
+    made = Record(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456, interval=15.0)
     assert Record.unpack(made.pack()) == made
     unmeasured = Record(60, b"{}", made_at=1.5)
     assert Record.unpack(unmeasured.pack()) == unmeasured
@@ -126,9 +126,9 @@ def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
         "status": "anomalous", "mesh_score": 5.5, "threshold": 3.5, "probability": 0.9, "incidents": incidents,
         "coverage": 0.75, "silence": {"services": 4}, "muted": [{"hides": ["a/x", "a/y"]}, {"hides": ["a/x"]}],
     }  # fmt: skip
-    record = Record(200, json.dumps(verdict).encode(), made_at=1000.0)
+    record = Record(200, json.dumps(verdict).encode(), made_at=1000.0, interval=30.0)
     row = gauges(MeshSummary("m", 3, datetime(2026, 3, 1, tzinfo=UTC), record.pack()))
-    found = mesh_document(replace(row, interval_seconds=30.0), 1540.0, BUDGET)
+    found = mesh_document(row, 1540.0, BUDGET)
     assert (found.incidents, found.recovering, found.notices, found.silent, found.hidden) == (2, 1, 1, 4, 2)
     assert (found.coverage, found.mesh_score, found.threshold, found.interval_seconds) == (0.75, 5.5, 3.5, 30.0)
     assert found.alert_budget_per_day == BUDGET(200)

@@ -101,7 +101,7 @@ class MeshDocument(Document):
     age_seconds: float | None = Field(
         None, ge=0, description="of the newest verdict, by the service's clock; null before the first, or if unknown"
     )
-    interval_seconds: float | None = Field(None, ge=0, description="time between snapshots; null: not known now")
+    interval_seconds: float | None = Field(None, ge=0, description="measured time between snapshots; null: unknown")
     problem: str = Field("", description="of its telemetry source; empty: none, or the mesh is pushed")
     mesh_score: float | None = Field(None, description="of the newest verdict; null before the first")
     threshold: float | None = Field(None, description="of the newest verdict; null while unknown")
