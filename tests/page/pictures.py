@@ -53,7 +53,9 @@ def main(folder: Path) -> None:
             one.page.wait_for_timeout(SETTLED_MS)
             one.page.screenshot(path=folder / "history.png")
         with open_page(browser, base, f"/#mesh=demo&service={deed['service']}", viewport=LAPTOP) as one:
-            one.page.locator("#panel").screenshot(path=folder / "panel.png")
+            one.page.wait_for_selector("#panel:not([hidden])")
+            one.page.wait_for_timeout(SETTLED_MS)
+            one.page.screenshot(path=folder / "panel.png")
         with open_page(browser, base, "/#mesh=demo", viewport=LAPTOP) as one:
             one.page.keyboard.press("c")
             one.page.wait_for_selector("#comparison tbody")

@@ -146,6 +146,8 @@ def test_names_of_services_leave_boxes_free(one: Tab) -> None:
     texts = one.page.evaluate(LABELS, [wanted, STAGE, [[80, 150, 320, 250]]])
     assert [text["text"] for text in texts] == ["service-600"]
     assert len(one.page.evaluate(LABELS, [wanted, STAGE, []])) == 2
+    important = [{**wanted[0], "strong": True}, wanted[1]]
+    assert len(one.page.evaluate(LABELS, [important, STAGE, [[80, 150, 320, 250]]])) == 2, "a strong name is drawn"
 
 
 def test_the_incident_stays_in_view_while_namespaces_are_folded(one: Tab) -> None:

@@ -1,4 +1,5 @@
-// Names beside services. They never overlap: the more important ones are placed first, and those without room are left out.
+// Names beside services. They do not overlap: the more important ones are placed first, and those without room are left out.
+// A strong name is always drawn.
 
 const MOST = 140, // names in view
   TRIED = 500, // services in view that are tried
@@ -36,7 +37,8 @@ export function drawLabels(pen, wanted, { width, height }, kept, colours) {
       [x - wide / 2, y + near + half],
       [x - wide / 2, y - near - half],
     ];
-    const free = places.find(([left, middle]) => isFree([left, middle - half, left + wide, middle + half], taken, width, height));
+    const fits = ([left, middle]) => isFree([left, middle - half, left + wide, middle + half], taken, width, height),
+      free = places.find(fits) ?? (strong ? places[0] : null);
     if (!free) continue;
     drawn += 1;
     taken.push([free[0] - 2, free[1] - half, free[0] + wide + 2, free[1] + half]);
