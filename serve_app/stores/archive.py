@@ -225,7 +225,7 @@ class _Part:
 
     def __init__(self, worst: _Seen, seen: Sequence[_Seen]) -> None:
         self._worst = worst
-        self._touched = _touched(worst)
+        self._touched = _touched_services(worst)
         first = next(iter(worst.suspects), None)
         with_first = [one.snapshot for one in seen if one.at <= worst.at and first in one.snapshot.node_ids]
         self._names = self._touched | _neighbours([worst.snapshot, *with_first[-1:]], self._touched, first)
@@ -272,7 +272,7 @@ def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 
-def _touched(worst: _Seen) -> frozenset[str]:
+def _touched_services(worst: _Seen) -> frozenset[str]:
     """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
     ones."""
     assert worst.incident is not None

@@ -115,7 +115,7 @@ def details(
         "requests": None if np.isnan(rate) else _requests(float(rate), state.interval_seconds),
         "deviation": _deviation(moment, subject, row),
         "times": [instant(snapshot.observed_at) for snapshot in shown],
-        "metrics": metric_histories(subject, state, table, shown, _paused(subject, shown, verdicts)),
+        "metrics": metric_histories(subject, state, table, shown, _find_pauses(subject, shown, verdicts)),
         **_neighbours(subject, moment, shown[: until[-1] + 1], state.interval_seconds),
         "changes": _changes(subject, shown),
         "events": _events(subject, verdicts),
@@ -166,7 +166,7 @@ def _requests(rate: float, interval_seconds: float) -> float:
     return float(f"{rate * interval_seconds:.4g}")
 
 
-def _paused(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequence[_ListedVerdict]) -> BoolArray:
+def _find_pauses(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequence[_ListedVerdict]) -> BoolArray:
     """Whether an alert was open at the service before each snapshot, so that its baselines paused, ``[T]``."""
     by_time = {verdict.observed_at: verdict for verdict in verdicts}
     paused, before = np.zeros(len(shown), bool), None

@@ -50,7 +50,7 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expectation:
-    """Expected values ``[T, C]`` in the units of the metrics, and the bounds of what is usual; NaN: unknown."""
+    """Expected values ``[T, C]`` in the units of the metrics, and the bounds of the usual range; NaN: unknown."""
 
     value: NDArray[np.float64]
     low: NDArray[np.float64]

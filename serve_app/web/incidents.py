@@ -111,7 +111,7 @@ class IncidentViews:
     def moments(self, mesh: str, incident: str, kept: Sequence[Moment]) -> Sequence[Moment]:
         """The moments to report an incident from: of the archive if it is over or its highest score is no longer kept,
         else all that are ``kept``, so that the report of an archived incident stays the same."""
-        archived = self._archived(mesh, incident)
+        archived = self._read_archived(mesh, incident)
         if archived is None or (archived.until is None and _is_kept(archived.strongest_at, kept)):
             return kept
         return self.case(mesh, incident).moments
@@ -154,7 +154,7 @@ class IncidentViews:
     def _open(self, mesh: str, newest: VerdictDocument, wanted: IncidentFilter) -> list[ArchivedIncidentDocument]:
         """The open incidents that match."""
         found = [one for one in newest.incidents if _matches(one, wanted)][: wanted.limit]
-        documents = [_with_course(one, self._archived(mesh, one.id)) for one in found]
+        documents = [_with_course(one, self._read_archived(mesh, one.id)) for one in found]
         return [one.model_copy(update={"seen_before": self.seen_before(mesh, one)}) for one in documents]
 
     def _past(
@@ -168,7 +168,7 @@ class IncidentViews:
         archived = [unpack_document(one.document) for one in shown]
         return [_with_course(live[one.id], one) if one.id in live else one for one in archived], following
 
-    def _archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
+    def _read_archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
         archived = self._meshes.find_incident(mesh, incident)
         return None if archived is None else unpack_document(archived.document)
 

@@ -73,7 +73,7 @@ class Viewing:
         return series(self._window(mesh), service, source)
 
     def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
-        """Return JSON of what is known of a service or call, up to the newest snapshot or to a given time. ``links``
+        """Return the JSON document of a service or call, up to the newest snapshot or to a given time. ``links``
         lead to other tools.
 
         Raises:

@@ -85,7 +85,7 @@ def is_open(opened: Tab) -> bool:
     return bool(opened.page.locator("#decision[open]").count())
 
 
-def stored(service: str, token: str, what: str) -> list[dict[str, Any]]:
+def read_stored(service: str, token: str, what: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/{what}", headers=headers(token)).json()[what]
     return found
 
@@ -100,7 +100,7 @@ def test_an_incident_is_confirmed_with_culprit_and_reason(browser: Any, service:
         answer(opened, "Confirm", "its disk was full")
         text = f"Confirmed by alice: {culprit}. Note: its disk was full"
         opened.until(lambda: text in opened.text("#cards"), "the page shows who and why")
-        (kept,) = stored(service, tokens["alice"], "feedback")
+        (kept,) = read_stored(service, tokens["alice"], "feedback")
         assert (kept["culprit"], kept["note"], kept["given_by"]) == (culprit, "its disk was full", "alice")
         assert page.get_by_role("button", name="It was this service").count() == 0
         page.get_by_role("button", name="Undo").click()
@@ -109,7 +109,7 @@ def test_an_incident_is_confirmed_with_culprit_and_reason(browser: Any, service:
         opened.until(lambda: "Marked as a false alarm by alice." in opened.text("#cards"), "it is a false alarm")
         page.get_by_role("button", name="Undo").click()
         page.get_by_role("button", name="Confirm incident").wait_for()
-        assert stored(service, tokens["alice"], "feedback") == []
+        assert read_stored(service, tokens["alice"], "feedback") == []
         assert opened.complaints == []
 
 
@@ -125,7 +125,7 @@ def test_a_mute_has_a_reason_and_is_removed(browser: Any, service: str, tokens: 
         opened.until(lambda: opened.text("#mutes-title") == "1 mute", "it is listed")
         assert "by alice: database upgrade" in opened.text("#mute-list")
         assert " UTC" in opened.text("#mute-list")
-        (kept,) = stored(service, tokens["alice"], "mutes")
+        (kept,) = read_stored(service, tokens["alice"], "mutes")
         assert (kept["given_by"], kept["reason"]) == ("alice", "database upgrade")
         assert kept["services"]
         page.click("#mute")
@@ -136,7 +136,7 @@ def test_a_mute_has_a_reason_and_is_removed(browser: Any, service: str, tokens: 
         for left in ("1 mute", "No mutes"):
             page.get_by_role("button", name="Unmute").first.click()
             opened.until(partial(has_title, opened, left), f"{left} left")
-        assert stored(service, tokens["alice"], "mutes") == []
+        assert read_stored(service, tokens["alice"], "mutes") == []
 
 
 def test_a_reader_sees_what_others_decided_and_no_buttons(browser: Any, service: str, tokens: dict[str, str]) -> None:
