@@ -108,7 +108,12 @@ def pack_document(document: ArchivedIncidentDocument) -> bytes:
 
 def unpack_document(packed: bytes) -> ArchivedIncidentDocument:
     """Inverse of :func:`pack_document`."""
-    return ArchivedIncidentDocument.model_validate_json(zlib.decompress(packed))
+    return ArchivedIncidentDocument.model_validate_json(unpack_json(packed))
+
+
+def unpack_json(packed: bytes) -> bytes:
+    """JSON of the document that :func:`pack_document` compressed."""
+    return zlib.decompress(packed)
 
 
 def likely_suspects(suspects: Sequence[SuspectDocument]) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class IncidentFilter:
 
     Attributes:
         since, until: it was open at some time from ``since`` to before ``until``.
-        service: a suspect or an affected service.
+        services: all of these are suspects or affected services; empty: any.
         suspects: one of its likely suspects is among these.
         kind: what is wrong.
         severity: rank.
@@ -78,7 +78,7 @@ class IncidentFilter:
 
     since: datetime | None = None
     until: datetime | None = None
-    service: str | None = None
+    services: tuple[str, ...] = ()
     suspects: tuple[str, ...] | None = None
     kind: str | None = None
     severity: int | None = None

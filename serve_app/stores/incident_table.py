@@ -60,8 +60,7 @@ def read_some(db: sqlite3.Connection, mesh: str, wanted: IncidentFilter) -> list
         conditions.append(("(until IS NULL OR until > ?)", (microseconds(wanted.since),)))
     if wanted.until is not None:
         conditions.append(("since < ?", (microseconds(wanted.until),)))
-    if wanted.service is not None:
-        conditions.append(("instr(services, ?)", (_join([wanted.service]),)))
+    conditions += [("instr(services, ?)", (_join([service]),)) for service in wanted.services]
     if wanted.suspects is not None:
         any_of = " OR ".join("instr(suspects, ?)" for _ in wanted.suspects) or "0"
         conditions.append((f"({any_of})", tuple(_join([suspect]) for suspect in wanted.suspects)))

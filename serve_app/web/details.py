@@ -1,7 +1,8 @@
 """What is known of one service, or of the calls from one service to another, up to a moment. Returns JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from model.snapshot import BoolArray, MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Status
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
+from serve_app.stores.archive import unpack_json
+from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.record import Record
 from serve_app.web.history import call_row, instant, plain, unknown_row
 from serve_app.web.metric_history import Subject, metric_histories, metric_table
@@ -23,6 +26,7 @@ MOST_SNAPSHOTS = 240  # of the metrics
 MOST_NEIGHBOURS = 100  # callers, and callees
 LIKELY = 0.02  # score of a suspect, below which only the first one counts
 MOST_LISTED = 50  # changes, events and incidents
+MOST_EARLIER = 10  # incidents of the archive
 ROLES = ("affected", "suspect", "first_suspect")  # of a service in an incident, the weakest first
 RATE, ERROR, P99 = 0, 1, 3  # metrics of a call
 
@@ -62,6 +66,7 @@ class _ListedVerdict(msgspec.Struct):
 
 
 _read = msgspec.json.Decoder(_ListedVerdict).decode
+_read_archived = msgspec.json.Decoder(_ListedIncident).decode
 
 
 def span(window: Sequence[MeshSnapshot], at: datetime) -> Sequence[MeshSnapshot]:
@@ -78,6 +83,7 @@ def details(
     moment: Moment,
     shown: Sequence[MeshSnapshot],
     records: Iterable[Record],
+    archived: Iterable[ArchivedIncident],
     mesh: str,
     links: Links,
 ) -> bytes:
@@ -89,6 +95,7 @@ def details(
         moment: selected.
         shown: the snapshots of the charts, see :func:`span`.
         records: of the verdicts of ``shown``, oldest first.
+        archived: incidents of the subject from before ``shown``, the newest first.
         mesh: its name, for links.
         links: to other tools.
 
@@ -120,6 +127,7 @@ def details(
         "changes": _changes(subject, shown),
         "events": _events(subject, verdicts),
         "incidents": incidents,
+        "earlier_incidents": _earlier(subject, archived, {one["id"] for one in incidents}),
         "muted": [
             one.model_dump(mode="json")
             for one in moment.verdict.muted
@@ -252,6 +260,23 @@ def _incidents(subject: Subject, verdicts: Sequence[_ListedVerdict], at: str) ->
                 row["headline"] = one.headline
             row |= {"last": verdict.observed_at, "open": row["open"] or verdict.observed_at == at}
     return sorted(found.values(), key=lambda row: datetime.fromisoformat(row["since"]), reverse=True)[:MOST_LISTED]
+
+
+def _earlier(subject: Subject, archived: Iterable[ArchivedIncident], listed: Container[str]) -> list[dict[str, Any]]:
+    documents = (_read_archived(unpack_json(one.document)) for one in archived if one.id not in listed)
+    rows = (
+        {
+            "id": one.id,
+            "since": one.since,
+            "severity": one.severity,
+            "kind": one.kind,
+            "headline": one.headline,
+            "role": role,
+        }
+        for one in documents
+        if (role := _role(one, subject)) is not None
+    )
+    return list(islice(rows, MOST_EARLIER))
 
 
 def _role(incident: _ListedIncident, subject: Subject) -> str | None:

@@ -165,6 +165,17 @@ class DetailsIncident(Document):
     open: bool = Field(description="whether it is open at the selected moment")
 
 
+class EarlierIncident(Document):
+    """An incident of the archive in which the service is suspected or affected, from before the metrics shown."""
+
+    id: str
+    since: Instant
+    severity: str = Field(description="the highest; `notice`: it raised no alert")
+    kind: str
+    headline: str = Field(description="at its highest score")
+    role: str = Field(description="`first_suspect`, `suspect` or `affected`, at its highest score")
+
+
 class DetailsDocument(Document):
     """A service, or the calls to it from one caller: its metrics over the kept time, and what belongs to it."""
 
@@ -191,5 +202,8 @@ class DetailsDocument(Document):
     changes: list[TimelineChange] = Field(description="planned changes of it, newest first, at most 50")
     events: list[DetailsEvent] = Field(description="newest first, at most 50")
     incidents: list[DetailsIncident] = Field(description="newest first, at most 50")
+    earlier_incidents: list[EarlierIncident] = Field(
+        [], description="from the archive, without those in `incidents`; newest first, at most 10"
+    )
     muted: list[MuteInForceDocument] = Field(description="mutes in force at the moment that include it")
     links: dict[str, str] = Field(description="URLs of other tools: `dashboard`, `traces`, `logs`, `runbook`")

@@ -183,11 +183,11 @@ def _is_kept(at: datetime | None, kept: Sequence[Moment]) -> bool:
 
 def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
     """Whether an open incident is one of those that are wanted, whatever the time."""
-    services = (*incident.affected, *(suspect.service for suspect in incident.suspects))
+    services = {*incident.affected, *(suspect.service for suspect in incident.suspects)}
     return (
         wanted.kind in (None, incident.kind)
         and wanted.severity in (None, SEVERITIES.index(incident.severity))
-        and wanted.service in (None, *services)
+        and services.issuperset(wanted.services)
     )
 
 

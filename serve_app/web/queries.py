@@ -17,11 +17,12 @@ from model.state.mesh_state import MeshState
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
+from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.comparison import comparison, period
-from serve_app.web.details import details, span
+from serve_app.web.details import MOST_LISTED, details, span
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import instant, series, timeline
@@ -87,7 +88,9 @@ class Viewing:
         moment = self._moment(mesh, state, at)
         shown = span(state.window, at)
         records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
-        return details(subject, state, moment, shown, records, mesh, links)
+        wanted = IncidentFilter(until=shown[0].observed_at, services=subject.ends, limit=MOST_LISTED)
+        archived = self._meshes.load_incidents(mesh, wanted)
+        return details(subject, state, moment, shown, records, archived, mesh, links)
 
     def comparison(self, mesh: str, first: tuple[datetime, datetime], second: tuple[datetime, datetime]) -> bytes:
         """Return JSON of the differences between two periods.

@@ -33,7 +33,12 @@ def browser() -> Iterator[Any]:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with a mesh whose service failed eight days ago, and fails now."""
     store = tmp_path_factory.mktemp("history")
-    settings = {"store.path": store, "limits.max_ahead_seconds": "inf", "scorer.device": "cpu"}
+    settings = {
+        "store.path": store,
+        "limits.max_ahead_seconds": "inf",
+        "scorer.device": "cpu",
+        "model.window_size": ALERTED + 1,  # so that only the archive has the older incident
+    }
     chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     with start_service("--port", "0", *chosen) as (_, url):
         push_all(url, "shop", SNAPSHOTS[:OVER])
@@ -65,6 +70,17 @@ def test_a_new_incident_shows_what_was_seen_before(one: Tab, ids: list[str]) -> 
     link = one.page.locator(".card .seen a").first
     link.wait_for(timeout=1000 * PATIENCE_SECONDS)
     assert one.text(".card .seen").startswith("Seen before: once, on ")
+    link.click()
+    one.page.wait_for_selector(".card.whole")
+    assert one.page.url.endswith(f"history={ids[0]}")
+
+
+def test_a_panel_leads_to_earlier_incidents(one: Tab, ids: list[str]) -> None:
+    one.open(f"/#mesh=shop&service={FAILING}")
+    link = one.page.locator(f"#panel [data-key='earlier {ids[0]}']")
+    link.wait_for(timeout=1000 * PATIENCE_SECONDS)
+    assert one.page.locator(f"#panel [data-key='earlier {ids[1]}']").count() == 0, "it is open, and in the charts"
+    assert "Earlier incidents" in one.text("#panel")
     link.click()
     one.page.wait_for_selector(".card.whole")
     assert one.page.url.endswith(f"history={ids[0]}")

@@ -71,9 +71,11 @@ def test_incidents_are_found_by_time_service_kind_and_severity(store: LocalStore
     assert found(store, since=at(4)) == ["incident-5", "incident-3"]  # the first was over, the second is open
     assert found(store, until=at(3)) == ["incident-1"]
     assert found(store, since=at(2), until=at(3)) == ["incident-1"]
-    assert found(store, service="shop/web") == ["incident-3", "incident-1"]
-    assert found(store, service="shop/cart") == ["incident-3", "incident-1"]  # a whole name
-    assert found(store, service="cart") == []
+    assert found(store, services=("shop/web",)) == ["incident-3", "incident-1"]
+    assert found(store, services=("shop/cart",)) == ["incident-3", "incident-1"]  # a whole name
+    assert found(store, services=("cart",)) == []
+    assert found(store, services=("shop/web", "shop/cart")) == ["incident-3", "incident-1"]
+    assert found(store, services=("shop/web", "shop/cart-2")) == []  # all of them
     assert found(store, suspects=("shop/cart-2", "shop/nobody")) == ["incident-5"]
     assert found(store, suspects=()) == []
     assert found(store, kind="gone") == found(store, severity=3) == ["incident-3"]

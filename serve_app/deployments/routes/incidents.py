@@ -48,7 +48,7 @@ async def incidents(
     wanted = IncidentFilter(
         since=since,
         until=until,
-        service=service,
+        services=() if service is None else (service,),
         kind=kind,
         severity=None if severity is None else list(Severity).index(severity),
         before=None if cursor is None else _read_cursor(cursor),

@@ -2,6 +2,7 @@
 import { chart, point } from "./chart.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
+import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
 import { capitalized, clock, count, day, figures, incidentTitle, kind, metricValue, plural } from "./words.js";
 
@@ -100,6 +101,7 @@ export function panelView(on) {
       details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
       details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
       list("Incidents", details.incidents, incidentRow, "No incident in the kept time."),
+      earlier(details.earlier_incidents),
       list("Changes", details.changes, changeRow, "No deploy or change in the kept time."),
       list("Kubernetes events", details.events, eventRow, ""),
     ].filter(Boolean);
@@ -173,7 +175,7 @@ export function panelView(on) {
 
   const incidentRow = (one) => [
     button(`${day(one.since)} ${one.severity}${one.open ? ", open" : ""}`, `incident ${one.id}`, () => on.visit(one)),
-    ` ${one.headline ? incidentTitle(one) : kind(one.kind)} (${ROLES[one.role]})`,
+    ` ${described(one)}`,
   ];
   const changeRow = (one) => [
     el("b", { class: "planned" }, "▲ "),
@@ -216,6 +218,23 @@ function linksTo(links) {
   );
   return anchors.length ? el("p", { class: "ends" }, ...anchors) : null;
 }
+
+/** Incidents from before the charts, as links to the archive. */
+function earlier(incidents) {
+  if (!incidents.length) return null;
+  const link = (text, history) => el("a", { href: address({ history }), "data-key": `earlier ${history}` }, text);
+  const row = (one) => el("li", {}, link(`${day(one.since)} ${one.severity}`, one.id), ` ${described(one)}`);
+  return el(
+    "section",
+    { class: "listed" },
+    el("h3", {}, "Earlier incidents"),
+    el("ul", {}, ...incidents.map(row)),
+    el("p", {}, link("All incidents", "now")),
+  );
+}
+
+/** What an incident was, and the role of the service in it. */
+const described = (one) => `${one.headline ? incidentTitle(one) : kind(one.kind)} (${ROLES[one.role]})`;
 
 const button = (text, key, action) => el("button", { type: "button", class: "plain", "data-key": key, click: action }, text);
 

@@ -1,5 +1,6 @@
 """What is known of one service or call: measured and expected values, callers and callees, and what happened to it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +19,7 @@ from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.events.operations import BenignChange
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
-from serve_app.web.details import MOST_NEIGHBOURS, MOST_SNAPSHOTS, span
+from serve_app.web.details import MOST_EARLIER, MOST_NEIGHBOURS, MOST_SNAPSHOTS, span
 from serve_app.web.documents import DetailsDocument
 from serve_app.web.history import instant
 from serve_app.web.metric_history import Subject
@@ -161,6 +162,30 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(watc
     assert after.incidents[0].headline == incident.headline, "not that it was recovering at its end"
     caller = during.callers[0].service
     assert incident.id in {one.id for one in read(watched_mesh, SLOW, caller, DURING).incidents}
+
+
+def test_earlier_incidents_come_from_the_archive(tmp_path: Any) -> None:
+    """A week later, when no kept verdict has them."""
+    later = [replace(one, observed_at=one.observed_at + timedelta(days=7)) for one in SNAPSHOTS[:12]]
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        kept.see(MESH, SNAPSHOTS[: FAULT_TO + 2])
+        (incident,) = (one for one in read(kept, SLOW).incidents if one.role == "first_suspect")
+        assert incident.id not in {one.id for one in read(kept, SLOW).earlier_incidents}, "each only once"
+        kept.see(MESH, [*SNAPSHOTS[FAULT_TO + 2 :], *later], window=12)
+        found = read(kept, SLOW)
+        inside = {*json.loads(kept.incidents.detail(MESH, incident.id))["affected"]}
+        caller = next(one.service for one in found.callers if one.service in inside)
+        affected, calls = read(kept, caller), read(kept, SLOW, caller)
+        calm = read(kept, DEPLOYED)
+    assert found.incidents == []
+    (earlier,) = (one for one in found.earlier_incidents if one.id == incident.id)
+    assert (earlier.since, earlier.role, earlier.kind) == (incident.since, "first_suspect", "slow")
+    assert earlier.headline
+    assert len(found.earlier_incidents) <= MOST_EARLIER
+    assert incident.id in {one.id for one in affected.earlier_incidents}
+    assert incident.id in {one.id for one in calls.earlier_incidents}
+    assert incident.id not in {one.id for one in calm.earlier_incidents}
 
 
 def test_a_change_is_listed_at_its_service_only(watched_mesh: Watched) -> None:
