@@ -158,7 +158,7 @@ def test_open_incidents_are_listed_as_they_are_now(watched_mesh: Watched, snapsh
     assert instant(document.scores.observed_at[-1]) == verdicts[-1]["observed_at"]
     for unlike in ({"kind": "gone"}, {"severity": 0}, {"services": ("shop/nobody",)}):
         assert (open_now(watched_mesh, **unlike).incidents, all_of(watched_mesh, **unlike).incidents) == ([], [])
-    for like in ({"kind": newest[0]["kind"]}, {"service": culprit()}):
+    for like in ({"kind": newest[0]["kind"]}, {"services": (culprit(),)}):
         assert len(open_now(watched_mesh, **like).incidents) == len(all_of(watched_mesh, **like).incidents) == 1
 
 
