@@ -107,6 +107,14 @@ class Queries:
         """
         return await self._view(self._viewing.series, mesh, service, source)
 
+    async def services(self, mesh: str, text: str, limit: int) -> bytes:
+        """The services of a mesh whose names contain a text, as JSON.
+
+        Raises:
+            UnknownMesh: there is none.
+        """
+        return await self._view(self._viewing.services, mesh, text, limit)
+
     async def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
         """What is known of a service, or of the calls from one caller to it, as JSON. ``links`` lead to other tools.
 

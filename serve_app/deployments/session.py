@@ -117,7 +117,7 @@ class MeshSession:
         self.comparison, self.report = self._queries.comparison, self._queries.report
         self.incidents, self.incident = self._queries.incidents, self._queries.incident
         self.incident_graph, self.incident_series = self._queries.incident_graph, self._queries.incident_series
-        self.details = self._queries.details
+        self.details, self.services = self._queries.details, self._queries.services
         self.feedback, self.mutes = self._queries.feedback, self._queries.mutes
         self.adaptation, self.model, self.meshes = self._queries.adaptation, self._queries.model, self._queries.meshes
 

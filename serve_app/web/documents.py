@@ -72,6 +72,7 @@ class MapCalls(Document):
     source: list[int] = Field(description="position among the nodes")
     destination: list[int]
     requests_per_second: list[float | None] = Field(description="null: a call of a missing service")
+    error_rate: list[float | None] = Field(description="share of the requests that fail; null: not observed")
     deviation: list[Deviation]
 
 
@@ -88,6 +89,13 @@ class MapDocument(Document):
     )
     nodes: MapNodes
     edges: MapCalls
+
+
+class ServicesDocument(Document):
+    """Services of a mesh whose names contain a text."""
+
+    services: list[ServiceKey] = Field(description="the same name first, then those that begin with the text")
+    total: int = Field(ge=0, description="number of services that match")
 
 
 class SeriesDocument(Document):

@@ -28,6 +28,7 @@ from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import instant, series, timeline
 from serve_app.web.metric_history import Subject
 from serve_app.web.moments import Moment
+from serve_app.web.search import find_services
 
 MOST_MESHES = 32  # with a cached layout
 MOST_MAPS = 8  # cached for each mesh
@@ -72,6 +73,14 @@ class Viewing:
             InvalidParameter: no kept snapshot has it.
         """
         return series(self._window(mesh), service, source)
+
+    def services(self, mesh: str, text: str, limit: int) -> bytes:
+        """Return JSON of at most ``limit`` services of the kept snapshots whose names contain a text.
+
+        Raises:
+            UnknownMesh: there is no such mesh.
+        """
+        return find_services(self._window(mesh), text, limit)
 
     def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
         """Return the JSON document of a service or call, up to the newest snapshot or to a given time. ``links``

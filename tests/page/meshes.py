@@ -1,14 +1,12 @@
 """A simulated mesh that goes through every state, and helpers that push its snapshots to a service."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import numpy as np
 
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import snapshot_document
+from serve_app.api.client import Client
 from serve_app.simulator.events.faults import Fault, FaultKind, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -52,13 +50,13 @@ def without_telemetry(snapshot: MeshSnapshot, services: int) -> MeshSnapshot:
 
 
 SNAPSHOTS = recording()
+PUSH_SECONDS = 5 * PATIENCE_SECONDS  # in which a busy service takes one snapshot
 
 
 def push_all(base: str, mesh: str, snapshots: Sequence[MeshSnapshot]) -> dict[str, Any]:
-    """Push snapshots, and return the last verdict."""
+    """Push snapshots, and return the last verdict. What a busy service refuses is sent again."""
     verdict: dict[str, Any] = {}
-    with httpx.Client(base_url=base, timeout=PATIENCE_SECONDS) as http:
+    with Client(base, timeout_seconds=PATIENCE_SECONDS, patience_seconds=PUSH_SECONDS) as client:
         for snapshot in snapshots:
-            content = json.dumps(snapshot_document(snapshot))
-            verdict = http.post(f"/v1/meshes/{mesh}/snapshots", content=content).raise_for_status().json()
+            verdict = client.push(mesh, snapshot).model_dump(mode="json")
     return verdict

@@ -1,15 +1,14 @@
 """The graph of a larger mesh: layers around an incident, folded namespaces, filters, names that do not overlap."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from serve_app.api.codec import snapshot_document
 from serve_app.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import Tab, chromium, describe_missing, tab
+from tests.page.meshes import push_all
 from tests.serve_app.running import record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
@@ -56,10 +55,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with the mesh."""
     state = ["--set", f"store.path={tmp_path_factory.mktemp('state')}", "--set", "limits.max_ahead_seconds=inf"]
     with start_service(*state, "--port", "0") as (_, url):
-        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
-            for snapshot in SNAPSHOTS:
-                body = json.dumps(snapshot_document(snapshot))
-                http.post("/v1/meshes/shop/snapshots", content=body).raise_for_status()
+        push_all(url, "shop", SNAPSHOTS)
         yield url
 
 
@@ -148,6 +144,67 @@ def test_names_of_services_leave_boxes_free(one: Tab) -> None:
     assert len(one.page.evaluate(LABELS, [wanted, STAGE, []])) == 2
     important = [{**wanted[0], "strong": True}, wanted[1]]
     assert len(one.page.evaluate(LABELS, [important, STAGE, [[80, 150, 320, 250]]])) == 2, "a strong name is drawn"
+
+
+def test_labels_of_calls_leave_names_and_services_free(one: Tab) -> None:
+    """500 services and 2,000 calls: names come first, then labels in the room that is left."""
+    places = [{"x": 15 + 36 * (i % 25), "y": 12 + 22 * (i // 25), "radius": 3} for i in range(500)]
+    names = [{**place, "text": f"s-{i}", "strong": i == 0} for i, place in enumerate(places)]
+    calls = [(places[i % 500], places[(i * 7 + 60) % 500], f"{i}/s") for i in range(2000)]
+    labels = [
+        {"x": (a["x"] + b["x"]) / 2, "y": (a["y"] + b["y"]) / 2, "ends": [a, b], "text": text, "strong": False}
+        for a, b, text in calls
+    ]
+    obstacles = [[p["x"] - 3, p["y"] - 3, p["x"] + 3, p["y"] + 3] for p in places]
+    named, texts = (one.page.evaluate(LABELS, [wanted, STAGE, obstacles]) for wanted in (names[:30], labels))
+    boxes = [[t["x"], t["y"] - 6, t["x"] + t["wide"], t["y"] + 6] for t in named]
+    both = one.page.evaluate(LABELS, [labels, STAGE, [*obstacles, *boxes]])
+    assert 5 < len(both) <= len(texts)
+    for label in both:
+        left, top, right, bottom = label["x"], label["y"] - 6, label["x"] + label["wide"], label["y"] + 6
+        for a, b, c, d in [*obstacles, *boxes]:
+            assert right <= a or left >= c or bottom <= b or top >= d, label["text"]
+
+
+def test_labels_of_calls_are_in_the_link(one: Tab) -> None:
+    record = """() => {
+        window.texts = [];
+        const { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            window.texts.push(text);
+            return fillText.call(this, text, ...rest);
+        };
+    }"""
+    one.page.add_init_script(f"({record})()")
+    one.page.reload()
+    one.until(lambda: one.page.evaluate("window.texts.length") > 0, "names are drawn")
+    rated = "window.texts.filter((one) => /^[0-9.,]+\\/s(, [0-9.]+% failed)?$/.test(one)).length"
+    assert one.page.evaluate(rated) == 0
+    one.page.check("#labels")
+    one.until(lambda: "labels=calls" in one.page.url and one.page.evaluate(rated) > 3, "calls have labels")
+    one.page.reload()
+    one.until(lambda: one.page.is_checked("#labels") and one.page.evaluate(rated) > 3, "the link brings them back")
+    one.page.uncheck("#labels")
+    one.until(lambda: "labels" not in one.page.url, "the link has none")
+
+
+def test_search_finds_and_unfolds_every_service(one: Tab) -> None:
+    one.page.goto(f"{one.base}/#mesh=shop&view=all")
+    one.until(lambda: "folded" in one.text("#graph-title"), "the graph")
+    drawn = httpx.get(f"{one.base}/v1/meshes/shop/map", timeout=PATIENCE_SECONDS).json()["nodes"]["name"]
+    hidden = next(name for name in SNAPSHOTS[-1].node_ids if name not in drawn)
+    namespace = hidden.split("/")[0]
+    one.page.fill("#find", hidden[2:-1])
+    suggested = "[...document.querySelectorAll('#services option')].map((one) => one.value)"
+    one.until(lambda: hidden in one.page.evaluate(suggested), "it is suggested by a part of its name")
+    one.page.fill("#find", hidden)
+    one.page.press("#find", "Enter")
+    one.until(lambda: one.text("#panel-title") == hidden, "its panel")
+    assert f"expand={namespace}" in one.page.url
+    one.until(lambda: f"{hidden} is selected" in label(one), "the graph has it")
+    one.page.fill("#find", f"{hidden}-none")
+    one.page.press("#find", "Enter")
+    one.until(lambda: f"There is no service named {hidden}-none here." in one.text("#answer"), "it says so")
 
 
 def test_the_incident_stays_in_view_while_namespaces_are_folded(one: Tab) -> None:

@@ -22,7 +22,14 @@ from serve_app.deployments.routes.views import source_document
 from serve_app.settings import Settings
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.web.assets import files
-from serve_app.web.documents import ComparisonDocument, DetailsDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.documents import (
+    ComparisonDocument,
+    DetailsDocument,
+    MapDocument,
+    SeriesDocument,
+    ServicesDocument,
+    TimelineDocument,
+)
 from tests.serve_app.running import Service, failing, problem, push, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
@@ -96,6 +103,18 @@ def test_the_map_is_the_graph_with_positions(service: Service, verdicts: list[di
     plain = service.http.get(f"{PATH}/map", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.json() == service.http.get(f"{PATH}/map").json()
+
+
+@pytest.mark.usefixtures("verdicts")
+def test_services_are_found_by_a_part_of_their_names(service: Service) -> None:
+    name = failing(SPEC)
+    found = ServicesDocument.model_validate_json(
+        service.http.get(f"{PATH}/services", params={"text": name[1:-1].upper()}).content
+    )
+    assert name in found.services
+    assert found.total == len(found.services) < len(SNAPSHOTS[-1].node_ids)
+    problem(service.http.get("/v1/meshes/nowhere/services"), 404, "unknown-mesh")
+    problem(service.http.get(f"{PATH}/services", params={"limit": 0}), 422, "invalid-parameter")
 
 
 @pytest.mark.parametrize("route", ["map", "graph", "verdict"])

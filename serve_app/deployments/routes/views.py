@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from model.verdict import Status
 from serve_app.alerts.links import Links
 from serve_app.api.codec import unpack_snapshot
-from serve_app.api.schemas.base import AskedService, Instant, Text
+from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
     GraphDocument,
@@ -34,10 +34,18 @@ from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.assets import File
-from serve_app.web.documents import ComparisonDocument, DetailsDocument, MapDocument, SeriesDocument, TimelineDocument
+from serve_app.web.documents import (
+    ComparisonDocument,
+    DetailsDocument,
+    MapDocument,
+    SeriesDocument,
+    ServicesDocument,
+    TimelineDocument,
+)
 from serve_app.web.metric_history import Subject
 
 MOST_VERDICTS = 1000  # of one answer
+MOST_FOUND = 1000  # services of one answer
 MOST_EXPANDED = 50  # namespaces of a map
 
 router = APIRouter()
@@ -112,6 +120,17 @@ async def mesh_map(
     names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
     zipped = await backend.ask(backend.session_of(mesh).map, mesh, at, names)
     return file_response(File(zipped, "application/json"), request, {})
+
+
+@router.get("/v1/meshes/{mesh}/services", response_model=ServicesDocument, responses=errors_of_mesh())
+async def services(
+    mesh: MeshName,
+    backend: UseBackend,
+    text: Annotated[Text, Query(max_length=LONGEST_SERVICE, description="part of the name, in any case")] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_FOUND, description="maximum number")] = 100,
+) -> Response:
+    """The services of the kept snapshots whose names contain a text."""
+    return json_response(await backend.ask(backend.session_of(mesh).services, mesh, text, limit))
 
 
 @router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh())

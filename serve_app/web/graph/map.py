@@ -21,6 +21,7 @@ MOST_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
 MOST_INVOLVED, MOST_NEIGHBOURS = 300, 100  # services of incidents, their callers and callees, drawn one by one
 UNUSUAL = 3.0  # anomaly score (log10), above which a service is unusual
 EVERYTHING = "/*"  # after a namespace: all its services
+RATE, ERROR = 0, 1  # metrics of a call
 T = TypeVar("T")
 
 
@@ -34,6 +35,7 @@ class MapContent:
         silent: bool ``[N]``, whether a service is in the snapshot without any metric of its own.
         edge_index: int64 ``[2, E]``; of services that disappeared, their last calls.
         rates: requests/s ``[E]``, NaN for calls of services that disappeared.
+        errors: share of the requests that fail ``[E]``; NaN: not observed.
         services, calls: anomaly scores (log10) ``[N]`` and ``[E]``; NaN: not scored.
     """
 
@@ -42,6 +44,7 @@ class MapContent:
     silent: BoolArray
     edge_index: IntArray
     rates: FloatArray
+    errors: FloatArray
     services: Array
     calls: Array
 
@@ -67,7 +70,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
     unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
     gone, silent = (np.bincount(node, one, len(names)) == counts for one in (content.gone, content.silent))
-    source, destination, rates, deviation = _edges(content, node, counts)
+    source, destination, rates, errors, deviation = _edges(content, node, counts)
     snapshot = moment.snapshot
     return msgspec.json.encode(
         {
@@ -92,6 +95,7 @@ def map_document(moment: Moment, layout: Layout, before: Sequence[MeshSnapshot],
                 "source": source.tolist(),
                 "destination": destination.tolist(),
                 "requests_per_second": _round(rates, 2),
+                "error_rate": _round(errors, 4),
                 "deviation": _round(deviation, 2),
             },
         }
@@ -127,7 +131,8 @@ def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
         np.arange(len(names)) >= snapshot.num_nodes,
         np.concatenate([~snapshot.node_observed.any(axis=1), np.zeros(len(gone), np.bool_)]),
         np.concatenate([snapshot.edge_index, np.array(lost, np.int64).reshape(-1, 2).T], axis=1),
-        np.concatenate([snapshot.edge_features[:, 0], unknown]),
+        np.concatenate([snapshot.edge_features[:, RATE], unknown]),
+        np.concatenate([np.where(snapshot.edge_observed[:, ERROR], snapshot.edge_features[:, ERROR], np.nan), unknown]),
         np.concatenate([moment.deviations.services, np.full(len(gone), np.nan, np.float32)]),
         np.concatenate([moment.deviations.calls, unknown]),
     )
@@ -202,16 +207,26 @@ def _nodes(names: Sequence[str], folded: Collection[str]) -> tuple[IntArray, lis
     return node, list(position)
 
 
-def _edges(content: MapContent, node: IntArray, services: IntArray) -> tuple[IntArray, IntArray, FloatArray, Array]:
+def _edges(
+    content: MapContent, node: IntArray, services: IntArray
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray, Array]:
     """Return the calls between nodes that stand for so many ``services``, and of one service to itself: their ends
-    ``[E']``, the sum of requests/s, and the highest anomaly score."""
+    ``[E']``, the sum of requests/s, the share of the requests that fail, and the highest anomaly score."""
     ends, count = node[content.edge_index], len(services)
     apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)
     pairs, edge = np.unique(ends[0][apart] * count + ends[1][apart], return_inverse=True)
     rate = content.rates[apart]
     known = np.bincount(edge, ~np.isnan(rate), len(pairs)) > 0
     rates = np.where(known, np.bincount(edge, np.nan_to_num(rate), len(pairs)), np.nan).astype(np.float32)
-    return pairs // count, pairs % count, rates, _most(content.calls[apart], edge, len(pairs))
+    errors = _mean(content.errors[apart], rate, edge, len(pairs))
+    return pairs // count, pairs % count, rates, errors, _most(content.calls[apart], edge, len(pairs))
+
+
+def _mean(shares: FloatArray, weights: FloatArray, group: IntArray, groups: int) -> FloatArray:
+    """Return the weighted mean of the known shares of each group; NaN without any weight."""
+    known = ~np.isnan(shares) & (weights > 0)
+    total, part = (np.bincount(group[known], one, groups) for one in (weights[known], (weights * shares)[known]))
+    return np.divide(part, total, out=np.full(groups, np.nan), where=total > 0).astype(np.float32)
 
 
 def _most(values: Array, group: IntArray, groups: int) -> Array:

@@ -124,15 +124,21 @@ export function outlines(pen, places, colours) {
   pen.stroke();
 }
 
-export function hover(pen, node, settings, colours) {
+/** The box of the name of a selected service: left, top, right, bottom. */
+export function hoverBox(pen, { x, y, radius, name }) {
+  pen.font = "bold 13px system-ui, sans-serif";
+  const left = x + radius + 3;
+  return [left, y - 11, left + pen.measureText(name).width + 12, y + 11];
+}
+
+export function hover(pen, node, colours) {
   const name = node.key ?? node.label;
-  pen.font = `bold ${settings.labelSize + 1}px ${settings.labelFont}`;
-  const wide = pen.measureText(name).width;
+  const [left, top, right, bottom] = hoverBox(pen, { ...node, radius: node.size, name });
   pen.fillStyle = colours.paper;
   pen.strokeStyle = colours.accent;
   pen.lineWidth = 1.5;
   pen.beginPath();
-  pen.roundRect(node.x + node.size + 3, node.y - 11, wide + 12, 22, 5);
+  pen.roundRect(left, top, right - left, bottom - top, 5);
   pen.fill();
   pen.stroke();
   pen.fillStyle = colours.label;

@@ -1,12 +1,12 @@
 // The mesh as a graph: sigma draws services and calls, a canvas above it the annotations. Around an incident or a selected
 // service, the graph has layers (layers.js); the whole mesh has the positions of the service, stretched to the stage.
 /* global Sigma, graphology */
-import { circles, hop, hover, namespaces, outlines, ring } from "./annotations.js";
+import { circles, hop, hover, hoverBox, namespaces, outlines, ring } from "./annotations.js";
 import { by, colour } from "./dom.js";
 import { box, drawLabels, halo } from "./labels.js";
 import { layers } from "./layers.js";
 import { nearestCall } from "./picking.js";
-import { EVERYTHING, namespace, plural, short } from "./words.js";
+import { EVERYTHING, callLabel, namespace, plural, short } from "./words.js";
 import { spread } from "./spread.js";
 
 const QUIET = 3,
@@ -16,7 +16,11 @@ const MANY = 2000; // calls, above which they are not drawn while the picture mo
 const MARGIN = 14, // pixels around the graph
   NAME_ROOM = 60; // pixels beside the whole mesh, for names
 const CLOSEST = 90, // most pixels between nearest neighbours
-  OBSTACLES = 200; // services that names do not cover
+  OBSTACLES = 200, // services that names do not cover
+  MORE_OBSTACLES = 600, // that labels of calls do not cover
+  BADGE = 10, // radius in pixels of the number of a step, with room around it
+  REST_WIDTH = 90, // pixels of "and 12 more"
+  ROOM = 48; // least pixels between the ends of a call with a label
 const STRETCH = 3; // most that the positions are stretched in one direction, to use the whole stage
 
 const REACH_PIXELS = 7; // from a call, within which a click selects it
@@ -29,6 +33,7 @@ export function graphView(on) {
     places = [], // of each service, in pixels of the stage before it is moved; null: not drawn
     rest = [], // how many services of a column have no room
     order = [], // services that are drawn, the most important first
+    callOrder = [], // calls with labels, the most important first
     colours = null,
     isOverNode = false,
     shape = "";
@@ -50,15 +55,13 @@ export function graphView(on) {
       renderEdgeLabels: false,
       zIndex: true,
       renderLabels: false, // labels.js draws them
-      labelFont: "system-ui, sans-serif",
-      labelSize: 12,
       defaultEdgeType: "line",
       nodeProgramClasses: { point: Sigma.rendering.NodePointProgram },
       minCameraRatio: 0.01,
       maxCameraRatio: 2,
       stagePadding: 0, // the positions leave room
       zoomToSizeRatioFunction: (ratio) => ratio ** 0.3, // services grow more slowly than the space between them
-      defaultDrawNodeHover: (pen, node, settings) => hover(pen, node, settings, colours),
+      defaultDrawNodeHover: (pen, node) => hover(pen, node, colours),
       nodeReducer,
       edgeReducer,
     });
@@ -125,8 +128,8 @@ export function graphView(on) {
     shape = "";
   }
 
-  /** @param {any} next `{mesh, map, incident, service, source, near, space, unusual}`: what to show. space: only this namespace.
-   * unusual: only unusual services. */
+  /** @param {any} next `{mesh, map, incident, service, source, near, space, unusual, labels}`: what to show. space: only this
+   * namespace. unusual: only unusual services. labels: on calls. */
   function draw(next) {
     colours = palette();
     if (renderer === null) {
@@ -183,6 +186,16 @@ export function graphView(on) {
       1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) * (nodes.services[i] > 1 ? 0.5 : 1) +
       nodes.services[i];
     order = places.flatMap((one, i) => (one ? [i] : [])).sort((a, b) => weigh(b) - weigh(a));
+    callOrder = drawn.labels ? orderCalls() : [];
+  }
+
+  /** The calls that are drawn: those of the spread first, then unusual ones, then busy ones. */
+  function orderCalls() {
+    const { source, destination, deviation, requests_per_second: rate } = drawn.map.edges,
+      unusual = (i) => Number(deviation[i] > QUIET),
+      isDrawn = (i) => places[source[i]] && places[destination[i]] && source[i] !== destination[i];
+    const weigh = (i) => 2e9 * Number(drawn.onPath.has(i)) + 1e9 * unusual(i) + Math.min(1e8, rate[i] ?? 0);
+    return [...source.keys()].filter(isDrawn).sort((a, b) => weigh(b) - weigh(a));
   }
 
   /** Whether the filters let a service of the whole mesh through. */
@@ -234,9 +247,6 @@ export function graphView(on) {
     });
     renderer.setSetting("hideEdgesOnMove", graph.size > MANY);
     renderer.setSetting("defaultEdgeType", graph.size > MANY ? "line" : "arrow");
-    by("services").replaceChildren(
-      ...nodes.name.slice(0, 5000).map((name) => Object.assign(document.createElement("option"), { value: name })),
-    );
   }
 
   /** The stage, in the units of the places. */
@@ -310,7 +320,9 @@ export function graphView(on) {
     const first = drawn.index.get(drawn.incident?.suspects[0]?.service);
     if (first !== undefined && places[first]) ring(pen, at(first), 3, [], colours);
     order.forEach((i) => nodes.gone[i] && ring(pen, at(i), 2, [4, 3], colours));
-    drawLabels(pen, names(), { width, height }, [...named, ...order.slice(0, OBSTACLES).map((i) => box(at(i)))], colours);
+    const kept = [...named, ...order.slice(0, OBSTACLES).map((i) => box(at(i)))],
+      taken = drawLabels(pen, names(), { width, height }, kept, colours);
+    if (callOrder.length) drawLabels(pen, callLabels(), { width, height }, [...taken, ...callObstacles(pen)], colours);
     pen.font = "12px system-ui, sans-serif";
     for (const one of rest) {
       const { x, y } = renderer.graphToViewport({ x: one.x, y: -one.y });
@@ -327,10 +339,41 @@ export function graphView(on) {
     }
   }
 
+  /** The labels of calls in view, the most important first. Short calls have no room. */
+  function* callLabels() {
+    const { source, destination, requests_per_second: rate, error_rate: errors } = drawn.map.edges;
+    for (const i of callOrder) {
+      const text = callLabel(rate[i], errors[i]),
+        ends = [middle(source[i]), middle(destination[i])],
+        [a, b] = ends;
+      if (text && Math.hypot(a.x - b.x, a.y - b.y) >= ROOM) yield { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, ends, text, strong: false };
+    }
+  }
+
+  /** What labels of calls do not cover, besides names: services, steps of the spread, the name of the selection. */
+  function callObstacles(pen) {
+    const { source, destination } = drawn.map.edges,
+      boxes = order.slice(OBSTACLES, MORE_OBSTACLES).map((i) => box(at(i)));
+    for (const { edge } of drawn.path) {
+      if (!places[source[edge]] || !places[destination[edge]]) continue;
+      const [a, b] = [middle(source[edge]), middle(destination[edge])];
+      boxes.push(box({ x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, radius: BADGE }));
+    }
+    const selected = drawn.index.get(drawn.service);
+    if (selected !== undefined && places[selected]) boxes.push(hoverBox(pen, { ...at(selected), name: drawn.service }));
+    return [...boxes, ...rest.map(restBox)];
+  }
+
+  function restBox({ x, y }) {
+    const one = renderer.graphToViewport({ x, y: -y });
+    return [one.x - 10, one.y - 12, one.x + REST_WIDTH, one.y + 4];
+  }
+
+  const middle = (i) => renderer.graphToViewport({ x: places[i].x, y: -places[i].y });
+
   /** The position and radius of a service in pixels. */
   function at(i) {
-    const middle = renderer.graphToViewport({ x: places[i].x, y: -places[i].y });
-    return { ...middle, radius: renderer.scaleSize(renderer.getNodeDisplayData(drawn.map.nodes.name[i]).size) };
+    return { ...middle(i), radius: renderer.scaleSize(renderer.getNodeDisplayData(drawn.map.nodes.name[i]).size) };
   }
 
   function describe() {

@@ -11,13 +11,14 @@ import { go, read } from "./link.js";
 import { mutesView } from "./mutes.js";
 import { overviewView } from "./overview.js";
 import { panelView } from "./panel.js";
+import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
 import { stateOf } from "./state.js";
 import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { EVERYTHING, namespace } from "./words.js";
+import { namespace } from "./words.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
 const RETRY_MS = 2000; // before a failed request is repeated
@@ -53,6 +54,13 @@ function select(service, source = null) {
   go({ service, source }, { quietly: true });
 }
 
+/** Select a service of the mesh that may be folded, or calls to it, and draw them. */
+function reveal(service, source = null) {
+  const ends = source ? [source, service] : [service];
+  panel.enter({ mesh: known.mesh, service, source });
+  go({ service, source, ...unfold(read(), ends, known.map?.collapsed ?? []) });
+}
+
 const graph = graphView({
   select,
   expand: (name) => go({ expand: withExpanded(name) }),
@@ -82,6 +90,7 @@ const panel = panelView({
 });
 const detector = detectorView();
 const overview = overviewView();
+searchView({ mesh: () => known.mesh, select: reveal, answer });
 const session = sessionView({ begin, end: askForToken });
 
 /** The namespaces that are drawn service by service, with one more. */
@@ -368,6 +377,7 @@ function draw() {
       near: near && !view.space && !view.only,
       space: view.space,
       unusual: Boolean(view.only),
+      labels: Boolean(view.labels),
     });
   }
   panel.draw({
@@ -408,14 +418,15 @@ function drawOverview() {
   return isAsked;
 }
 
-/** The filters of the graph: the namespaces of the mesh, and whether only unusual services are drawn. */
+/** The filters of the graph: the namespaces of the mesh, whether only unusual services are drawn, and whether calls have labels. */
 function drawFilters({ nodes }, view) {
-  const { space = "", only } = view;
+  const { space = "", only, labels } = view;
   const spaces = [...new Set(nodes.name.map(namespace))].sort(),
     all = space && !spaces.includes(space) ? [...spaces, space] : spaces;
   show(by("space"), el("option", { value: "" }, "All"), ...all.map((one) => el("option", { value: one }, one)));
   by("space").value = space;
   by("only").checked = Boolean(only);
+  by("labels").checked = Boolean(labels);
 }
 
 /** Draw the history instead of the mesh if the link asks for it. */
@@ -493,28 +504,14 @@ function step(count) {
 }
 
 /** Say why a control did nothing. */
-const answer = (text) => {
+function answer(text) {
   by("answer").textContent = text;
-};
+}
 
 function selectSuspect(rank) {
   const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
   if (suspects[rank - 1]) select(suspects[rank - 1].service);
   else answer(`There is no ${RANKS[rank - 1]} suspect.`);
-}
-
-/** Select the service in the search field. */
-function find() {
-  const name = by("find").value.trim(),
-    names = known.map?.nodes.name ?? [];
-  answer("");
-  if (!name) return;
-  const [source, service] = name.split(/\s*(?:→|->)\s*/);
-  if (names.includes(name)) select(name);
-  else if (service && names.includes(source) && names.includes(service)) select(service, source);
-  else if (names.includes(namespace(name) + EVERYTHING))
-    go({ service: name, expand: withExpanded(namespace(name)) });
-  else answer(`There is no service named ${name} here.`);
 }
 
 const KEYS = {
@@ -593,6 +590,7 @@ by("space").addEventListener("change", () => {
 by("only").addEventListener("change", () =>
   go({ only: by("only").checked ? "unusual" : null, view: by("only").checked ? "all" : read().view }),
 );
+by("labels").addEventListener("change", () => go({ labels: by("labels").checked ? "calls" : null }));
 by("compare").addEventListener("click", compare);
 by("open-history").addEventListener("click", toggleHistory);
 by("help").addEventListener("click", () => by("keys").showModal());
@@ -601,7 +599,6 @@ by("theme").addEventListener("click", () => {
   localStorage.setItem("theme", dark ? "dark" : "light");
   theme(dark);
 });
-by("find").addEventListener("change", find);
 
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);

@@ -11,6 +11,8 @@ const METRICS = {
   active_connections: ["connections", (x) => figures(x)],
 };
 
+const LEAST_ERRORS = 0.0005; // share that a label shows
+
 export const metricName = (metric) => METRICS[metric]?.[0] ?? metric.replaceAll("_", " ");
 export const metricValue = (metric, x) =>
   x === null || x === undefined ? "not observed" : (METRICS[metric]?.[1] ?? figures)(x);
@@ -37,6 +39,13 @@ function percent(x) {
 
 export function seconds(x) {
   return x >= 1 ? `${figures(x)} s` : `${figures(1000 * x)} ms`;
+}
+
+/** "34/s", or "34/s, 2.1% failed": the label of a call. Empty: nothing was observed. */
+export function callLabel(rate, errors) {
+  if (rate === null) return "";
+  const text = metricValue("requests_per_second", rate);
+  return errors >= LEAST_ERRORS ? `${text}, ${percent(errors)} failed` : text;
 }
 
 /** 03:12 or 03:12:15, from a time of the service; a text that is no time stays unchanged. */

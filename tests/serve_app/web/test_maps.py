@@ -1,5 +1,6 @@
 """The map of a mesh: its nodes and calls, and the folded namespaces of a large mesh."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -173,6 +174,22 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
         assert rate == pytest.approx(float(mesh.edge_features[between, 0].sum()), abs=0.01)
         assert deviation == round(float(np.nanmax(moment.deviations.calls[between])), 2)
     assert len(drawn.edges.source) == 6, "all ordered pairs of three namespaces, without the calls inside one"
+
+
+def test_the_error_rate_of_folded_calls_is_that_of_their_requests() -> None:
+    mesh = large()
+    features, observed = mesh.edge_features.copy(), mesh.edge_observed.copy()
+    features[:, 1] = np.random.default_rng(1).random(mesh.num_edges)
+    observed[:, 1] = np.arange(mesh.num_edges) % 3 > 0  # of a third, errors are not observed
+    rates, errors = features[:, 0], features[:, 1]
+    drawn, _ = draw_map(replace(mesh, edge_features=features, edge_observed=observed), verdict())
+    spaces = np.array([namespace_of(name) for name in mesh.node_ids])[mesh.edge_index]
+    for s, d, share in zip(drawn.edges.source, drawn.edges.destination, drawn.edges.error_rate, strict=True):
+        source, destination = (drawn.nodes.name[i].removesuffix("/*") for i in (s, d))
+        known = (spaces[0] == source) & (spaces[1] == destination) & observed[:, 1]
+        assert share == pytest.approx(np.average(errors[known], weights=rates[known]), abs=1e-4)
+    unknown, _ = draw_map(SMALL, verdict())
+    assert set(unknown.edges.error_rate) == {None}
 
 
 def test_a_namespace_is_unfolded_on_request() -> None:

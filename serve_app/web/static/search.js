@@ -1,0 +1,64 @@
+// The search field: it suggests services of the whole mesh, and selects the service or the calls in it.
+import { by, el } from "./dom.js";
+import * as feed from "./feed.js";
+import { namespace } from "./words.js";
+
+const PAUSE_MS = 150; // after a key, before services are suggested
+const SUGGESTED = 20; // services
+
+/** @param {{mesh: () => string | null, select: (service: string, source?: string | null) => void, answer: (text: string) => void}} on
+ * select: called with a service of the mesh, which may be folded. answer: says why nothing was selected. */
+export function searchView(on) {
+  const field = by("find");
+  let timer;
+
+  /** The names of a search: `[service]`, or `[caller, service]`. */
+  const parts = () => field.value.trim().split(/\s*(?:→|->)\s*/);
+
+  async function suggest() {
+    const mesh = on.mesh();
+    if (!mesh) return;
+    const text = field.value,
+      names = parts(),
+      before = names.length > 1 ? `${names[0]} → ` : "",
+      found = await feed.services(mesh, names.at(-1), SUGGESTED).catch(() => null);
+    if (!found || mesh !== on.mesh() || text !== field.value) return;
+    by("services").replaceChildren(...found.services.map((name) => el("option", { value: before + name })));
+  }
+
+  async function find() {
+    clearTimeout(timer);
+    on.answer("");
+    const mesh = on.mesh(),
+      names = parts();
+    if (!names[0]) return;
+    let missing;
+    try {
+      const found = await Promise.all(names.map((name) => feed.services(mesh, name, 1)));
+      missing = names.find((name, i) => found[i].services[0] !== name);
+    } catch (error) {
+      on.answer(error.message);
+      return;
+    }
+    if (mesh !== on.mesh()) return;
+    if (missing !== undefined || names.length > 2) on.answer(`There is no service named ${missing ?? field.value} here.`);
+    else on.select(names.at(-1), names.length > 1 ? names[0] : null);
+  }
+
+  field.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(suggest, PAUSE_MS);
+  });
+  field.addEventListener("focus", suggest);
+  field.addEventListener("change", find);
+}
+
+/** What the view has to change so that the graph draws these services one by one. @param {any} view of the link. */
+export function unfold(view, services, collapsed) {
+  const folded = services.map(namespace).filter((one) => collapsed.includes(one)),
+    open = view.expand?.split(",") ?? [];
+  return {
+    expand: [...new Set([...open, ...folded])].join(",") || null,
+    space: services.every((one) => namespace(one) === view.space) ? view.space : null,
+  };
+}
