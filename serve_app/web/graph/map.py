@@ -226,7 +226,9 @@ def _mean(shares: FloatArray, weights: FloatArray, group: IntArray, groups: int)
     """Return the weighted mean of the known shares of each group; NaN without any weight."""
     known = ~np.isnan(shares) & (weights > 0)
     total, part = (np.bincount(group[known], one, groups) for one in (weights[known], (weights * shares)[known]))
-    return np.divide(part, total, out=np.full(groups, np.nan), where=total > 0).astype(np.float32)
+    mean = np.full(groups, np.nan, np.float32)
+    mean[total > 0] = part[total > 0] / total[total > 0]
+    return mean
 
 
 def _most(values: Array, group: IntArray, groups: int) -> Array:
