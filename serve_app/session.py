@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,9 +16,12 @@ from model.checkpoint import Checkpoint
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
+from serve_app.actions.feedback import add_feedback, encode_feedback, record_feedback, withdraw_feedback
 from serve_app.api.codec import encode_verdict
+from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.errors import CorruptState, StoreConflict
+from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
 from serve_app.pipeline import PREPARE, STORE, Advanced, Options, StageRunner, deviations_of, run_stages
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
@@ -105,6 +109,65 @@ class MeshSteps:
             known, result = await asyncio.to_thread(self._meshes.change_state, mesh, change)
             self._meshes.cache(mesh, known)
             return result
+
+        return await self._step(mesh, step)
+
+    async def add_feedback(
+        self, mesh: str, document: FeedbackDocument | MissedDocument, most: int, by: str
+    ) -> KeptFeedbackDocument:
+        """Store feedback: with the state; on an incident that the state has forgotten, with it in the archive.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none.
+            InvalidDocument: it names a service that the mesh does not have.
+            TooMuchFeedback: the mesh has ``most``.
+        """
+        try:
+            return encode_feedback(await self.change(mesh, lambda state: add_feedback(state, document, most, by)))
+        except UnknownIncident:
+            if isinstance(document, MissedDocument):
+                raise
+            record = partial(record_feedback, document=document, by=by)
+            changed = await self._change_incident(mesh, document.incident, record)
+            if changed is None or changed.feedback is None:
+                raise
+            return changed.feedback
+
+    async def withdraw_feedback(self, mesh: str, incident: str) -> None:
+        """Withdraw the feedback on an incident, from the state or from the archive.
+
+        Raises:
+            UnknownMesh, UnknownIncident: there is none, or it has no feedback.
+        """
+        try:
+            await self.change(mesh, lambda state: withdraw_feedback(state, incident))
+        except UnknownIncident as error:
+            unknown = error
+
+            def change(
+                state: MeshState, before: ArchivedIncidentDocument
+            ) -> tuple[MeshState, ArchivedIncidentDocument]:
+                if before.feedback is None:
+                    raise unknown from None
+                return state, before.model_copy(update={"feedback": None})
+
+            if await self._change_incident(mesh, incident, change) is None:
+                raise
+
+    async def _change_incident(
+        self,
+        mesh: str,
+        incident: str,
+        change: Callable[[MeshState, ArchivedIncidentDocument], tuple[MeshState, ArchivedIncidentDocument]],
+    ) -> ArchivedIncidentDocument | None:
+        """Change an ended incident of the archive; None: there is none."""
+
+        async def step() -> ArchivedIncidentDocument | None:
+            found = await asyncio.to_thread(self._meshes.change_incident, mesh, incident, change)
+            if found is None:
+                return None
+            self._meshes.cache(mesh, found[0])
+            return found[1]
 
         return await self._step(mesh, step)
 

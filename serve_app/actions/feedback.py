@@ -6,12 +6,19 @@ Feedback takes effect with the next snapshot. Earlier verdicts do not change.
 from dataclasses import replace
 from datetime import datetime
 
-from model.incidents.feedback import SYMPTOMS, Feedback, Moves, PastIncident, feedback_on_missed, feedback_on_past
+from model.incidents.feedback import SYMPTOMS, Feedback, Moves, feedback_on_missed, feedback_on_past
 from model.incidents.tracking import REMEMBERED, IncidentMemory, incident_id
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import structs
 from serve_app.api.codec.validation import error_at, validate_document
-from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
+from serve_app.api.schemas.actions import (
+    FeedbackDocument,
+    FeedbackEffect,
+    KeptFeedbackDocument,
+    MissedDocument,
+    PageLevels,
+)
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.errors import InvalidDocument, TooMuchFeedback, UnknownIncident
 
 SHOWN = 80  # characters of a value in an error
@@ -35,7 +42,7 @@ def add_feedback(
     """
     about = _of_missed(state, document) if isinstance(document, MissedDocument) else _of_past(state, document)
     feedback = replace(about, given_by=by)
-    _require_services(state, feedback, document)
+    _require_known({*state.node_ids, *(() if feedback.missed else feedback.services)}, document)
     before = _find_feedback(state.memory, feedback.incident)
     if before is not None and replace(feedback, given_at=before.given_at, given_by=before.given_by) == before:
         return state, before
@@ -45,6 +52,46 @@ def add_feedback(
             "limits.max_feedback"
         )
     return replace(state, memory=state.memory.add_feedback(feedback)), feedback
+
+
+def record_feedback(
+    state: MeshState, incident: ArchivedIncidentDocument, document: FeedbackDocument, by: str = ""
+) -> tuple[MeshState, ArchivedIncidentDocument]:
+    """Record feedback with an ended incident of the archive, which the state has forgotten.
+
+    It replaces earlier feedback of the state on it, and has no effect of its own.
+
+    Raises:
+        InvalidDocument: it names an unknown service.
+    """
+    assert incident.until is not None  # it has ended
+    services = sorted({*incident.affected, *(suspect.service for suspect in incident.suspects)})
+    _require_known({*state.node_ids, *services}, document)
+    recorded = KeptFeedbackDocument(
+        incident=incident.id,
+        was_incident=document.was_incident,
+        missed=False,
+        services=services,
+        since=incident.since,
+        until=incident.until,
+        given_at=_now(state),
+        culprit=document.culprit,
+        note=document.note,
+        given_by=by,
+        page_levels={},
+        effect=FeedbackEffect.RECORDED,
+    )
+    before = incident.feedback
+    if before is not None and _same_text(recorded, before):
+        recorded = before
+    if _find_feedback(state.memory, incident.id) is not None:
+        state = replace(state, memory=state.memory.remove_feedback(incident.id))
+    return state, incident.model_copy(update={"feedback": recorded})
+
+
+def _same_text(one: KeptFeedbackDocument, other: KeptFeedbackDocument) -> bool:
+    """Whether both say the same, whoever gave it and when."""
+    return one.model_copy(update={"given_at": other.given_at, "given_by": other.given_by}) == other
 
 
 def withdraw_feedback(state: MeshState, incident: str) -> tuple[MeshState, Feedback]:
@@ -67,23 +114,23 @@ def _find_feedback(memory: IncidentMemory, incident: str) -> Feedback | None:
 
 
 def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
+    before = _find_feedback(state.memory, document.incident)
+    past = next((one for one in state.memory.past if one.id == document.incident), None)
+    if past is None and before is not None and not before.missed and before.was_incident == document.was_incident:
+        return replace(before, given_at=_now(state), culprit=document.culprit or "", note=document.note)
+    if past is None:
+        raise UnknownIncident(
+            f"incident: expected an open one, one of the last {REMEMBERED} or an ended one of the archive, came "
+            f"{document.incident[:SHOWN]!r}; take the id from a verdict; if it is in none, send its services and time "
+            "instead",
+            pointer="/incident",
+        )
     return feedback_on_past(
-        _past(state.memory, document.incident),
+        past,
         was_incident=document.was_incident,
         given_at=_now(state),
         culprit=document.culprit or "",
         note=document.note,
-    )
-
-
-def _past(memory: IncidentMemory, incident: str) -> PastIncident:
-    for one in memory.past:
-        if one.id == incident:
-            return one
-    raise UnknownIncident(
-        f"incident: expected an open one or one of the last {REMEMBERED}, came {incident[:SHOWN]!r}; take the id "
-        "from a verdict; if it is in none, send its services and time instead",
-        pointer="/incident",
     )
 
 
@@ -108,15 +155,14 @@ def _of_missed(state: MeshState, document: MissedDocument) -> Feedback:
     )
 
 
-def _require_services(state: MeshState, feedback: Feedback, document: FeedbackDocument | MissedDocument) -> None:
-    known = {*state.node_ids} if feedback.missed else {*state.node_ids, *feedback.services}
+def _require_known(known: set[str], document: FeedbackDocument | MissedDocument) -> None:
     named = [("/culprit", document.culprit)] if document.culprit else []
     if isinstance(document, MissedDocument):
         named += [(f"/services/{i}", service) for i, service in enumerate(document.services)]
     errors = [
         {
             "pointer": pointer,
-            "detail": f"{pointer}: {service[:SHOWN]!r} is not among the services of the mesh ({len(state.node_ids)}); "
+            "detail": f"{pointer}: {service[:SHOWN]!r} is not among the services of the mesh ({len(known)}); "
             "correct the name",
         }
         for pointer, service in named

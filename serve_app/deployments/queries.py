@@ -221,7 +221,7 @@ class Queries:
         text = before.text if before else ""
         if form is ReportFormat.HTML:
             return report(mesh, moments, chosen, seen_before=text, links=links)
-        given = [encode_feedback(one) for one in self._meshes.load_state(mesh).memory.feedback]
+        given = [one] if (one := self._incidents.feedback(mesh, chosen)) else []
         return markdown_report(mesh, moments, chosen, seen_before=text, feedback=given, links=links)
 
     async def _view(self, look: Callable[..., T], *args: object) -> T:

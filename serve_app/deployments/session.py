@@ -23,7 +23,6 @@ from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.actions.adapter import encode_adaptation, roll_back
-from serve_app.actions.feedback import add_feedback, encode_feedback, withdraw_feedback
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import (
@@ -220,7 +219,9 @@ class MeshSession:
         self._resolve_alerts(mesh)
 
     async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument, by: str = "") -> bytes:
-        """Store feedback of a user on an incident, which applies from the next snapshot on. Returns it as JSON.
+        """Store feedback of a user on an incident. Returns it as JSON.
+
+        It applies from the next snapshot on, unless only the archive has the incident.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
@@ -228,8 +229,8 @@ class MeshSession:
             TooMuchFeedback: the mesh has the maximum.
         """
         most = self._settings.limits.max_feedback
-        kept = await self._change(mesh, lambda state: add_feedback(state, document, most, by))
-        return encode_feedback(kept).model_dump_json().encode()
+        kept = await self._with_room(self._steps.add_feedback(mesh, document, most, by))
+        return kept.model_dump_json().encode()
 
     async def withdraw_feedback(self, mesh: str, incident: str) -> None:
         """Withdraw the feedback on an incident from the next snapshot on.
@@ -237,7 +238,7 @@ class MeshSession:
         Raises:
             UnknownMesh, UnknownIncident: there is none, or it has no feedback.
         """
-        await self._change(mesh, lambda state: withdraw_feedback(state, incident))
+        await self._with_room(self._steps.withdraw_feedback(mesh, incident))
 
     async def add_mute(self, mesh: str, document: MuteDocument, by: str = "") -> bytes:
         """Store a mute of a user, which applies from the next snapshot of its time on. Returns it as JSON.
@@ -307,8 +308,12 @@ class MeshSession:
         return stored
 
     async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
+        return await self._with_room(self._steps.change(mesh, change))
+
+    async def _with_room(self, step: Awaitable[T]) -> T:
+        """The result of a step that writes, for which the store may have deleted other meshes."""
         try:
-            return await self._steps.change(mesh, change)
+            return await step
         finally:
             self._forget_evicted()
 

@@ -190,8 +190,9 @@ class StateStore(Protocol):
             StoreConflict: the stored sequence is not ``new.sequence - 1`` (0 = none), or the stored revision differs.
         """
 
-    def replace(self, mesh: str, state: bytes, *, revision: int) -> int:
-        """Replace the state without counting a snapshot (a baseline); ``revision`` is 0 for a new mesh.
+    def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
+        """Replace the state without counting a snapshot (a baseline), and write incidents to the archive, in one
+        transaction; ``revision`` is 0 for a new mesh.
 
         Returns:
             The new revision.

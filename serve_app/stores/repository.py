@@ -10,11 +10,12 @@ from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import SameTimeOtherContent, StaleSnapshot, UnknownIncident, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.pipeline import Mesh
-from serve_app.stores.archive import archive, due, match
+from serve_app.stores.archive import archive, due, match, pack_document, unpack_document
 from serve_app.stores.base import ArchivedIncident, IncidentFilter, NewSnapshot, StateStore, StoredMesh
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.record import Record, StoredSnapshot, gauges
@@ -183,6 +184,34 @@ class MeshRepository:
         if state is not entry.mesh.state:
             entry = self.replace(mesh, CachedMesh(replace(entry.mesh, state=state), entry.revision))
         return entry, result
+
+    def change_incident(
+        self,
+        mesh: str,
+        incident: str,
+        change: Callable[[MeshState, ArchivedIncidentDocument], tuple[MeshState, ArchivedIncidentDocument]],
+    ) -> tuple[CachedMesh, ArchivedIncidentDocument] | None:
+        """Change an ended incident of the archive together with the state, in one write; if both stay the same, nothing
+        is written.
+
+        Returns:
+            The entry for :meth:`cache`, and the incident. None: the archive has no ended incident with this id.
+
+        Raises:
+            UnknownMesh: the mesh has no verdict.
+            StoreConflict: another session wrote in between.
+        """
+        entry = self.refresh(self.load_stored(mesh))
+        archived = self._store.incident(mesh, incident)
+        if archived is None or archived.until is None:
+            return None
+        before = unpack_document(archived.document)
+        state, document = change(entry.mesh.state, before)
+        if state is entry.mesh.state and document == before:
+            return entry, document
+        written = (replace(archived, document=pack_document(document)),)
+        revision = self._store.replace(mesh, pack_state(state), revision=entry.revision, incidents=written)
+        return CachedMesh(replace(entry.mesh, state=state), revision), document
 
     def append(
         self,

@@ -169,7 +169,7 @@ class LocalStore:
 
         return self._write_mesh(change)
 
-    def replace(self, mesh: str, state: bytes, *, revision: int) -> int:
+    def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
         check_mesh_name(mesh)
 
         def change(db: sqlite3.Connection) -> tuple[int, str | None]:
@@ -177,6 +177,7 @@ class LocalStore:
             if stored_revision != revision:
                 raise _conflict(mesh, "a baseline", revision, stored_sequence, stored_revision)
             evicted = self._make_room(db, mesh, stored_revision)
+            incident_table.write(db, mesh, incidents)
             return _put_state(db, mesh, stored_sequence, state), evicted
 
         return self._write_mesh(change)

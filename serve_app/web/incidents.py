@@ -61,7 +61,7 @@ class IncidentViews:
         newest = VerdictDocument.model_validate_json(Record.unpack(stored.verdict).document)
         found, following = self._past(mesh, newest, wanted) if of_period else (self._open(mesh, newest, wanted), None)
         feedback = self._feedback(mesh)
-        given = [one.model_copy(update={"feedback": feedback.get(one.id)}) for one in found]
+        given = [one.model_copy(update={"feedback": feedback.get(one.id, one.feedback)}) for one in found]
         document = IncidentsDocument(observed_at=newest.observed_at, incidents=given, next=following)
         return document.model_dump_json().encode()
 
@@ -87,7 +87,7 @@ class IncidentViews:
             ),
         )
         update = {
-            "feedback": self._feedback(mesh).get(incident),
+            "feedback": self.feedback(mesh, incident),
             "seen_before": self.seen_before(mesh, case.document),
         }
         return document.model_copy(update=update).model_dump_json().encode()
@@ -130,6 +130,15 @@ class IncidentViews:
             for scored in details.read()
         )
         return ArchivedCase(unpack_document(archived.document), details, moments)
+
+    def feedback(self, mesh: str, incident: str) -> KeptFeedbackDocument | None:
+        """The feedback on an incident: of the state, else of the archive.
+
+        Raises:
+            UnknownMesh: there is no such mesh.
+        """
+        archived = self._read_archived(mesh, incident)
+        return self._feedback(mesh).get(incident, None if archived is None else archived.feedback)
 
     def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:
         """The earlier incidents that resemble one: the same first suspect and kind, or mostly the same suspects."""

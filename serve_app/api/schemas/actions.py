@@ -1,5 +1,6 @@
 """Documents of actions on a mesh: feedback on incidents, and mutes."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -59,6 +60,13 @@ class MissedDocument(Document):
     note: Note = ""
 
 
+class FeedbackEffect(StrEnum):
+    """What the service does with feedback."""
+
+    APPLIED = "applied"
+    RECORDED = "recorded"
+
+
 class PageLevels(Document):
     """Change of a service's level for each symptom, in decades of improbability; below 0: lowered."""
 
@@ -83,6 +91,11 @@ class KeptFeedbackDocument(Document):
     note: str
     given_by: str = Field("", description="name of the user or token that gave it; empty: unknown")
     page_levels: dict[str, PageLevels] = Field(description="by service, for services whose level it changes")
+    effect: FeedbackEffect = Field(
+        FeedbackEffect.APPLIED,
+        description="`applied`: it counts from the next snapshot on; `recorded`: it is stored with the archived "
+        "incident, and changes no level, threshold or ranking, because the evidence is no longer kept",
+    )
 
 
 class FeedbackListDocument(Document):

@@ -21,8 +21,9 @@ from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDoc
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.news import News
 from serve_app.deployments.queries import Queries
-from serve_app.errors import InvalidParameter, UnknownIncident, UnknownMesh
+from serve_app.errors import InvalidDocument, InvalidParameter, UnknownIncident, UnknownMesh
 from serve_app.pipeline import Options
+from serve_app.session import MeshSteps
 from serve_app.simulator.events.faults import Fault, candidates
 from serve_app.simulator.mesh.topology import MeshSpec
 from serve_app.simulator.simulator import Simulator
@@ -212,6 +213,65 @@ def test_a_false_alarm_ends_in_the_archive_too(watched_mesh: Watched, snapshots:
     assert ended.until == snapshots[BEGIN + 6].observed_at
     assert ended.feedback is not None
     assert (ended.feedback.was_incident, ended.feedback.given_at) == (False, feedback.given_at)
+
+
+def forget_past(watched_mesh: Watched) -> None:
+    """Let the state forget its incidents, as after fifty others. The archive keeps them."""
+    entry = watched_mesh.meshes.get(MESH)
+    state = replace(entry.mesh.state, memory=replace(entry.mesh.state.memory, past=()))
+    changed = replace(entry, mesh=replace(entry.mesh, state=state))
+    watched_mesh.meshes.cache(MESH, watched_mesh.meshes.replace(MESH, changed))
+
+
+def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot]
+) -> None:
+    watched_mesh.see(MESH, snapshots)
+    (incident,) = all_of(watched_mesh).incidents
+    forget_past(watched_mesh)
+    steps = MeshSteps(watched_mesh.meshes, load(), fit_adapter=False, keep_details=True)
+    before = watched_mesh.meshes.load_state(MESH).memory
+    said = FeedbackDocument(incident=incident.id, was_incident=False, note="nightly batch")
+    kept = asyncio.run(steps.add_feedback(MESH, said, 200, "alice"))
+    assert (kept.effect, kept.given_by, kept.note, kept.page_levels) == ("recorded", "alice", "nightly batch", {})
+    assert watched_mesh.meshes.load_state(MESH).memory == before, "no level, threshold or ranking changes"
+    assert detail(watched_mesh, incident.id).feedback == kept
+    assert [one.feedback for one in all_of(watched_mesh).incidents] == [kept]
+    revision = watched_mesh.meshes.load_stored(MESH).revision
+    assert asyncio.run(steps.add_feedback(MESH, said, 200, "bob")) == kept
+    assert watched_mesh.meshes.load_stored(MESH).revision == revision, "repeated feedback writes nothing"
+    named = FeedbackDocument(incident=incident.id, was_incident=True, culprit="shop/nobody")
+    with pytest.raises(InvalidDocument, match="shop/nobody"):
+        asyncio.run(steps.add_feedback(MESH, named, 200, ""))
+    confirmed = FeedbackDocument(incident=incident.id, was_incident=True, culprit=culprit())
+    assert asyncio.run(steps.add_feedback(MESH, confirmed, 200, "")).culprit == culprit()
+    asyncio.run(steps.withdraw_feedback(MESH, incident.id))
+    assert detail(watched_mesh, incident.id).feedback is None
+    with pytest.raises(UnknownIncident):
+        asyncio.run(steps.withdraw_feedback(MESH, incident.id))
+    with pytest.raises(UnknownIncident) as caught:
+        asyncio.run(steps.add_feedback(MESH, said.model_copy(update={"incident": "nothing"}), 200, ""))
+    assert caught.value.details["pointer"] == "/incident"
+
+
+def test_applied_feedback_outlives_the_evidence_until_it_is_contradicted(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot]
+) -> None:
+    watched_mesh.see(MESH, snapshots)
+    (incident,) = all_of(watched_mesh).incidents
+    steps = MeshSteps(watched_mesh.meshes, load(), fit_adapter=False, keep_details=True)
+    denied = FeedbackDocument(incident=incident.id, was_incident=False)
+    first = asyncio.run(steps.add_feedback(MESH, denied, 200, "alice"))
+    assert (first.effect, bool(first.page_levels)) == ("applied", True)
+    forget_past(watched_mesh)
+    noted = asyncio.run(steps.add_feedback(MESH, denied.model_copy(update={"note": "batch"}), 200, "alice"))
+    assert (noted.effect, noted.note, noted.page_levels) == ("applied", "batch", first.page_levels)
+    confirmed = denied.model_copy(update={"was_incident": True})
+    assert asyncio.run(steps.add_feedback(MESH, confirmed, 200, "bob")).effect == "recorded"
+    assert watched_mesh.meshes.load_state(MESH).memory.feedback == (), "the raised levels are withdrawn"
+    found = detail(watched_mesh, incident.id).feedback
+    assert found is not None
+    assert (found.was_incident, found.given_by) == (True, "bob")
 
 
 def test_a_mesh_that_starts_again_ends_its_open_incidents(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
