@@ -90,7 +90,7 @@ def record_feedback(
 
 
 def _same_text(one: KeptFeedbackDocument, other: KeptFeedbackDocument) -> bool:
-    """Whether both say the same, whoever gave it and when."""
+    """Whether both say the same. Who gave it, and when, may differ."""
     return one.model_copy(update={"given_at": other.given_at, "given_by": other.given_by}) == other
 
 

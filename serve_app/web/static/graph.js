@@ -189,7 +189,7 @@ export function graphView(on) {
     callOrder = drawn.labels ? orderCalls() : [];
   }
 
-  /** The calls that are drawn: those of the spread first, then unusual ones, then busy ones. */
+  /** The calls that are drawn: calls of the spread first, then unusual ones, then busy ones. */
   function orderCalls() {
     const { source, destination, deviation, requests_per_second: rate } = drawn.map.edges,
       unusual = (i) => Number(deviation[i] > QUIET),

@@ -17,7 +17,7 @@ const KEPT = 5000;
  * the most important first. radius: of a service at x and y. ends: of a call around x and y.
  * @param {{width: number, height: number}} stage what is in view.
  * @param {number[][]} kept boxes that stay free: left, top, right, bottom.
- * @returns {number[][]} the boxes that stay free from now on: also those of what was drawn.
+ * @returns {number[][]} the boxes that stay free from now on, with the boxes of the new labels.
  */
 export function drawLabels(pen, wanted, { width, height }, kept, colours) {
   const taken = [...kept],
@@ -55,7 +55,7 @@ function beside({ x, y, radius, strong }, wide, half) {
   ];
 }
 
-/** Those of a label on a call. @param {any} call */
+/** The same for a label on a call. @param {any} call */
 function along({ ends: [a, b] }, wide) {
   return SHARES.map((share) => [a.x + share * (b.x - a.x) - wide / 2, a.y + share * (b.y - a.y)]);
 }
