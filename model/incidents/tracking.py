@@ -19,7 +19,10 @@ from model.incidents.mutes import ActiveMutes, Mute, patterns
 from model.snapshot import BoolArray, IntArray, PlannedChange
 from model.verdict import MuteInForce, NearbyChange, Severity, Suspect
 
-CLEAR_SECONDS = 120.0
+CONFIRM_SECONDS, CLEAR_SECONDS = (
+    60.0,
+    120.0,
+)  # of evidence that an alert needs, and without evidence after which it ends
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 LONGEST_PAUSE = 1800.0  # s in which the baselines of services in an alert pause
 STRONGER = 1.3  # times the peak, for new suspects after the onset
@@ -44,9 +47,9 @@ class AlertPolicy:
         false_pages_per_day: budget of false alerts; None: 1, or 1 for each 50 services.
         false_notices_per_day: budget of false notices; None: the same.
         confirm: snapshots above the level (k) ...
-        confirm_of: ... of the last so many (n) that confirm a service.
+        confirm_of: ... of the last so many (n) that confirm a service. For longer intervals see :meth:`at_interval`.
         lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
-        clear: most snapshots without a confirmed service after which an incident ends (:meth:`clear_after`).
+        clear: snapshots without a confirmed service after which an incident ends; see :meth:`at_interval`.
         percentile: of the mesh scores without alerts, for the threshold that is shown.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
@@ -56,8 +59,8 @@ class AlertPolicy:
 
     false_pages_per_day: float | None = None
     false_notices_per_day: float | None = None
-    confirm: int = 2
-    confirm_of: int = 3
+    confirm: int = 3
+    confirm_of: int = 4
     lasting: int = 12
     lasting_of: int = 16
     clear: int = 8
@@ -78,10 +81,19 @@ class AlertPolicy:
         """Snapshots for which a planned change is remembered."""
         return max(self.change_intervals, self.mute_intervals) + 1
 
-    def clear_after(self, interval_seconds: float) -> int:
-        """Return the quiet snapshots that end an incident: two minutes, but at least two snapshots and at most
-        ``clear``."""
-        return min(self.clear, max(2, round(CLEAR_SECONDS / interval_seconds)))
+    def at_interval(self, interval_seconds: float) -> "AlertPolicy":
+        """Return the policy for snapshots of this interval, s.
+
+        Evidence for 45 s confirms a service, but at least two snapshots and at most ``confirm``. Two quiet minutes
+        end an incident, but at least two snapshots and at most ``clear``.
+        """
+        confirm = min(self.confirm, max(2, round(CONFIRM_SECONDS / interval_seconds)))
+        return replace(
+            self,
+            confirm=confirm,
+            confirm_of=round(self.confirm_of * confirm / self.confirm),
+            clear=min(self.clear, max(2, round(CLEAR_SECONDS / interval_seconds))),
+        )
 
     def page_level(self, services: int, interval_seconds: float) -> float:
         """Return the surprise that chance reaches as often as the budget allows, without the offset of the weights.

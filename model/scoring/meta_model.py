@@ -31,6 +31,7 @@ from model.incidents.tracking import (
 from model.network.autoencoder import Autoencoder
 from model.network.layers import perceptron
 from model.scoring.evidence import (
+    DISAPPEARANCE,
     DISAPPEARANCE_SURPRISE,
     Evidence,
     EvidenceKind,
@@ -38,6 +39,7 @@ from model.scoring.evidence import (
     excess,
     lower_evidence,
     notice_excess,
+    symptoms,
     unlikelihood,
 )
 from model.scoring.explanations import SERIES
@@ -54,6 +56,7 @@ EITHER_WAY = (
 )
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
+STREAK = 0b111  # the last three snapshots, as bits of ``Streaks``
 MOST_SUSPECTS = 10
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # snapshots above the level, of the last so many; a notice is not urgent
@@ -183,6 +186,7 @@ def build_verdict(
     Returns:
         The verdict and what alerting remembers next. There is no incident while the mesh warms up.
     """
+    policy = policy.at_interval(when.interval_seconds)
     warming = when.learned < policy.warm_up
     if not warming:
         memory, evidence = _with_lasting(evidence, memory, policy, when)
@@ -253,11 +257,13 @@ def _with_lasting(
     """Add up to ``LASTING_DECADES`` to the page scores of services that deviate moderately for minutes.
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
-    in 12 of 16 snapshots. A page score that is far above its level gains nothing.
+    in 12 of 16 snapshots. A page score that is far above its level gains nothing. Nor does a disappearance: a canary
+    that ended stays away, so its duration says nothing.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
+    deviates = symptoms(evidence.kinds).argmax(axis=1) != DISAPPEARANCE
     above, lasting = confirm_services(
-        memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
+        memory.above_lasting, evidence.names, evidence.page * deviates, level, policy, when.observed_at
     )
     decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)
@@ -295,8 +301,9 @@ def _follow_alerts(
     severities = [_severity(evidence, g, when.level) for g in found]
     culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
     before = [i for i in memory.open if i.severity is not Severity.NOTICE]
-    clear = policy.clear_after(when.interval_seconds)
-    return Followed(*follow(before, found, evidence.names, began, severities, culprits, clear, when.interval_seconds))
+    return Followed(
+        *follow(before, found, evidence.names, began, severities, culprits, policy.clear, when.interval_seconds)
+    )
 
 
 def _follow_notices(
@@ -557,9 +564,9 @@ def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, lev
 
 def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> Tensor:
     """Return ``[DETECT_INPUTS]``: the three highest page scores relative to the page level, how many services deviate,
-    and for how long."""
+    and in how many of the last three snapshots one did."""
     top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
-    streak = max((bits.bit_count() for bits, _ in memory.above_level.values()), default=0)
+    streak = max(((bits & STREAK).bit_count() for bits, _ in memory.above_level.values()), default=0)
     symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)
     counts = np.log1p(np.array(evidence.counts[1:]))
     return torch.from_numpy(np.concatenate([top, symptoms, counts, [streak]]).astype(np.float32))

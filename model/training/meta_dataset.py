@@ -130,8 +130,11 @@ def fit_page_offset(scored_runs: Sequence[Sequence[MetaExample]]) -> tuple[float
         span = sum(s.interval_seconds for s in normal) / 86400
         days += span
         allowed += span * policy.budget(examples[0].services) if examples else 0.0
-        peaks.append(_confirmed_excess(examples, policy))
-    events = np.array([sum(_events(p, offset, policy.clear) for p in peaks) for offset in OFFSETS])
+        if examples:
+            peaks.append(
+                (_confirmed_excess(examples, at := policy.at_interval(examples[0].interval_seconds)), at.clear)
+            )
+    events = np.array([sum(_events(p, offset, clear) for p, clear in peaks) for offset in OFFSETS])
     best = int(np.argmax(events <= allowed)) if (events <= allowed).any() else len(OFFSETS) - 1
     return float(OFFSETS[best]) + RESERVE, allowed / max(days, 1e-9), float(events[best]) / max(days, 1e-9)
 

@@ -45,9 +45,18 @@ class AlertSettings(SettingsGroup):
     false_notices_per_day: float | None = Field(
         None, gt=0, description="budget of false notices; none: the budget of false alerts"
     )
-    confirm_snapshots: int = Field(2, ge=1, description="k: anomalous snapshots among the last n that open an incident")
-    window_snapshots: int = Field(3, ge=1, description="n: see confirm_snapshots")
-    clear_snapshots: int = Field(8, ge=1, description="normal snapshots in a row that close an incident")
+    confirm_snapshots: int = Field(
+        3,
+        ge=1,
+        description="k: anomalous snapshots among the last n that open an incident; fewer, at least 2, if they cover "
+        "45 s",
+    )
+    window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
+    clear_snapshots: int = Field(
+        8,
+        ge=1,
+        description="normal snapshots in a row that close an incident; fewer, at least 2, if they cover two minutes",
+    )
     mute_after_deletion_intervals: int = Field(
         2, ge=0, description="intervals for which a planned deletion mutes its neighbours"
     )

@@ -20,9 +20,9 @@ from model.verdict import NearbyChange, Severity, Suspect
 from tests.model.model_cases import START
 
 NAMES = tuple(f"a/s{i}" for i in range(8))
-POLICY = AlertPolicy()
+POLICY = AlertPolicy(confirm=2, confirm_of=3)  # of two snapshots, to keep the tests short
 LEVEL = 5.0
-CLEAR = POLICY.clear_after(15.0)
+CLEAR = POLICY.at_interval(15.0).clear
 
 
 def at(index: int) -> datetime:
@@ -309,9 +309,21 @@ def test_the_page_level_follows_the_budget() -> None:
     assert [POLICY.budget(n) for n in (5, 50, 300, 5000)] == [1, 1, 6, 100]
 
 
-@pytest.mark.parametrize(("interval", "quiet"), [(5.0, 8), (15.0, 8), (30.0, 4), (60.0, 2), (300.0, 2)])
-def test_an_incident_clears_within_two_minutes_or_two_snapshots(interval: float, quiet: int) -> None:
-    assert POLICY.clear_after(interval) == quiet
+@pytest.mark.parametrize(
+    ("interval", "confirm", "confirm_of", "clear"),
+    [(5.0, 3, 4, 8), (15.0, 3, 4, 8), (30.0, 2, 3, 4), (60.0, 2, 3, 2), (300.0, 2, 3, 2)],
+)
+def test_an_alert_needs_45_seconds_and_ends_after_two_minutes_but_both_need_two_snapshots(
+    interval: float, confirm: int, confirm_of: int, clear: int
+) -> None:
+    policy = AlertPolicy().at_interval(interval)
+    assert (policy.confirm, policy.confirm_of, policy.clear) == (confirm, confirm_of, clear)
+    assert policy.at_interval(interval) == policy
+
+
+def test_settings_of_single_snapshots_hold_at_every_interval() -> None:
+    policy = AlertPolicy(confirm=1, confirm_of=1, clear=1).at_interval(15.0)
+    assert (policy.confirm, policy.confirm_of, policy.clear) == (1, 1, 1)
 
 
 def test_the_argument_is_unchanged() -> None:

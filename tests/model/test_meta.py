@@ -27,7 +27,7 @@ from model.verdict import MOVED, NearbyChange, Severity, Status, Verdict
 from tests.model.model_cases import at, network
 
 LEVEL = 5.0
-POLICY = AlertPolicy()
+POLICY = AlertPolicy(confirm=2, confirm_of=3)  # of two snapshots, to keep the tests short
 
 
 def meta() -> MetaModel:
@@ -121,6 +121,14 @@ def test_an_intermittent_moderate_deviation_raises_no_alert(times: int) -> None:
     order = np.random.default_rng(0).permutation(POLICY.lasting_of).tolist()
     scenes = [evidence(MODERATE if i < times else 1.0) for i in order * 4]
     assert not any(v.incidents for v in judge(*scenes)[0])
+
+
+def test_a_disappearance_does_not_count_more_because_it_lasts() -> None:
+    scene = evidence(MODERATE)
+    scene.kinds[:, [EvidenceKind.ERROR, EvidenceKind.VANISHED]] = 0, MODERATE
+    verdicts, memory = judge(*[scene] * 20)
+    assert not any(v.incidents for v in verdicts)
+    assert memory.above_lasting == {}
 
 
 def test_duration_during_warm_up_does_not_count() -> None:

@@ -123,7 +123,7 @@ def test_settings_are_frozen() -> None:
         ({"model": {"windowsize": 60}}, ["model.windowsize", "no such setting", "window_size"]),
         ({"modle": {}}, ["modle", "no such setting", "model, alert, partition"]),
         ({"model": {"window_size": 3}}, ["model.window_size", "greater than or equal to 10", "3"]),
-        ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "at most window_snapshots (3)", "9"]),
+        ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "at most window_snapshots (4)", "9"]),
         ({"collector": {"meshes": {"My Shop": {"prometheus": "http://p"}}}}, ["collector.meshes.My Shop", "rename"]),
         ({"alert": {"meshes": {"Shop": {}}}}, ["alert.meshes.Shop", "mesh name", "rename"]),
         ({"store": {"kind": "redis"}}, ["store.kind", "'local'", "'redis'"]),
