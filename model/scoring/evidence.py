@@ -62,7 +62,6 @@ class EvidenceKind(IntEnum):
 
 
 K = len(EvidenceKind)
-DISAPPEARANCE = 2  # column of ``symptoms``
 _SHOWN_BY = (
     (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.CALLS_IN_LATENCY),
     (EvidenceKind.ERROR, EvidenceKind.ERROR_RAW, EvidenceKind.CALLS_IN_ERROR),

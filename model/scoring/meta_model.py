@@ -31,7 +31,6 @@ from model.incidents.tracking import (
 from model.network.autoencoder import Autoencoder
 from model.network.layers import perceptron
 from model.scoring.evidence import (
-    DISAPPEARANCE,
     DISAPPEARANCE_SURPRISE,
     Evidence,
     EvidenceKind,
@@ -39,7 +38,6 @@ from model.scoring.evidence import (
     excess,
     lower_evidence,
     notice_excess,
-    symptoms,
     unlikelihood,
 )
 from model.scoring.explanations import SERIES
@@ -257,13 +255,11 @@ def _with_lasting(
     """Add up to ``LASTING_DECADES`` to the page scores of services that deviate moderately for minutes.
 
     Each snapshot alone is not improbable enough for an alert. Chance reaches this level now and then, but hardly ever
-    in 12 of 16 snapshots. A page score that is far above its level gains nothing. Nor does a disappearance: a canary
-    that ended stays away, so its duration says nothing.
+    in 12 of 16 snapshots. A page score that is far above its level gains nothing.
     """
     level, policy = when.level - LASTING_DECADES, replace(policy, confirm=policy.lasting, confirm_of=policy.lasting_of)
-    deviates = symptoms(evidence.kinds).argmax(axis=1) != DISAPPEARANCE
     above, lasting = confirm_services(
-        memory.above_lasting, evidence.names, evidence.page * deviates, level, policy, when.observed_at
+        memory.above_lasting, evidence.names, evidence.page, level, policy, when.observed_at
     )
     decades = (np.float32(when.level + LASTING_DECADES) - evidence.page).clip(0, LASTING_DECADES) * lasting
     return replace(memory, above_lasting=above), replace(evidence, page=evidence.page + decades, lasting=decades)

@@ -123,14 +123,6 @@ def test_an_intermittent_moderate_deviation_raises_no_alert(times: int) -> None:
     assert not any(v.incidents for v in judge(*scenes)[0])
 
 
-def test_a_disappearance_does_not_count_more_because_it_lasts() -> None:
-    scene = evidence(MODERATE)
-    scene.kinds[:, [EvidenceKind.ERROR, EvidenceKind.VANISHED]] = 0, MODERATE
-    verdicts, memory = judge(*[scene] * 20)
-    assert not any(v.incidents for v in verdicts)
-    assert memory.above_lasting == {}
-
-
 def test_duration_during_warm_up_does_not_count() -> None:
     memory = IncidentMemory()
     for i in range(20):
