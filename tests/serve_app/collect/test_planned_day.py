@@ -52,7 +52,7 @@ def test_a_busy_hour_of_planned_changes_raises_no_alert(seed: int, late: int) ->
 
 
 @pytest.mark.parametrize(("seed", "empties", "late"), [(1, False, 0), (2, True, 0), (3, True, 2), (4, False, 2)])
-def test_an_unplanned_disappearance_alerts_within_two_intervals_and_a_retirement_never(
+def test_an_unplanned_disappearance_alerts_in_its_third_snapshot_and_a_retirement_never(
     seed: int, empties: bool, late: int
 ) -> None:
     spec = replace(SPEC, seed=seed)
@@ -65,7 +65,7 @@ def test_an_unplanned_disappearance_alerts_within_two_intervals_and_a_retirement
         spec, [BenignChange("deletion", retired, 40)], GONE + 20, faults=faults, empties=empties, late=late
     )
     first = day.opened[0]
-    assert (f"{first.alert.labels['namespace']}/{first.alert.labels['service']}", first.index) == (gone, GONE + 1)
+    assert (f"{first.alert.labels['namespace']}/{first.alert.labels['service']}", first.index) == (gone, GONE + 2)
     assert "Planned" not in first.alert.annotations["description"]
     assert [(at, change.kind, change.service) for at, change in day.collected] == [
         (40 + late, "retirement" if empties else "deletion", retired)
