@@ -11,6 +11,8 @@
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS libraries
+# Compiles the network's ops (kernels/csrc). The images that run have no compiler.
+RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/tagae
 ENV PATH=/opt/tagae/bin:$PATH

@@ -83,7 +83,7 @@ train: .venv/.stamp  ## train the shipped weights; ARGS="--recording RECORDING" 
 	$(BIN)/tagae train model/weights/tagae.safetensors $(ARGS)
 
 clean:  ## delete everything that was built here, except recordings in out/
-	rm -rf .venv .venv-supply $(LINT)/node_modules build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv .venv-supply $(LINT)/node_modules kernels/libtagae.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
 lock: .venv-supply/.stamp  ## write requirements*.lock, with hashes, for the versions of constraints.txt
 	$(LOCK) pyproject.toml -c constraints.txt --no-emit-package torch -o requirements.lock
@@ -101,7 +101,7 @@ sbom: .venv-supply/.stamp  ## write the list of installed packages, CycloneDX JS
 images:  ## build both images, from the current digest of the base image; TORCH_INDEX_URL=... for torch's CPU build
 	@deploy/images.sh $(IMAGE)
 
-.venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock
+.venv/.stamp: pyproject.toml setup.py constraints.txt requirements-test.lock kernels/schemas.py $(wildcard kernels/csrc/*)
 	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11 or 3.12 on PATH, found none; give one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "setting up .venv with $$($(PYTHON) --version)" && date +%s > .setup-began && $(PYTHON) -m venv .venv \
 		&& $(BIN)/pip install $(QUIET) --require-hashes --no-deps -r requirements-test.lock \

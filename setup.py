@@ -1,5 +1,115 @@
-"""Everything about the distribution stands in pyproject.toml; this file is where a compiled extension is declared."""
+"""Everything about the distribution stands in pyproject.toml; here the compiled ops are built.
 
-from setuptools import setup
+    pip install --no-build-isolation .
 
-setup()
+compiles ``kernels/csrc`` if a C++ compiler is on PATH, or named by CXX, and torch can be imported. The library fits all
+supported versions of torch. Otherwise tagae installs without it, and its ops run in their PyTorch form.
+"""
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+CSRC = Path("kernels/csrc")
+SCHEMAS = Path("kernels/schemas.py")
+OLDEST_TORCH = "0x020b000000000000ULL"  # 2.11, as in pyproject.toml
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast", "-g0"]
+# Per instruction set: flags, bytes of a vector, and the tile whose sums fill the registers: rows times vectors.
+BODIES = {
+    "AVX512": (["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"], 64, 6, 4),
+    "AVX2": (["-mavx2", "-mfma"], 32, 6, 2),
+}
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler: CXX, else g++ or clang++ of PATH."""
+    return next(filter(None, map(shutil.which, [os.environ.get("CXX", ""), "g++", "clang++"])), None)
+
+
+def reason_against() -> str | None:
+    """Why the library cannot be built here; None if it can."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"it is for Linux on x86-64, this is {sys.platform} on {platform.machine()}"
+    if importlib.util.find_spec("torch") is None:
+        return "torch cannot be imported; install torch, then tagae with pip install --no-build-isolation"
+    if find_compiler() is None:
+        return "no C++ compiler was found; put g++ or clang++ on PATH"
+    return None
+
+
+def say(text: str) -> None:
+    print(f"tagae: the compiled ops: {text}", file=sys.stderr)
+
+
+class BuildLibrary(build_ext):
+    """Build ``kernels/libtagae.so``. It has no Python in it, so its name has no tag of a Python version."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return f"{fullname.replace('.', os.sep)}.so"
+
+    def build_extension(self, ext: Extension) -> None:
+        target = Path(self.get_ext_fullpath(ext.name))
+        try:
+            build(Path(self.build_temp), target)
+        except (OSError, subprocess.CalledProcessError) as error:
+            target.unlink(missing_ok=True)
+            detail = getattr(error, "stderr", "") or error
+            say(f"not built, so the ops will run in their PyTorch form, several times slower: {detail}")
+
+
+class Wheel(bdist_wheel):
+    """One wheel for all versions of Python."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        _, _, system = super().get_tag()
+        return "py3", "none", system
+
+
+def build(folder: Path, target: Path) -> None:
+    """Compile the parts at the same time, and link them."""
+    import torch
+
+    home = Path(torch.__file__).parent
+    digest = hashlib.sha256(SCHEMAS.read_bytes()).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    parts = {
+        folder / "library.o": [
+            *(f'-DTAGAE_SCHEMAS="{digest}"', f"-DTORCH_TARGET_VERSION={OLDEST_TORCH}", f"-isystem{home}/include"),
+            *("-c", str(CSRC / "library.cpp")),
+        ]
+    }
+    for name, (flags, size, rows, vectors) in BODIES.items():
+        macros = [f"-DTAGAE_ISA={name}", f"-DTAGAE_VECTOR_BYTES={size}"]
+        tile = [f"-DTAGAE_TILE_ROWS={rows}", f"-DTAGAE_TILE_VECTORS={vectors}"]
+        parts[folder / f"{name}.o"] = [*flags, *macros, *tile, "-c", str(CSRC / "bodies.cpp")]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda part: compile_with(*FLAGS, *part[1], "-o", str(part[0])), parts.items()))
+    linked = target.with_suffix(".new")  # a running process keeps the old file
+    compile_with("-shared", *map(str, parts), f"-L{home}/lib", "-ltorch_cpu", "-lc10", "-o", str(linked))
+    linked.replace(target)
+
+
+def compile_with(*arguments: str) -> None:
+    subprocess.run([str(find_compiler()), *arguments], check=True, capture_output=True, text=True)
+
+
+reason = reason_against()
+if reason:
+    say(f"left out: {reason}")
+sources = sorted(map(str, CSRC.glob("*.cpp")))
+library = Extension("kernels.libtagae", sources, depends=sorted(map(str, CSRC.glob("*.h"))), optional=True)
+setup(
+    ext_modules=[] if reason else [library],
+    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel},
+)

@@ -10,46 +10,21 @@ import os
 import torch
 
 from kernels import autograd, fake, reference
-from kernels.errors import UnavailableBackend
-
-SCHEMAS = {
-    "attend": (
-        "(Tensor query, Tensor key, Tensor trajectory, Tensor trajectory_weight, Tensor attention, Tensor indptr, "
-        "Tensor indices, Tensor edges, float negative_slope) -> (Tensor, Tensor)"
-    ),
-    "attend_backward": (
-        "(Tensor grad_values, Tensor grad_trajectories, Tensor query, Tensor key, Tensor trajectory, "
-        "Tensor trajectory_weight, Tensor attention, Tensor indptr, Tensor indices, Tensor edges, "
-        "float negative_slope) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-    ),
-    "edge_dot": "(Tensor source, Tensor target, Tensor source_index, Tensor target_index) -> Tensor",
-    "edge_dot_backward": (
-        "(Tensor grad, Tensor source, Tensor target, Tensor source_index, Tensor target_index) -> (Tensor, Tensor)"
-    ),
-}
-
-
-def choose_backend(setting: str | None) -> str:
-    """Return the bodies that run under ``TAGAE_KERNELS=setting`` (None or empty: not set).
-
-    Raises:
-        UnavailableBackend: compiled bodies are required, which this version does not have, or the value is unknown.
-    """
-    if not setting or setting == "reference":
-        return "reference"
-    if setting == "require":
-        raise UnavailableBackend(
-            "TAGAE_KERNELS=require: expected a compiled library of the tagae ops, came none: this version has only "
-            "their PyTorch form; unset TAGAE_KERNELS or set it to reference"
-        )
-    raise UnavailableBackend(
-        f"TAGAE_KERNELS: expected reference, require, or not set, came {setting!r}; unset it to let tagae choose"
-    )
+from kernels.library import choose_backend
+from kernels.schemas import SCHEMAS
 
 
 def backend() -> str:
-    """Return which bodies run: ``reference``, the PyTorch form. Health and every benchmark report it."""
-    return _BACKEND
+    """Return which bodies run on a CPU: ``cpu-avx512``, ``cpu-avx2``, or ``reference``, the PyTorch form.
+
+    Health and every benchmark report it.
+    """
+    return _BACKEND.name
+
+
+def backend_reason() -> str | None:
+    """Return why the reference runs; None if compiled bodies run."""
+    return _BACKEND.reason
 
 
 def _define() -> torch.library.Library:
@@ -64,5 +39,5 @@ def _define() -> torch.library.Library:
     return library
 
 
-_BACKEND = choose_backend(os.environ.get("TAGAE_KERNELS"))
 _LIBRARY = _define()  # kept: torch forgets the ops when their library is collected
+_BACKEND = choose_backend(os.environ.get("TAGAE_KERNELS"))

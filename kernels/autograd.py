@@ -22,6 +22,35 @@ def attend(ctx: Any, grad_values: Tensor, grad_trajectories: Tensor) -> tuple[Te
     return (*grads, None, None, None, None)
 
 
+def setup_project_and_attend(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *tensors, ctx.negative_slope = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def project_and_attend(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    grads = torch.ops.tagae.project_and_attend_backward(grad, *ctx.saved_tensors, ctx.negative_slope)
+    return (*grads, None, None, None, None)
+
+
+def setup_join_sides(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *tensors, ctx.eps = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def join_sides(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, bias, sides, *norm = torch.ops.tagae.join_sides_backward(grad, *ctx.saved_tensors, ctx.eps)
+    return (x, weight, bias, sides, sides, *norm, None)
+
+
+def setup_perceptron(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def perceptron(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    rows, others, *weights = torch.ops.tagae.perceptron_backward(grad, *ctx.saved_tensors)
+    return (rows, None if ctx.saved_tensors[1] is None else others, None, *weights)
+
+
 def setup_edge_dot(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(*inputs)
 
@@ -50,6 +79,12 @@ def refuse(ctx: Any, *grads: Tensor) -> NoReturn:
 FORMULAS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "attend": (setup_attend, attend),
     "attend_backward": (setup_nothing, refuse),
+    "project_and_attend": (setup_project_and_attend, project_and_attend),
+    "project_and_attend_backward": (setup_nothing, refuse),
+    "join_sides": (setup_join_sides, join_sides),
+    "join_sides_backward": (setup_nothing, refuse),
+    "perceptron": (setup_perceptron, perceptron),
+    "perceptron_backward": (setup_nothing, refuse),
     "edge_dot": (setup_edge_dot, edge_dot),
     "edge_dot_backward": (setup_nothing, refuse),
 }

@@ -34,13 +34,107 @@ def attend_backward(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return _like(query), _like(key), _like(trajectory), _like(trajectory_weight), _like(attention)
+
+
+def project_and_attend(
+    x: Tensor,
+    query_weight: Tensor,
+    query_bias: Tensor,
+    key_weight: Tensor,
+    key_bias: Tensor,
+    trajectory: Tensor,
+    trajectory_weight: Tensor,
+    attention: Tensor,
+    trajectory_value: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor,
+    negative_slope: float,
+) -> Tensor:
+    return x.new_empty(x.shape[0], query_weight.shape[0])
+
+
+def project_and_attend_backward(
+    grad: Tensor,
+    x: Tensor,
+    query_weight: Tensor,
+    query_bias: Tensor,
+    key_weight: Tensor,
+    key_bias: Tensor,
+    trajectory: Tensor,
+    trajectory_weight: Tensor,
+    attention: Tensor,
+    trajectory_value: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor,
+    negative_slope: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     return (
-        query.new_empty(query.shape),
-        key.new_empty(key.shape),
-        trajectory.new_empty(trajectory.shape),
-        trajectory_weight.new_empty(trajectory_weight.shape),
-        attention.new_empty(attention.shape),
+        _like(x),
+        _like(query_weight),
+        _like(query_bias),
+        _like(key_weight),
+        _like(key_bias),
+        _like(trajectory),
+        _like(trajectory_weight),
+        _like(attention),
+        _like(trajectory_value),
     )
+
+
+def join_sides(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    callers: Tensor,
+    callees: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+def join_sides_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    callers: Tensor,
+    callees: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return _like(x), _like(weight), _like(bias), _like(callers), _like(norm_weight), _like(norm_bias)
+
+
+def perceptron(
+    rows: Tensor,
+    others: Tensor | None,
+    positions: Tensor | None,
+    hidden_weight: Tensor,
+    hidden_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    return rows.new_empty(rows.shape[0], weight.shape[0])
+
+
+def perceptron_backward(
+    grad: Tensor,
+    rows: Tensor,
+    others: Tensor | None,
+    positions: Tensor | None,
+    hidden_weight: Tensor,
+    hidden_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    grad_others = rows.new_empty(0) if others is None else _like(others)
+    return _like(rows), grad_others, _like(hidden_weight), _like(hidden_bias), _like(weight), _like(bias)
 
 
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
@@ -50,4 +144,8 @@ def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index:
 def edge_dot_backward(
     grad: Tensor, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return source.new_empty(source.shape), target.new_empty(target.shape)
+    return _like(source), _like(target)
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return tensor.new_empty(tensor.shape)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag, leaky_relu, leaky_relu_
+from torch.nn.functional import embedding_bag, gelu, layer_norm, leaky_relu, leaky_relu_, linear
 
-from kernels.checks import check_offsets, check_positions
+from kernels.checks import check_ends, check_positions, check_slots
 
 # Elements of one [edges, channels] block: 768 edges of 128 float32 channels are 384 KB. Measured flat from 512 to 1,024
 # edges, half as fast again outside (calls below, cache misses above).
@@ -30,7 +30,7 @@ def attend(
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
     """See :func:`kernels.ops.attend`."""
-    _check_slots("attend", key, trajectory, indptr, indices, edges)
+    check_slots("attend", key, trajectory, indptr, indices, edges)
     targets = _targets(indptr, len(indices))
     alpha = _attention_weights(
         query, key, trajectory, trajectory_weight, attention, targets, indptr, indices, edges, negative_slope
@@ -69,7 +69,7 @@ def attend_backward(
     Returns:
         The gradients of query, key, trajectory, trajectory_weight and attention.
     """
-    _check_slots("attend_backward", key, trajectory, indptr, indices, edges)
+    check_slots("attend_backward", key, trajectory, indptr, indices, edges)
     heads, channels = attention.shape
     targets = _targets(indptr, len(indices))
     alpha = _attention_weights(
@@ -95,9 +95,156 @@ def attend_backward(
     return grad_query, grad_key, grad_trajectory, grad_weight, grad_attention
 
 
+def project_and_attend(
+    x: Tensor,
+    query_weight: Tensor,
+    query_bias: Tensor,
+    key_weight: Tensor,
+    key_bias: Tensor,
+    trajectory: Tensor,
+    trajectory_weight: Tensor,
+    attention: Tensor,
+    trajectory_value: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor,
+    negative_slope: float,
+) -> Tensor:
+    """See :func:`kernels.ops.project_and_attend`."""
+    check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
+    query, key = linear(x, query_weight, query_bias), linear(x, key_weight, key_bias)
+    values, sums = attend(query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope)
+    return values + torch.einsum("nht,hct->nhc", sums, trajectory_value).flatten(1)
+
+
+def project_and_attend_backward(
+    grad: Tensor,
+    x: Tensor,
+    query_weight: Tensor,
+    query_bias: Tensor,
+    key_weight: Tensor,
+    key_bias: Tensor,
+    trajectory: Tensor,
+    trajectory_weight: Tensor,
+    attention: Tensor,
+    trajectory_value: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor,
+    negative_slope: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``project_and_attend`` for its first nine arguments, from ``grad [N, H*C]``."""
+    query, key = linear(x, query_weight, query_bias), linear(x, key_weight, key_bias)
+    slots = trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope
+    _, sums = attend(query, key, *slots)
+    per_head = grad.reshape(-1, *attention.shape)
+    grad_value = torch.einsum("nhc,nht->hct", per_head, sums)
+    grad_sums = torch.einsum("nhc,hct->nht", per_head, trajectory_value)
+    grad_query, grad_key, grad_trajectory, grad_weight, grad_attention = attend_backward(
+        grad, grad_sums, query, key, *slots
+    )
+    return (
+        torch.addmm(grad_query @ query_weight, grad_key, key_weight),
+        grad_query.t() @ x,
+        grad_query.sum(0),
+        grad_key.t() @ x,
+        grad_key.sum(0),
+        grad_trajectory,
+        grad_weight,
+        grad_attention,
+        grad_value,
+    )
+
+
+def join_sides(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    callers: Tensor,
+    callees: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+) -> Tensor:
+    """See :func:`kernels.ops.join_sides`."""
+    joined = linear(x, weight, bias).add_(callers).add_(callees)
+    return gelu(layer_norm(joined, norm_bias.shape, norm_weight, norm_bias, eps))
+
+
+def join_sides_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    callers: Tensor,
+    callees: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``join_sides``: of x, weight, bias, of callers and callees (the same), norm_weight and norm_bias."""
+    joined = linear(x, weight, bias).add_(callers).add_(callees)
+    normalized, mean, scale = torch.native_layer_norm(joined, norm_bias.shape, norm_weight, norm_bias, eps)
+    grad_normalized = torch.ops.aten.gelu_backward(grad, normalized)
+    grad_joined, grad_norm_weight, grad_norm_bias = torch.ops.aten.native_layer_norm_backward(
+        grad_normalized, joined, norm_bias.shape, mean, scale, norm_weight, norm_bias, [True, True, True]
+    )
+    return (
+        grad_joined @ weight,
+        grad_joined.t() @ x,
+        grad_joined.sum(0),
+        grad_joined,
+        grad_norm_weight,
+        grad_norm_bias,
+    )
+
+
+def perceptron(
+    rows: Tensor,
+    others: Tensor | None,
+    positions: Tensor | None,
+    hidden_weight: Tensor,
+    hidden_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    """See :func:`kernels.ops.perceptron`."""
+    inputs = _side_by_side("perceptron", rows, others, positions)
+    return linear(gelu(linear(inputs, hidden_weight, hidden_bias)), weight, bias)
+
+
+def perceptron_backward(
+    grad: Tensor,
+    rows: Tensor,
+    others: Tensor | None,
+    positions: Tensor | None,
+    hidden_weight: Tensor,
+    hidden_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``perceptron``: of rows, others (empty if there are none), and the weights and biases."""
+    inputs = _side_by_side("perceptron_backward", rows, others, positions)
+    hidden = linear(inputs, hidden_weight, hidden_bias)
+    grad_hidden = torch.ops.aten.gelu_backward(grad @ weight, hidden)
+    grad_rows, grad_others = (grad_hidden @ hidden_weight).tensor_split([rows.shape[1]], dim=1)
+    if others is None:
+        grad_others = rows.new_empty(0)
+    elif positions is not None:
+        grad_others = _zeros(others).index_add_(0, positions, grad_others)
+    return (
+        grad_rows.contiguous(),
+        grad_others.contiguous(),
+        grad_hidden.t() @ inputs,
+        grad_hidden.sum(0),
+        grad.t() @ gelu(hidden),
+        grad.sum(0),
+    )
+
+
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
     """See :func:`kernels.ops.edge_dot`."""
-    _check_ends("edge_dot", source, target, source_index, target_index)
+    check_ends("edge_dot", source, target, source_index, target_index)
     products = [
         source.index_select(0, i).mul_(target.index_select(0, j)).sum(1)
         for i, j in _blocks(source.shape[1], source_index, target_index)
@@ -109,7 +256,7 @@ def edge_dot_backward(
     grad: Tensor, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``edge_dot`` for ``source`` and ``target``, from ``grad [E]``."""
-    _check_ends("edge_dot_backward", source, target, source_index, target_index)
+    check_ends("edge_dot_backward", source, target, source_index, target_index)
     grad_source, grad_target = _zeros(source), _zeros(target)
     for g, i, j in _blocks(source.shape[1], grad.unsqueeze(1), source_index, target_index):
         grad_source.index_add_(0, i, target.index_select(0, j).mul_(g))
@@ -201,16 +348,15 @@ def _blocks(width: int, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(torch.split(column, rows) for column in columns), strict=True)
 
 
+def _side_by_side(op: str, rows: Tensor, others: Tensor | None, positions: Tensor | None) -> Tensor:
+    """Rows beside the rows of ``others`` that belong to them."""
+    if others is None:
+        return rows
+    if positions is not None:
+        check_positions(op, "positions", positions, "others", len(others))
+        others = others.index_select(0, positions)
+    return torch.cat([rows, others], dim=1)
+
+
 def _zeros(like: Tensor) -> Tensor:
     return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
-
-
-def _check_slots(op: str, key: Tensor, trajectory: Tensor, indptr: Tensor, indices: Tensor, edges: Tensor) -> None:
-    check_offsets(op, indptr, len(indices))
-    check_positions(op, "indices", indices, "key", len(key))
-    check_positions(op, "edges", edges, "trajectory", len(trajectory))
-
-
-def _check_ends(op: str, source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> None:
-    check_positions(op, "source_index", source_index, "source", len(source))
-    check_positions(op, "target_index", target_index, "target", len(target))

@@ -7,11 +7,12 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
+from kernels.library import FILE as LIBRARY
 from serve_app.web.assets import FOLDER
 from tests.manifests import copied_files
 
@@ -41,14 +42,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build([name for name in tracked.stdout.decode().split("\0") if name], source, built)
 
 
-def build(names: Iterable[str], source: Path, built: Path) -> Path:
+def build(names: Iterable[str], source: Path, built: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """Build the wheel from these files of the tree, which are copied to ``source``."""
     for name in names:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--wheel-dir", str(built), str(source)], check=True, capture_output=True)
+    pip.append("--no-build-isolation")  # an isolated build has no torch to compile the ops for
+    subprocess.run([*pip, "--wheel-dir", str(built), str(source)], check=True, capture_output=True, env=environment)
     (found,) = built.glob("tagae-*.whl")
     return found
 
@@ -87,7 +89,7 @@ def installed_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def clean_environment() -> dict[str, str]:
     """Return the environment of a user without this checkout."""
-    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG")}
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TAGAE_CONFIG", "TAGAE_KERNELS")}
 
 
 def run(installed: Path, folder: Path, *command: str) -> str:
@@ -114,6 +116,37 @@ def test_the_content_of_the_wheel(wheel: Path) -> None:
     assert page <= set(names)
     assert not [name for name in names if "test" in name.split("/")[-1] or name.endswith((".parquet", ".png"))]
     assert wheel.stat().st_size < 5e6
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="the ops are not compiled here")
+def test_the_wheel_has_the_compiled_ops_for_every_python(wheel: Path) -> None:
+    assert "kernels/libtagae.so" in names(wheel)
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+
+
+def test_without_a_compiler_the_wheel_is_plain_python(tmp_path: Path) -> None:
+    """No compiler is on PATH, and the ops have their PyTorch form."""
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    files = [name for name in tracked.stdout.decode().split("\0") if name]
+    tools = {name: value for name, value in os.environ.items() if name != "CXX"} | {"PATH": str(tmp_path / "nothing")}
+    plain = build(files, tmp_path / "source", tmp_path / "wheel", tools)
+    assert plain.name.endswith("-py3-none-any.whl")
+    assert "kernels/libtagae.so" not in names(plain)
+    code = "import kernels; print(kernels.backend(), kernels.backend_reason())"
+    with zipfile.ZipFile(plain) as archive:
+        archive.extractall(tmp_path / "installed")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path / "installed",
+        env=clean_environment() | {"PYTHONPATH": str(tmp_path / "installed")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("reference ")
+    assert "install tagae where g++ or clang++ is on PATH" in done.stdout
 
 
 def test_doctor_from_an_empty_folder(installed_bin: Path, tmp_path: Path) -> None:

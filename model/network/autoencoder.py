@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kernels import ops
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
-from model.network.layers import MeshLayer, Neighbourhoods, perceptron
+from model.network.layers import MeshLayer, Neighbourhoods, Perceptron
 
 C_NODE, C_EDGE = len(NODE_CHANNELS), len(EDGE_CHANNELS)
 NODE_INPUTS = 5 * C_NODE  # now, observed, standing among the others, short and long average before now
@@ -25,7 +25,8 @@ EDGE_INPUTS = 4 * C_EDGE + 1  # now, observed, short and long average before now
 CURRENT = slice(0, 2 * C_NODE)  # now and observed, of a service
 NODE_PAST = slice(3 * C_NODE, 5 * C_NODE)
 EDGE_PAST = slice(2 * C_EDGE, 4 * C_EDGE)
-OWN_LOAD = [RATE, C_NODE + RATE]  # the request rate's deviation and whether it was observed
+OWN_LOAD = slice(RATE, 2 * C_NODE, C_NODE)  # the request rate's deviation and whether it was observed
+LOAD_INPUTS = 2  # width of these
 CALL_LOAD = [0, 4]  # channels of a call that its source decides: traffic and weight
 CALL_SYMPTOMS = [1, 2, 3]  # channels of a call that its destination decides: errors and latency
 EXPECTED_LIMIT = 4.0  # in asinh of sigmas: 27 sigmas
@@ -97,17 +98,17 @@ class Autoencoder(nn.Module):
         super().__init__()
         self.config = config
         h, d, t = config.hidden, config.embedding, config.trajectory
-        self.trajectory = perceptron(EDGE_INPUTS, 2 * t, t)
+        self.trajectory = Perceptron(EDGE_INPUTS, 2 * t, t)
         self.first = MeshLayer(NODE_INPUTS, h, config.heads, t, config.slope)
         self.second = MeshLayer(h, d, config.heads, t, config.slope)
         self.as_source = nn.Linear(d, d, bias=False)
         self.as_target = nn.Linear(d, d, bias=False)
         self.sparsity = nn.Parameter(torch.tensor(-2.0))
-        self.load = perceptron(2 * C_NODE + h, 64, 1)
-        self.symptoms = perceptron(2 * C_NODE + len(OWN_LOAD) + h, 64, C_NODE - 1)
-        self.call_load = perceptron(2 * C_EDGE + len(OWN_LOAD), 32, len(CALL_LOAD))
-        self.call_symptoms = perceptron(2 * C_EDGE + 2 * C_NODE, 32, len(CALL_SYMPTOMS))
-        self.blame = perceptron(d, 32, 1)  # root-cause logit; saved weights have this name
+        self.load = Perceptron(2 * C_NODE + h, 64, 1)
+        self.symptoms = Perceptron(2 * C_NODE + LOAD_INPUTS + h, 64, C_NODE - 1)
+        self.call_load = Perceptron(2 * C_EDGE + LOAD_INPUTS, 32, len(CALL_LOAD))
+        self.call_symptoms = Perceptron(2 * C_EDGE + 2 * C_NODE, 32, len(CALL_SYMPTOMS))
+        self.blame = Perceptron(d, 32, 1)  # root-cause logit; saved weights have this name
 
     def forward(self, graph: MeshGraph) -> Decoding:
         """Run one pass over services and calls. All calls of the graph are decoded, present or vanished."""
@@ -129,13 +130,13 @@ class Autoencoder(nn.Module):
 
     def _expected_nodes(self, nodes: Tensor, from_callers: Tensor, from_callees: Tensor) -> Tensor:
         past = nodes[:, NODE_PAST]
-        load = self.load(torch.cat([past, from_callers], 1))
-        symptoms = self.symptoms(torch.cat([past, nodes[:, OWN_LOAD], from_callees], 1))
+        load = self.load(past, from_callers)
+        symptoms = self.symptoms(torch.cat([past, nodes[:, OWN_LOAD]], 1), from_callees)
         return torch.cat([load, symptoms], 1).clamp(-EXPECTED_LIMIT, EXPECTED_LIMIT)  # RATE is the first channel
 
     def _expected_edges(self, nodes: Tensor, edges: Tensor, source: Tensor, target: Tensor) -> Tensor:
         past = edges[:, EDGE_PAST]
-        load = self.call_load(torch.cat([past, nodes[:, OWN_LOAD][source]], 1))
-        symptoms = self.call_symptoms(torch.cat([past, nodes[:, CURRENT][target]], 1))
+        load = self.call_load(past, nodes[:, OWN_LOAD], source)
+        symptoms = self.call_symptoms(past, nodes[:, CURRENT], target)
         expected = torch.cat([load[:, :1], symptoms, load[:, 1:]], 1)
         return expected.clamp(-EXPECTED_LIMIT, EXPECTED_LIMIT)

@@ -1,11 +1,10 @@
 """Graph attention over callers and callees with a temporal embedding on every call."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from kernels import ops
 
@@ -54,19 +53,21 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, trajectories: Tensor, neighbours: Neighbourhoods) -> Tensor:
         """Map ``x [N, inputs]`` and ``trajectories [E, T]`` to ``[N, outputs]``; zeros for nodes without neighbours."""
-        values, attended = ops.attend(
-            self.query(x),
-            self.key(x),
+        return ops.project_and_attend(
+            x,
+            self.query.weight,
+            self.query.bias,
+            self.key.weight,
+            self.key.bias,
             trajectories,
             self.trajectory,
             self.attention,
+            self.trajectory_value,
             neighbours.indptr,
             neighbours.indices,
             neighbours.edges,
             self.slope,
         )
-        changes = torch.einsum("nht,hct->nhc", attended, self.trajectory_value)
-        return values + changes.flatten(1)  # [N, outputs]
 
 
 class MeshLayer(nn.Module):
@@ -89,9 +90,21 @@ class MeshLayer(nn.Module):
         each."""
         from_callers = self.callers(x, trajectories, callers)
         from_callees = self.callees(x, trajectories, callees)
-        return functional.gelu(self.norm(self.own(x) + from_callers + from_callees)), from_callers, from_callees
+        own, norm = self.own, self.norm
+        joined = ops.join_sides(x, own.weight, own.bias, from_callers, from_callees, norm.weight, norm.bias, norm.eps)
+        return joined, from_callers, from_callees
 
 
-def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Return two linear layers with a GELU between them."""
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+class Perceptron(nn.Module):
+    """Two linear layers with a GELU between them."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
+        super().__init__()
+        # Checkpoints have the names of a Sequential with the GELU as number 1.
+        self.add_module("0", nn.Linear(inputs, hidden))
+        self.add_module("2", nn.Linear(hidden, outputs))
+
+    def forward(self, rows: Tensor, others: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """Map ``rows [R, I]`` to ``[R, outputs]``. Beside each row stands its row of ``others``, at ``positions``."""
+        hidden, output = cast(list[nn.Linear], list(self.children()))
+        return ops.perceptron(rows, others, positions, hidden.weight, hidden.bias, output.weight, output.bias)

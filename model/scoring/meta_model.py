@@ -29,7 +29,6 @@ from model.incidents.tracking import (
     split_muted,
 )
 from model.network.autoencoder import Autoencoder
-from model.network.layers import perceptron
 from model.scoring.evidence import (
     DISAPPEARANCE_SURPRISE,
     Evidence,
@@ -101,7 +100,7 @@ class MetaModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.rank = RankingNetwork()
-        self.detect = perceptron(DETECT_INPUTS, 16, 1)
+        self.detect = nn.Sequential(nn.Linear(DETECT_INPUTS, 16), nn.GELU(), nn.Linear(16, 1))
 
     def root_cause_score(self, inputs: Tensor, page: Tensor) -> Tensor:
         """Return nats ``[R]`` for each candidate: learned from :func:`rank_inputs`, plus ``page`` from

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from kernels import backend
+from kernels import backend, backend_reason
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
@@ -105,7 +105,8 @@ def _names(_: Settings) -> Iterator[Finding]:
 
 
 def _network(settings: Settings) -> Iterator[Finding]:
-    yield Finding("kernels", "ok", backend())
+    reason = backend_reason()
+    yield Finding("kernels", "ok", f"{backend()}: {reason}" if reason else backend())
     path = settings.model.weights or SHIPPED
     try:
         checkpoint = load(path)

@@ -79,6 +79,51 @@ def attend_inputs(
     )
 
 
+def projected_inputs(
+    counts: list[int], *, inputs: int = 5, heads: int = 4, channels: int = 8, times: int = 5, seed: int = 0
+) -> tuple[Tensor, ...]:
+    """Return random float64 arguments of ``project_and_attend`` without the slope."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    attended = attend_inputs(counts, heads=heads, channels=channels, times=times, seed=seed)
+    _, _, *slots, indptr, indices, edges = attended
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64) / math.sqrt(shape[-1])
+
+    width = heads * channels
+    projections = normal(width, inputs), normal(width), normal(width, inputs), normal(width)
+    return (
+        normal(len(counts), inputs),
+        *projections,
+        *slots,
+        normal(heads, channels, times),
+        indptr,
+        indices,
+        edges,
+    )
+
+
+def join_inputs(nodes: int, inputs: int, outputs: int, seed: int = 0) -> tuple[Tensor, ...]:
+    """Return random float64 arguments of ``join_sides`` without eps."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (nodes, inputs), (outputs, inputs), (outputs,), (nodes, outputs), (nodes, outputs), (outputs,), (outputs,)
+    return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes)
+
+
+def perceptron_inputs(
+    count: int, inputs: int, others: int, width: int, *, hidden: int = 7, outputs: int = 3, seed: int = 0
+) -> tuple[Tensor, ...]:
+    """Return random float64 arguments of ``perceptron`` for ``count`` rows, with ``others`` rows to choose from."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (hidden, inputs + width), (hidden,), (outputs, hidden), (outputs,)
+    return (
+        torch.randn(count, inputs, generator=generator, dtype=torch.float64),
+        torch.randn(others, width, generator=generator, dtype=torch.float64),
+        torch.randint(max(others, 1), (count,), generator=generator),
+        *(torch.randn(*shape, generator=generator, dtype=torch.float64) / math.sqrt(shape[-1]) for shape in shapes),
+    )
+
+
 def cast(tensors: T, dtype: torch.dtype, device: str = "cpu") -> T:
     """Move tensors to ``device`` and convert float tensors to ``dtype``."""
     return typing.cast(T, tuple(t.to(device, dtype if t.is_floating_point() else t.dtype) for t in tensors))

@@ -1,10 +1,7 @@
-"""The ops in torch: schemas, fakes, compile, export, inference mode, and which implementations run."""
+"""The ops in torch: schemas, fakes, compile, export, inference mode."""
 
 import inspect
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +9,20 @@ import torch
 from torch import Tensor
 
 import kernels
-from kernels import _registry, fake, ops, reference
-from tests.kernels.kernel_cases import DEVICES, SHAPES, AttendInputs, assert_near, attend_inputs, cast, differentiable
+from kernels import fake, ops, reference
+from kernels.schemas import SCHEMAS
+from tests.kernels.kernel_cases import (
+    DEVICES,
+    SHAPES,
+    AttendInputs,
+    assert_near,
+    attend_inputs,
+    cast,
+    differentiable,
+    join_inputs,
+    perceptron_inputs,
+    projected_inputs,
+)
 
 GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both ends", "ordinary")
 
@@ -24,9 +33,18 @@ def samples(op: str, graph: str, dtype: torch.dtype) -> tuple[object, ...]:
     query, key, trajectory, _, _, indptr, indices, _ = inputs
     targets = torch.repeat_interleave(torch.arange(len(query)), indptr.diff())
     grads = torch.ones_like(query), torch.ones(len(query), 2, 2, dtype=dtype)
+    projected = cast(projected_inputs(SHAPES[graph], heads=2, channels=3, times=2), dtype)
+    joined = cast(join_inputs(len(query), 4, 6), dtype)
+    layers = cast(perceptron_inputs(len(indices), 3, len(query), 2), dtype)
     return {
         "attend": (*inputs, 0.2),
         "attend_backward": (*grads, *inputs, 0.2),
+        "project_and_attend": (*projected, 0.2),
+        "project_and_attend_backward": (grads[0], *projected, 0.2),
+        "join_sides": (*joined, 1e-5),
+        "join_sides_backward": (torch.ones(len(query), 6, dtype=dtype), *joined, 1e-5),
+        "perceptron": layers,
+        "perceptron_backward": (torch.ones(len(indices), 3, dtype=dtype), *layers),
         "edge_dot": (query, key, targets, indices),
         "edge_dot_backward": (trajectory[: len(indices), 0], query, key, targets, indices),
     }[op]
@@ -39,22 +57,22 @@ def requiring_grad(arguments: tuple[object, ...]) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("op", _registry.SCHEMAS)
+@pytest.mark.parametrize("op", SCHEMAS)
 def test_opcheck(op: str, graph: str) -> None:
     torch.library.opcheck(getattr(torch.ops.tagae, op).default, samples(op, graph, torch.float64))
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("op", ["attend", "edge_dot"])
+@pytest.mark.parametrize("op", [op for op in SCHEMAS if not op.endswith("_backward")])
 def test_opcheck_with_gradients(op: str, graph: str) -> None:
     torch.library.opcheck(getattr(torch.ops.tagae, op).default, requiring_grad(samples(op, graph, torch.float32)))
 
 
-@pytest.mark.parametrize("op", _registry.SCHEMAS)
+@pytest.mark.parametrize("op", SCHEMAS)
 def test_one_op_one_name_in_every_place(op: str) -> None:
     schema = getattr(torch.ops.tagae, op).default._schema
     names = [argument.name for argument in schema.arguments]
-    assert str(schema) == f"tagae::{op}{_registry.SCHEMAS[op]}"
+    assert str(schema) == f"tagae::{op}{SCHEMAS[op]}"
     for place in (reference, fake) if op.endswith("_backward") else (reference, fake, ops):
         assert list(inspect.signature(getattr(place, op)).parameters) == names
 
@@ -129,30 +147,6 @@ def test_two_threads_give_the_same_bits_again() -> None:
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(first, second)
-
-
-@pytest.mark.parametrize("setting", [None, "", "reference"])
-def test_the_reference_runs(setting: str | None) -> None:
-    assert _registry.choose_backend(setting) == "reference"
-    assert kernels.backend() == "reference"
-
-
-@pytest.mark.parametrize(
-    ("setting", "text"),
-    [("require", "expected a compiled library .* came none"), ("cuda", "expected reference, require, .* came 'cuda'")],
-)
-def test_a_setting_that_cannot_be_met_stops_the_import(setting: str, text: str) -> None:
-    with pytest.raises(kernels.UnavailableBackend, match=text):
-        _registry.choose_backend(setting)
-    run = subprocess.run(
-        [sys.executable, "-c", "import kernels"],
-        env={**os.environ, "TAGAE_KERNELS": setting},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 1
-    assert "UnavailableBackend: TAGAE_KERNELS" in run.stderr
 
 
 @pytest.mark.parametrize("error", [kernels.InvalidArgument, kernels.UnavailableBackend, kernels.NotDifferentiable])

@@ -168,7 +168,7 @@ class HealthDocument(Document):
     status: str = Field(examples=["ok"])
     version: str = Field(examples=["0.1.0"])
     device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
-    kernels: str | None = Field(None, description="`compiled-cuda`, `compiled-cpu` or `reference`")
+    kernels: str | None = Field(None, description="`cpu-avx512`, `cpu-avx2` or `reference`: the network's ops")
     model: str | None = Field(None, description="digest of the weights")
     refused: str | None = Field(
         None, description="why the service uses the shipped weights instead of the configured ones"

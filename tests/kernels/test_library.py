@@ -1,0 +1,108 @@
+"""Which bodies run: with the compiled library, without it, and with one that cannot be used."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernels
+from kernels import library
+from kernels.library import COMPILED, FILE, Backend, choose_backend
+
+built = pytest.mark.skipif(not FILE.exists(), reason="the library is not built; install tagae with a C++ compiler")
+
+
+def run(setting: str | None, code: str) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` in a fresh process, because ops are registered once."""
+    environment = {name: value for name, value in os.environ.items() if name != "TAGAE_KERNELS"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment if setting is None else environment | {"TAGAE_KERNELS": setting},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_backend_runs_and_the_reference_has_a_reason() -> None:
+    assert kernels.backend() in ("reference", *COMPILED)
+    assert (kernels.backend() == "reference") == bool(kernels.backend_reason())
+
+
+def test_the_reference_can_be_required() -> None:
+    assert choose_backend("reference") == Backend("reference", "TAGAE_KERNELS=reference")
+
+
+@pytest.mark.parametrize("setting", [None, ""])
+def test_without_a_library_the_reference_runs(setting: str | None, tmp_path: Path) -> None:
+    backend = choose_backend(setting, tmp_path / "libtagae.so")
+    assert backend.name == "reference"
+    assert backend.reason is not None
+    assert "install tagae where g++ or clang++ is on PATH" in backend.reason
+
+
+BROKEN = {
+    "no library": (b"this is no library", "cannot be loaded"),
+    "empty": (b"", "cannot be loaded"),
+    "cut off": (None, "cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize(("content", "text"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_library_is_logged_and_the_reference_runs(
+    content: bytes | None, text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if content is None and not FILE.exists():
+        pytest.skip("the library is not built")
+    file = tmp_path / "libtagae.so"
+    file.write_bytes(FILE.read_bytes()[:100_000] if content is None else content)
+    with caplog.at_level(logging.WARNING, logger="kernels"):
+        backend = choose_backend(None, file)
+    assert backend.name == "reference"
+    assert backend.reason is not None
+    assert text in backend.reason
+    assert backend.reason in caplog.text
+    with pytest.raises(kernels.UnavailableBackend, match=f"TAGAE_KERNELS=require: expected a compiled .*{text}"):
+        choose_backend("require", file)
+
+
+def test_another_library_is_not_used(tmp_path: Path) -> None:
+    """A shared library that is intact, without our functions."""
+    import _ctypes
+
+    file = tmp_path / "libtagae.so"
+    file.write_bytes(Path(_ctypes.__file__).read_bytes())
+    backend = choose_backend(None, file)
+    assert backend.reason is not None
+    assert "cannot be loaded" in backend.reason
+
+
+@built
+def test_a_library_of_other_schemas_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "schemas_digest", lambda: "another")
+    backend = choose_backend(None)
+    assert backend.name == "reference"
+    assert backend.reason is not None
+    assert "other schemas" in backend.reason
+
+
+@built
+@pytest.mark.parametrize("setting", [None, "require", *COMPILED])
+def test_compiled_bodies_run_where_the_processor_permits(setting: str | None) -> None:
+    done = run(setting, "import kernels; print(kernels.backend())")
+    if done.returncode:
+        assert setting in COMPILED
+        assert f"UnavailableBackend: TAGAE_KERNELS={setting}" in done.stderr
+        assert "this processor does not have the instructions" in done.stderr
+    else:
+        assert done.stdout.strip() == setting if setting in COMPILED else done.stdout.strip() in COMPILED
+
+
+@pytest.mark.parametrize("setting", ["cuda", "yes"])
+def test_an_unknown_setting_stops_the_import(setting: str) -> None:
+    done = run(setting, "import kernels")
+    assert done.returncode == 1
+    assert f"expected reference, require, cpu-avx512, cpu-avx2, or not set, came '{setting}'" in done.stderr
